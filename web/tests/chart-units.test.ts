@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { amount, unitOf, unitTicks, unitTickTexts } from "../src/chart/units.ts";
+import { amount, unitOf, unitOfColumn, unitTicks, unitTickTexts } from "../src/chart/units.ts";
 
 test("a unit comes from the names, and only where all agree", () => {
   assert.equal(unitOf(["memory/allocated_bytes", "host/process_rss"]), "bytes");
@@ -12,7 +12,14 @@ test("a unit comes from the names, and only where all agree", () => {
   for (const name of ["train/loss", "memory/peak_gb", "eval/bits_per_byte", "a_bytes - b_bytes", "speed/power", ""]) {
     assert.equal(unitOf([name]), "", name);
   }
+  for (const name of ["train/tokens", "tokens_seen", "perf/tokens_per_second", "model/params", "eval/samples"]) {
+    assert.equal(unitOf([name]), "count", name);
+  }
   assert.equal(unitOf([]), "");
+  assert.deepEqual(
+    ["best:memory/peak_bytes", "last:train/loss", "duration", "config:data.tokens", null].map(unitOfColumn),
+    ["bytes", "", "seconds", "", ""],
+  );
 });
 
 test("ticks of bytes are round in the unit that they are written in", () => {
@@ -35,6 +42,10 @@ test("a value is written in its unit", () => {
   assert.equal(amount(1536, "bytes/s"), "1.5 KiB/s");
   assert.equal(amount(320_500, "mW"), "320.5 W");
   assert.equal(amount(2.34567, ""), "2.3457");
+  assert.deepEqual(
+    [2.621e9, 450_000, 9_500].map((value) => amount(value, "count")),
+    ["2.621B", "450k", "9,500"],
+  );
   assert.equal(amount(NaN, "bytes"), "nan");
   assert.equal(amount(null, "mW"), "–");
 });

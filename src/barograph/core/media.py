@@ -72,7 +72,7 @@ def is_path(path: object) -> bool:
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Height and width of a PNG, GIF or JPEG; None where they can't be read."""
+    """Height and width of a PNG, GIF, JPEG or WebP; None where they can't be read."""
     with contextlib.suppress(struct.error, IndexError):
         if data.startswith(png.MAGIC):
             wide, high = struct.unpack_from(">II", data, 16)
@@ -80,6 +80,8 @@ def image_size(data: bytes) -> tuple[int, int] | None:
         if data[:3] == b"GIF":
             wide, high = struct.unpack_from("<HH", data, 6)
             return high, wide
+        if data[8:15] == b"WEBPVP8":
+            return _webp_size(data)
         at = 2
         while data[:2] == b"\xff\xd8" and data[at] == 0xFF:
             marker, length = data[at + 1], struct.unpack_from(">H", data, at + 2)[0]
@@ -88,6 +90,20 @@ def image_size(data: bytes) -> tuple[int, int] | None:
                 return high, wide
             at += 2 + length
     return None
+
+
+def _webp_size(data: bytes) -> tuple[int, int] | None:
+    """Of the three kinds of WebP: extended, lossless, lossy."""
+    if len(data) < 30:
+        return None
+    if data[15:16] == b"X":
+        wide, high = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        return high, wide
+    if data[15:16] == b"L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1
+    wide, high = struct.unpack_from("<HH", data, 26)
+    return high & 0x3FFF, wide & 0x3FFF
 
 
 def wav(samples: bytes, channels: int, rate: int) -> bytes:

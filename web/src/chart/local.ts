@@ -38,6 +38,10 @@ export class LocalChart {
     return this.#options.x;
   }
 
+  get unit(): string {
+    return this.#options.unit ?? "";
+  }
+
   get log(): boolean {
     return this.#options.logY;
   }

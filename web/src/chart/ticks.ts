@@ -46,7 +46,7 @@ function decimals(step: number): number {
 export function tickText(value: number, step: number, most = Math.abs(value)): string {
   if (value === 0) return "0";
   const size = most;
-  if (size >= 1e15 || size < 1e-3) return power(value, step);
+  if (size >= 1e15 || size < 1e-4) return power(value, step);
   const found = size >= 1e4 ? LETTERS.find(([least]) => size >= least) : undefined;
   const [large, sign] = found ?? [1, ""];
   // a letter saves nothing where neighbours differ in their last digits alone
@@ -68,7 +68,7 @@ function power(value: number, step: number): string {
 /** On a logarithmic axis each tick stands for itself, with all its digits. */
 export function logTickText(value: number): string {
   const size = Math.abs(value);
-  if (size >= 1e-3 && size < 1e4) return grouped(String(Number(value.toPrecision(12))));
+  if (size >= 1e-4 && size < 1e4) return grouped(String(Number(value.toPrecision(12))));
   const [mantissa = "", power] = value.toExponential().split("e");
   return tickText(value, Number(`1e${Number(power) - Math.max(0, mantissa.length - 2)}`));
 }

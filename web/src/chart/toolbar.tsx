@@ -40,6 +40,15 @@ export function ChartToolbar({ group, expressions = true, axisLabel }: Props) {
   return (
     <>
       <AxisChoice axis={settings.x} set={(x) => group.set({ x })} names={axisNames(group.names)} label={axisLabel} />
+      <button
+        type="button"
+        class="button"
+        aria-pressed={settings.logX}
+        title="Logarithmic x-axis"
+        onClick={() => group.set({ logX: !settings.logX })}
+      >
+        log x
+      </button>
       <Smoothing value={settings.smooth} set={(smooth) => group.set({ smooth })} />
       {expressions && <NewExpression group={group} />}
       <Scales group={group} />
@@ -263,7 +272,7 @@ const onOff = (value: boolean | null): string => (value === null ? "own" : value
 const read = (text: string): boolean | null => (text === "own" ? null : text === "yes");
 
 function Scales({ group }: { group: Group }) {
-  const { logX, logY, typical, branch } = group.settings;
+  const { logY, typical, branch } = group.settings;
   const choice = (says: string, value: boolean | null, options: string[], set: (value: boolean | null) => void) => (
     <label class="choice">
       {says}
@@ -289,12 +298,11 @@ function Scales({ group }: { group: Group }) {
         </>
       }
       label="Scales of the charts"
-      class={`button ${logX || logY !== null || typical !== null || branch === "live" ? "on" : ""}`}
+      class={`button ${logY !== null || typical !== null || branch === "live" ? "on" : ""}`}
       paneClass="view-pane"
     >
       {() => (
         <>
-          {tick("Logarithmic x axis", logX, (logX) => group.set({ logX }))}
           {choice("y axes", logY, ["automatic", "logarithmic", "linear"], (logY) => group.set({ logY }))}
           {choice("y range", typical, ["without divergence", "middle 98% of values", "all values"], (typical) =>
             group.set({ typical }),

@@ -1,13 +1,13 @@
-/** What a series is counted in, where its name says so, and how that is written: 3.2 GiB, 1.5 MiB/s, 320 W.
+/** What a series is counted in, where its name says so, and how that is written: 3.2 GiB, 1.5 MiB/s, 320 W, 2.6B tokens.
  *
  * In:   names of series; values.
  * Out:  a unit; ticks at round values of it; text. Pure.
  */
 
-import { duration, number, size } from "../shell/text.ts";
+import { compact, duration, number, size } from "../shell/text.ts";
 import { logTicks, logTickText, secondsText, ticks, tickText } from "./ticks.ts";
 
-export type Unit = "" | "seconds" | "bytes" | "bytes/s" | "mW";
+export type Unit = "" | "seconds" | "bytes" | "bytes/s" | "mW" | "count";
 
 // names of what the machine's probes record, and the usual endings of others
 const NAMES: readonly [RegExp, Unit][] = [
@@ -15,6 +15,7 @@ const NAMES: readonly [RegExp, Unit][] = [
   [/^(allocator\/.*\/(managed|pinned|pageable)|host\/disk_free)$/, "bytes"],
   [/(^|[/_.-])(bytes_per_s(ec(ond)?)?)$|^(host|gpu\/\d+)\/(disk_(read|write)|\w+_(rx|tx))$/i, "bytes/s"],
   [/^(gpu\/\d+\/power(_limit)?|host\/cpu_power)$/, "mW"],
+  [/(^|[/_.-])(tokens|samples|flops|params|parameters)(_seen|_per_s(ec(ond)?)?)?$/i, "count"],
 ];
 
 /** The unit of a series; "" where its name does not say it, as for an expression. */
@@ -25,6 +26,14 @@ const ofName = (name: string): Unit =>
 export function unitOf(names: readonly string[]): Unit {
   const unit = ofName(names[0] ?? "");
   return unit && names.every((name) => ofName(name) === unit) ? unit : "";
+}
+
+const COLUMNS: Record<string, Unit> = { duration: "seconds", remaining: "seconds" };
+
+/** The unit of a column of the table: of a metric that of its name. */
+export function unitOfColumn(id: string | null): Unit {
+  const metric = /^(?:last|best):(.*)$/s.exec(id ?? "")?.[1];
+  return metric !== undefined ? ofName(metric) : (COLUMNS[id ?? ""] ?? "");
 }
 
 const BYTES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -61,6 +70,7 @@ export function unitTickTexts(values: readonly (number | null)[], log: boolean, 
 export function amount(value: number | null | undefined, unit: Unit, digits = 5): string {
   if (unit === "seconds") return duration(value);
   if (value === null || value === undefined || !Number.isFinite(value) || !unit) return number(value, digits);
+  if (unit === "count") return Math.abs(value) < 1e4 ? number(value, digits) : compact(value);
   if (unit === "mW") return Math.abs(value) >= 1000 ? `${number(value / 1000, 4)} W` : `${number(value, 4)} mW`;
   return unit === "bytes" ? size(value) : `${size(value)}/s`;
 }

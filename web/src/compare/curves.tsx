@@ -13,6 +13,7 @@ import { Chart } from "../chart/chart.tsx";
 import type { Line } from "../chart/control.ts";
 import type { Group } from "../chart/group.ts";
 import { ChartToolbar, useSettings } from "../chart/toolbar.tsx";
+import { unitOf } from "../chart/units.ts";
 import { Lazy } from "../chart/lazy.tsx";
 import { BandChart, type BandLine } from "./drawing.tsx";
 import { count } from "../shell/text.ts";
@@ -72,7 +73,7 @@ export function Curves(props: Props) {
   return (
     <div class="curves">
       <div class="charts-bar">
-        <ChartToolbar group={group} expressions={false} axisLabel="Drawn over" />
+        <ChartToolbar group={group} expressions={false} axisLabel="x-axis of the charts" />
       </div>
       <Chart
         series={lines}
@@ -158,6 +159,7 @@ function DifferenceCurves({ made, colours }: { made: Comparison; colours: readon
         title={`${made.metric ?? "the metric"}: difference from ${letter(baseline)}${banded ? ", with its interval" : ""}`}
         lines={lines}
         x={chartAxis(made.axis)}
+        unit={unitOf([made.metric ?? ""])}
         zero
         height={220}
       />

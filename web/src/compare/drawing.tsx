@@ -11,7 +11,7 @@ import { LocalChart } from "../chart/local.ts";
 import type { Drawn } from "../chart/paint.ts";
 import type { View } from "../chart/range.ts";
 import { axisName, xText } from "../chart/ticks.ts";
-import { number } from "../shell/text.ts";
+import { amount, type Unit } from "../chart/units.ts";
 import { useTheme } from "../shell/theme.ts";
 
 export interface BandLine {
@@ -28,12 +28,14 @@ interface Props {
   lines: readonly BandLine[];
   /** The axis, as charts name it. */
   x: string;
+  /** What the values are counted in. */
+  unit?: Unit;
   /** A line at zero, as for differences. */
   zero?: boolean;
   height?: number;
 }
 
-export function BandChart({ title, lines, x, zero = false, height = 240 }: Props) {
+export function BandChart({ title, lines, x, unit = "", zero = false, height = 240 }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const chart = useRef<LocalChart | null>(null);
   const [at, setAt] = useState<number | null>(null);
@@ -52,7 +54,7 @@ export function BandChart({ title, lines, x, zero = false, height = 240 }: Props
   );
   useLayoutEffect(() => {
     if (!host.current) return;
-    const options = { x, logX: false, logY: false, typical: false, height, zeroLine: zero };
+    const options = { x, logX: false, logY: false, typical: false, height, zeroLine: zero, unit };
     const made = new LocalChart(host.current, options, chartInks, {
       onRange: setView,
       onReset: () => setView(null),
@@ -63,8 +65,8 @@ export function BandChart({ title, lines, x, zero = false, height = 240 }: Props
       made.destroy();
       chart.current = null;
     };
-  }, [x, zero, height]);
-  useLayoutEffect(() => chart.current?.set(drawn, view), [drawn, view, x, zero, height]);
+  }, [x, zero, height, unit]);
+  useLayoutEffect(() => chart.current?.set(drawn, view), [drawn, view, x, zero, height, unit]);
   useEffect(() => chart.current?.plot.restyle(), [theme]);
   return (
     <figure class="band-chart">
@@ -80,11 +82,11 @@ export function BandChart({ title, lines, x, zero = false, height = 240 }: Props
               <span class="cut" title={line.label}>
                 {line.label}
               </span>
-              {place >= 0 && <strong> {number(line.y[place])}</strong>}
+              {place >= 0 && <strong> {amount(line.y[place], unit)}</strong>}
               {Number.isFinite(below) && Number.isFinite(above) && (
                 <span class="quiet">
                   {" "}
-                  {number(below)} to {number(above)}
+                  {amount(below, unit)} to {amount(above, unit)}
                 </span>
               )}
             </li>

@@ -5,11 +5,12 @@
  */
 
 import { useMemo, useRef } from "preact/hooks";
+import { unitOfColumn } from "../chart/units.ts";
 import { cell, type ColumnId } from "../runs/columns.ts";
 import { runPlace } from "../shell/address.ts";
-import { count, number, title } from "../shell/text.ts";
+import { count, title } from "../shell/text.ts";
 import { useWidth, plotHeight } from "./canvas.ts";
-import { scaleOf, type Box } from "./data.ts";
+import { cellText, scaleOf, type Box } from "./data.ts";
 import { placeOfMark } from "./scatter.tsx";
 
 interface Props {
@@ -29,8 +30,8 @@ export function Boxes({ boxes, metric, names, bars, log }: Props) {
   const height = plotHeight();
   const scale = useMemo(() => {
     const values = boxes.flatMap((box) => box.values);
-    return scaleOf(bars && !log ? [...values, 0] : values, log);
-  }, [boxes, bars, log]);
+    return scaleOf(bars && !log ? [...values, 0] : values, log, 6, unitOfColumn(metric));
+  }, [boxes, bars, log, metric]);
   const [wide, high] = [Math.max(1, width - EDGE.left - EDGE.right), height - EDGE.top - EDGE.bottom];
   const y = (value: number): number => {
     const place = scale.at(value);
@@ -59,7 +60,7 @@ export function Boxes({ boxes, metric, names, bars, log }: Props) {
           ))}
           {boxes.map((box, at) => {
             const x = EDGE.left + (at + 0.5) * each;
-            const says = `${names.by} ${box.label}: ${count(box.values.length, "run")}, median ${number(box.median)}, mean ${number(box.mean)} ± ${number(box.deviation, 2)}${box.lost ? `, ${box.lost} not finite` : ""}`;
+            const says = `${names.by} ${box.label}: ${count(box.values.length, "run")}, median ${cellText(metric, box.median)}, mean ${cellText(metric, box.mean)} ± ${cellText(metric, Number(box.deviation.toPrecision(2)))}${box.lost ? `, ${box.lost} not finite` : ""}`;
             return (
               <g key={box.label}>
                 <a href={placeOfMark({ keys: box.rows.slice(0, 100).map((row) => row.key) })} aria-label={says}>
@@ -101,9 +102,9 @@ export function Boxes({ boxes, metric, names, bars, log }: Props) {
                   if (points > MOST_POINTS && value >= box.low && value <= box.high) return null;
                   const aside = box.rows.length > 1 ? ((place % 7) - 3) * Math.min(5, half / 4) : 0;
                   return (
-                    <a key={row.key} href={runPlace(row.key)} aria-label={`${title(row)}: ${number(value)}`}>
+                    <a key={row.key} href={runPlace(row.key)} aria-label={`${title(row)}: ${cellText(metric, value)}`}>
                       <title>
-                        {title(row)}: {number(value)}
+                        {title(row)}: {cellText(metric, value)}
                       </title>
                       <circle class="point" cx={x + aside} cy={y(value)} r={3.5} />
                     </a>

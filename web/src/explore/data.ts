@@ -4,8 +4,10 @@
  * Out:  numbers between 0 and 1 for every value, texts for ticks, points with their runs.
  */
 
-import { logTicks, ticks, tickText } from "../chart/ticks.ts";
+import { tickText } from "../chart/ticks.ts";
+import { amount, unitOfColumn, unitTicks, unitTickTexts, type Unit } from "../chart/units.ts";
 import type { Key, Row } from "../api/types.ts";
+import { plain } from "../shell/text.ts";
 import { byName, cell, type Cell, type ColumnId } from "../runs/columns.ts";
 
 /** A column's values along an axis: numbers, linear or logarithmic, or words at equal distances. */
@@ -21,7 +23,13 @@ export interface Scale {
 const MARGIN = 0.04;
 const MOST_WORDS = 40;
 
-export function scaleOf(values: readonly Cell[], log: boolean, room = 6): Scale {
+/** A value of a column as charts write it: in its unit. */
+export function cellText(id: ColumnId | null, value: Cell): string {
+  const unit = unitOfColumn(id);
+  return unit && typeof value === "number" ? amount(value, unit) : plain(value);
+}
+
+export function scaleOf(values: readonly Cell[], log: boolean, room = 6, unit: Unit = ""): Scale {
   const numbers = values.filter((value): value is number => typeof value === "number" && Number.isFinite(value));
   const words = [...new Set(values.filter((value): value is string => typeof value === "string"))];
   if (words.length > 0 || numbers.length === 0) return wordScale(values, words);
@@ -34,17 +42,20 @@ export function scaleOf(values: readonly Cell[], log: boolean, room = 6): Scale 
     return usesLog ? (Math.log(value) - Math.log(low)) / wide : (value - low) / wide;
   };
   const distinct = [...new Set(usesLog ? positive : numbers)].sort((a, b) => a - b);
-  const round = usesLog ? logTicks(low, high, room) : ticks(low, high, room);
+  const round = unitTicks(low, high, room, usesLog, unit);
   // a sweep's own values tell more than round ones
   const places = distinct.length <= room && spread(distinct.map(at)) ? distinct : round;
   const step = Math.min(...places.slice(1).map((value, index) => value - (places[index] ?? 0)), Infinity);
+  const own = usesLog || places === distinct; // each stands for itself, with all its digits
+  const texts = unit
+    ? own
+      ? places.map((value) => amount(value, unit))
+      : unitTickTexts(places, false, unit)
+    : places.map((value) => tickText(value, own ? value : step));
   return {
     kind: usesLog ? "log" : "linear",
     at,
-    ticks: places.map((value) => ({
-      at: at(value),
-      text: tickText(value, usesLog || places === distinct ? value : step),
-    })),
+    ticks: places.map((value, index) => ({ at: at(value), text: texts[index] ?? "" })),
     back: (share) => (usesLog ? Math.exp(Math.log(low) + share * wide) : low + share * wide),
   };
 }

@@ -6,6 +6,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Row } from "../api/types.ts";
+import { unitOfColumn } from "../chart/units.ts";
 import { cell, type ColumnId } from "../runs/columns.ts";
 import { runPlace } from "../shell/address.ts";
 import { go } from "../shell/route.ts";
@@ -40,14 +41,14 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
     () =>
       ids.map((id) => {
         const values = rows.map((row) => cell(row, id));
-        const scale = scaleOf(values, suitsLog(values), 8);
+        const scale = scaleOf(values, suitsLog(values), 8, unitOfColumn(id));
         return { id, scale, places: Float64Array.from(values, (value) => scale.at(value)) };
       }),
     [rows, ids.join("\n")],
   );
   const inks = useMemo(() => {
     const values = colour === null ? [] : rows.map((row) => cell(row, colour));
-    const scale = colour === null ? null : scaleOf(values, suitsLog(values));
+    const scale = colour === null ? null : scaleOf(values, suitsLog(values), 6, unitOfColumn(colour));
     const made = inksOf(scale, theme, token("--accent"));
     return { ...made, each: rows.map((_, at) => made.of(values[at] ?? null)) };
   }, [rows, colour, theme]);

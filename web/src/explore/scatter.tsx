@@ -6,17 +6,19 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { num } from "../api/values.ts";
+import type { ColumnId } from "../runs/columns.ts";
 import { formatQuery, runPlace, withQuery } from "../shell/address.ts";
 import { go } from "../shell/route.ts";
-import { count, plain } from "../shell/text.ts";
+import { count } from "../shell/text.ts";
 import { useTheme } from "../shell/theme.ts";
 import { cutText, pen, token, useFrame, useWidth, plotHeight } from "./canvas.ts";
 import { inksOf } from "./colours.ts";
-import type { Mark, Scale } from "./data.ts";
+import { cellText, type Mark, type Scale } from "./data.ts";
 
 interface Props {
   marks: readonly Mark[];
   scales: { x: Scale; y: Scale; colour: Scale | null; size: Scale | null };
+  ids: { x: ColumnId; y: ColumnId; colour: ColumnId | null; size: ColumnId | null };
   names: { x: string; y: string; colour: string; size: string };
 }
 
@@ -29,7 +31,7 @@ export const placeOfMark = (mark: Pick<Mark, "keys">): string =>
     ? runPlace(mark.keys[0] ?? "")
     : `/compare${formatQuery(withQuery(new URLSearchParams(), { run: mark.keys }))}`;
 
-export function Scatter({ marks, scales, names }: Props) {
+export function Scatter({ marks, scales, ids, names }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useWidth(host);
@@ -158,10 +160,10 @@ export function Scatter({ marks, scales, names }: Props) {
           >
             <strong>{mark.label}</strong>
             {mark.keys.length > 1 && <span class="quiet"> and {count(mark.keys.length - 1, "repeat")}</span>}
-            <Value name={names.x} value={mark.x} deviation={mark.dx} />
-            <Value name={names.y} value={mark.y} deviation={mark.dy} />
-            {scales.colour && <Value name={names.colour} value={mark.colour} deviation={0} />}
-            {scales.size && <Value name={names.size} value={mark.size} deviation={0} />}
+            <Value id={ids.x} name={names.x} value={mark.x} deviation={mark.dx} />
+            <Value id={ids.y} name={names.y} value={mark.y} deviation={mark.dy} />
+            {scales.colour && <Value id={ids.colour} name={names.colour} value={mark.colour} deviation={0} />}
+            {scales.size && <Value id={ids.size} name={names.size} value={mark.size} deviation={0} />}
           </div>
         )}
       </div>
@@ -180,11 +182,18 @@ export function Scatter({ marks, scales, names }: Props) {
   );
 }
 
-function Value({ name, value, deviation }: { name: string; value: Mark["x"]; deviation: number }) {
+interface ValueProps {
+  id: ColumnId | null;
+  name: string;
+  value: Mark["x"];
+  deviation: number;
+}
+
+function Value({ id, name, value, deviation }: ValueProps) {
   return (
     <div>
-      <span class="quiet">{name}</span> {plain(value)}
-      {deviation > 0 && ` ± ${plain(Number(deviation.toPrecision(2)))}`}
+      <span class="quiet">{name}</span> {cellText(id, value)}
+      {deviation > 0 && ` ± ${cellText(id, Number(deviation.toPrecision(2)))}`}
     </div>
   );
 }

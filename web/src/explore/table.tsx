@@ -5,14 +5,14 @@
  */
 
 import { useState } from "preact/hooks";
-import type { Cell } from "../runs/columns.ts";
-import { count, plain } from "../shell/text.ts";
+import { count } from "../shell/text.ts";
 import { Wide } from "../shell/wide.tsx";
 
 export interface Line {
   label: string;
   href: string;
-  cells: Cell[];
+  /** As text: with the unit of its column. */
+  cells: string[];
 }
 
 const PAGE = 100;
@@ -52,8 +52,8 @@ export function DataTable({
                     <a href={line.href}>{line.label}</a>
                   </th>
                   {line.cells.map((value, column) => (
-                    <td key={column} class={typeof value === "number" ? "number" : ""}>
-                      {plain(value)}
+                    <td key={column} class={/^[-–\d]|^(nan|inf)$/.test(value) ? "number" : ""}>
+                      {value}
                     </td>
                   ))}
                 </tr>

@@ -8,11 +8,12 @@ import { useMemo } from "preact/hooks";
 import type { Row } from "../api/types.ts";
 import { ALL_BUT_SEED, available, cell, column, defaultColumns, varying, type ColumnId } from "../runs/columns.ts";
 import { useGroups } from "../runs/store.ts";
+import { unitOfColumn } from "../chart/units.ts";
 import { runPlace } from "../shell/address.ts";
 import { setQuery } from "../shell/route.ts";
-import { count } from "../shell/text.ts";
+import { count, whole } from "../shell/text.ts";
 import { Boxes } from "./box.tsx";
-import { boxesOf, formatBrushes, marksOf, parseBrushes, scaleOf, suitsLog, within } from "./data.ts";
+import { boxesOf, cellText, formatBrushes, marksOf, parseBrushes, scaleOf, suitsLog, within } from "./data.ts";
 import { ImportanceView } from "./importance.tsx";
 import { Parallel } from "./parallel.tsx";
 import { placeOfMark, Scatter } from "./scatter.tsx";
@@ -83,13 +84,13 @@ export function Explore({ rows, state, query, version }: Props) {
     const marks = marksOf(rows, { x, y, colour, size }, groups);
     const of = (name: "colour" | "size", id: ColumnId | null) => {
       const all = marks.map((mark) => mark[name]);
-      return id === null ? null : scaleOf(all, suitsLog(all));
+      return id === null ? null : scaleOf(all, suitsLog(all), 6, unitOfColumn(id));
     };
     return [
       marks,
       {
-        x: scaleOf(values.x, log.x),
-        y: scaleOf(values.y, log.y),
+        x: scaleOf(values.x, log.x, 6, unitOfColumn(x)),
+        y: scaleOf(values.y, log.y, 6, unitOfColumn(y)),
         colour: of("colour", colour),
         size: of("size", size),
       },
@@ -151,6 +152,7 @@ export function Explore({ rows, state, query, version }: Props) {
           <Scatter
             marks={drawn}
             scales={scales}
+            ids={{ x, y, colour, size }}
             names={{ x: nameOf(x), y: nameOf(y), colour: colour ? nameOf(colour) : "", size: size ? nameOf(size) : "" }}
           />
           <DataTable
@@ -167,11 +169,11 @@ export function Explore({ rows, state, query, version }: Props) {
               label: mark.label,
               href: placeOfMark(mark),
               cells: [
-                mark.x,
-                mark.y,
-                ...(repeats ? [mark.dy, mark.keys.length] : []),
-                ...(colour ? [mark.colour] : []),
-                ...(size ? [mark.size] : []),
+                cellText(x, mark.x),
+                cellText(y, mark.y),
+                ...(repeats ? [cellText(y, mark.dy), whole(mark.keys.length)] : []),
+                ...(colour ? [cellText(colour, mark.colour)] : []),
+                ...(size ? [cellText(size, mark.size)] : []),
               ],
             }))}
           />
@@ -211,7 +213,11 @@ export function Explore({ rows, state, query, version }: Props) {
             lines={boxes.map((box) => ({
               label: box.label,
               href: placeOfMark({ keys: box.rows.slice(0, 100).map((row) => row.key) }),
-              cells: [box.values.length, box.mean, box.deviation, box.median, box.first, box.third, box.lost],
+              cells: [
+                whole(box.values.length),
+                ...[box.mean, box.deviation, box.median, box.first, box.third].map((value) => cellText(y, value)),
+                whole(box.lost),
+              ],
             }))}
           />
         </>
@@ -254,7 +260,7 @@ function Within({
       lines={kept.map((row) => ({
         label: row.name || row.id,
         href: runPlace(row.key),
-        cells: ids.map((id) => cell(row, id)),
+        cells: ids.map((id) => cellText(id, cell(row, id))),
       }))}
     />
   );

@@ -34,10 +34,17 @@ export function StatusMark({ status, since, phase, problem, bare }: StatusProps)
   );
 }
 
-/** The state of a row. */
+/** The state of a row. That of a run that did not end as it should leads to the doctor. */
 export function RowStatus({ row, bare }: { row: Row; bare?: boolean }) {
-  return (
+  const mark = (
     <StatusMark status={row.status} since={row.status_since} phase={row.phase} problem={row.problem} bare={bare} />
+  );
+  const { word, tone } = statusWords(row.status, row.phase);
+  if (tone !== "bad") return mark;
+  return (
+    <a class="status-link" href={runPlace(row.key, "doctor")} tabIndex={-1} aria-label={`${word}: open the doctor`}>
+      {mark}
+    </a>
   );
 }
 

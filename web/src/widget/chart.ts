@@ -4,7 +4,8 @@ import { LocalChart } from "../chart/local.ts";
 import type { Drawn } from "../chart/paint.ts";
 import type { PlotInks } from "../chart/scene.ts";
 import { colourAt, MARK } from "../shell/colour.ts";
-import { number, whole } from "../shell/text.ts";
+import { amount, unitOf, type Unit } from "../chart/units.ts";
+import { whole } from "../shell/text.ts";
 import type { Theme } from "../shell/theme.ts";
 import { element } from "../shell/element.ts";
 import type { Line, Panel } from "./frame.ts";
@@ -55,7 +56,12 @@ export class Chart {
     this.drawn = this.panel.lines.map((line, at) => drawnLine(line, colourAt(at, theme), at));
     const { range, log } = this.shared;
     const changed = log !== this.plot.log || this.panel.along !== this.plot.x;
-    this.plot.set(this.drawn, range, changed ? { logY: log, x: this.panel.along } : {});
+    const unit = this.unit();
+    this.plot.set(
+      this.drawn,
+      range,
+      changed || unit !== this.plot.unit ? { logY: log, x: this.panel.along, unit } : {},
+    );
   }
 
   /** The values at a place; null: the last ones. */
@@ -63,7 +69,8 @@ export class Chart {
     if (!own) this.plot.plot.setCursor(x);
     this.panel.lines.forEach((line, at) => {
       const output = this.values[at];
-      if (output) output.textContent = x === null ? number(line.last) : valueAt(this.drawn[at], x);
+      if (output)
+        output.textContent = x === null ? amount(line.last, this.unit()) : valueAt(this.drawn[at], x, this.unit());
     });
   }
 
@@ -81,7 +88,7 @@ export class Chart {
       dot.style.background = colourAt(at, theme);
       item.title = line.name;
       const name = line.name.length > 60 ? `${line.name.slice(0, 30)}…${line.name.slice(-29)}` : line.name;
-      const value = element("span", "last", number(line.last));
+      const value = element("span", "last", amount(line.last, this.unit()));
       this.values.push(value);
       item.append(dot, name, " ", value);
       if (line.oddCount) item.append(element("span", "odd", ` ${whole(line.oddCount)} not finite`));
@@ -93,6 +100,11 @@ export class Chart {
       this.caption.append(element("span", "detail", note));
     }
     if (!this.panel.lines.length) this.caption.textContent = this.panel.title;
+  }
+
+  /** What all lines are counted in. */
+  private unit(): Unit {
+    return unitOf([this.panel.title]) || unitOf(this.panel.lines.map((line) => line.name));
   }
 
   /** Light text stands on a dark ground. Asked at each drawing: a view is made before it is in the page. */
@@ -123,8 +135,9 @@ function drawnLine(line: Line, colour: string, at: number): Drawn {
   return { curve, look: { label: line.name, colour, dots: line.few && (at > 0 || line.points === 1) } };
 }
 
-function valueAt(drawn: Drawn | undefined, x: number): string {
+function valueAt(drawn: Drawn | undefined, x: number, unit: Unit): string {
   const found = drawn ? read(drawn.curve, x) : null;
   if (!found) return "";
-  return found.low < found.high ? `${number(found.low)} … ${number(found.high)}` : number(found.high);
+  const high = amount(found.high, unit);
+  return found.low < found.high ? `${amount(found.low, unit)} … ${high}` : high;
 }

@@ -97,6 +97,10 @@ margin-right:.5rem}}
 .finding:target{{background:var(--sunk)}}
 .pair{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:.4rem 2rem}}
 .pair>*{{min-width:0}}figure.small{{max-width:38rem}}.pair figure{{margin:.7rem 0}}
+.pictures{{grid-template-columns:repeat(auto-fill,minmax(min(100%,15rem),1fr))}}
+figure.image img{{display:block;max-width:100%;height:auto;max-height:26rem;object-fit:contain;
+min-width:min(100%,9rem);border-radius:.25rem}}
+figure.image figcaption{{font-weight:400;font-size:var(--text);margin-top:.3rem}}
 code{{font-size:.92em;background:var(--sunk);border-radius:.25rem;padding:.05em .3em}}
 footer{{color:var(--ink-3);font-size:var(--text);max-width:64rem;margin:3rem auto 2rem;padding:0 1.25rem}}
 .skip{{position:absolute;left:-99rem}}.skip:focus{{left:1rem;top:.4rem;background:var(--paper);z-index:9;padding:.3rem}}

@@ -19,7 +19,7 @@ from barograph.analysis.compare.member import direction
 from barograph.core import text
 from barograph.query.findings import grouped
 from barograph.query.stored import StoredRun
-from barograph.views.report import about, depth, figures, judgement, learning, outcomes, pace
+from barograph.views.report import about, depth, figures, judgement, learning, media, outcomes, pace
 from barograph.views.report.content import Block, Chart, Figure, Flag, Report, Section, Sentence, Tiles, quote
 from barograph.views.report.spread import spread
 from barograph.views.report.subject import Subject
@@ -48,6 +48,7 @@ def assemble(run: StoredRun, price: float | None = None, devices: int | None = N
         outcomes.evaluations(subject),
         outcomes.checkpoints(subject),
         outcomes.samples(subject),
+        media.media(subject),
         judgement.findings(subject),
         judgement.forecast(subject),
         judgement.cost(subject),

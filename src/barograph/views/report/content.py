@@ -108,6 +108,17 @@ class TextBlock:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """An image that the run kept. content: its MIME type; data: the file's bytes; size: its height and width."""
+
+    label: str
+    caption: str
+    content: str
+    data: bytes = field(repr=False)
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Heading:
     """A part of a section."""
 
@@ -195,7 +206,7 @@ class ReportFinding:
     confidence: float | None = None
 
 
-Block = Sentence | FactList | Tiles | ReportTable | TextBlock | Heading | Chart | Heat | ReportFinding
+Block = Sentence | FactList | Tiles | ReportTable | TextBlock | Picture | Heading | Chart | Heat | ReportFinding
 
 
 @dataclass(frozen=True)

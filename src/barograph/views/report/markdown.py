@@ -20,6 +20,7 @@ from barograph.views.report.content import (
     Figure,
     Heading,
     Heat,
+    Picture,
     Report,
     ReportFinding,
     ReportTable,
@@ -73,6 +74,10 @@ def _block(block: Block) -> str:
             fence = "`" * max(3, 1 + max((len(found) for found in _FENCE.findall(block.body)), default=2))
             label = f"{words(block.label)}:\n\n" if block.label else ""
             return f"{label}{fence}text\n{one_line(block.body, _KEPT)}\n{fence}"
+        case Picture():
+            high, wide = block.size
+            said = f": {words(block.caption)}" if block.caption else ""
+            return f"{words(block.label)}{said} (an image of {wide} × {high}, in the HTML report)"
         case Heading():
             return f"### {words(block.text)}"
         case ReportFinding():

@@ -36,6 +36,7 @@ from barograph.views.report.content import (
     Figure,
     Heading,
     Heat,
+    Picture,
     Report,
     ReportFinding,
     ReportLine,
@@ -102,7 +103,8 @@ class _Writer:
         blocks: list[str] = []
         for beside, group in itertools.groupby(section.blocks, _beside):
             inside = [self.block(block) for block in group]
-            blocks += [f'<div class="pair">{"".join(inside)}</div>'] if beside and len(inside) > 1 else inside
+            kind = "pair pictures" if beside is Picture else "pair"
+            blocks += [f'<div class="{kind}">{"".join(inside)}</div>'] if beside and len(inside) > 1 else inside
         return f'<section id="{section.slug}">\n<h2>{html(section.title)}</h2>\n' + "\n".join(blocks) + "\n</section>"
 
     def block(self, block: Block) -> str:
@@ -122,6 +124,8 @@ class _Writer:
                 return _table(block)
             case TextBlock():
                 return _pre(block)
+            case Picture():
+                return _image(block)
             case Heading():
                 return f"<h3>{html(block.text)}</h3>"
             case ReportFinding():
@@ -198,9 +202,10 @@ class _Writer:
         )
 
 
-def _beside(block: Block) -> bool:
-    """Whether a block stands beside its like: texts, small charts."""
-    return isinstance(block, TextBlock) or (isinstance(block, Chart) and block.small)
+def _beside(block: Block) -> type[Block] | None:
+    """What stands beside its like: texts, images, small charts."""
+    stands = isinstance(block, (TextBlock, Picture)) or (isinstance(block, Chart) and block.small)
+    return type(block) if stands else None
 
 
 _CODE = re.compile(r"`([^`]+)`")
@@ -248,6 +253,16 @@ def _pre(block: TextBlock) -> str:
     if prompt:
         body = f'<span class="prompt">{prompt}</span>{body}'
     return f'<div>{label}<pre tabindex="0">{body}</pre></div>'
+
+
+def _image(block: Picture) -> str:
+    high, wide = block.size
+    words = f"{block.label}: {block.caption}" if block.caption else block.label
+    return (
+        f'<figure class="image"><img src="data:{block.content};base64,{base64.b64encode(block.data).decode()}" '
+        f'alt="{html(words)}" width="{wide}" height="{high}">'
+        f'<figcaption>{html(block.label)} <span class="unit">{html(block.caption)}</span></figcaption></figure>'
+    )
 
 
 def _finding(finding: ReportFinding) -> str:

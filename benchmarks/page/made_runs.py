@@ -21,16 +21,16 @@ from barograph.store.seal import seal
 
 def one_long(root: Path, points: int = 1_000_000) -> Path:
     """One run whose loss has this many points, with a spike of one step in the middle."""
-    folder = root / "long" / "p"
-    if not folder.exists():
+    place = root / ("long" if points == 1_000_000 else f"long_{points}")
+    if not (place / "p").exists():
         chance = random.Random(1)
-        run = barograph.init(project="p", name="long", dir=str(root / "long"), **_QUIET)
+        run = barograph.init(project="p", name="long", dir=str(place), **_QUIET)
         for step in range(points):
             loss = 3.0 * math.exp(-step / points) + chance.gauss(0.0, 0.05) + (9.0 if step == points // 2 else 0.0)
             run.log({"train/loss": loss, "train/norm": 1.0}, step=step)
         run.finish()
         seal(Path(run.dir), final=True, wait=True)  # as it is some seconds after a run's end
-    return root / "long"
+    return place
 
 
 def many(root: Path, runs: int = 100, metrics: int = 6, steps: int = 100_000, settings: int = 2) -> Path:

@@ -4,7 +4,7 @@ all of them as a scatter plot and as parallel coordinates.
     python benchmarks/page/table.py [--keep DIR] [--runs 5000] [--settings 2] [--quick]
 
 "never served" is a server that was just started and has no rows kept of the folder; "served before" one that has those
-that the last server kept. --settings: keys in each run's configuration. --quick: a third of the turns, for a try.
+that the last server kept. --settings: keys in each run's configuration. --quick: a quarter of the turns, for a try.
 Times are the page's own, from the navigation or the click to the frame after the rows are there. "server" is what the
 server itself takes for the same groups. Needs `playwright` and a Chromium; the page must be built.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import made_runs
-from browser import CHROMIUM, frames, middle, opened, wait
+from browser import CHROMIUM, frames, middle, opened, turns, wait
 from server import Served, line
 
 TURNS = 9
@@ -61,7 +61,7 @@ def clicked(page: Any, click: Any) -> float:
 def started(browser: Any, place: Path, turns: int, keep: bool) -> list[float]:
     """Milliseconds until rows can be used, of servers that were just started. keep: each has what the last one kept."""
     usable = []
-    for _ in range(turns):
+    for _ in range(turns(TURNS)):
         if not keep:
             shutil.rmtree(Path(os.environ["XDG_CACHE_HOME"]), ignore_errors=True)
         served = Served(place)
@@ -72,12 +72,11 @@ def started(browser: Any, place: Path, turns: int, keep: bool) -> list[float]:
     return usable
 
 
-def table(browser: Any, root: Path, runs: int, settings: int, turns: int) -> None:
+def table(browser: Any, root: Path, runs: int, settings: int) -> None:
     place = made_runs.many(root, runs, 6, 200, settings)
-    few = max(2, turns // 3)
-    what = f"{runs:,} runs: rows can be used, server just started,"
-    line(f"{what} never served", *middle(started(browser, place, few, False), 1000))
-    line("  served before", *middle(started(browser, place, few, True), 1000))
+    few = 1 + turns(3)
+    line(f"{runs:,} runs usable, server started, never served", *middle(started(browser, place, few, False), 1000))
+    line("  server started, served before", *middle(started(browser, place, few, True), 1000))
 
     served = Served(place)
     served.get("/api/runs")
@@ -94,10 +93,10 @@ def table(browser: Any, root: Path, runs: int, settings: int, turns: int) -> Non
         page.wait_for_timeout(SETTLED_MILLISECONDS)
         page.evaluate(NOTE)
         head = page.locator("thead .head", has_text="train/loss").first
-        line("  sort", *middle([clicked(page, head.click) for _ in range(turns)], 100))
+        line("  sort", *middle([clicked(page, head.click) for _ in range(turns(TURNS))], 100))
 
         took = []
-        for turn in range(turns):
+        for turn in range(turns(TURNS)):
             took.append(
                 clicked(
                     page, lambda turn=turn: page.locator("#filter").fill(f"config.seed < {runs - 100 * (turn + 1)}")
@@ -107,7 +106,7 @@ def table(browser: Any, root: Path, runs: int, settings: int, turns: int) -> Non
         page.locator("#filter").fill("")
         for name, columns in (("lr", 7), ("seed", runs)):
             took = []
-            for _ in range(turns):
+            for _ in range(turns(TURNS)):
                 page.get_by_role("button", name="Group", exact=True).click()
                 pick = page.locator(".pick", has_text=name).first
                 took.append(clicked(page, pick.click))
@@ -116,12 +115,12 @@ def table(browser: Any, root: Path, runs: int, settings: int, turns: int) -> Non
             line(f"  group by {name}: {columns:,} groups", *middle(took, 100))
         asked = "/api/groups?by=config.lr&column=last:train/loss&column=best:train/loss"
         took = []
-        for _ in range(turns):
+        for _ in range(turns(TURNS)):
             began = time.perf_counter()
             served.get(asked)
             took.append(1000 * (time.perf_counter() - began))
         line("  server: groups by lr", *middle(took, 60))
-    explore(browser, served, turns)
+    explore(browser, served)
     served.close()
 
 
@@ -147,14 +146,14 @@ INK = """
 """
 
 
-def explore(browser: Any, served: Served, turns: int) -> None:
+def explore(browser: Any, served: Served) -> None:
     """From the click on a plot to its marks, and the frames while a brush is drawn."""
     columns = "py=last:train/loss&px=config:seed&pk=config:lr,config:seed,last:train/loss,best:train/loss"
     took: dict[str, list[float]] = {"Scatter": [], "Parallel coordinates": []}
     with opened(browser, 1440) as page:
         page.goto(f"{served.http.base_url}?view=explore&plot=box&{columns}")
         page.locator(".explore svg").first.wait_for()
-        for _ in range(turns):
+        for _ in range(turns(TURNS)):
             for name, taken in took.items():
                 page.wait_for_timeout(300)
                 page.evaluate(INK)
@@ -184,7 +183,7 @@ def main() -> None:
         root.mkdir(parents=True, exist_ok=True)
         os.environ["XDG_CACHE_HOME"] = str(Path(temporary) / "cache")  # of its own: whether rows are kept is measured
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        table(browser, root, options.runs, options.settings, 3 if options.quick else TURNS)
+        table(browser, root, options.runs, options.settings)
         browser.close()
 
 

@@ -108,8 +108,8 @@ export function useRuns(): State {
   return state;
 }
 
-const QUICK_MILLISECONDS = 100; // an answer within this is asked for with every letter
-const TYPING_MILLISECONDS = 300; // else when no other letter came for so long
+const QUICK_MILLISECONDS = 100; // answers within this are asked for with every letter
+const TYPING_MILLISECONDS = 300; // others when no letter came for so long
 const FRESH_MILLISECONDS = 3000; // what was asked is asked again when rows change, but not oftener
 
 interface Answer<T> {
@@ -119,11 +119,20 @@ interface Answer<T> {
   busy: boolean;
 }
 
+interface Asking {
+  at: number;
+  /** Of the rows when it was asked first. */
+  version: number;
+  timer?: ReturnType<typeof setTimeout>;
+  stop: AbortController;
+}
+
 /** Asks when the question is another one, and again when rows change. An answer stays until the next has come. */
 function useAsked<T>(question: string, version: number, ask: (signal: AbortSignal) => Promise<T>): Answer<T> {
   const [answer, set] = useState<Answer<T>>({ found: null, error: null, busy: question !== "" });
-  const asking = useRef<{ at: number; timer?: ReturnType<typeof setTimeout>; stop: AbortController } | null>(null);
+  const asking = useRef<Asking | null>(null);
   const last = useRef<{ sent: number; took: number | null }>({ sent: 0, took: 0 });
+  const changed = useRef(0);
 
   const send = (): void => {
     const mine = asking.current;
@@ -150,10 +159,13 @@ function useAsked<T>(question: string, version: number, ask: (signal: AbortSigna
       return;
     }
     set((now) => ({ ...now, busy: true }));
-    const quick = (last.current.took ?? Date.now() - last.current.sent) <= QUICK_MILLISECONDS;
-    const mine: NonNullable<typeof asking.current> = { at: Date.now(), stop: new AbortController() };
+    const now = Date.now();
+    const quick = (last.current.took ?? now - last.current.sent) <= QUICK_MILLISECONDS;
+    const alone = now - changed.current > TYPING_MILLISECONDS;
+    changed.current = now;
+    const mine: Asking = { at: now, version, stop: new AbortController() };
     asking.current = mine;
-    if (quick) latest.current();
+    if (quick || alone) latest.current();
     else mine.timer = setTimeout(() => latest.current(), TYPING_MILLISECONDS);
     return () => {
       clearTimeout(mine.timer);
@@ -164,7 +176,7 @@ function useAsked<T>(question: string, version: number, ask: (signal: AbortSigna
 
   useEffect(() => {
     const mine = asking.current;
-    if (!mine || mine.timer !== undefined) return;
+    if (!mine || mine.version === version || mine.timer !== undefined) return;
     mine.timer = setTimeout(() => latest.current(), Math.max(0, mine.at + FRESH_MILLISECONDS - Date.now()));
   }, [version]);
 

@@ -223,13 +223,18 @@ def unfold(answer: dict[str, Any]) -> dict[str, Array]:
 
 def checksum(*, step: Array, time: Array, segment: Array, rank: Array, **values: Any) -> int:
     """The sum over rows that `checksum_sql` makes on the server; values: `value`, or `edges` and `counts`."""
-    wide = (column.astype(np.int64) for column in (step, time, segment, rank))
-    place = np.dot([1000003, 31, 7, 1], list(wide)).astype(np.uint64) * np.uint64(2) + np.uint64(1)
+    place = step.astype(np.int64, copy=False) * 1000003
+    for column, factor in ((time, 31), (segment, 7), (rank, 1)):
+        place += column.astype(np.int64, copy=False) * factor
+    place *= 2
+    place += 1
+    place = place.view(np.uint64)
     if "value" in values:
         bits = _hashed(np.ascontiguousarray(values["value"], "<f8").view("<u8"))
     else:
         bits = _bits(values["edges"]) * np.uint64(3) + _bits(values["counts"])
-    return int((bits * place).sum(dtype=np.uint64))
+    place *= bits
+    return int(place.sum(dtype=np.uint64))
 
 
 def _hashed(bits: Array) -> Array:
@@ -238,7 +243,8 @@ def _hashed(bits: Array) -> Array:
     for factor in _HASH[1:]:
         bits ^= bits >> np.uint64(33)
         bits *= np.uint64(factor)
-    return bits ^ (bits >> np.uint64(33))
+    bits ^= bits >> np.uint64(33)
+    return bits
 
 
 def _bits(lists: Sequence[Array]) -> Array:

@@ -33,9 +33,10 @@ def finding(rule: str = "loss_spike", severity: str = "critical", step: int = 5,
     return SimpleNamespace(**(made | {"causes": ["bad batch: a"], "remedies": ["skip it"]} | more))
 
 
-def test_what_the_page_on_alerts_says_of_a_run_works(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "guides" / "alerts.md").read_text()
-    said = sorted(set(re.findall(r"\brun\.(?:stop|checkpoint|alerts)[\w.]*\w", page)))
+@pytest.mark.parametrize("page", ["guides/alerts.md", "start/recording.md", "guides/media.md"])
+def test_what_a_page_says_of_a_run_works(tmp_path: Path, page: str) -> None:
+    text = (Path(__file__).parents[1] / "docs" / page).read_text()
+    said = sorted(set(re.findall(r"\brun\.(?:stop|checkpoint|alerts|data|model|about)[\w.]*\w", text)))
     run = barograph.init(project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False)
     run.request_stop("asked for")
     assert len(said) > 2 and all(operator.attrgetter(name.removeprefix("run."))(run) is not None for name in said)

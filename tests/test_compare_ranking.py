@@ -26,6 +26,9 @@ def sweep(root: Path, finals: dict[float, float], seeds: int = 2, spread: float 
 
 def outcomes(made: Comparison) -> dict[str, str]:
     assert made.ranking is not None
+    for item in made.ranking.ranks:
+        if item.p is not None and item.outcome in ("worse", "not distinguishable"):
+            assert (item.p < made.ranking.level) == (item.outcome == "worse")
     return {item.label: item.outcome for item in made.ranking.ranks}
 
 

@@ -11,8 +11,22 @@ from written_runs import WrittenRun
 
 from barograph import forecast, runs
 from barograph.analysis.compare.facts import gather
-from barograph.core.configuration import PLANNED_STEPS, Configuration, planned_steps
+from barograph.core.configuration import (
+    ACCUMULATION,
+    BATCH,
+    CLIP,
+    PLANNED_STEPS,
+    PROCESSES,
+    SEQUENCE,
+    Configuration,
+    planned_steps,
+)
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.facts import facts_of
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.remedies import clip_limit, fitting
 from barograph.doctor.replay import replay
+from barograph.doctor.rules.loss.sums import _numbers
 from barograph.views.server.places import RunPlace
 from barograph.views.server.rows import RunRow, signature
 from barograph.views.top.watching import RunWatch
@@ -64,3 +78,53 @@ def test_a_configuration_of_thousands_of_sections_is_read_to_a_depth() -> None:
         deep = {"a": deep}
     assert planned_steps({"config": deep}) is None
     assert planned_steps({"config": deep | {"max_steps": 7}}) == 7
+
+
+@pytest.mark.parametrize("spelling", [str, str.upper, lambda name: name.replace("_", "-")])
+@pytest.mark.parametrize(
+    ("batch", "accumulation", "processes", "sequence", "clip"),
+    [
+        *((name, "accumulation", "world_size", "block_size", "clip") for name in BATCH),
+        *(("batch_size", name, "world_size", "seq_len", "grad_clip") for name in ACCUMULATION),
+        *(("bsz", "grad_accum", name, "length", "max_grad_norm") for name in PROCESSES),
+        *(("batch", "accum_iter", "num_gpus", name, "clip_grad") for name in SEQUENCE),
+        *(("batch_size", "accum_freq", "n_gpus", "n_ctx", name) for name in CLIP),
+    ],
+)
+def test_a_batch_is_the_same_for_a_comparison_and_for_a_rule(
+    tmp_path: Path, spelling: Any, batch: str, accumulation: str, processes: str, sequence: str, clip: str
+) -> None:
+    config: dict[str, Any] = {}
+    for name, value in zip((batch, accumulation, processes, sequence, clip), (6, "4", 2, 48, 0.5), strict=True):
+        section, _, leaf = name.rpartition(".")
+        config.setdefault(section or "trainer", {})[spelling(leaf)] = value
+    written = WrittenRun(tmp_path)
+    path = written.dir / "run_manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"config": config}))
+    written.end()
+    (run,) = runs(tmp_path)
+    facts = gather(run)
+    assert (facts.batch_samples, facts.sequence, facts.batch_tokens) == (48, 48, 48 * 48)
+    history = RunHistory(facts_of(config))
+    assert {(2, "ranks"), (4, "micro-batches"), (6, "examples"), (48, "tokens")} <= set(_numbers(history))
+    assert clip_limit(history) == 0.5
+
+
+def test_names_in_humps_are_names_with_underscores() -> None:
+    config = {"trainer": {"gradAccumSteps": 4, "maxGradNorm": 1.0, "seqLen": 512}}
+    options = Configuration(config)
+    assert [options.amount(names) for names in (ACCUMULATION, CLIP, SEQUENCE)] == [4, 1, 512]
+
+
+def test_what_switches_an_option_on_is_no_number_of_it() -> None:
+    options = Configuration({"clip_grad": True, "gradient_clipping": "norm", "clip_norm": 0.0, "clip": 2})
+    assert options.amount(CLIP) == 2 and options.amount(BATCH) is None
+
+
+@pytest.mark.parametrize("number", ["1.0", "0.25", "1e-3"])
+def test_an_advice_that_ends_with_a_number_is_read(number: str) -> None:
+    advice = [f"Clip gradients to a norm of {number}.", "Wait."]
+    finding = Finding(rule="r", family="f", kind="k", severity="warning", step=5, message="m", remedies=advice)
+    for limit, kept in ((2.0, 2), (1e-5, 1)):
+        history = RunHistory(facts_of({"grad_clip": limit}))
+        assert len(fitting(finding, history).remedies) == kept

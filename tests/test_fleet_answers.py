@@ -18,9 +18,11 @@ from written_runs import WrittenRun
 import barograph
 from barograph.cli import main
 from barograph.core.record import format_time
+from barograph.query.catalog import find
 from barograph.query.stored import StoredRun
+from barograph.store.branch import BEFORE_FORK
 from barograph.store.clickhouse import native
-from barograph.store.clickhouse.answers import inherits, read_points, read_ranks, read_runs
+from barograph.store.clickhouse.answers import read_points, read_ranks, read_runs
 from barograph.store.clickhouse.batches import where
 from barograph.store.clickhouse.client import Client, quote
 from barograph.store.clickhouse.push import push
@@ -45,9 +47,6 @@ def test_points_summaries_and_views_are_those_of_the_folder(name: str, clickhous
 
 
 def compare(client: Client, run: StoredRun) -> None:
-    assert inherits(client, run.project, run.id) == (run.origin is not None)
-    if run.origin is not None:  # its own points alone are sent with it
-        return
     summaries = {
         row[0]: row[1:]
         for row in client.rows(
@@ -65,7 +64,8 @@ def compare(client: Client, run: StoredRun) -> None:
             f"AND name = {quote(name)} AND rank = {points[4][0]}"
         )
         steps = [(int(row[0]), int(row[1]), repr(float(row[2])), int(row[3]), int(row[4])) for row in live]
-        assert sorted(steps) == rows(points)
+        own = [row for row in rows(points) if row[3] != BEFORE_FORK]  # of a fork: the view has those alone
+        assert sorted(steps) == own
         count, last_step, last, minimum, maximum, mean, rank = summaries[name]
         finite = [value for value in points[2].tolist() if math.isfinite(value)]
         order = run.series(name)
@@ -91,6 +91,57 @@ def test_a_resume_supersedes_what_was_summed_up(clickhouse: Server, tmp_path: Pa
     compare(client, StoredRun(run.dir))
     (row,) = read_runs(client, ["train/loss"])
     assert row.last == {"train/loss": 19.0} and row.steps == {"train/loss": 19}
+
+
+@pytest.mark.parametrize("order", ["abc", "cba", "bac"])
+def test_forks_of_forks_and_rewinds_are_answered_as_by_folders(
+    order: str, clickhouse: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """c goes on from b, which goes on from a, each by a step that its source later went back behind."""
+    first = WrittenRun(tmp_path / "p", "a")
+    second = WrittenRun(tmp_path / "p", "b", fork=(first.dir, 30))
+    for number, (run, start) in enumerate([(first, 0), (second, 30)]):
+        for step in range(start, start + 50):
+            for rank in (0, 1):
+                run.rank(rank).metrics(step, x=step + rank / 2 + 100 * number, **({"only": 1.0} if not number else {}))
+    third = WrittenRun(tmp_path / "p", "c", fork=(second.dir, 60))
+    for run, back in ((first, 10), (second, 40)):
+        run.new_segment("rewind", back)
+        for step in range(back, back + 5):
+            run.rank().metrics(step, x=-float(step))
+    for step in range(60, 65):
+        third.rank().metrics(step, x=1000.0 + step)
+        third.rank(1).metrics(step, x=2000.0 + step)
+    client = clickhouse.client()
+    monkeypatch.setenv("BAROGRAPH_CLICKHOUSE_PASSWORD", PASSWORD)
+    fleet = barograph.Fleet(clickhouse.url(client.address.database))
+    for name in order:
+        push(tmp_path / "p" / name, client)
+    for run in (first, second, third):
+        run.end()
+        stored = StoredRun(run.dir)
+        compare(client, stored)
+        for series in stored.names():
+            for rank in (None, 1):
+                if not len(stored.columns(series, rank=rank)[0]):
+                    continue
+                found, wanted = fleet.series(stored.id, series, rank=rank), stored.series(series, rank=rank)
+                for column in ("step", "value", "time", "segment", "rank"):
+                    assert getattr(found, column).tolist() == getattr(wanted, column).tolist(), (series, column)
+            ranks = {int(step): 0 for step in stored.columns(series, rank="all")[0]}
+            for step in stored.columns(series, rank="all")[0].tolist():
+                ranks[step] += 1
+            compared = fleet.ranks(stored.id, series)
+            assert dict(zip(compared.step.tolist(), compared.ranks.tolist(), strict=True)) == ranks
+    (c,) = [row for row in fleet.runs(["x", "only"]) if row.run == "c"]
+    assert c.last == {"x": 1064.0, "only": 1.0} and c.steps == {"x": 64, "only": 29}
+    # a fork that is asked for alone comes with what it goes on from
+    shutil.move(tmp_path / "p", tmp_path / "gone")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    copied = find("c", dir=fleet.address)
+    moved = StoredRun(tmp_path / "gone" / "c")
+    assert copied.series("x").value.tolist() == fleet.series("c", "x").value.tolist() != []
+    assert len(moved.names()) <= len(copied.names()) == 2
 
 
 def test_the_table_of_runs_has_manifest_and_last_values(clickhouse: Server, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from patience import patient, until
 from test_contract import STATES
 from test_fleet_answers import compare
 from test_fleet_push import everything, pull_all
+from test_fleet_thinning import check_buckets, check_thinned
 from written_runs import WrittenRun
 
 from barograph.query.stored import StoredRun
@@ -22,6 +23,7 @@ from barograph.store.clickhouse.migrate import migrate
 from barograph.store.clickhouse.push import push
 from barograph.store.clickhouse.retention import remove
 from barograph.store.clickhouse.schema import VERSION, check, held_version
+from barograph.store.clickhouse.thinning import thin_run
 
 KINDS = ("shards", "shards with a coordinator", "replicas")
 
@@ -70,6 +72,10 @@ def test_runs_are_sent_fetched_and_asked_for_by_any_server(cluster: list[Server]
             compare(client, StoredRun(tmp_path / project / "r"))
     assert check(second)["runs"] == "4"
     push(tmp_path / "p0" / "r", second)  # what one has sent the other does not send again
+    thin_run(second, "p1", "r", 10, confirmed=True)
+    (pulled,) = [folder for folder in pull_all(first, tmp_path / "there0") if folder.parent.name == "p1"]
+    check_thinned(StoredRun(tmp_path / "p1" / "r"), StoredRun(pulled), 10)
+    check_buckets(first, StoredRun(tmp_path / "p1" / "r"))
     remove(first, "p0", "r")
     assert "p0" not in {row.project for row in read_runs(second)}
 

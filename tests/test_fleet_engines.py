@@ -18,10 +18,12 @@ root = pathlib.Path(sys.argv[2])
 from test_contract import STATES
 from test_fleet_answers import compare
 from test_fleet_push import counts, everything, pull_all, push_all
+from test_fleet_thinning import check_buckets, check_thinned
 from barograph.query.stored import StoredRun
 from barograph.store.clickhouse import answers, migrate, schema
 from barograph.store.clickhouse.address import parse_address
 from barograph.store.clickhouse.client import Client
+from barograph.store.clickhouse.thinning import thin_run
 
 
 class Engine(Client):
@@ -62,6 +64,13 @@ for folder in pull_all(client, root / "there"):
 run = StoredRun(root / "many_ranks" / "r")
 compared = answers.read_ranks(client, run.project, run.id, run.names()[0])
 assert compared.ranks.max() > 1 and (compared.minimum <= compared.maximum).all()
+for name in ("many_ranks", "rewound_twice_and_sealed", "many_block_files"):
+    before = StoredRun(root / name / "r")
+    thin_run(client, name, "r", 10, confirmed=True)
+    pull_all(client, root / "there")
+    check_thinned(before, StoredRun(root / "there" / name / "r"), 10)
+    check_buckets(client, before)
+    assert not push_all(root / name, client)[0].parts, "what was thinned is not sent again"
 print("done")
 """
 

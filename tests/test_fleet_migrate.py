@@ -28,6 +28,13 @@ FORMER_SUM = """sum(reinterpretAsUInt64(reinterpretAsString(value))
 
 def make_older(client: Client, version: int) -> None:
     """Bring tables and what they have to an older version."""
+    client.run("DROP TABLE bucket_rows")
+    for name, column in (("runs", "thinned"), ("runs", "origin"), ("branches", "history")):
+        client.run(f"ALTER TABLE {name} DROP COLUMN {column}")
+    if version == 3:
+        for name in ("schema_versions", *schema.VIEWS):
+            client.run(f"DROP TABLE {name}")
+        return say_version(client, version)
     client.run(POINTS)
     client.run(
         "INSERT INTO points SELECT project, run, name, rank, segment, step, seq, time, batch, value FROM ("
@@ -67,6 +74,10 @@ def make_older(client: Client, version: int) -> None:
         for name in ("branches", "summaries", "runs"):
             client.run(f"DROP TABLE {name}")
         client.run("ALTER TABLE files DROP COLUMN origin")
+    say_version(client, version)
+
+
+def say_version(client: Client, version: int) -> None:
     client.run("CREATE TABLE schema_versions (version UInt32) ENGINE = TinyLog")
     client.run("INSERT INTO schema_versions VALUES", f"({version})".encode())
 

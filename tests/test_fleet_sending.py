@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +20,6 @@ from written_runs import WrittenRun
 
 import barograph
 from barograph.query.stored import StoredRun
-from barograph.store.clickhouse.address import parse_address
 from barograph.store.clickhouse.answers import read_points, read_ranks
 from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.pull import list_runs, pull
@@ -147,63 +143,6 @@ def test_a_sender_that_is_killed_is_followed_by_one_that_goes_on(
         process.kill()
     run.end()
     assert sending(run.dir, clickhouse.url(client.address.database)).end()[0] == 0
-    assert everything(fetched(client, tmp_path / "there")) == everything(StoredRun(run.dir))
-
-
-class CutProxy:
-    """Between a client and a server: passes some bytes of each connection on, and then cuts it."""
-
-    def __init__(self, port: int):
-        self._port = port
-        self.most = 1 << 40
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                here, _ = self.listener.accept()
-                there = socket.create_connection(("127.0.0.1", self._port))
-            except OSError:
-                return
-            for source, target in ((here, there), (there, here)):
-                threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
-
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        left = self.most
-        with contextlib.suppress(OSError):
-            while left > 0 and (data := source.recv(65536)):
-                target.sendall(data[:left])
-                left -= len(data)
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-
-def test_a_network_that_is_cut_in_the_middle_of_an_insert_loses_and_doubles_nothing(
-    clickhouse: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = clickhouse.client()
-    run = WrittenRun(tmp_path / "p")
-    train(run, range(200))
-    seal(run.dir, final=True)
-    run.end()
-    proxy = CutProxy(clickhouse.port)
-    monkeypatch.setenv("BAROGRAPH_CLICKHOUSE_PASSWORD", PASSWORD)
-    url = clickhouse.url(client.address.database).replace(str(clickhouse.port), str(proxy.port))
-    said: list[str] = []
-    failures = 0
-    with proxy.listener:
-        for most in (2_000, 5_000, 9_000, 15_000, 25_000, 40_000, 80_000):
-            proxy.most = most
-            with Client(parse_address(url)) as cut:
-                failures += not RunSender(run.dir, cut, said.append, 0.01).round(final=True)
-        assert failures
-        assert any("did not answer" in sentence for sentence in said)
-        proxy.most = 1 << 40
-        with Client(parse_address(url)) as whole:
-            assert RunSender(run.dir, whole, said.append, 0.01).round(final=True)
     assert everything(fetched(client, tmp_path / "there")) == everything(StoredRun(run.dir))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import pickle
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -78,7 +80,25 @@ def _torchtitan() -> Any:
     return logger, logger.run, logger.close
 
 
-ADAPTERS = [_run, _wandb, _tensorboard, _lightning, _huggingface, _accelerate, _torchtitan]
+def _keras() -> Any:
+    pytest.importorskip("torch")
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    pytest.importorskip("keras")
+    from barograph.integrations.keras import KerasCallback
+
+    run = barograph.init(project="p", console="none")
+    return KerasCallback(run=run), run, run.finish
+
+
+def _deepspeed() -> Any:
+    from barograph.integrations.deepspeed import DeepSpeedMonitor
+
+    run = barograph.init(project="p", console="none")
+    engine = types.SimpleNamespace(monitor=None, global_steps=0)
+    return DeepSpeedMonitor(engine, run), run, run.finish
+
+
+ADAPTERS = [_run, _wandb, _tensorboard, _lightning, _huggingface, _accelerate, _torchtitan, _keras, _deepspeed]
 
 
 def _in_a_worker(data: bytes, end: str) -> None:
@@ -140,3 +160,36 @@ def test_a_cell_that_is_run_again_begins_a_run_and_names_the_one_that_still_reco
         [1.0],
         [2.0],
     ]
+
+
+SPAWNED = """
+import sys
+import torch
+import barograph
+
+def work(rank, meeting):
+    torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=2)
+    run = barograph.init("spawned", dir="runs", console="none")
+    for step in range(3):
+        run.log({"train/loss": 1.0 + rank}, step=step)
+    run.finish()
+    torch.distributed.destroy_process_group()
+
+if __name__ == "__main__":
+    for launch in range(2):
+        torch.multiprocessing.spawn(work, (f"{sys.argv[1]}/meeting{launch}",), nprocs=2)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_a_program_spawns_are_ranks_of_one_run_and_the_next_ones_of_another(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    program = tmp_path / "train.py"
+    program.write_text(SPAWNED)
+    clear = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR")}
+    subprocess.run([sys.executable, str(program), str(tmp_path)], check=True, env=clear)
+    found = [barograph.StoredRun(folder) for folder in sorted(Path("runs/spawned").glob("spawned_*"))]
+    assert [run.manifest["world_size"] for run in found] == [2, 2]
+    for run in found:
+        assert run.status == "finished" and run.series("train/loss").value.tolist() == [1.0] * 3
+        assert run.series("train/loss", rank=1).value.tolist() == [2.0] * 3

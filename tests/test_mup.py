@@ -380,6 +380,24 @@ def test_stored_runs_are_tables_too(tmp_path: Path) -> None:
     assert compare_widths(runs, width="model.width", loss="nothing") == []
 
 
+@pytest.mark.parametrize(("tokens", "unit"), [((1000, 1000), "tokens"), ((0, 0), "steps"), ((1000, 0), "steps")])
+@pytest.mark.parametrize("config", [{"lr": 0.01}, {}])
+def test_widths_are_compared_whatever_else_the_runs_say(
+    tmp_path: Path, tokens: tuple[int, int], unit: str, config: dict[str, float]
+) -> None:
+    for width, count in zip((64, 128), tokens, strict=True):
+        about = {"dir": str(tmp_path), "verbosity": -2, "git": False, "config": {"width": width, **config}}
+        with barograph.init(project="sweep", name=f"w{width}", **about) as run:
+            for step in range(1, 6):
+                with run.step(step=step, **({"tokens": count} if count else {})) as timed:
+                    timed.set(loss=64 / width + 1 / step)
+    rows = compare_widths(barograph.runs(dir=str(tmp_path), project="sweep"), loss="train/loss", width="width")
+    assert [(row["width"], unit in row, "rate" in row) for row in rows] == [
+        (64, True, bool(config)),
+        (128, True, bool(config)),
+    ]
+
+
 @pytest.mark.slow
 def test_the_best_rate_of_real_trainings_stays_in_mup_and_moves_without() -> None:
     def batch(seed: int) -> tuple[Any, Any]:  # a linear teacher, whose answers are noisy

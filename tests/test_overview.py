@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import barograph
 from barograph.core.text import bar, short, sparkline
 from barograph.query.goodput import Totals
-from barograph.views.overview import cost_lines, detail, page, table, time_lines
+from barograph.views.overview import cost_lines, detail, page, summary, table, time_lines
 
 
 def row(**changes: object) -> dict[str, object]:
@@ -33,6 +33,15 @@ def test_long_names_lose_their_middle_and_the_table_keeps_its_width() -> None:
     lines = table(rows, width=100).splitlines()
     assert all(len(line) <= 100 for line in lines) and "…" in lines[1] and "nan" in lines[3]
     assert len({line.index("running") for line in lines[1:]}) == 1
+
+
+@pytest.mark.parametrize("late", [{"eval/loss": 2.9}, {"note": 1.0}])
+def test_a_run_is_at_its_highest_step_whatever_was_logged_last(tmp_path: Path, late: dict[str, float]) -> None:
+    with barograph.init(project="p", id="r", dir=tmp_path, console="none") as run:
+        for step in range(60):
+            run.log({"train/loss": 3 - step / 100}, step=step)
+        run.log(late, step=20)
+    assert summary(barograph.StoredRun(run.dir))["step"] == 59
 
 
 def test_runs_whose_names_are_not_their_ids_show_both() -> None:

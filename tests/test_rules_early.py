@@ -21,9 +21,19 @@ def growing(times: float, over: int, first: int = 0) -> dict:
 
 
 def test_weights_that_double_in_the_first_steps_warn_of_the_learning_rate() -> None:
-    (one,) = only(findings([EarlyGrowth()], growing(2.2, 50)), "early_growth")
-    assert (one.severity, one.kind, one.step) == ("warning", "update_ratio", 0) and 30 < one.found < 50
+    (one,) = only(findings([EarlyGrowth()], growing(2.2, 30)), "early_growth")
+    assert (one.severity, one.kind, one.step) == ("warning", "update_ratio", 0) and 20 < one.found < 30
     assert one.causes[0].startswith("learning rate too high") and "or one that is too short" in one.causes[1]
+
+
+@pytest.mark.parametrize("every", [1, 10, 20])
+def test_a_doubling_that_takes_longer_than_the_optimizer_remembers_is_an_info_finding(every: int) -> None:
+    slow, quick = (
+        {name: (steps[::every], values[::every]) for name, (steps, values) in growing(times, 60).items()}
+        for times in (2.1, 3.2)
+    )
+    assert [one.severity for one in only(findings([EarlyGrowth()], slow), "early_growth")] == ["info"]
+    assert [one.severity for one in only(findings([EarlyGrowth()], quick), "early_growth")] == ["warning"]
 
 
 def test_less_than_a_doubling_warns_only_with_updates_of_a_tenth() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
-from barograph.doctor.rules.evaluation.evaluation import RULES
+from barograph.doctor.rules.evaluation.evaluation import RULES, EvaluationBetter, EvaluationFrozen, Overfitting
 
 AT = np.arange(100, 2000, 100)
 
@@ -272,3 +272,36 @@ def test_gaps_that_end_with_a_long_one_warn_since_its_beginning() -> None:
     evaluations[301:] = np.nan
     some = [one for one in look(falling(6000), evaluations, at) if one.rule == "evaluation_non_finite"]
     assert [one.step for one in some if one.severity == "warning"] == [3010]
+
+
+@pytest.mark.parametrize(
+    ("learnt", "cause"),
+    [(0.95, "labels shifted"), (0.9, "labels shifted"), (0.3, "overfitting"), (0.05, "overfitting")],
+)
+def test_who_has_learnt_little_has_memorized_nothing(learnt: float, cause: str) -> None:
+    steps = np.arange(400)
+    loss = 3.7 * (learnt + (1 - learnt) * np.exp(-steps / 60)) * np.exp(np.random.default_rng(1).normal(0, 0.01, 400))
+    at = np.arange(24, 400, 25)
+    found_there = found(
+        [Overfitting()], {"train/loss": (steps, loss), "eval/loss": (at, 3.72 + 2.4 * np.arange(len(at)) / len(at))}
+    )
+    (one,) = [item for item in found_there if item.severity == "warning"]
+    assert one.causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize("option", ["ema_decay", "use_ema", ""])
+def test_an_evaluation_of_an_average_that_never_moves_is_the_average(option: str) -> None:
+    steps, at = np.arange(200), np.arange(10, 200, 20)
+    facts = {"config": {option: 0.99}} if option else {}
+    series = {"train/loss": (steps, 4 - steps / 100), "eval/loss": (at, np.full(len(at), 3.69403))}
+    (one,) = found([EvaluationFrozen()], series, **facts)
+    assert one.causes[0].startswith("averaged weights" if option else "optimizer holds other parameters")
+
+
+@pytest.mark.parametrize(("from_start", "cause"), [(True, "loss summed"), (False, "validation leak")])
+def test_an_evaluation_far_below_from_the_first_on_is_measured_in_another_way(from_start: bool, cause: str) -> None:
+    steps, at = np.arange(300), np.arange(24, 300, 25)
+    loss = 20 * (0.5 + 0.5 * np.exp(-steps / 80))
+    share = 0.03 if from_start else np.linspace(0.97, 0.2, len(at))
+    (one,) = found([EvaluationBetter()], {"train/loss": (steps, loss), "eval/loss": (at, loss[at] * share)})
+    assert one.severity == "info" and one.causes[0].startswith(cause)

@@ -13,6 +13,7 @@ from barograph.doctor.kernel.channels import KEEP, KEEP_LAYER, Channel, RunHisto
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import tick_starts
+from barograph.query.roles import candidates
 
 VALUES = st.lists(
     st.one_of(st.floats(0.01, 20), st.sampled_from([0.0, -1.0, float("nan"), float("inf"), float("-inf"), 1e300])),
@@ -140,6 +141,25 @@ def test_roles_are_found_by_the_names_people_use_and_the_longest_series_wins() -
     assert seen.role("loss").name == "trainer/policy loss" and seen.role("eval_loss").name == "val loss"
     seen.add("train/loss", 1, 2.0)
     assert seen.role("loss").name == "train/loss" and seen.role("norm") is None
+
+
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [
+        ("loss", ["loss_val_free", "loss_without_aux", "logloss", "train_mse", "loss/mse", "train/rmse", "bce"]),
+        ("eval_loss", ["val_mse", "mse_val", "loss/mse_val", "loss_valid", "val/bce", "held_out_mae", "val_logloss"]),
+    ],
+)
+def test_an_error_is_a_loss_and_a_word_that_is_negated_says_nothing(role: str, names: list[str]) -> None:
+    for name in names:
+        others = {"aux_loss": [1] * 90, "grad_norm": [1] * 90, "val/free": [1] * 90, "loss_scale": [1] * 90}
+        assert candidates(role, {**others, name: [1] * 9}) == [name]
+    assert candidates("loss", {"mse": [1] * 90, "total_loss": [1] * 9})[0] == "total_loss"
+
+
+@pytest.mark.parametrize(("role", "other"), [("eval_loss", "train_mse"), ("loss", "val_mse"), ("loss", "mse_val")])
+def test_an_error_plays_the_part_of_its_data(role: str, other: str) -> None:
+    assert candidates(role, {other: [1] * 9}) == []
 
 
 @pytest.mark.parametrize("looks", [(), (1,), (30, 64), (66, 130), tuple(range(400))])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,54 @@ def test_wide_rows_after_the_end_are_refused_with_a_sentence(tmp_path: Path, cap
     run.log_histogram("h", [1.0, 2.0], step=1)
     assert "is finished; what is logged from now on is not recorded" in caplog.text
     assert not list(run.dir.glob("*.wide"))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda run: barograph.report([run], run.dir.parent / "report"),
+        lambda run: barograph.report_html(run),
+        lambda run: barograph.frame(run, library="arrow"),
+        lambda run: barograph.stretches(run, "train/loss").live.step.tolist() == list(range(20)),
+        lambda run: barograph.lineage(run).asked,
+        lambda run: barograph.charts(run),
+        lambda run: run.goodput(),
+        lambda run: run.cost(),
+        lambda run: run.series("train/loss").step.tolist() == list(range(20)),
+    ],
+    ids=["report", "report_html", "frame", "stretches", "lineage", "charts", "goodput", "cost", "series"],
+)
+def test_what_is_asked_of_a_stored_run_is_asked_of_the_live_one(tmp_path: Path, ask: Callable[[Any], Any]) -> None:
+    run = start(tmp_path)
+    for step in range(20):
+        run.log({"train/loss": 3 - step / 20}, step=step)
+    assert ask(run) is not False
+    run.finish()
+
+
+def test_whatever_is_recorded_after_the_end_gives_one_sentence_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = start(tmp_path)
+    run.log({"train/loss": 1.0}, step=0)
+    run.finish()
+    before = run.log_file.read_bytes()
+    for step in (1, 2):
+        run.log({"train/loss": 1.0}, step=step)
+        run.log_step(step, 0.1, 8, 1.0, 1.0, 3.0, 1e-3)
+        run.log_eval(step, 0.1, 8, 1.0, 3.0)
+        run.log_sample(step, "text")
+        run.record("metrics", step, {"a": 1.0})
+        run.log_wide({f"wide{number}": 1.0 for number in range(500)}, step=step)
+        run.log_table("answers", [["2+2="]], step, columns=["prompt"])
+        run.checkpoints.save(tmp_path, step)
+        run.config["late"] = step
+        with run.step(step=step), run.phase("data"):
+            pass
+    assert [record.getMessage() for record in caplog.records] == [
+        f"barograph: run {run.id} is finished; what is logged from now on is not recorded"
+    ]
+    assert run.log_file.read_bytes() == before and run.log_file.exists()
 
 
 def test_an_import_that_ends_while_another_seals_waits_and_seals_the_rest(tmp_path: Path) -> None:

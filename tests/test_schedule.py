@@ -77,6 +77,25 @@ def test_a_budget_holds_from_the_first_step_on(step_seconds: float, lag: int) ->
     assert spent >= 0.3 * BUDGET * step_seconds * 6000 or schedule.intervals == schedule.given
 
 
+@pytest.mark.parametrize("step_seconds", [0.003, 0.035, 1.0])
+@pytest.mark.parametrize("quiet", [0.0, 2e-5])  # what a step without measurements costs
+@pytest.mark.parametrize("loud", [0.0, 5e-4, 5e-3])  # what one with measurements costs besides them
+def test_a_budget_is_of_all_that_the_watch_does(step_seconds: float, quiet: float, loud: float) -> None:
+    schedule = WatchSchedule(DEFAULTS, BUDGET)
+    spent, first, measured = 0.0, 0.0, set()
+    for step in range(20_000):
+        due = schedule.begin(step)
+        costs, besides = {family: COSTS[family] for family in due}, loud if due else quiet
+        if due:
+            spent += sum(costs.values()) + besides
+        first = first or spent
+        measured |= due
+        # the second time it does not know yet what a step with measurements costs besides
+        assert spent <= first + loud + BUDGET * step_seconds * (step + 1) - quiet * step / 2 + 1e-12
+        schedule.spend(costs, step_seconds, due, besides)
+    assert len(measured) >= (7 if step_seconds > 0.01 else 3)
+
+
 def test_what_all_ranks_measure_together_is_neither_postponed_nor_widened() -> None:
     schedule = WatchSchedule({"norms": 1, "moe": 10}, 0.001, {"moe"})
     steps = []

@@ -27,13 +27,14 @@ def test_generated_logs_are_read_whole(tmp_path: Path, seed: int) -> None:
     assert len(problems) <= 1, problems
 
 
-@pytest.mark.parametrize(("family", "loss"), [("apart", ""), ("third", "loss_val_free"), ("fourth", "")])
-def test_other_families_are_read_whole_but_for_names_that_say_validation(
-    tmp_path: Path, family: str, loss: str
-) -> None:
-    words = dialects_families.FAMILIES[family]
-    scored = dialects.score(words, 21, 80, tmp_path)
-    problems = [problem for _, drawn, problem in scored if problem and drawn.drawn["loss"] != (loss or None)]
+_NOT_YET = {"fifth": {"layout": "arrow_bar", "step": "s={s}", "loss": "objective"}}
+
+
+@pytest.mark.parametrize("family", ["apart", "third", "fourth", "fifth"])
+def test_other_families_are_read_whole(tmp_path: Path, family: str) -> None:
+    scored = dialects.score(dialects_families.FAMILIES[family], 21, 80, tmp_path)
+    apart = set(_NOT_YET.get(family, {}).items())
+    problems = [problem for _, drawn, problem in scored if problem and not apart & set(drawn.drawn.items())]
     assert len(problems) <= 2, problems
 
 
@@ -49,6 +50,11 @@ def test_other_families_are_read_whole_but_for_names_that_say_validation(
         "step {s}: loss_ema {v}\nheld_out_nll: 9.5\n",
         "it={s} loss: {v} bits/byte\n",
         "Iteration={s}\n-----\nbpb   : {v}\n",
+        "StepReport(step={s}, train_nll={v}, lr=0.001)\n",
+        "│ step │ mse │ lr │\n│ {s} │ {v} │ 0.1 │\n",
+        "step-{s}: loss_without_aux at {v}\n",
+        "step {s} out of 400: logloss '{v}'\n",
+        "[iter {s}]\nce_loss = {v} (best 1.2)\n",
     ],
 )
 def test_rows_as_people_write_them(tmp_path: Path, form: str) -> None:

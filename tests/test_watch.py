@@ -353,6 +353,30 @@ def test_a_norm_that_the_loop_knows_is_used(run: Notes) -> None:
     assert fields["clip_coefficient"] == pytest.approx(expected / float(norm), rel=1e-5)
 
 
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_closures_gradients_are_those_of_its_own_step(run: Notes, named: bool, given: bool) -> None:
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    watch = ModelWatch(run, model, optimizer if given else None, **QUIET | {"gradients": 1})
+    used = []
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(model) * (1 + len(used))  # each step's gradients are others
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25 * (1 + len(used)))
+        used.append(gradient_norm(model.parameters()))
+        return loss
+
+    for step in range(4):
+        result = optimizer.step(closure=closure) if named else optimizer.step(closure)
+        assert result is not None
+        run.log(step)
+    watch.flush()
+    assert [run.fields(step)["grad_norm"] for step in range(4)] == pytest.approx(used, rel=1e-5)
+
+
 def test_a_closures_step_has_its_own_number_and_its_own_activations(run: Notes) -> None:
     model = Model()
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)

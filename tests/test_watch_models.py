@@ -474,7 +474,40 @@ def test_what_is_certain_at_the_start_is_recorded_whatever_the_budget(run: Notes
     watch.flush()
     assert run.fields(0)["output_width"] == 50 and run.fields(0)["trained_parameters"] == 14
     assert run.fields(0)["grad_norm"] > 0  # the first measurement, of which it learns what the others cost
-    assert not any("grad_norm" in run.fields(step) for step in range(1, 12)) and not run.tables
+    assert not any("grad_norm" in run.fields(step) for step in run.steps[1:]) and not run.tables
+
+
+def test_nothing_is_measured_before_the_steps_have_paid_for_all_that_the_watch_did(run: Notes) -> None:
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    watch = ModelWatch(run, model, optimizer)
+    schedule, account, measured, charged = watch.schedule, 0.0, [], 0.0
+    begin, spend = schedule.begin, schedule.spend
+
+    def begun(step: int) -> frozenset[str]:
+        due = begin(step)
+        if due:
+            measured.append((step, account))
+        return due
+
+    def spent(costs: Any, seconds: float, due: Any = (), besides: float = 0.0) -> None:
+        nonlocal account, charged
+        least = besides if costs else min(besides, BUDGET * seconds / 2)
+        charged += sum(costs.values()) + besides
+        account += BUDGET * seconds - sum(costs.values()) - least
+        spend(costs, seconds, due, besides)
+
+    schedule.begin, schedule.spend = begun, spent  # type: ignore[method-assign]
+    for step in range(400):
+        loss_of(model).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log(step)
+    watch.flush()
+    assert measured[0][0] == 0 and all(before > 0 for _, before in measured[1:])
+    assert run.steps == sorted({step for step, _ in measured} | set(run.steps)) and len(run.steps) < 400
+    own = sum(record.fields["watch_ms"] for record in run.records if record.kind == "model")
+    assert charged * 1e3 > 0.9 * own  # nothing that the watch does is free
 
 
 def test_a_loop_that_frees_gradients_in_backward_is_recognized_within_the_default_budget(run: Notes) -> None:

@@ -205,4 +205,98 @@ FOURTH = Words(
     wraps=[plain_wrap] * 6 + [crlf, markdown],
 )  # fmt: skip
 
-FAMILIES = {"apart": APART, "third": THIRD, "fourth": FOURTH}
+
+def record(plan: Plan) -> list[tuple[str, Row | None]]:
+    """`StepMetrics(step=100, loss=2.5, lr=0.0003)`, as a class of data prints itself."""
+    name = plan.loss.strip().replace(" ", "_").replace("/", "_").replace("-", "_")
+    lines: list[tuple[str, Row | None]] = []
+    for step, loss in plan.rows:
+        shown = plan.number(loss).split()[0]
+        lines.append((f"StepMetrics(step={step}, {name}={shown}, lr=0.0003, skipped=False)", (step, shown)))
+    return lines
+
+
+def sentence(plan: Plan) -> list[tuple[str, Row | None]]:
+    """`At step 100 the training loss was 2.5, with a learning rate of 3e-4.`"""
+    lines: list[tuple[str, Row | None]] = []
+    for step, loss in plan.rows:
+        shown = plan.number(loss)
+        lines.append((f"At step {step} the {plan.loss} was {shown}, with a learning rate of 3e-4.", (step, shown)))
+    return lines
+
+
+def arrow_bar(plan: Plan) -> list[tuple[str, Row | None]]:
+    """A drawn bar with counts, then times and values."""
+    lines: list[tuple[str, Row | None]] = []
+    for at, (step, loss) in enumerate(plan.rows):
+        shown = plan.number(loss)
+        done = 20 * step // max(plan.total, 1)
+        rest = " - ".join([f"{plan.loss}: {shown}", *plan.values(at)])
+        lines.append(
+            (f"{step}/{plan.total} [{'=' * done}>{'.' * (20 - done)}] - 12s 24ms/step - {rest}", (step, shown))
+        )
+    return lines
+
+
+def boxed(plan: Plan) -> list[tuple[str, Row | None]]:
+    """A table of drawn lines."""
+    lines: list[tuple[str, Row | None]] = [
+        ("┌" + "─" * 12 + "┬" + "─" * 20 + "┬" + "─" * 12 + "┐", None),
+        (f"│{'step':^12}│{plan.loss.strip():^20}│{'lr':^12}│", None),
+        ("├" + "─" * 12 + "┼" + "─" * 20 + "┼" + "─" * 12 + "┤", None)]  # fmt: skip
+    for step, loss in plan.rows:
+        shown = plan.number(loss).split()[0]
+        lines.append((f"│{step:^12}│{shown:^20}│{'3.0e-04':^12}│", (step, shown)))
+    return [*lines, ("└" + "─" * 12 + "┴" + "─" * 20 + "┴" + "─" * 12 + "┘", None)]
+
+
+def nested_python(plan: Plan) -> list[tuple[str, Row | None]]:
+    """`{'step': 100, 'train': {'loss': 2.5}, 'time': {'data': 0.01}}`."""
+    lines: list[tuple[str, Row | None]] = []
+    for step, loss in plan.rows:
+        shown = plan.number(loss).split()[0]
+        body = f"'train': {{'{plan.loss.strip()}': {shown}, 'lr': 0.0003}}, 'time': {{'data': 0.012, 'step': 0.31}}"
+        lines.append((f"{{'step': {step}, {body}}}", (step, shown)))
+    return lines
+
+
+def sections(plan: Plan) -> list[tuple[str, Row | None]]:
+    """`[step 100]` as a heading and values below it, with an empty line between blocks."""
+    lines: list[tuple[str, Row | None]] = []
+    for at, (step, loss) in enumerate(plan.rows):
+        shown = plan.number(loss)
+        lines += [(f"[{plan.step.format(s=step, n=plan.total)}]", None), ("lr = 0.0003", None)]
+        lines += [(f"{plan.loss} = {shown}", (step, shown)), *((value, None) for value in plan.values(at)), ("", None)]
+    return lines
+
+
+FIFTH = Words(
+    steps=["step {s}", "Batch {s}/{n}", "Step {s:>7}/{n}", "global_step: {s}", "iters: {s}", "Iteration #{s}",
+           "num_steps={s}", "train_iter {s}", "step-{s}", "Optimizer step {s}", "s={s}", "[iter {s}]", "step: {s:,}",
+           "progress: step {s} out of {n}"],
+    losses=["loss", "train_loss", "Loss/train", "average loss", "policy_loss", "reconstruction_loss", "info_nce_loss",
+            "ctc_loss", "vq_loss", "focal_loss", "logloss", "train_lm_loss", "loss_mean", "kd_loss", "token loss",
+            "Total loss", "ELBO loss", "objective", "train.cross_entropy", "loss/ce"],
+    eval_losses=["val loss", "validation/loss", "Val. loss", "evaluation loss", "holdout_loss", "eval_nll"],
+    joints=["=", ": ", " = ", " ", ":", " at ", "\t"],
+    gaps=[" ", ", ", " | ", "   ", "\t", " :: ", " + ", "; "],
+    numbers=[lambda value: f"{value:.4f}", lambda value: f"{value:.3e}", lambda value: f"{value:.8f}",
+             lambda value: f"{value:.3f} (best 2.001)", lambda value: f"{value:.3f} ↓",
+             lambda value: f"{value:.2f} ± 0.03", lambda value: f"'{value:.4f}'"],
+    extras=["lr{j}{lr}", "‖g‖{j}{norm}", "samples/s{j}{tok}", "step_time{j}{ms} ms", "remaining{j}{eta}",
+            "loss_scale{j}65536", "tokens{j}1.2B", "epoch{j}1"],
+    prefixes=[
+        lambda step, chance: "", lambda step, chance: f"[{stamp(step)}] ", lambda step, chance: "DEBUG:train:",
+        lambda step, chance: f"2025-11-02 {stamp(step)}.441 | INFO     | train:main:212 - ",
+        lambda step, chance: "train-job-0 | ", lambda step, chance: "[rank 0] ",
+        lambda step, chance: f"{{{stamp(step)}}} ", lambda step, chance: "(main) INFO: ",
+        lambda step, chance: f"+{step // 60:03d}:{step % 60:02d} ",
+        lambda step, chance: f"Sun Nov  2 {stamp(step)} 2025 [1,0]<stderr>: ",
+    ],
+    noise=["saving to gs://bucket/step_{s}.ckpt", "2 of 8 workers slow", "reducer bucket size 25 MB", "=" * 30,
+           "cache hit rate 0.93", "loss scaler: growth 2000", "evaluating on 512 batches"],
+    layouts=[one_line, one_line, loss_last, record, sentence, arrow_bar, boxed, nested_python, sections],
+    wraps=[plain_wrap] * 6 + [crlf, utf16],
+)  # fmt: skip
+
+FAMILIES = {"apart": APART, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH}

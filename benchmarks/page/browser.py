@@ -1,10 +1,11 @@
 """What a person waits for in the page: milliseconds in Chromium, from the click to the drawn canvas.
 
-    python benchmarks/page/browser.py [--keep DIR] [--only NAME ...]
+    python benchmarks/page/browser.py [--keep DIR] [--only NAME ...] [--quick]
 
 Each part starts a server of its own and a new browser profile. "Drawn" is when a chart's canvas has ink, as the page
 itself sees it in its frames, so the time of this program is not in it. Times count from the start of the navigation or
 from the gesture. Runs are written by `made_runs.py`, which takes minutes once; they are kept in DIR.
+--quick: fewer turns, and a tenth of the points, for a try.
 Needs `playwright` and a Chromium (`CHROMIUM`, else /usr/bin/chromium). The page must be built: cd web && node build.mjs
 """
 
@@ -29,6 +30,7 @@ import made_runs
 from server import SOURCE, Served, keys, line
 
 ASSETS = SOURCE / "barograph" / "assets"
+QUICK = "--quick" in sys.argv
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
 # In the page before its own script: notes at each frame how many charts have data, and how long frames take.
@@ -78,6 +80,10 @@ WATCH = """
   };
 })();
 """
+
+
+def turns(full: int) -> int:
+    return max(1, full // 4) if QUICK else full
 
 
 @contextmanager
@@ -182,20 +188,22 @@ def frames_while_zooming(page: Any) -> None:
 
 def long(browser: Any, root: Path) -> None:
     first, usable = [], []
-    for _ in range(5):
-        served = Served(made_runs.one_long(root))
-        key = keys_of_folder(root / "long")
+    points = 100_000 if QUICK else 1_000_000
+    place = made_runs.one_long(root, points)
+    for turn in range(turns(5)):
+        served = Served(place)
+        key = keys_of_folder(place)
         with opened(browser) as page:
             page.goto(f"{served.http.base_url}run/{key}/charts")
             first.append(float(wait(page, "window.chartAt[0]")))
             page.wait_for_timeout(800)
             usable.append(page.evaluate("window.chartAt.length"))
-            if len(first) == 5:
-                line("zoom to exact data, 1,000,000 points", *middle(zooms(page, 12), 120))
+            if turn == turns(5) - 1:
+                line(f"zoom to exact data, {points:,} points", *middle(zooms(page, turns(12)), 120))
                 frames_while_zooming(page)
                 frames_while_panning(page)
         served.close()
-    line("first chart of 1,000,000 points, server just started", *middle(first, 400))
+    line(f"first chart of {points:,} points, server just started", *middle(first, 400))
 
 
 def keys_of_folder(folder: Path) -> str:
@@ -205,9 +213,10 @@ def keys_of_folder(folder: Path) -> str:
 
 
 def hundred(browser: Any, root: Path) -> None:
-    place = made_runs.many(root, metrics=20)
+    steps = 10_000 if QUICK else 100_000
+    place = made_runs.many(root, metrics=20, steps=steps)
     first, screen = [], []
-    for turn in range(3):
+    for turn in range(turns(3)):
         served = Served(place)
         with opened(browser) as page:
             page.goto(f"{served.http.base_url}?view=charts&most=100")
@@ -217,11 +226,11 @@ def hundred(browser: Any, root: Path) -> None:
                 ".filter((one) => one.getBoundingClientRect().top < innerHeight).length"
             )
             screen.append(float(wait(page, f"window.chartAt.length >= {wanted} && window.chartAt[{wanted} - 1]")))
-            if turn == 2:
-                line("  zoom of all charts in sight, 100 runs each", *middle(zooms(page, 6), 700))
+            if turn == turns(3) - 1:
+                line("  zoom of all charts in sight, 100 runs each", *middle(zooms(page, turns(6)), 700))
                 frames_while_panning(page)
         served.close()
-    line("100 runs, 20 metrics, 100,000 steps: first chart", *middle(first, 800))
+    line(f"100 runs, 20 metrics, {steps:,} steps: first chart", *middle(first, 800))
     line("  all charts of the first screen", *middle(screen, 2000))
 
 
@@ -229,7 +238,7 @@ def names(browser: Any, root: Path) -> None:
     served = Served(made_runs.wide(root))
     key = keys(served)[0]
     usable, searched, shown = [], [], []
-    for turn in range(5):
+    for turn in range(turns(5)):
         with opened(browser) as page:
             page.goto(f"{served.http.base_url}run/{key}/charts")
             page.locator("#page .charts-bar button").first.wait_for()
@@ -414,6 +423,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="folder that keeps the runs for the next time")
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
 

@@ -21,27 +21,27 @@ from barograph.store.seal import seal
 
 def one_long(root: Path, points: int = 1_000_000) -> Path:
     """One run whose loss has this many points, with a spike of one step in the middle."""
-    folder = root / "long" / "p"
-    if not folder.exists():
+    place = root / ("long" if points == 1_000_000 else f"long_{points}")
+    if not (place / "p").exists():
         chance = random.Random(1)
-        run = barograph.init(project="p", name="long", dir=str(root / "long"), **_QUIET)
+        run = barograph.init(project="p", name="long", dir=str(place), **_QUIET)
         for step in range(points):
             loss = 3.0 * math.exp(-step / points) + chance.gauss(0.0, 0.05) + (9.0 if step == points // 2 else 0.0)
             run.log({"train/loss": loss, "train/norm": 1.0}, step=step)
         run.finish()
         seal(Path(run.dir), final=True, wait=True)  # as it is some seconds after a run's end
-    return root / "long"
+    return place
 
 
-def many(root: Path, runs: int = 100, metrics: int = 6, steps: int = 100_000) -> Path:
-    """This many runs of this many metrics."""
-    place = root / f"many_{runs}_{metrics}_{steps}"
+def many(root: Path, runs: int = 100, metrics: int = 6, steps: int = 100_000, settings: int = 2) -> Path:
+    """This many runs of this many metrics. settings: keys of each configuration, of which a tenth differ."""
+    place = root / (f"many_{runs}_{metrics}_{steps}" + (f"_{settings}" if settings > 2 else ""))
     if not place.exists():
         made = [
             _curves(root / "originals", f"curves_{metrics}_{steps}_{seed}", metrics, steps, seed) for seed in range(2)
         ]
         for number in range(runs):
-            _twin(made[number % len(made)], place / "p" / f"run_{number:04d}", number)
+            _twin(made[number % len(made)], place / "p" / f"run_{number:04d}", number, settings)
     return place
 
 
@@ -84,11 +84,19 @@ def _curves(root: Path, name: str, metrics: int, steps: int, seed: int) -> Path:
     return made
 
 
-def _twin(original: Path, folder: Path, number: int) -> None:
+def _twin(original: Path, folder: Path, number: int, settings: int) -> None:
     """The same run under another name."""
+    more = {
+        f"section_{at % 9}.option_{at}": (number * at) % 17 / 8 if at % 10 == 0 else f"value {at}"
+        for at in range(2, settings)
+    }
     shutil.copytree(original, folder, copy_function=os.link)
     path = folder / "run_manifest.json"
     about = json.loads(path.read_text())
     path.unlink()
-    about |= {"id": folder.name, "name": f"run {number}", "config": {"seed": number, "lr": 1e-3 * (1 + number % 7)}}
+    about |= {
+        "id": folder.name,
+        "name": f"run {number}",
+        "config": {"seed": number, "lr": 1e-3 * (1 + number % 7)} | more,
+    }
     path.write_text(json.dumps(about))

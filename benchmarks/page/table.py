@@ -1,8 +1,10 @@
 """The table of 5,000 runs in Chromium: milliseconds until it can be used, from a click to the rows asked for, and of
 all of them as a scatter plot and as parallel coordinates.
 
-    python benchmarks/page/table.py [--keep DIR] [--runs 5000]
+    python benchmarks/page/table.py [--keep DIR] [--runs 5000] [--settings 2] [--quick]
 
+"never served" is a server that was just started and has no rows kept of the folder; "served before" one that has those
+that the last server kept. --settings: keys in each run's configuration. --quick: a quarter of the turns, for a try.
 Times are the page's own, from the navigation or the click to the frame after the rows are there. "server" is what the
 server itself takes for the same groups. Needs `playwright` and a Chromium; the page must be built.
 """
@@ -10,16 +12,19 @@ server itself takes for the same groups. Needs `playwright` and a Chromium; the 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import made_runs
-from browser import CHROMIUM, frames, middle, opened, wait
+from browser import CHROMIUM, frames, middle, opened, turns, wait
 from server import Served, line
 
 TURNS = 9
+SETTLED_MILLISECONDS = 700  # after a click: what the page does later is not in the next time
 
 # Notes when the rows in sight, or how many there are, are others: one frame after the table changed.
 NOTE = """
@@ -47,47 +52,61 @@ ROWS = "document.querySelectorAll('tr.run .run-link').length > 5 && performance.
 
 def clicked(page: Any, click: Any) -> float:
     """From a click to the frame in which other rows are there."""
-    page.wait_for_timeout(400)
+    page.wait_for_timeout(SETTLED_MILLISECONDS)
     page.evaluate("window.changed = 0")
     click()
     return float(wait(page, "window.changed > window.asked && window.changed - window.asked"))
 
 
-def table(browser: Any, root: Path, runs: int) -> None:
-    place = made_runs.many(root, runs, 6, 200)
+def started(browser: Any, place: Path, turns: int, keep: bool) -> list[float]:
+    """Milliseconds until rows can be used, of servers that were just started. keep: each has what the last one kept."""
     usable = []
-    for _ in range(3):
+    for _ in range(turns(TURNS)):
+        if not keep:
+            shutil.rmtree(Path(os.environ["XDG_CACHE_HOME"]), ignore_errors=True)
         served = Served(place)
         with opened(browser, 1440) as page:
             page.goto(f"{served.http.base_url}?view=table")
             usable.append(float(wait(page, ROWS)))
         served.close()
-    line(f"{runs:,} runs: rows can be used, server just started", *middle(usable, 1000))
+    return usable
+
+
+def table(browser: Any, root: Path, runs: int, settings: int) -> None:
+    place = made_runs.many(root, runs, 6, 200, settings)
+    few = 1 + turns(3)
+    line(f"{runs:,} runs usable, server started, never served", *middle(started(browser, place, few, False), 1000))
+    line("  server started, served before", *middle(started(browser, place, few, True), 1000))
 
     served = Served(place)
     served.get("/api/runs")
-    while served.get("/api/runs").json()["runs"][0]["best"] == {}:  # until all rows are filled in
+    while any(row["best"] == {} for row in served.get("/api/runs").json()["runs"]):  # until all rows are filled in
         time.sleep(1)
     with opened(browser, 1440) as page:
         page.goto(f"{served.http.base_url}?view=table&cols=config:lr,config:seed,last:train/loss,best:train/loss")
         usable = [float(wait(page, ROWS))]
-        line("  the same, server warm", *middle(usable, 1000))
+        for _ in range(few):
+            page.wait_for_timeout(SETTLED_MILLISECONDS)
+            page.reload()
+            usable.append(float(wait(page, ROWS)))
+        line("  server warm", *middle(usable, 1000))
+        page.wait_for_timeout(SETTLED_MILLISECONDS)
         page.evaluate(NOTE)
         head = page.locator("thead .head", has_text="train/loss").first
-        line("  sort", *middle([clicked(page, head.click) for _ in range(TURNS)], 100))
+        line("  sort", *middle([clicked(page, head.click) for _ in range(turns(TURNS))], 100))
 
         took = []
-        for turn in range(TURNS):
+        for turn in range(turns(TURNS)):
             took.append(
                 clicked(
                     page, lambda turn=turn: page.locator("#filter").fill(f"config.seed < {runs - 100 * (turn + 1)}")
                 )
             )
-        line("  filter, with 330 ms of waiting for more letters", *middle(took, 430))
+        line("  filter", *middle(took, 100))
         page.locator("#filter").fill("")
         for name, columns in (("lr", 7), ("seed", runs)):
             took = []
-            for _ in range(TURNS):
+            for _ in range(turns(TURNS)):
                 page.get_by_role("button", name="Group", exact=True).click()
                 pick = page.locator(".pick", has_text=name).first
                 took.append(clicked(page, pick.click))
@@ -96,7 +115,7 @@ def table(browser: Any, root: Path, runs: int) -> None:
             line(f"  group by {name}: {columns:,} groups", *middle(took, 100))
         asked = "/api/groups?by=config.lr&column=last:train/loss&column=best:train/loss"
         took = []
-        for _ in range(TURNS):
+        for _ in range(turns(TURNS)):
             began = time.perf_counter()
             served.get(asked)
             took.append(1000 * (time.perf_counter() - began))
@@ -134,7 +153,7 @@ def explore(browser: Any, served: Served) -> None:
     with opened(browser, 1440) as page:
         page.goto(f"{served.http.base_url}?view=explore&plot=box&{columns}")
         page.locator(".explore svg").first.wait_for()
-        for _ in range(TURNS):
+        for _ in range(turns(TURNS)):
             for name, taken in took.items():
                 page.wait_for_timeout(300)
                 page.evaluate(INK)
@@ -154,14 +173,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="folder that keeps the runs for the next time")
     parser.add_argument("--runs", type=int, default=5_000)
+    parser.add_argument("--settings", type=int, default=2)
+    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         root = options.keep or Path(temporary)
         root.mkdir(parents=True, exist_ok=True)
+        os.environ["XDG_CACHE_HOME"] = str(Path(temporary) / "cache")  # of its own: whether rows are kept is measured
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        table(browser, root, options.runs)
+        table(browser, root, options.runs, options.settings)
         browser.close()
 
 

@@ -1,6 +1,6 @@
 """A week with the page open on a live run, in some minutes: the memory of the tab must stay as it is.
 
-    python benchmarks/page/week.py [--events 20000] [--view charts]
+    python benchmarks/page/week.py [--events 20000] [--view charts] [--quick]
 
 The run and the server are real; the week is made short on the way of the events. A live run of one step a second sends
 about one event of points a second, 604,800 in a week, and the page looks at new points four times a second at most. So
@@ -70,7 +70,10 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--every", type=int, default=1_000)
     parser.add_argument("--view", choices=("overview", "charts", "layers", "system", "doctor"), default="charts")
+    parser.add_argument("--quick", action="store_true", help="1,000 events, for a try")
     options = parser.parse_args()
+    if options.quick:
+        options.events, options.every = 1_000, 100
     with tempfile.TemporaryDirectory() as folder:
         run = barograph.init(project="week", name="live", dir=folder, console="none", total_steps=604_800)
         stop = threading.Event()

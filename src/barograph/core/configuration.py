@@ -2,13 +2,15 @@
 
 In:   a configuration, nested or flat, in the names of Transformers, nanoGPT, torchtitan, Megatron-LM, DeepSpeed,
       modded-nanogpt, nanochat, llm.c or plain ones.
-Out:  numbers and words, and what more than one part of the product asks for: the planned steps, the vocabulary.
+Out:  numbers and words, and the names of what more than one part of the product asks for: the planned steps, the
+      vocabulary, the batch and what makes it up, the norm at which gradients are clipped.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +24,35 @@ PLANNED_STEPS = (
 VOCABULARY = (
     "vocab_size", "padded_vocab_size", "n_vocab", "vocabulary_size", "vocab_size_v", "num_vocab",
     "num_tokens_in_vocab", "vocab",
+)  # fmt: skip
+# A step's batch: in tokens, in sequences, and those that one process takes at a time, of the narrowest meaning first.
+BATCH_TOKENS = (
+    "tokens_per_batch", "tokens_per_step", "tokens_per_iter", "tokens_per_iteration", "batch_tokens",
+    "global_batch_tokens", "total_batch_size_tokens", "batch_size_tokens", "global_batch_size_tokens",
+)  # fmt: skip
+WHOLE_BATCH = (
+    "global_batch_size", "total_batch_size", "effective_batch_size", "total_train_batch_size",
+    "global_train_batch_size",
+)  # fmt: skip
+BATCH = (
+    "train_micro_batch_size_per_gpu", "per_device_train_batch_size", "micro_batch_size", "micro_batch_size_b",
+    "micro_batch", "device_batch_size", "local_batch_size", "train_batch_size", "batch_size", "batch", "bsz",
+    "mini_batch_size",
+)  # fmt: skip
+ACCUMULATION = (
+    "gradient_accumulation_steps", "grad_accum_steps", "accumulate_grad_batches", "grad_accum", "accumulation_steps",
+    "gradient_accumulation", "grad_accumulation", "accumulation", "gradient_accumulation_iters", "accum_steps",
+    "accum_freq", "accum_iter", "num_micro_batches", "num_microbatches", "micro_batches",
+)  # fmt: skip
+PROCESSES = ("world_size", "num_processes", "num_gpus", "n_gpus")
+SEQUENCE = (
+    "max_seq_len", "seq_len", "seqlen", "seq_length", "sequence_length", "sequence_length_t", "sequence_len",
+    "context_length", "context_len", "context", "block_size", "max_seq_length", "max_sequence_length", "n_ctx",
+    "cutoff_len", "max_sequence_length_t", "max_length", "sequence", "length",
+)  # fmt: skip
+CLIP = (
+    "max_grad_norm", "grad_clip", "clip_grad", "gradient_clip_val", "gradient_clipping", "clip_grad_norm",
+    "gradient_clip_norm", "grad_clip_norm", "grad_norm_clip", "gradient_clip", "clip_norm", "training.max_norm", "clip",
 )  # fmt: skip
 
 _DEPTH = 20  # of sections: a hostile configuration has thousands
@@ -37,7 +68,8 @@ def planned_steps(about: Mapping[str, Any]) -> int | None:
 
 
 class Configuration:
-    """Options by their last name and by their dotted one, in small letters with underscores."""
+    """Options by their last name and by their dotted one, in small letters with underscores: `gradAccumSteps` is
+    `grad_accum_steps`."""
 
     def __init__(self, config: Mapping[str, Any]):
         self.found: dict[str, Any] = {}
@@ -65,6 +97,13 @@ class Configuration:
                 return round(value)
         return None
 
+    def amount(self, names: tuple[str, ...]) -> float | None:
+        """A number above 0."""
+        for name in names:
+            if (value := as_number(self.found.get(name))) is not None and value > 0:
+                return value
+        return None
+
     def word(self, names: tuple[str, ...]) -> str | None:
         for name in names:
             if isinstance(value := self.found.get(name), str):
@@ -78,10 +117,15 @@ def _plain(name: object) -> str:
     return "_".join(part for part in "".join(letters).split("_") if part)
 
 
+@functools.lru_cache(4096)
+def _name(key: str) -> str:
+    return _plain(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).replace("/", "."))
+
+
 def _leaves(options: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, value in options.items():
         # a flat name may stand for nested ones, by dots or slashes
-        here = (*path, *(part for part in _plain(str(name).replace("/", ".")).split(".") if part)) or path
+        here = (*path, *(part for part in _name(str(name)).split(".") if part)) or path
         if isinstance(value, Mapping):
             if len(here) < _DEPTH:
                 yield from _leaves(value, here)

@@ -98,7 +98,8 @@ def launch_id(environ: Mapping[str, str] | None = None) -> str | None:
     """What all ranks of one launch share and no other launch has, such as `torchelastic-1b9d…`.
 
     None when the world is this process, or when nothing tells the launch apart. Built from the launcher's
-    own identity and, where all ranks are on one host, from the launcher's process. An id that begins with
+    own identity and, where all ranks are on one host, from the launcher's process. Without a launcher (processes that
+    a program spawns) the ranks agree on it in the store through which they met. An id that begins with
     `address-` had only MASTER_ADDR and MASTER_PORT to go by: a later launch there can have the same.
     """
     environ = os.environ if environ is None else environ
@@ -106,6 +107,8 @@ def launch_id(environ: Mapping[str, str] | None = None) -> str | None:
     if world == 1:
         return None
     launcher = _launcher(environ)
+    if launcher is None and environ is os.environ and (group := _group_id()):
+        return group
     address = [environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")]
     slurm = [environ.get(name, "") for name in ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT")]
     slurm.append(_slurm_step(environ))
@@ -127,6 +130,15 @@ def launch_id(environ: Mapping[str, str] | None = None) -> str | None:
     if is_step:
         return _digest("slurm", [*slurm, *address])
     return _digest("address", address) if all(address) else None
+
+
+def _group_id() -> str | None:
+    """What the first rank of torch's process group to ask has put into the group's store."""
+    try:
+        store = sys.modules["torch.distributed"].distributed_c10d._get_default_store()
+        return str(store.compare_set("barograph/launch", "", f"group-{os.urandom(8).hex()}").decode())
+    except Exception:  # no group, or half torn down
+        return None
 
 
 def _digest(kind: str, parts: list[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.integrations.shared import SentToWorkers, begin, open_run
+from barograph.integrations.shared import SentToWorkers, begin, ends, open_run, records
 from barograph.training.guard import guarded
 from barograph.training.run import Run
 
@@ -34,7 +34,7 @@ class KerasCallback(SentToWorkers, keras.callbacks.Callback):
         super().__init__()
         self.run: Run | None = run
         self._given, self._every, self._options = run is not None, max(1, int(every)), options
-        self._own = False
+        self._own = self._off = False
         self._step = 0
 
     @property
@@ -48,6 +48,8 @@ class KerasCallback(SentToWorkers, keras.callbacks.Callback):
             found = open_run()
             self._own = found is None
             self.run, self._step = found or begin(**self._options), 0
+        assert self.run is not None
+        self._off = not records(self, self.run)
         self._describe()
 
     @guarded("description of a training")
@@ -77,10 +79,12 @@ class KerasCallback(SentToWorkers, keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """End the run, if the callback began it."""
-        if self.run is not None and self._own:
-            self.run.finish()
+        if self.run is not None:
+            ends(self, self.run)
+            if self._own:
+                self.run.finish()
 
     def _record(self, group: str, values: Mapping[str, Any] | None, step: int | None = None) -> None:
-        if self.run is not None and values:
+        if self.run is not None and values and not self._off:
             at = self._step if step is None else max(0, step)
             self.run.log({f"{group}{name}": value for name, value in values.items()}, at)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from barograph.integrations.shared import SentToWorkers, begin, open_run
+from barograph.integrations.shared import SentToWorkers, begin, ends, open_run, records
 from barograph.training.configuration import as_mapping
 from barograph.training.guard import guarded
 from barograph.training.run import Run
@@ -92,7 +92,8 @@ class BarographLogger(SentToWorkers, Logger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Named values at a step."""
-        self.run.log(metrics, step)
+        if records(self, self.run):
+            self.run.log(metrics, step)
 
     @rank_zero_only
     @guarded("set of hyperparameters")
@@ -104,6 +105,8 @@ class BarographLogger(SentToWorkers, Logger):
     @guarded("checkpoint")
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         """Checkpoints that Lightning has written since the last call."""
+        if not records(self, self.run):
+            return
         trainer = getattr(checkpoint_callback, "_trainer", None)
         best, last = checkpoint_callback.best_model_path, checkpoint_callback.last_model_path
         for name in dict.fromkeys([*checkpoint_callback.best_k_models, best, last]):
@@ -117,6 +120,8 @@ class BarographLogger(SentToWorkers, Logger):
     @guarded("end of a training")
     def finalize(self, status: str) -> None:
         """End the run, if the logger began it; an evaluation after the training begins no other."""
+        if self._run is not None:
+            ends(self, self._run)
         if self._run is not None and self._own and self._run._ending.is_here:
             self._run.finish(_STATUS.get(str(status), "failed"))
 
@@ -128,6 +133,7 @@ class BarographMonitor(SentToWorkers, Callback):
     """
 
     _step: Any = None
+    _off = False  # another one looks already
 
     def __init__(self, **options: Any):
         super().__init__()
@@ -143,6 +149,9 @@ class BarographMonitor(SentToWorkers, Callback):
         found = [logger for logger in trainer.loggers if isinstance(logger, BarographLogger)]
         self._logger = found[0] if found else BarographLogger()
         run = self._logger.run
+        self._off = not records(self, run)
+        if self._off:
+            return
         if trainer.max_steps and trainer.max_steps > 0:
             run.about.plan_steps(trainer.max_steps)
         run.watch(pl_module, trainer.optimizers or None, **self._options)
@@ -153,7 +162,7 @@ class BarographMonitor(SentToWorkers, Callback):
 
     @guarded("step")
     def _begin(self, trainer: Any) -> None:
-        if self._step is None:
+        if self._step is None and not self._off:
             self._out.next_step = trainer.global_step
             self._step = self._logger.run.step(step=trainer.global_step)
             self._step.__enter__()
@@ -172,5 +181,6 @@ class BarographMonitor(SentToWorkers, Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """What the watch holds is written before the run ends."""
-        if self._logger is not None:
+        if self._logger is not None and not self._off:
             self._logger.run.model.flush()
+            ends(self, self._logger.run)

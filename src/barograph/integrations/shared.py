@@ -7,6 +7,7 @@ Out:  a run; where its console belongs to the framework, one that draws nothing 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,29 @@ def begin(config: Any = None, **options: Any) -> Run:
 def quiet(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Options with which a run draws nothing on a console that belongs to the framework."""
     return dict(chosen) if os.environ.get(f"{PREFIX}CONSOLE") else {"console": "none", **chosen}
+
+
+_recording: weakref.WeakKeyDictionary[Run, dict[type, weakref.ref[Any]]] = weakref.WeakKeyDictionary()
+
+
+def records(adapter: Any, run: Run) -> bool:
+    """Whether it is this adapter that records into the run: of several of one class, the first one until it ends."""
+    held = _recording.setdefault(run, {})
+    first = held.get(type(adapter), lambda: None)()
+    if first is None:
+        held[type(adapter)] = weakref.ref(adapter)
+    elif first is not adapter:
+        name = type(adapter).__name__
+        run._out.warn(f"two of {name} record into the run {run.id} at once: only the first one does", key=f"two {name}")
+        return False
+    return True
+
+
+def ends(adapter: Any, run: Run) -> None:
+    """The adapter's training is over: another one may record into the run."""
+    held = _recording.get(run, {})
+    if held.get(type(adapter), lambda: None)() is adapter:
+        del held[type(adapter)]
 
 
 class SentToWorkers:

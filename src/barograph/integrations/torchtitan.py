@@ -1,6 +1,7 @@
 """torchtitan and torchtune: loggers with the methods that these have.
 
-In:   `log(metrics, step)` and `close()` of torchtitan's `BaseLogger`; torchtune's `log`, `log_dict`, `log_config`.
+In:   `log(metrics, step)` and `close()` of torchtitan's `BaseLogger`, a trainer of torchtitan's; torchtune's `log`,
+      `log_dict`, `log_config`.
 Out:  a run. Neither library is imported: both take an object with these methods.
 """
 
@@ -21,6 +22,8 @@ class TorchtitanLogger(SentToWorkers):
     makes the logger records; other options are those of `barograph.init`.
     """
 
+    records = True
+
     def __init__(self, config: Any = None, tag: str | None = None, run: Run | None = None, **options: Any):
         found = run or open_run()
         self._own, self._tag = found is None, tag
@@ -30,6 +33,8 @@ class TorchtitanLogger(SentToWorkers):
 
     def log(self, metrics: Mapping[str, Any], step: int) -> None:
         """Named values at a step."""
+        if not self.records:
+            return
         lead = "" if self._tag is None else f"{self._tag}/"
         self.run.log({f"{lead}{name}": value for name, value in metrics.items()} if lead else metrics, step)
 
@@ -37,6 +42,33 @@ class TorchtitanLogger(SentToWorkers):
         """End the run, if the logger began it."""
         if self._own:
             self.run.finish()
+
+
+def add_logger(trainer: Any, run: Run | None = None, **options: Any) -> Run:
+    """Record what a trainer of torchtitan's logs, beside the loggers that it has.
+
+    Call it on every rank, before `train`; the one that has the loss records. Options are those of `barograph.init`.
+    Returns the run, which the trainer's `close` ends.
+    """
+    processor, config = trainer.metrics_processor, trainer.config
+    before = processor.logger
+    for logger in getattr(before, "_loggers", [before]):
+        if isinstance(logger, TorchtitanLogger) and logger.run._ending.is_here:
+            return logger.run
+    mine = TorchtitanLogger(config.to_dict(), run=run, **{"total_steps": config.training.steps, **options})
+    mine.records = mine.run._out.rank == _logging_rank(processor.parallel_dims, config)
+    if hasattr(before, "add_logger"):
+        before.add_logger(mine)
+    else:  # the one that does nothing: no other logger is switched on, or not on this rank
+        processor.logger = mine
+    return mine.run
+
+
+def _logging_rank(dims: Any, config: Any) -> int:
+    """The first rank of the last stage of a pipeline; without one, and where the first stage has the loss, rank 0."""
+    if not dims.pp_enabled or config.parallelism.pipeline_parallel_schedule == "ZBVZeroBubble":
+        return 0
+    return int(dims.world_size // dims.pp * (dims.pp - 1))
 
 
 class TorchtuneLogger:

@@ -5,7 +5,8 @@ Out:  shorter records; the objects with those pieces put together again.
 
 Metrics become several records of the same step and time. Anything else becomes `part` records that follow each other,
 `{"log":"part","time":…,"step":…,"of":kind,"part":2,"parts":5,"json":text}`: the texts one after the other are the
-record's own JSON. Pieces of which some are missing are what a kill left, and count for nothing.
+record's own JSON. Pieces of which some are missing are what a kill left, and count for nothing; `REMOVED` is such a
+piece, and stands where records were taken out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 
 KIND = "part"
+REMOVED = b'{"log":"part","of":"removed","part":0,"parts":0,"json":""}'
 _PIECE_BYTES = 3_300  # of a piece's JSON as text in JSON: 4,096 with what stands around it
 _HEAD_KEYS = ("log", "time", "step")
 

@@ -17,6 +17,7 @@ from barograph.log.write import mend
 from barograph.query import curation
 from barograph.query.accounts import RunAccounts, account_state
 from barograph.store.run import Look, RunStore
+from barograph.store.thin import thinned_sentence
 
 
 class StoredFiles:
@@ -89,3 +90,12 @@ class FixedFiles(StoredFiles):
     def look(self) -> Look:
         result: Look = self._once(StoredFiles.look)
         return result
+
+
+def thinned(run: Any) -> str:
+    """Which points of a `StoredRun`, or of what it goes on from, were removed by `barograph fleet thin`; "" if none."""
+    origin = run.origin
+    before = thinned(origin[0]) if origin is not None else ""
+    return "; ".join(
+        filter(None, [thinned_sentence(run.dir), before and f"{origin[0].id}, which it goes on from, was {before}"])
+    )

@@ -274,23 +274,24 @@ def written(condition: Condition) -> str:
 
 def matches(condition: Condition, run: StoredRun) -> bool:
     """Whether a run meets a condition."""
-    return _meets(condition, _Facts(run))
+    return meets(condition, RunFacts(run))
 
 
-def _meets(condition: Condition, facts: _Facts) -> bool:
+def meets(condition: Condition, facts: RunFacts) -> bool:
+    """The same by the facts of a run, which may be kept for the next condition."""
     if isinstance(condition, Clause):
         return _compares(condition, facts)
     if condition.op == "not":
-        return not _meets(condition.parts[0], facts)
+        return not meets(condition.parts[0], facts)
     if condition.op == "differs":  # as `not =`, but for runs that have the field
         part = condition.parts[0]
         null = part.values[0].kind == "null"
         return (null or facts.get(part.field) is not None) and not _compares(part, facts)
-    each = (_meets(part, facts) for part in condition.parts)
+    each = (meets(part, facts) for part in condition.parts)
     return all(each) if condition.op == "and" else any(each)
 
 
-def _compares(clause: Clause, facts: _Facts) -> bool:
+def _compares(clause: Clause, facts: RunFacts) -> bool:
     held = facts.get(clause.field)
     if clause.op == "has":
         return held is not None and held != []
@@ -334,7 +335,7 @@ def _moment(value: Value) -> int:
     return parse_time(_plain(value))
 
 
-class _Facts:
+class RunFacts:
     """What a run is, each fact looked up when it is asked for, and once."""
 
     def __init__(self, run: StoredRun):

@@ -3,7 +3,7 @@
 In:   an address, a run's id or project/id, names of series.
 Out:  the table of its runs; a series, thinned as `StoredRun.series` thins it; a series over its ranks.
 
-Series as in `StoredRun` by another x, of forks, and all other questions are asked of a copy: `barograph.runs(address)`.
+Series as in `StoredRun` by another x, and all other questions are asked of a copy: `barograph.runs(address)`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from barograph.core.columns import thin_indices
 from barograph.core.text import escape
 from barograph.query.stored import Series
 from barograph.store.clickhouse.address import parse_address
-from barograph.store.clickhouse.answers import RankPoints, ServerRun, inherits, read_points, read_ranks, read_runs
+from barograph.store.clickhouse.answers import RankPoints, ServerRun, read_points, read_ranks, read_runs
 from barograph.store.clickhouse.client import Client
 from barograph.store.clickhouse.pull import list_runs
+from barograph.store.clickhouse.registry import read_thinned
 from barograph.store.clickhouse.schema import require
 
 
@@ -46,8 +47,6 @@ class Fleet:
         """
         with self._client() as client:
             project, key = _find(client, run)
-            if inherits(client, project, key):
-                raise ValueError(f"{run} goes on from another run: read it with barograph.runs({self.address!r})")
             step, time, value, segment, ranks = read_points(client, project, key, name, rank)
         if not len(step):
             raise KeyError(f"the run {run} has no series {escape(name)!r} on the server")
@@ -63,6 +62,11 @@ class Fleet:
         if not len(found.step):
             raise KeyError(f"the run {run} has no series {escape(name)!r} on the server")
         return found
+
+    def thinned(self, run: str) -> str:
+        """Which points of a run were removed from the server, "" if none were. Raises KeyError as `series`."""
+        with self._client() as client:
+            return read_thinned(client, *_find(client, run))
 
     def _client(self) -> Client:
         client = Client(parse_address(self.address))

@@ -13,6 +13,7 @@ import shutil
 import threading
 from pathlib import Path
 
+from barograph.core import segments
 from barograph.core.place import cache_folder
 from barograph.store.clickhouse.address import ServerAddress, is_address, parse_address
 from barograph.store.clickhouse.client import Client
@@ -86,8 +87,15 @@ def _fetched(address: ServerAddress, which: str | None) -> Path:
         require(client)
         there = list_runs(client)
         wanted = [run for run in there if which is not None and run.has_name(which)]
-        for run in wanted or there:
-            pull(client, run, root)
+        left, fetched = list(wanted or there), set[StoredThere]()
+        while left:
+            run = left.pop()
+            fetched.add(run)
+            folder = pull(client, run, root)
+            for segment in segments.read(folder)[:1] if wanted else ():  # a fork is read with what it goes on from
+                source = Path(segment.source or "")
+                named = (source.parent.name, source.name)
+                left += [run for run in there if (run.project, run.run) == named and run not in fetched]
     _drop(root, there)
     return root
 

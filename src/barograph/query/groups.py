@@ -94,10 +94,11 @@ def group_runs(items: Iterable[Item], keys: Sequence[str], traits: Callable[[Ite
     if ALL_BUT_SEED in keys:
         return _by_setup(items, traits)
     found: dict[tuple[Hashable, ...], tuple[tuple[Any, ...], list[Item]]] = {}
-    for item in items:
-        for values in _values_of(traits(item), keys):
-            found.setdefault(tuple(map(_identity, values)), (values, []))[1].append(item)
     names = [key.removeprefix(CONFIG) for key in keys]
+    places = [(key in FACTS, name) for key, name in zip(keys, names, strict=True)]
+    for item in items:
+        for values in _values_of(traits(item), places):
+            found.setdefault(tuple([_identity(value) for value in values]), (values, []))[1].append(item)
     ordered = sorted(found.values(), key=lambda one: tuple(map(_order, one[0])))
     return [RunGroup(_label(names, values), dict(zip(names, values, strict=True)), runs) for values, runs in ordered]
 
@@ -114,12 +115,13 @@ def full_keys(words: Iterable[str], everyone: Sequence[Traits]) -> list[str]:
 
 def find_key(everyone: Iterable[Traits], word: str) -> str:
     """The full key of the configuration that is meant. Raises KeyError with the nearest, or those that it may be."""
-    keys = sorted({key for traits in everyone for key in traits.config})
+    everyone = list(everyone)
     wanted = word.replace("/", ".")
-    if wanted not in keys and wanted.startswith(CONFIG):
-        wanted = wanted.removeprefix(CONFIG)
-    if wanted in keys:
-        return wanted
+    for exact in (wanted, wanted.removeprefix(CONFIG)):
+        if any(exact in traits.config for traits in everyone):
+            return exact
+    wanted = wanted.removeprefix(CONFIG)
+    keys = sorted({key for traits in everyone for key in traits.config})
     ending = [key for key in keys if normal(key) == normal(wanted) or key.endswith(f".{wanted}")]
     if len(ending) == 1:
         return ending[0]
@@ -139,13 +141,13 @@ def statistics(values: Iterable[float], better: int = 0) -> GroupStatistics:
     count, lost = len(finite), len(every) - len(finite)
     if not count:
         return GroupStatistics(0, lost)
+    if count == 1:
+        return GroupStatistics(1, lost, float(finite[0]), None, float(finite[0]) if better else None)
     # sums without rounding: whoever adds up in another order has the same digits
     mean = math.fsum(finite) / count
     gaps = [value - mean for value in finite]
     largest = max(map(abs, gaps)) or 1.0  # by which they are divided, so that no square is too large for a number
-    deviation = (
-        largest * math.sqrt(math.fsum((gap / largest) ** 2 for gap in gaps) / (count - 1)) if count > 1 else None
-    )
+    deviation = largest * math.sqrt(math.fsum((gap / largest) ** 2 for gap in gaps) / (count - 1))
     return GroupStatistics(count, lost, mean, deviation, max(finite) if better > 0 else min(finite) if better else None)
 
 
@@ -267,17 +269,16 @@ def _identities(setup: Mapping[str, Any], keys: Sequence[str]) -> tuple[Hashable
     return tuple(_identity(setup.get(key)) for key in keys)
 
 
-def _values_of(traits: Traits, keys: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The values of some keys: one tuple, or one for each tag."""
+def _values_of(traits: Traits, places: Sequence[tuple[bool, str]]) -> list[tuple[Any, ...]]:
+    """The values of some keys, each a fact or of the configuration: one tuple, or one for each tag."""
+    facts, config = traits.facts, traits.config
     result: list[tuple[Any, ...]] = [()]
-    for key in keys:
-        if key == "tags":
-            each = list(traits.facts.get("tags") or (None,))
-        elif key in FACTS:
-            each = [traits.facts.get(key)]
+    for is_fact, name in places:
+        if is_fact and name == "tags":
+            result = [(*values, tag) for values in result for tag in facts.get("tags") or (None,)]
         else:
-            each = [traits.config.get(key.removeprefix(CONFIG))]
-        result = [(*values, value) for values in result for value in each]
+            value = (facts if is_fact else config).get(name)
+            result = [(*values, value) for values in result]
     return result
 
 

@@ -150,12 +150,3 @@ def shown(value: Any) -> str:
         return f"{value:.10g}"
     words = str(value)
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
-
-
-def numbers_of(flat: Mapping[str, Any], *names: str) -> float | None:
-    """The first of these normalised names that holds a number above 0."""
-    by_name: dict[str, float] = {}
-    for key, value in flat.items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 and math.isfinite(value):
-            by_name.setdefault(normal(key), float(value))
-    return next((by_name[name] for name in names if name in by_name), None)

@@ -16,18 +16,24 @@ from barograph.query.causes import IN_STEP, cause_of_phase, cause_of_span
 # not a loss of evaluation, of routers, or a part beside the main one
 _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-z])?"
 
+# What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
+_ENTROPIES = r"nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity"
+_ERRORS = r"r?mse|mae|bce|huber"
+_HELD_OUT = r"(?:val|eval|valid|validation|dev|test|held[-_ ]?out)"
+
 # Role → canonical names of the store, the likeliest first, then a pattern for names of users.
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
         r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|held[-_ ]?out|aux|z_?loss|kl))"
-        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity|bp[bc]))"
-        r"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|ce|nll|lm|mlm|per_[a-z]+))?",
+        rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
+        rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS}))?",
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
-        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|held[-_ ]?out)(?:[/_. ].*)?[/_. ]"
-        r"(?:loss|bpb|nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity)(?:[/_. ].*)?",
+        rf"(?!.*train)(?:(?:.*[/_. ])?{_HELD_OUT}(?:[/_. ].*)?[/_. ](?:[a-z]{{2,9}})?"
+        rf"(?:loss|bpb|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
+        rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{_HELD_OUT})",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),
@@ -74,7 +80,12 @@ _SPELLINGS: dict[str, list[str]] = {
 _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
 
 
-_MADE = re.compile(r"(?i)perplexity|bp[bc](?![a-z])")
+# Made of a loss, or an error that a run with a loss measures beside it.
+_MADE = re.compile(rf"(?i)perplexity|bp[bc](?![a-z])|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
+_PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
+_WITHOUT = re.compile(
+    rf"[/_. ]?(?<![a-z])(?:(?:no|non|without|wo|excl|excluding)[/_. ]{_PART}|{_PART}[/_. ]?(?:free|less))(?![a-z])"
+)
 
 
 def logarithm_of(name: str) -> str:
@@ -84,8 +95,9 @@ def logarithm_of(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`."""
-    return normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
+    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`."""
+    plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
+    return _WITHOUT.sub("", plain).strip("/_. ") or plain
 
 
 def may_play(name: str) -> bool:

@@ -27,7 +27,7 @@ from barograph.core.segments import Segment
 from barograph.log.files import Owner
 from barograph.log.read import read_log, records_from, records_of
 from barograph.query import axes, expressions
-from barograph.query.files import FixedFiles, StoredFiles
+from barograph.query.files import FixedFiles, StoredFiles, thinned
 from barograph.query.media import media_of
 from barograph.store.branch import BEFORE_FORK
 
@@ -181,8 +181,8 @@ class StoredRun:
 
     @property
     def problems(self) -> list[str]:
-        """Files that could not be read whole, a sentence each."""
-        return self._files.problems()
+        """Files that could not be read whole, and what `thinned` says, a sentence each."""
+        return [*filter(None, [thinned(self)]), *self._files.problems()]
 
     # -- numbers ----------------------------------------------------------------------------------
 

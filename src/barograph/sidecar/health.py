@@ -169,7 +169,7 @@ class Health:
         if isinstance(name, str) and "value" in fields:
             changed = facts_of({name: fields["value"]})
             facts = self._examiner.seen.facts
-            facts.setdefault("config", {}).update(changed.pop("config", {}))
+            facts["config"] = {**facts.get("config", {}), **changed.pop("config", {})}
             facts.update(changed)
 
     def examine(self, force: bool = False) -> None:

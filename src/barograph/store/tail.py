@@ -102,7 +102,7 @@ class Stretch:
         """A row. at: the byte of the log behind which it was logged."""
         sheet = self.sheets.get(names)
         if sheet is None:
-            sheet = self.sheets[names] = Sheet(tuple(map(_text, names)))
+            sheet = self.sheets[names] = Sheet(tuple(map(stored_name, names)))
         sheet.add(values, step, time, self.end, mark.segment, mark.rank)
         self.rows += 1
         if mark.segment not in self.first:
@@ -217,7 +217,9 @@ class BlockStretch(Stretch):
         if len(edges) == len(counts) + 1:
             origin = block.segment, rank, block.end
             self.histograms.append(
-                _HistogramRow(_text(block.name), block.step, block.time, edges, counts.astype(np.float64), *origin)
+                _HistogramRow(
+                    stored_name(block.name), block.step, block.time, edges, counts.astype(np.float64), *origin
+                )
             )
 
     def close(self) -> None:
@@ -288,7 +290,8 @@ def first_steps(steps: FirstSteps, others: FirstSteps) -> dict[int, tuple[int, i
     return both
 
 
-def _text(name: str) -> str:
+def stored_name(name: str) -> str:
+    """A series' name as Parquet takes it."""
     try:
         name.encode()
     except UnicodeError:  # a lone surrogate: JSON can carry it, Parquet can not

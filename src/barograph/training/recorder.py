@@ -113,6 +113,13 @@ class Recorder(Emitter):
 
     # -- what every record passes ------------------------------------------------------------------------
 
+    def emit(self, *arguments: Any, **named: Any) -> None:
+        """See `Emitter.emit`; after the end of the run it is refused."""
+        if self.closed and self.log.closed:
+            self.refuse()
+        else:
+            super().emit(*arguments, **named)
+
     def _took(self, record: Record, end: int) -> None:
         kind = record.kind
         if kind in ("step", "eval", "speed"):

@@ -15,6 +15,7 @@ import type {
   Diagnosis,
   Edits,
   Key,
+  Matching,
   Names,
   Row,
   RunGroups,
@@ -116,8 +117,11 @@ export function getAbout(fresh = false): Promise<About> {
   return aboutOnce;
 }
 
-export function getRuns(filter = "", signal?: AbortSignal): Promise<Runs> {
-  return getJson(filter ? `/api/runs?filter=${encodeURIComponent(filter)}` : "/api/runs", signal);
+export const getRuns = (): Promise<Runs> => getJson("/api/runs");
+
+/** Which runs a filter lets through. */
+export function getMatching(filter: string, signal?: AbortSignal): Promise<Matching> {
+  return getJson(`/api/matching?filter=${encodeURIComponent(filter)}`, signal);
 }
 
 export function getGroups(query: URLSearchParams, signal?: AbortSignal): Promise<RunGroups> {

@@ -62,6 +62,11 @@ export interface Runs {
   left_out: string[];
 }
 
+/** The runs that a filter lets through. */
+export interface Matching {
+  keys: Key[];
+}
+
 /** A number over the runs of a group. count: of finite values; not_finite: runs that ended NaN or infinite. */
 export interface GroupStatistics {
   count: number;
@@ -593,6 +598,7 @@ export interface Verdict {
 /** Three sides or more, the best first. */
 export interface Ranking {
   metric: string;
+  level: number;
   sentence: string;
   ranks: Rank[];
 }

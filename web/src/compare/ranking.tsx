@@ -58,8 +58,8 @@ export function RankingTable({ made, colours }: { made: Comparison; colours: rea
         </table>
       </Wide>
       <p class="quiet small">
-        ± is half of the 95% interval of the mean. Every pair counts as a test, so that choosing the best adds no false
-        verdict.
+        ± is half of the 95% interval of the mean. A difference counts where p is below {number(made.ranking.level, 2)}:
+        every pair counts as a test, so that choosing the best adds no false verdict.
       </p>
     </section>
   );

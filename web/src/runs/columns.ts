@@ -30,7 +30,7 @@ const FACTS: Record<string, [title: string, width: number, numeric: boolean]> = 
   name: ["Name", 260, false],
   status: ["Status", 128, false],
   progress: ["Progress", 200, false],
-  findings: ["Findings", 96, false],
+  findings: ["Findings", 116, false],
   tags: ["Tags", 150, false],
   notes: ["Notes", 220, false],
   project: ["Project", 120, false],

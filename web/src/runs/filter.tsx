@@ -13,13 +13,16 @@ import type { Matched } from "./store.ts";
 const SETTLED_MILLISECONDS = 180;
 
 interface Props {
+  /** As the address has it. */
   text: string;
   set: (text: string) => void;
+  /** With every letter, before it is in the address; null: as the address has it. */
+  typing: (text: string | null) => void;
   matched: Matched;
   rows: readonly Row[];
 }
 
-export function FilterBox({ text, set, matched, rows }: Props) {
+export function FilterBox({ text, set, typing, matched, rows }: Props) {
   const [typed, setTyped] = useState(text);
   const [focused, setFocused] = useState(false);
   const field = useRef<HTMLInputElement>(null);
@@ -28,19 +31,23 @@ export function FilterBox({ text, set, matched, rows }: Props) {
 
   // the address changed otherwise: back, a link, a chip
   useEffect(() => {
-    if (text !== sent.current) {
-      sent.current = text;
-      setTyped(text);
-    }
+    if (text === sent.current) return;
+    clearTimeout(timer.current);
+    sent.current = text;
+    setTyped(text);
+    typing(null);
   }, [text]);
+  useEffect(() => () => clearTimeout(timer.current), []);
 
   const send = (value: string): void => {
     clearTimeout(timer.current);
     sent.current = value;
     set(value);
+    typing(null);
   };
   const change = (value: string): void => {
     setTyped(value);
+    typing(value);
     clearTimeout(timer.current);
     timer.current = setTimeout(() => send(value), SETTLED_MILLISECONDS);
   };
@@ -50,6 +57,7 @@ export function FilterBox({ text, set, matched, rows }: Props) {
     field.current?.focus();
   };
 
+  const error = typed === text ? matched.error : null; // not of half a word
   return (
     <div
       class="filter"
@@ -68,8 +76,8 @@ export function FilterBox({ text, set, matched, rows }: Props) {
         autocapitalize="off"
         placeholder="Filter:  words,  or  config.lr > 1e-3 and status = finished"
         aria-label="Filter the runs"
-        aria-invalid={matched.error !== null}
-        aria-describedby={matched.error !== null ? "filter-error" : undefined}
+        aria-invalid={error !== null}
+        aria-describedby={error !== null ? "filter-error" : undefined}
         value={typed}
         onInput={(event) => change(event.currentTarget.value)}
         onKeyDown={(event) => {
@@ -94,9 +102,9 @@ export function FilterBox({ text, set, matched, rows }: Props) {
           <Icon name="close" />
         </button>
       )}
-      {matched.error !== null ? (
+      {error !== null ? (
         <p id="filter-error" class="filter-said error" role="status">
-          <Icon name="info" /> <span>{kindly(matched.error)}</span>
+          <Icon name="info" /> <span>{kindly(error)}</span>
         </p>
       ) : (
         focused && !typed && <Examples rows={rows} put={put} />

@@ -5,7 +5,7 @@
  */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { editRun, getGroups, getRuns } from "../api/client.ts";
+import { editRun, getGroups, getMatching, getRuns } from "../api/client.ts";
 import { listen } from "../api/live.ts";
 import { ApiError } from "../api/values.ts";
 import type { Edits, Key, Row, RunGroup } from "../api/types.ts";
@@ -108,7 +108,8 @@ export function useRuns(): State {
   return state;
 }
 
-const TYPING_MILLISECONDS = 150;
+const QUICK_MILLISECONDS = 100; // answers within this are asked for with every letter
+const TYPING_MILLISECONDS = 300; // others when no letter came for so long
 const FRESH_MILLISECONDS = 3000; // what was asked is asked again when rows change, but not oftener
 
 interface Answer<T> {
@@ -118,22 +119,30 @@ interface Answer<T> {
   busy: boolean;
 }
 
+interface Asking {
+  at: number;
+  /** Of the rows when it was asked first. */
+  version: number;
+  timer?: ReturnType<typeof setTimeout>;
+  stop: AbortController;
+}
+
 /** Asks when the question is another one, and again when rows change. An answer stays until the next has come. */
-function useAsked<T>(
-  question: string,
-  version: number,
-  wait: number,
-  ask: (signal: AbortSignal) => Promise<T>,
-): Answer<T> {
+function useAsked<T>(question: string, version: number, ask: (signal: AbortSignal) => Promise<T>): Answer<T> {
   const [answer, set] = useState<Answer<T>>({ found: null, error: null, busy: question !== "" });
-  const asking = useRef<{ at: number; timer?: ReturnType<typeof setTimeout>; stop: AbortController } | null>(null);
+  const asking = useRef<Asking | null>(null);
+  const last = useRef<{ sent: number; took: number | null }>({ sent: 0, took: 0 });
+  const changed = useRef(0);
 
   const send = (): void => {
     const mine = asking.current;
     if (!mine) return;
     mine.timer = undefined;
     mine.at = Date.now();
+    const sent = { sent: mine.at, took: null as number | null };
+    last.current = sent;
     ask(mine.stop.signal)
+      .finally(() => (sent.took = Date.now() - sent.sent))
       .then((value) => set({ found: { question, value }, error: null, busy: false }))
       .catch((error: Error) => {
         if (error.name === "AbortError") return;
@@ -150,8 +159,14 @@ function useAsked<T>(
       return;
     }
     set((now) => ({ ...now, busy: true }));
-    const mine = { at: Date.now(), timer: setTimeout(() => latest.current(), wait), stop: new AbortController() };
+    const now = Date.now();
+    const quick = (last.current.took ?? now - last.current.sent) <= QUICK_MILLISECONDS;
+    const alone = now - changed.current > TYPING_MILLISECONDS;
+    changed.current = now;
+    const mine: Asking = { at: now, version, stop: new AbortController() };
     asking.current = mine;
+    if (quick || alone) latest.current();
+    else mine.timer = setTimeout(() => latest.current(), TYPING_MILLISECONDS);
     return () => {
       clearTimeout(mine.timer);
       mine.stop.abort();
@@ -161,7 +176,7 @@ function useAsked<T>(
 
   useEffect(() => {
     const mine = asking.current;
-    if (!mine || mine.timer !== undefined) return;
+    if (!mine || mine.version === version || mine.timer !== undefined) return;
     mine.timer = setTimeout(() => latest.current(), Math.max(0, mine.at + FRESH_MILLISECONDS - Date.now()));
   }, [version]);
 
@@ -181,10 +196,11 @@ export interface Matched {
 /** Which runs a filter lets through. A filter that cannot be read leaves the runs of before. */
 export function useFilter(text: string, version: number): Matched {
   const wanted = text.trim();
-  const { found, error, busy } = useAsked(wanted, version, TYPING_MILLISECONDS, async (signal) => {
-    const { runs } = await getRuns(wanted, signal);
-    return new Set(runs.map((row) => row.key));
-  });
+  const { found, error, busy } = useAsked(
+    wanted,
+    version,
+    async (signal) => new Set((await getMatching(wanted, signal)).keys),
+  );
   const known = wanted ? found : null;
   return { keys: known?.value ?? null, answer: known?.question ?? "", error, busy };
 }
@@ -205,12 +221,7 @@ export function useGroups(
     for (const id of columns) if (!id.startsWith("config:")) query.append("column", id);
   }
   const question = query.toString();
-  const { found, error, busy } = useAsked(
-    question,
-    version,
-    0,
-    async (signal) => (await getGroups(query, signal)).groups,
-  );
+  const { found, error, busy } = useAsked(question, version, async (signal) => (await getGroups(query, signal)).groups);
   const same = found !== null && new URLSearchParams(found.question).get("by") === query.get("by");
   return { groups: same ? found.value : null, error, busy };
 }

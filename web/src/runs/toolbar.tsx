@@ -29,6 +29,9 @@ interface Props {
   ids: readonly ColumnId[];
   layout: Layout;
   narrow: boolean;
+  /** The filter of the address; the state's may be newer. */
+  filter: string;
+  typing: (text: string | null) => void;
   /** The choice of a project, where it is not at the left. */
   projects: ComponentChildren;
 }
@@ -57,11 +60,19 @@ export function Toolbar({
   layout,
   narrow,
   projects,
+  filter,
+  typing,
 }: Props) {
   return (
     <div class="toolbar" role="toolbar" aria-label="Table">
       {projects}
-      <FilterBox text={state.filter} set={(filter) => update({ filter }, true)} matched={matched} rows={rows} />
+      <FilterBox
+        text={filter}
+        set={(filter) => update({ filter }, true)}
+        typing={typing}
+        matched={matched}
+        rows={rows}
+      />
       <Count shown={shown} all={rows.length} archived={archived} state={state} matched={matched} update={update} />
       {leftOut.length > 0 && <LeftOut sentences={leftOut} />}
       <span class="grow" />

@@ -53,7 +53,9 @@ function flip<T>(set: ReadonlySet<T>, one: T): Set<T> {
 export function RunsView({ query }: { query: URLSearchParams }) {
   const { rows, version, loaded, error, leftOut } = useRuns();
   const text = query.toString();
-  const state = useMemo(() => readState(query), [text]);
+  const placed = useMemo(() => readState(query), [text]);
+  const [typed, typing] = useState<string | null>(null); // a filter that is not in the address yet
+  const state = useMemo(() => (typed === null ? placed : { ...placed, filter: typed }), [placed, typed]);
   const matched = useFilter(state.filter, version);
   const narrow = useNarrow(700);
   const tight = useNarrow(1100);
@@ -190,6 +192,8 @@ export function RunsView({ query }: { query: URLSearchParams }) {
       <Toolbar
         state={state}
         update={update}
+        filter={placed.filter}
+        typing={typing}
         matched={matched}
         rows={all}
         shown={fitting.shown}

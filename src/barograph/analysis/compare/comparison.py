@@ -256,7 +256,7 @@ def compare(
             against = comparison.contrasts
             if best != 0 or others != pairs:
                 against = _contrasts(comparison, place, best, pairs, pooled, anyway, again=True)
-            comparison.ranking = rank(sides, place, comparison.rows[0], against)
+            comparison.ranking = rank(sides, place, comparison.rows[0], against, level / max(1, pairs))
     comparison.verdict = judge(sides, found, comparison.contrasts, comparison.ranking)
     if chosen is None and comparison.refusals:
         comparison.verdict.sentences += [

@@ -16,10 +16,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from barograph.core.configuration import VOCABULARY, planned_steps
+from barograph.core.configuration import (
+    ACCUMULATION,
+    BATCH,
+    BATCH_TOKENS,
+    PROCESSES,
+    SEQUENCE,
+    VOCABULARY,
+    WHOLE_BATCH,
+    Configuration,
+    planned_steps,
+)
 from barograph.log.read import records_from
 from barograph.query.groups import setup_of
-from barograph.query.keys import flatten, normal, numbers_of, part_of, plain
+from barograph.query.keys import flatten, normal, part_of, plain
 
 if TYPE_CHECKING:
     from barograph.core.record import Record
@@ -40,18 +50,6 @@ _PLACE = re.compile(
     r"|TORCHELASTIC_.*|.*_(?:DIR|PATH|HOME|CACHE|FILE)|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|OMPI_.*"
     r"|PMI_.*|BAROGRAPH_.*|WANDB_.*"
 )
-_BATCH_TOKENS = ("tokens_per_batch", "tokens_per_step", "tokens_per_iter", "tokens_per_iteration", "batch_tokens",
-                 "global_batch_tokens", "total_batch_size_tokens", "batch_size_tokens",
-                 "global_batch_size_tokens")  # fmt: skip
-_WHOLE_BATCH = ("global_batch_size", "total_batch_size", "effective_batch_size", "total_train_batch_size",
-                "global_train_batch_size")  # fmt: skip
-_BATCH = ("per_device_train_batch_size", "micro_batch_size", "micro_batch_size_b", "micro_batch", "device_batch_size",
-          "train_batch_size", "batch_size", "batch", "local_batch_size", "bsz")  # fmt: skip
-_ACCUMULATION = ("gradient_accumulation_steps", "grad_accum_steps", "accumulate_grad_batches", "grad_accum",
-                 "accumulation_steps", "gradient_accumulation")  # fmt: skip
-_SEQUENCE = ("max_seq_len", "seq_len", "seqlen", "seq_length", "sequence_length", "sequence_length_t", "sequence_len",
-             "context_length", "context_len", "context", "block_size", "max_seq_length", "max_sequence_length", "n_ctx",
-             "cutoff_len", "max_sequence_length_t")  # fmt: skip
 _FLOPS = ("flops_per_token", "estimated_flops_per_token", "model_flops_per_token")
 # A "batch size" above this is counted in tokens: no language model is trained on that many sequences a step.
 _TOKENS_ABOVE = 16_384
@@ -98,12 +96,11 @@ def gather(run: StoredRun, about: Mapping[str, Any] | None = None, head: bool = 
     _take_code(facts, about)
     _take_machine(facts, about, records)
     _take_data(facts, about, records)
-    flat = facts.config()
     facts.planned_steps = planned_steps({**about, "config": config})
     light = next((r.fields for r in records if r.kind == "sol"), {})
     parts = [_above_zero(light.get(name)) for name in ("blocks", "lm_head", "attention")]
-    facts.flops_per_token = _above_zero(light.get("flops_per_token")) or (sum(filter(None, parts)) or None)
-    facts.flops_per_token = facts.flops_per_token or numbers_of(flat, *_FLOPS)
+    measured = _above_zero(light.get("flops_per_token")) or sum(filter(None, parts))
+    facts.flops_per_token = measured or facts.flops_per_token
     return facts
 
 
@@ -124,14 +121,13 @@ def _take_config(facts: RunFacts, config: Mapping[str, Any]) -> None:
         facts.values["config", key] = value
         if part_of(key) == "seed":
             facts.seeds[key] = value
-    facts.sequence = numbers_of(flat, *_SEQUENCE)
-    facts.vocabulary = numbers_of(flat, *VOCABULARY)
-    tokens, whole, each = (numbers_of(flat, *names) for names in (_BATCH_TOKENS, _WHOLE_BATCH, _BATCH))
+    amount = Configuration(config).amount
+    facts.sequence, facts.vocabulary, facts.flops_per_token = map(amount, (SEQUENCE, VOCABULARY, _FLOPS))
+    tokens, whole, each = map(amount, (BATCH_TOKENS, WHOLE_BATCH, BATCH))
     if tokens is None and whole is not None and whole >= _TOKENS_ABOVE:
         tokens, whole = whole, None
     if whole is None and each is not None:
-        processes = numbers_of(flat, "world_size", "num_processes", "num_gpus", "n_gpus") or 1.0
-        whole = each * (numbers_of(flat, *_ACCUMULATION) or 1.0) * processes
+        whole = each * (amount(ACCUMULATION) or 1.0) * (amount(PROCESSES) or 1.0)
     if tokens is None and whole is not None and facts.sequence is not None:
         tokens = whole * facts.sequence
     facts.batch_tokens = tokens

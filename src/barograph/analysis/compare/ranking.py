@@ -46,14 +46,15 @@ class Rank:
 
 @dataclass
 class Ranking:
-    """ranks: the best first; those without a value stand last."""
+    """ranks: the best first; those without a value stand last. level: a difference counts where p is below it."""
 
     metric: str
+    level: float = math.nan
     ranks: list[Rank] = field(default_factory=list)
     sentence: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        return {"metric": self.metric, "sentence": self.sentence, "ranks": [asdict(rank) for rank in self.ranks]}
+        return {"metric": self.metric, "level": self.level, "sentence": self.sentence, "ranks": [asdict(rank) for rank in self.ranks]}
 
 
 def best_side(stretch: SharedStretch) -> int | None:
@@ -70,8 +71,11 @@ def best_side(stretch: SharedStretch) -> int | None:
     return max(values, key=lambda at: way * values[at])
 
 
-def rank(sides: Sequence[Side], stretch: SharedStretch, final: MeasureRow, made: Sequence[Contrast]) -> Ranking:
-    """made: every side against the best one, which is their baseline. final: the row of final values."""
+def rank(
+    sides: Sequence[Side], stretch: SharedStretch, final: MeasureRow, made: Sequence[Contrast], level: float
+) -> Ranking:
+    """made: every side against the best one, which is their baseline. final: the row of final values. level: of each
+    test."""
     by_side = {item.side: item for item in made}
     best = made[0].baseline
     way = direction(stretch.metric)
@@ -94,7 +98,7 @@ def rank(sides: Sequence[Side], stretch: SharedStretch, final: MeasureRow, made:
             )
         )  # fmt: skip
     ranks.sort(key=lambda item: (item.side != best, item.value is None, bool(item.why), -way * (item.value or 0.0)))
-    return Ranking(stretch.metric, ranks, _sentence(stretch.metric, ranks))
+    return Ranking(stretch.metric, level, ranks, _sentence(stretch.metric, ranks))
 
 
 def _outcome(item: Contrast | None) -> str:

@@ -9,11 +9,12 @@ looked. What a rule needs of older rows it keeps itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
+from barograph.core.configuration import Configuration
 from barograph.core.record import Record
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import Local
@@ -197,6 +198,7 @@ class RunHistory:
         self._decided_at: dict[str, tuple[bool, int]] = {}  # role → whether it is a time, and which time or step
         self._layers: dict[tuple[str, str], tuple[int, dict[str, Channel]]] = {}
         self._locals: dict[tuple[str, bool, int], Local] = {}
+        self._options: tuple[Mapping[str, Any], Configuration] | None = None
         self._logarithms: dict[str, Channel] = {}  # of perplexities, by their names
         self._together: dict[tuple[str, ...], list[Channel | None]] = {}  # the channels of series that come together
 
@@ -205,6 +207,14 @@ class RunHistory:
         sets it to that of its row, so that what it finds does not depend on what else has come by then. None: no end.
         """
         self.clock.now = _ALWAYS if time is None else int(time)
+
+    @property
+    def options(self) -> Configuration:
+        """The configuration by the names that trainers give their options."""
+        config = self.facts.get("config") or {}
+        if self._options is None or self._options[0] is not config:
+            self._options = config, Configuration(config)
+        return self._options[1]
 
     # -- filling -------------------------------------------------------------------------------------
 

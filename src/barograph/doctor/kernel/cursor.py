@@ -90,26 +90,15 @@ def whole(value: float) -> int:
 
 
 def setting(history: RunHistory, *names: str) -> Any:
-    """The configuration's value under one of these last parts of a key; None if there is none."""
-    config = history.facts.get("config") or {}
-    for name in names:
-        if name in config:
-            return config[name]
-        for key, value in config.items():
-            if key.rsplit(".", 1)[-1] == name:
-                return value
-    return None
+    """The configuration's value under the first of these names that it has; None if there is none."""
+    found = history.options.found
+    return next((found[name] for name in names if name in found), None)
 
 
 def numeric_setting(history: RunHistory, *names: str) -> float:
-    """The same as a number; NaN where it is none."""
-    value = setting(history, *names)
-    if isinstance(value, bool) or value is None:
-        return float("nan")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")
+    """The first number under these names; NaN if there is none."""
+    value = history.options.number(names)
+    return math.nan if value is None else value
 
 
 def scaled_loss(history: RunHistory, until: float) -> bool:

@@ -223,7 +223,7 @@ def has_vanished(history: RunHistory, finding: Finding) -> bool:
     if finding.kind in ("nonfinite", "zero", "frozen"):
         return False
     result = False
-    for role in ("loss", "eval_loss"):
+    for role in ("loss",) if finding.kind == "update_ratio" else ("loss", "eval_loss"):  # gradients are the training's
         channel = history.role(role)
         if channel is None or channel.end < 2:
             continue

@@ -66,7 +66,8 @@ class Examiner:
 
     def _with_a_floor(self, finding: Finding) -> Finding:
         """Where the loss has all but vanished, a finding is at most an info finding, without a value to clip at."""
-        about_it = finding.severity != "info" and finding.family in _OF_THE_LOSS
+        of_loss = finding.family in _OF_THE_LOSS or finding.kind == "update_ratio"
+        about_it = finding.severity != "info" and of_loss
         if not about_it or not has_vanished(self.seen, finding):
             return finding
         remedies = [remedy for remedy in finding.remedies if "clip" not in remedy.lower()]

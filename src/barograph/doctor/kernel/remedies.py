@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from barograph.core.configuration import CLIP
 from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import before
 from barograph.doctor.kernel.finding import Finding
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
 _LOWER = re.compile(r"(?i)\b(?:lower|halve|reduce|decay|cut) the (?:learning )?rate|\btry a learning rate of\b")
 _RAISE = re.compile(r"(?i)\braise the (?:learning )?rate\b")
 _CLIP = re.compile(r"(?i)^clip\b")
-_CLIP_AT = re.compile(r"(?i)\bnorm (?:at|of) ([\d.]+(?:e[-+]?\d+)?)")
+_CLIP_AT = re.compile(r"(?i)\bnorm (?:at|of) (\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
 _TOO_HIGH = "learning rate too high"
 
 
 def clip_limit(history: RunHistory) -> float:
     """The norm at which the configuration says gradients are clipped; NaN if it does not say."""
-    return numeric_setting(history, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
-                           "gradient_clipping", "clip_grad_norm")  # fmt: skip
+    return numeric_setting(history, *CLIP)
 
 
 def fitting(finding: Finding, history: RunHistory) -> Finding:

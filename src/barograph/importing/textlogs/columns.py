@@ -13,7 +13,7 @@ from typing import Any
 from barograph.importing.textlogs import forms
 
 _COUNT = rb"(?:(?:global|train(?:ing)?)[ _])?(?:steps?|iter(?:ation)?s?|updates?|epochs?|batch)"
-_MEASURE = rb"loss|nll|ppl|perplexity|x-?ent|cross.?entropy|(?<![a-z])[cx]e(?![a-z])|acc(?:uracy)?|reward|bpb"
+_MEASURE = rb"loss|nll|ppl|perplexity|x-?ent|cross.?entropy|(?<![a-z])[cx]e(?![a-z])|acc(?:uracy)?|reward|bpb|r?mse"
 _HEADING = re.compile(
     rb"(?im)(?<![\w./])" + _COUNT + rb"[ \t|,]{1,40}(?=[a-z][^\n=:{}\"]{1,500}$)"
     rb"(?=[^\n]{0,400}?(?:" + _MEASURE + rb"))"
@@ -23,12 +23,18 @@ _SAID = re.compile(rb"(?i)" + _MEASURE)
 _WORD = re.compile(rb"[A-Za-z][\w ./@%()#-]{0,60}")
 _is_number = re.compile(forms.NUMBER + rb"%?").fullmatch
 _MOST = 60  # columns
+_FRAME = {mark.encode(): b" " for mark in "─━═"} | dict.fromkeys(
+    map(str.encode, "│┃║┌┬┐├┼┤└┴┘╭╮╰╯┏┳┓┣╋┫┗┻┛╒╤╕╞╪╡╘╧╛╔╦╗╠╬╣╚╩╝┡╇┩"), b"|"
+)
+_DRAWN = re.compile(rb"\xe2[\x94\x95][\x80-\xbf]")
 _WIDEST = 4096  # bytes of a row
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A")
 
 
 def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     """A text in which the rows of tables say their names; own: the heading that goes on in the next text."""
+    if b"\xe2\x94" in text or b"\xe2\x95" in text:  # a table with drawn lines
+        text = _DRAWN.sub(lambda found: _FRAME.get(found[0], found[0]), text)
     between, *names = [word.encode() for word in own.get("heading", [""])]
     heads = {text.rfind(b"\n", 0, match.start()) + 1 for match in _HEADING.finditer(text)}
     if not names and not heads:
@@ -74,6 +80,6 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
         first, _, cells[0] = cells[0].rpartition(b" ")  # a bar or a tab of the logger's own is left out with the rest
     if len(cells) != count or not cells[0].isdigit() or len(cells[0]) > 15 or _SAID.search(line):
         return []
-    cells = [cell.rstrip(b"*") for cell in cells]  # the best so far, marked
+    cells = [cell.strip(b"*'\"") for cell in cells]  # the best so far is marked
     numbers = sum(_is_number(cell) is not None for cell in cells)
     return [first, *cells] if numbers > 1 and numbers + sum(cell in _NO_VALUE for cell in cells) == count else []

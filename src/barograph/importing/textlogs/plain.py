@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import columns, engine, forms
 
-_INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\d|\s?%)"
-_COUNT = rb"[\s:=#\[(]{0,12}(?P<count>" + _INTEGER + rb")(?:\s{0,4}(?:/|of)\s{0,4}(" + _INTEGER + rb"))?"
+_INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%)"
+_COUNT = rb"(?:[\s:=#\[(]{0,12}|-)(?P<count>" + _INTEGER + rb")(?:\s{0,4}(?:/|(?:out )?of)\s{0,4}(" + _INTEGER + rb"))?"
 _STEP = re.compile(
     rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
     rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|it)" + _COUNT
@@ -49,7 +49,7 @@ _OF = (
 _UNIT = (
     rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?(?![\w:/]|\.\d)"
 )
-_JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of)(?=\s)|\.{2,40})\s{0,8}"
+_JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of|at)(?=\s)|\.{2,40})\s{0,8}"
 _KNOWN = re.compile(rb"^" + _MEASURE + rb"$", re.I)
 _PAIR = re.compile(
     rb"(?<!\w)(?!(?i:nan|inf)\b)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2}?)"
@@ -77,7 +77,8 @@ _PHASE = re.compile(
 )
 _BARE = re.compile(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
-    r"reward)(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
+    r"reward|r?mse|mae|bce|huber)"
+    r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
 )
 _COUNTS = re.compile(
     rb"(?i)^(?:global[_ ]?|train[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
@@ -87,18 +88,22 @@ _FRACTION = re.compile(rb"\[\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})\]")  # PyTorc
 _TURNED = re.compile(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
-_SETTINGS = re.compile(rb"[A-Z]\w{2,60}\(\w{1,60}=")  # a printed object: TrainingArguments(output_dir=…, …)
+_SETTINGS = re.compile(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
+    rb"\w*(?i:config|arguments|args|settings|options|params)\w*\(\w{1,60}=|"
+    rb"[A-Z]\w{2,60}\((?!(?:global_)?(?:step|iteration|epoch)=\d)\w{1,60}="
+)
 _CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
 _PROSE = re.compile(
     rb"[{}\"']|;\s*$|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default)\b", re.I
 )
+_NOTE = re.compile(rb"\([^()]{0,80}\)")
 _PRINTED = re.compile(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
 _ASIDE = re.compile(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
 _OBJECT = re.compile(
     rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
 )
-_QUOTED = re.compile(rb"=([\"'])(" + forms.NUMBER + rb")\1")  # `step="100"`, as an attribute is written
+_QUOTED = re.compile(rb"([=\s])([\"'])(" + forms.NUMBER + rb")\2")  # `step="100"`, as an attribute is written
 _COMMENT = re.compile(rb"\s*#+(?:\s|$)")
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
@@ -113,7 +118,7 @@ def _row(line: bytes) -> forms.Parsed | None:
     if printed:
         line = line.translate(_UNMARKED)
     line = _OBJECT.sub(rb"\1", line) if b"(" in line else line
-    line = _QUOTED.sub(rb"=\2 ", line) if b'="' in line or b"='" in line else line
+    line = _QUOTED.sub(rb"\1\3 ", line) if b'"' in line or b"'" in line else line
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
     step = step or (_DONE.search(line) if batch is None and epoch is None else None)
@@ -162,7 +167,7 @@ def _row(line: bytes) -> forms.Parsed | None:
     if printed and not any(map(_BARE.fullmatch, names)):
         return None  # settings
     if not counts:
-        if not known or not any(map(_BARE.fullmatch, names)) or _PROSE.search(line) or printed:
+        if not known or not any(map(_BARE.fullmatch, names)) or printed or _PROSE.search(_NOTE.sub(b"", line)):
             return None
     elif not known:  # a heading: it gives a step to the lines below it
         names = {}

@@ -1,11 +1,13 @@
 """Hooks around the steps of optimizers: those that were given, or those that turn out to step a model.
 
 In:   optimizers, or the names of parameters by id to know them by.
-Out:  a call before and after each of their steps, and one after each step of other optimizers.
+Out:  a call before and after each of their steps, and one after each step of other optimizers. A step that is given a
+      closure has no gradients before its first call: the call before the step is then the one after that.
 """
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -75,9 +77,8 @@ class OptimizerHooks:
     def _hook_all(self) -> None:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-        def before(optimizer: Any, given: Any, named: Any) -> None:
-            if self._is_ours(optimizer):
-                self._on_before(optimizer, given, named)
+        def before(optimizer: Any, given: Any, named: Any) -> Any:
+            return self._on_before(optimizer, given, named) if self._is_ours(optimizer) else None
 
         self._handles.append(register_optimizer_step_pre_hook(before))
 
@@ -130,9 +131,26 @@ class OptimizerHooks:
         except Exception:  # something that only looks like an optimizer
             return False
 
-    def _on_before(self, optimizer: Any, given: Any, named: Any) -> None:
+    def _on_before(self, optimizer: Any, given: Any, named: Any) -> Any:
         self.seen, self._passed = True, 0
-        self._before(optimizer)
+        closure = named.get("closure", given[1] if len(given) > 1 else None)  # the first is the optimizer
+        if not callable(closure):
+            self._before(optimizer)
+            return None
+        called = False
+
+        @functools.wraps(closure, updated=())
+        def first_then_before(*arguments: Any, **options: Any) -> Any:
+            nonlocal called
+            result = closure(*arguments, **options)
+            if not called:
+                called = True
+                self._before(optimizer)
+            return result
+
+        if "closure" in named:
+            return given, {**named, "closure": first_then_before}
+        return (given[0], first_then_before, *given[2:]), named
 
     def _on_after(self, optimizer: Any, given: Any, named: Any) -> None:
         self._after(optimizer)

@@ -133,6 +133,8 @@ class Looks:
 
     def refresh(self) -> dict[int, str]:
         """Look at the model again: parameters may have been added, frozen or replaced."""
+        if list(self.names) == list(dict.fromkeys(id(item) for item in self._model.parameters() if item.requires_grad)):
+            return self.names
         found = trainable(self._model)
         names = {id(parameter): name for name, parameter in found.items()}
         if names != self.names:
@@ -219,10 +221,12 @@ class Looks:
             return
         gradients = [parameter.grad for parameter in own.parameters]
         current.present |= {name for name, gradient in zip(own.names, gradients, strict=True) if gradient is not None}
-        for name, number in zip(own.names, own.groups, strict=True):
-            rate = optimizer.param_groups[number].get("lr")
-            if isinstance(rate, (int, float)) or getattr(getattr(rate, "device", None), "type", "") == "cpu":
-                current.learning[name] = float(rate)
+        rates = []
+        for group in optimizer.param_groups:
+            rate = group.get("lr")
+            host = isinstance(rate, (int, float)) or getattr(getattr(rate, "device", None), "type", "") == "cpu"
+            rates.append(float(rate) if host else None)
+        current.rates.append((own, rates))
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides by it within its step
         if current.due & {"norms", "gradients", "updates"}:
             with self._cost(current, "norms"):
@@ -417,7 +421,7 @@ class Looks:
             found.figures["watch_device_ms"] = round(sum(device.values()) * 1e3, 4)
             costs = {family: max(costs.get(family, 0.0), device.get(family, 0.0)) for family in costs | device}
         if self._exchanges is None:  # sharded: all ranks have to change theirs at the same step
-            self._schedule.spend(costs, found.step_seconds, found.due)
+            self._schedule.spend(costs, found.step_seconds, found.due, found.besides)
 
     def close(self) -> None:
         """Leave nothing behind."""

@@ -7,6 +7,7 @@ Out:  numbers by family, once everything is there. One transfer a device for all
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from barograph.probes.model.parameters import Owned
     from barograph.probes.stats.statistics import PendingStatistics, Statistics
 
     Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -71,7 +73,7 @@ class ModelRound:
         self.stepped: set[int] = set()
         self.parts: list[RoundPart] = []
         self.columns: list[ModelColumn] = []
-        self.learning: dict[str, float] = {}  # learning rate by layer
+        self.rates: list[tuple[Owned, list[float | None]]] = []  # of each optimizer, its groups' learning rates
         self.present: set[str] = set()  # layers that had a gradient
         self.sampled: set[str] = set()  # layers of whose update a part is known
         self.unchanged: set[str] | None = None  # layers with a gradient that the step did not touch
@@ -83,9 +85,20 @@ class ModelRound:
         self.exchanged = False  # whether sharded figures were put together …
         self.waits = False  # … and whether that is still to come
         self.step_seconds = math.nan  # from the end of the step before to the end of this one, without the watch
+        self.besides = 0.0  # seconds of the watch that are no family's
         self.routers: Any = None  # of a mixture of experts: figures of the model, and by layer
         self.router_layers: Any = None
         self._arrivals: list[tuple[list[ModelColumn], Arrival]] = []
+
+    @cached_property
+    def learning(self) -> dict[str, float]:
+        """Learning rates by layer, where they are known without waiting for a device."""
+        found: dict[str, float] = {}
+        for own, rates in self.rates:
+            for name, number in zip(own.names, own.groups, strict=True):
+                if (rate := rates[number]) is not None:
+                    found[name] = rate
+        return found
 
     def put(self, family: str, names: tuple[str, ...], values: Tensor, ways: tuple[Any, ...] = ()) -> None:
         """Add figures [c, n] or [n]."""

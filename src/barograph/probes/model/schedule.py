@@ -3,9 +3,12 @@
 In:   steps; what each look cost, and how long the steps took.
 Out:  the families that are due at a step. The same for the same input, so ranks with the same input agree.
 
-With a budget there is an account in seconds: each step pays in its share of the step's time, each measurement is paid
-from it. A family that is due and that the account does not cover is postponed until it does. The first measurement of
-all is the cheapest family alone, timed; what the others will cost is estimated from it until they were measured.
+With a budget there is an account in seconds: each step pays in its share of the step's time, and everything that the
+watch does is paid from it: each measurement, what a step with measurements costs besides, and what one without them
+does. A family that is due and that the account does not cover is postponed until it does; the others wait for one that
+was postponed for longer than its interval. The first measurement of all is the cheapest family alone, timed; what the
+others will cost is estimated from it until they were measured. A step without measurements pays in half its share at
+least, so that on steps of a millisecond not everything is postponed for ever.
 
 A share of the step time is predicted as Σ cost / interval / step time. Above the budget the family that takes
 the greatest part has its interval doubled, until the prediction holds. An interval is halved again, never below
@@ -73,11 +76,13 @@ class WatchSchedule:
         self._fixed = frozenset(fixed)
         self._last: int | None = None
         self._costs: dict[str, deque[float]] = {family: deque(maxlen=3) for family in FAMILIES}
+        self._besides: deque[float] = deque(maxlen=3)  # of steps with measurements: seconds that are no family's
+        self._known: dict[str, float] | None = None  # the prices, until a cost is added
         self._times: deque[float] = deque(maxlen=_TIMES)
         self._calm = 0
         self._account = 0.0  # seconds
         self._charged: dict[str, float] = {}  # predicted costs that are paid, and not yet reported by `spend`
-        self._postponed: dict[str, None] = {}  # in the order in which they became due
+        self._postponed: dict[str, int] = {}  # the steps at which they became due, in that order
         self._started = False  # whether the first measurement has begun
         self._decided: tuple[int, frozenset[str]] | None = None
 
@@ -89,7 +94,7 @@ class WatchSchedule:
         wanted = self._wanted(step)
         if self.budget is None:
             return frozenset(wanted)
-        self._decided = step, frozenset(self._covered(wanted))
+        self._decided = step, frozenset(self._covered(wanted, step))
         return self._decided[1]
 
     def _wanted(self, step: int) -> list[str]:
@@ -101,27 +106,35 @@ class WatchSchedule:
             and (step % interval == 0 or (last is not None and last < step and step // interval > last // interval))
         ]
 
-    def _covered(self, wanted: Sequence[str]) -> list[str]:
+    def _covered(self, wanted: Sequence[str], step: int) -> list[str]:
         """Those that the account covers, the longest postponed first."""
         prices = self._prices()
         if not prices:  # nothing has been measured: the cheapest, once
             first = [] if self._started else sorted(wanted, key=lambda family: _ESTIMATES[family])[:1]
             return first + [family for family in wanted if family in self._fixed and family not in first]
-        result, left = [], self._account
-        for family in self._postponed | dict.fromkeys(wanted):
+        result, left = [], self._account - min(self._besides, default=0.0)
+        for family, since in self._queue(wanted, step).items():
             if self.intervals[family] and (prices[family] <= left or family in self._fixed):
                 result.append(family)
                 left -= prices[family]
+            elif self.intervals[family] and step - since > self.intervals[family]:
+                left = min(left, 0.0)  # the others wait for it
         return result
+
+    def _queue(self, wanted: Iterable[str], step: int) -> dict[str, int]:
+        """The postponed families, and then those that become due at this step."""
+        return self._postponed | {family: step for family in wanted if family not in self._postponed}
 
     def _prices(self) -> dict[str, float]:
         """What a measurement of each family costs; nothing before the first of all.
 
         The least of the last three: the first one pays for memory that later ones find.
         """
-        least = {family: min(costs) for family, costs in self._costs.items() if costs}
-        unit = max((price / _ESTIMATES[family] for family, price in least.items()), default=None)
-        return {} if unit is None else {family: least.get(family, unit * _ESTIMATES[family]) for family in FAMILIES}
+        if self._known is None:
+            least = {family: min(costs) for family, costs in self._costs.items() if costs}
+            unit = max((price / _ESTIMATES[family] for family, price in least.items()), default=0.0)
+            self._known = {family: least.get(family, unit * _ESTIMATES[family]) for family in FAMILIES if least}
+        return self._known
 
     def begin(self, step: int) -> frozenset[str]:
         """`due` of a step that begins; with a budget, they are paid."""
@@ -135,8 +148,8 @@ class WatchSchedule:
                 self._account -= price
                 self._charged[family] = self._charged.get(family, 0.0) + price
             self._started = self._started or not self._fixed.issuperset(result)
-            waiting = self._postponed | dict.fromkeys(self._wanted(step))
-            self._postponed = {family: None for family in waiting if family not in result}
+            waiting = self._queue(self._wanted(step), step)
+            self._postponed = {family: since for family, since in waiting.items() if family not in result}
         self._last = step
         return result
 
@@ -148,21 +161,31 @@ class WatchSchedule:
 
     # -- the budget ------------------------------------------------------------------------------------
 
-    def spend(self, costs: Mapping[str, float], step_seconds: float, due: Iterable[str] = ()) -> None:
-        """A step took this long without the looks, and each family's look its seconds.
+    def spend(
+        self, costs: Mapping[str, float], step_seconds: float, due: Iterable[str] = (), besides: float = 0.0
+    ) -> None:
+        """A step took this long without the watch, each family's look its seconds, and the watch so many `besides`.
 
         due: what was paid for this step; one of which there is no cost here was not measured after all.
         """
         self.refund(family for family in due if family not in costs)
+        if self.budget is not None and math.isfinite(besides):
+            if costs and self._times:  # the first time it is also what is done once
+                self._besides.append(besides)
+            elif not costs and math.isfinite(step_seconds):
+                besides = min(besides, self.budget * max(0.0, step_seconds) / 2)
+            self._account -= besides
         for family, seconds in costs.items():
             if math.isfinite(seconds):
                 self._costs[family].append(seconds)
+                self._known = None
                 if self.budget is not None:
                     self._account += self._charged.pop(family, 0.0) - seconds
         if math.isfinite(step_seconds) and step_seconds > 0:
             self._times.append(step_seconds)
             self._account += (self.budget or 0.0) * step_seconds
-        if self.budget is not None and len(self._times) >= 3:
+        self._calm += 1
+        if self.budget is not None and len(self._times) >= 3 and (costs or self._calm % PATIENCE == 0):
             self._adapt(self.budget)
 
     def share(self, intervals: Mapping[str, int] | None = None) -> float:
@@ -173,10 +196,13 @@ class WatchSchedule:
         return math.fsum(self._parts(chosen).values()) / median(self._times)
 
     def _parts(self, intervals: Mapping[str, int]) -> dict[str, float]:
-        return {family: price / intervals[family] for family, price in self._prices().items() if intervals[family]}
+        parts = {family: price / intervals[family] for family, price in self._prices().items() if intervals[family]}
+        if parts and self._besides:
+            most = min(parts, key=lambda family: intervals[family])  # what is measured most often makes the steps
+            parts[most] += min(self._besides) / intervals[most]
+        return parts
 
     def _adapt(self, budget: float) -> None:
-        self._calm += 1
         while self.share() > budget:
             parts = {
                 name: part

@@ -102,7 +102,7 @@ class ModelWatch:
         self._given = optimizer is not None
         self._round: ModelRound | None = None
         self._queue: deque[ModelRound] = deque()
-        self._writing = threading.Lock()
+        self._writing, self._home = threading.Lock(), threading.get_ident()
         self._armed: frozenset[str] = frozenset()  # what is due in the step to come
         self._held = True  # the first step's number is known for sure when the second begins
         self._last: int | None = None
@@ -112,8 +112,11 @@ class ModelWatch:
         self._tells_norms = False  # the loop tells its own norm: gradients are not read before clipping
         self._freed = False  # gradients are gone when backward ends: they are looked at as they come
         self._start = run.current_step
-        self._spent = 0.0
+        self._spent = 0.0  # seconds in this step's calls
         self._call_began = 0.0
+        self._after = 0.0  # seconds at the end of the step before, when what it cost was settled
+        self._since = self._gap = 0.0  # seconds since the last record: of the watch, of the training
+        self._written = self._paid = 0.0  # processor seconds of the run's thread; those that the schedule knows
         self._costs: dict[str, float] = {}
         self._closed_at = time.perf_counter()
         self._before: Any = None  # the squared norm when backward ended, and what the gradients were then
@@ -123,6 +126,7 @@ class ModelWatch:
         self._stale, self._unchanged = StaleGradients(model), Unchanged()
         self._touched = False  # a backward pass reached the parameters since another optimizer stepped
         self._said: dict[str, float] = {}
+        self._zeros: dict[str, Any] = {}  # what the last step with a record had of these; None where it is not known
         self._hooks = OptimizerHooks(
             optimizers_of(optimizer),
             lambda: self._looks.refresh(),
@@ -286,19 +290,43 @@ class ModelWatch:
         self._witness.saw(current.present, tuple(self._looks.names.values()), owners or self._freed)
         if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:
             current.figures["without_gradient"] = len(self._witness.waiting)
-        current.send()
+        looked = sum(current.costs.values())
+        quiet = self._has_nothing_new(current)
+        if not quiet:
+            current.send()
+        now = time.perf_counter()
+        spent = self._spent + now - self._call_began
+        written = self._written
+        current.besides = max(0.0, spent + self._after - looked) + written - self._paid
+        self._paid = written
         if not current.events:
             self._looks.tell(current)
         self._arm(current.step + 1)
-        now = time.perf_counter()
-        spent, gap = self._spent + now - self._call_began, now - self._closed_at
+        before, now = now, time.perf_counter()
+        gap = now - self._closed_at
+        self._after = now - before
+        self._since += spent + self._after
+        self._gap += gap
         self._spent, self._closed_at, self._call_began = 0.0, now, now
-        current.figures |= {"watch_ms": round(spent * 1e3, 4), "watch_bytes": self._looks.bytes}
-        if gap > 0:
-            current.figures["watch_share"] = round(spent / gap, 6)
-        self._queue.append(current)
+        if not quiet:
+            current.figures |= {"watch_ms": round(self._since * 1e3, 4), "watch_bytes": self._looks.bytes}
+            if self._gap > 0:
+                current.figures["watch_share"] = round(self._since / self._gap, 6)
+            self._since = self._gap = 0.0
+            self._zeros = {name: current.figures.get(name) for name in _SAID_ONCE}
+            if not current.due & {"updates"} and not current.loose and current.unchanged is not None:
+                self._zeros["unchanged"] = len(current.unchanged)
+            self._queue.append(current)
         if getattr(self._run, "at_each_round", None) is None:
             self.poll()
+
+    def _has_nothing_new(self, current: ModelRound) -> bool:
+        """Whether a step has no figure that the record of a step before it does not have: then it has no record."""
+        if current.due or current.columns or current.parts or current.loose or self.schedule.budget is None:
+            return False
+        if current.unchanged or (current.unchanged is not None and self._zeros.get("unchanged") != 0):
+            return False
+        return all(value == self._zeros.get(name) == 0 for name, value in current.figures.items())
 
     def _other_step(self, optimizer: Any) -> None:
         if self._touched and self._round is None:
@@ -385,6 +413,7 @@ class ModelWatch:
         """Write the steps that have arrived; called by the run's thread. `wait`: the run is ending."""
         if not self._writing.acquire(blocking=wait):
             return
+        began = time.thread_time() if threading.get_ident() != self._home else None
         try:
             if self._last is None and not self._freed and not self._closed:
                 logged = self._run.current_step - self._start
@@ -401,6 +430,8 @@ class ModelWatch:
                 self._queue.popleft()
                 self._safely_write(first)
         finally:
+            if began is not None:
+                self._written += time.thread_time() - began
             self._writing.release()
 
     def _safely_write(self, found: ModelRound) -> None:

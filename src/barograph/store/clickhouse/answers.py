@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from barograph.core.lazy import lazy
+from barograph.store.branch import BEFORE_FORK
 from barograph.store.clickhouse import native
-from barograph.store.clickhouse.batches import arrived, unfold, where
+from barograph.store.clickhouse.batches import arrived, unfold
 from barograph.store.clickhouse.client import Client, quote
-from barograph.store.clickhouse.registry import EVERY_STEP, LARGEST, live_cuts_there, live_rows, live_series
+from barograph.store.clickhouse.registry import EVERY_STEP, LARGEST, Ancestor, lineage, live_rows, live_series
 from barograph.store.columns import Array
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class RankPoints(NamedTuple):
 
 
 class ServerRun(NamedTuple):
-    """A run as its manifest has it, with last values. created, finished: µs since 1970, 0 where not known."""
+    """A run as its manifest has it, with last values. created, finished: µs since 1970, 0 where not known; thinned:
+    what of its points was removed from the server, "" for nothing."""
 
     project: str
     run: str
@@ -57,14 +59,22 @@ class ServerRun(NamedTuple):
     finished: int
     tags: list[str]
     config: dict[str, Any]
+    thinned: str
     last: dict[str, float]
     steps: dict[str, int]
 
 
 def read_points(client: Client, project: str, run: str, name: str, rank: int | None = None) -> ServerPoints:
-    """The points of a series that count: of one rank, by default the lowest that has any. Raises ServerError."""
-    cuts = live_cuts_there(client, project, run)
-    rows = f"{_rows_of(client, project, run, name)} AND {live_rows(cuts)}"
+    """The points of a series that count: of one rank, by default the lowest that has any. Those that a fork took over
+    have segment 0. Raises ServerError."""
+    found = [_points_of(client, member, name, rank) for member in lineage(client, project, run)[::-1]]
+    columns = ServerPoints(*(np.concatenate(each) for each in zip(*found, strict=True)))
+    order = np.argsort(columns.step, kind="stable")
+    return ServerPoints(*(column[order] for column in columns))
+
+
+def _points_of(client: Client, member: Ancestor, name: str, rank: int | None) -> ServerPoints:
+    rows = f"{_rows_of(client, member, name)} AND {live_rows(member.cuts)}"
     if rank is None:
         rank = int(client.rows(f"SELECT min(rank) FROM series WHERE {rows}")[0][0])
     answer = native.columns(
@@ -77,17 +87,22 @@ def read_points(client: Client, project: str, run: str, name: str, rank: int | N
         return ServerPoints(*(np.empty(0, kind) for kind in ("i8", "i8", "f8", "i4", "i4")))
     found = unfold(answer)
     ends = np.full(int(found["segment"].max()) + 1, EVERY_STEP)
-    for segment, cut in (cuts or {}).items():
+    for segment, cut in (member.cuts or {}).items():
         if 0 < segment < len(ends):
             ends[segment] = cut
     order = np.lexsort((found["seq"], found["segment"], found["step"]))
     order = order[found["step"][order] < ends[found["segment"][order]]]
+    if member.before is not None:
+        order = order[found["step"][order] < member.before]
+        found["segment"] = np.full(len(found["step"]), BEFORE_FORK, np.int32)
     return ServerPoints(*(found[column][order] for column in ServerPoints._fields))
 
 
 def read_ranks(client: Client, project: str, run: str, name: str) -> RankPoints:
     """A series compared over its ranks by the server, at each step; of the finite values. Raises ServerError."""
-    live = live_series(live_cuts_there(client, project, run), _rows_of(client, project, run, name))
+    live = " UNION ALL ".join(
+        live_series(member, _rows_of(client, member, name)) for member in lineage(client, project, run)
+    )
     answer = native.columns(
         client.run(
             "SELECT step, toUInt64(count()) AS ranks, min(value) AS minimum, avg(value) AS mean, "
@@ -104,18 +119,18 @@ def read_runs(client: Client, metrics: Sequence[str] = (), project: str | None =
     chosen = f"WHERE project = {quote(project)}" if project is not None else ""
     latest = ", ".join(
         f"argMax({name}, version) AS latest_{name}"
-        for name in ("name", "status", "created", "finished", "tags", "config")
+        for name in ("name", "status", "created", "finished", "tags", "config", "thinned")
     )
     found = client.rows(
         f"SELECT project, run, {latest} FROM runs {chosen} GROUP BY project, run ORDER BY latest_created DESC, run"
     )
     held = _last_values(client, metrics, project) if metrics else {}
     result = []
-    for group, key, name, status, created, finished, tags, config in found:
+    for group, key, name, status, created, finished, tags, config, thinned in found:
         last, steps = held.get((group, key), ({}, {}))
         result.append(ServerRun(
             group, key, name, status, int(created), int(finished), list(tags), msgspec.json.decode(config or "{}"),
-            last, steps,
+            thinned, last, steps,
         ))  # fmt: skip
     return result
 
@@ -147,12 +162,6 @@ def _last_values(
     return found
 
 
-def inherits(client: Client, project: str, run: str) -> bool:
-    """Whether series of this run go on from those of another, which is to be read too."""
-    found = client.rows(f"SELECT argMax(inherits, version) FROM runs WHERE {where(project, run)}")
-    return bool(int(found[0][0]))
-
-
-def _rows_of(client: Client, project: str, run: str, name: str) -> str:
+def _rows_of(client: Client, member: Ancestor, name: str) -> str:
     """A condition that the rows of a series fulfil which have arrived."""
-    return f"{arrived(client, project, run)} AND name = {quote(name)}"
+    return f"{arrived(client, member.project, member.run)} AND name = {quote(name)}"

@@ -74,16 +74,22 @@ def read_batches(
     return counted, highest
 
 
-def batch_row(
-    project: str, run: str, log: str, file: StoreFile, number: int, rows: int, checksum: int, header: dict[str, Any]
-) -> bytes:
-    """The row of `batches` that makes a batch count."""
-    numbers = {"first": file.first, "last": file.last}
-    return native.block(1, {
-        "project": native.texts([project]), "run": native.texts([run]), "log": native.texts([log]),
-        "kind": native.texts([file.table]), **{name: native.constant("UInt32", at, 1) for name, at in numbers.items()},
-        "batch": native.constant("UInt64", number, 1), "rows": native.constant("UInt64", rows, 1),
-        "checksum": native.constant("UInt64", checksum, 1), "header": native.texts([json.dumps(header)]),
+def batch_rows(project: str, run: str, batches: Sequence[SentBatch]) -> bytes:
+    """The rows of `batches` that make these count, all at once."""
+    rows = len(batches)
+    numbers = {
+        "first": ("UInt32", [batch.file.first for batch in batches]),
+        "last": ("UInt32", [batch.file.last for batch in batches]),
+        "batch": ("UInt64", [batch.number for batch in batches]),
+        "rows": ("UInt64", [batch.rows for batch in batches]),
+        "checksum": ("UInt64", [batch.checksum for batch in batches]),
+    }
+    return native.block(rows, {
+        "project": native.repeated([project], [rows]), "run": native.repeated([run], [rows]),
+        "log": native.texts(batch.log for batch in batches),
+        "kind": native.texts(batch.file.table for batch in batches),
+        **{name: native.numbers(kind, values) for name, (kind, values) in numbers.items()},
+        "header": native.texts(json.dumps(batch.header) for batch in batches),
     })  # fmt: skip
 
 
@@ -217,13 +223,18 @@ def unfold(answer: dict[str, Any]) -> dict[str, Array]:
 
 def checksum(*, step: Array, time: Array, segment: Array, rank: Array, **values: Any) -> int:
     """The sum over rows that `checksum_sql` makes on the server; values: `value`, or `edges` and `counts`."""
-    wide = (column.astype(np.int64) for column in (step, time, segment, rank))
-    place = np.dot([1000003, 31, 7, 1], list(wide)).astype(np.uint64) * np.uint64(2) + np.uint64(1)
+    place = step.astype(np.int64, copy=False) * 1000003
+    for column, factor in ((time, 31), (segment, 7), (rank, 1)):
+        place += column.astype(np.int64, copy=False) * factor
+    place *= 2
+    place += 1
+    place = place.view(np.uint64)
     if "value" in values:
         bits = _hashed(np.ascontiguousarray(values["value"], "<f8").view("<u8"))
     else:
         bits = _bits(values["edges"]) * np.uint64(3) + _bits(values["counts"])
-    return int((bits * place).sum(dtype=np.uint64))
+    place *= bits
+    return int(place.sum(dtype=np.uint64))
 
 
 def _hashed(bits: Array) -> Array:
@@ -232,7 +243,8 @@ def _hashed(bits: Array) -> Array:
     for factor in _HASH[1:]:
         bits ^= bits >> np.uint64(33)
         bits *= np.uint64(factor)
-    return bits ^ (bits >> np.uint64(33))
+    bits ^= bits >> np.uint64(33)
+    return bits
 
 
 def _bits(lists: Sequence[Array]) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,7 +111,7 @@ class FileSender:
     def __init__(self, client: Client, project: str, run: str, version: int, origin: str):
         self._client, self._project, self._run, self._version = client, project, run, version
         self._origin = origin
-        self.bytes = 0
+        self.bytes = self.packed_bytes = 0
 
     def send(self, file: str, path: Path, held: FileState | None) -> bool:
         """Send what the server has not of a file; whether there was anything."""
@@ -122,21 +122,27 @@ class FileSender:
     def send_gone(self, file: str, held: FileState) -> None:
         """Say that a file was deleted from the folder that it was sent from."""
         if held.origin == self._origin:
-            self._say(file, held._replace(version=self._version, gone=True, size=0))
+            self.say({file: held._replace(version=self._version, gone=True, size=0)})
 
     def _send_log(self, file: str, path: Path, held: FileState | None) -> bool:
         start = held.size if held is not None and not held.gone and self._is_same(file, path, held) else 0
         epoch = held.epoch if held is not None and start else self._version
         changed = path.stat().st_mtime_ns
-        end, digest = start, held.sha256 if held is not None else ""
+        end, digest = self.send_pieces(file, path, start)
+        if end == start and held is not None and start:
+            return False
+        digest = digest or (held.sha256 if held is not None else "")
+        self.say({file: FileState(self._version, epoch, end, changed, True, False, digest, self._origin)})
+        return True
+
+    def send_pieces(self, file: str, path: Path, start: int) -> tuple[int, str]:
+        """Send a log from a byte on, which counts once it is said; where it ends, and the last piece's digest."""
+        end, digest = start, ""
         for content in log_content(path, start):
             digest = hashlib.sha256(content).hexdigest()
             self._piece(file, end, content)
             end += len(content)
-        if end == start and held is not None and start:
-            return False
-        self._say(file, FileState(self._version, epoch, end, changed, True, False, digest, self._origin))
-        return True
+        return end, digest
 
     def _is_same(self, file: str, path: Path, held: FileState) -> bool:
         """Whether the log still begins with what was sent of it, by its last piece."""
@@ -163,29 +169,34 @@ class FileSender:
         for start in range(0, len(content), PIECE):
             self._piece(file, start, content[start : start + PIECE])
         version, changed = self._version, status.st_mtime_ns
-        self._say(file, FileState(version, version, len(content), changed, False, False, digest, self._origin))
+        self.say({file: FileState(version, version, len(content), changed, False, False, digest, self._origin)})
         return True
 
     def _piece(self, file: str, start: int, content: bytes) -> None:
         self.bytes += len(content)
-        self._insert("pieces", {
-            "project": native.texts([self._project]), "run": native.texts([self._run]), "file": native.texts([file]),
+        packed = pyarrow.Codec("zstd", _LEVEL).compress(content, asbytes=True)
+        self.packed_bytes += len(packed)
+        self._insert("pieces", [file], {
             "start": native.constant("UInt64", start, 1), "version": native.constant("UInt64", self._version, 1),
             "size": native.constant("UInt64", len(content), 1), "zstd": native.constant("UInt8", 1, 1),
-            "content": native.texts([pyarrow.Codec("zstd", _LEVEL).compress(content, asbytes=True)]),
+            "content": native.texts([packed]),
         })  # fmt: skip
 
-    def _say(self, file: str, state: FileState) -> None:
-        self._insert("files", {
-            "project": native.texts([self._project]), "run": native.texts([self._run]), "file": native.texts([file]),
-            "version": native.constant("UInt64", state.version, 1), "epoch": native.constant("UInt64", state.epoch, 1),
-            "size": native.constant("UInt64", state.size, 1), "changed": native.constant("UInt64", state.changed, 1),
-            "grows": native.constant("UInt8", state.grows, 1), "gone": native.constant("UInt8", state.gone, 1),
-            "sha256": native.texts([state.sha256]), "origin": native.texts([state.origin]),
+    def say(self, states: Mapping[str, FileState]) -> None:
+        """Say what counts of these files, of all of them at once."""
+        kinds = {"version": "UInt64", "epoch": "UInt64", "size": "UInt64", "changed": "UInt64", "grows": "UInt8",
+                 "gone": "UInt8"}  # fmt: skip
+        self._insert("files", list(states), {
+            **{name: native.numbers(kind, [getattr(state, name) for state in states.values()])
+               for name, kind in kinds.items()},
+            **{name: native.texts(getattr(state, name) for state in states.values()) for name in ("sha256", "origin")},
         })  # fmt: skip
 
-    def _insert(self, table: str, columns: dict[str, tuple[str, bytes]]) -> None:
-        self._client.run(f"INSERT INTO {table} FORMAT Native", native.block(1, columns))
+    def _insert(self, table: str, files: Sequence[str], columns: dict[str, tuple[str, bytes]]) -> None:
+        rows = len(files)
+        identity = {"project": native.repeated([self._project], [rows]), "run": native.repeated([self._run], [rows])}
+        body = native.block(rows, identity | {"file": native.texts(files)} | columns)
+        self._client.run(f"INSERT INTO {table} FORMAT Native", body)
 
 
 def fetch(client: Client, project: str, run: str, file: str, state: FileState, start: int = 0) -> Iterator[bytes]:

@@ -9,7 +9,9 @@ cut off anywhere and repeated: a new number counts once all of its rows stand, a
 
 from __future__ import annotations
 
-from barograph.store.clickhouse.batches import SentBatch, batch_row, read_batches, where
+import dataclasses
+
+from barograph.store.clickhouse.batches import SentBatch, batch_rows, read_batches, where
 from barograph.store.clickhouse.client import Client, ServerError, quote
 from barograph.store.clickhouse.schema import (
     BLOCK,
@@ -23,7 +25,14 @@ from barograph.store.clickhouse.schema import (
     statements,
 )
 
-_ADDED = {("files", "origin"): 2, ("pieces", "zstd"): 3}  # columns that came to a table with a later version
+# columns that came to a table with a later version
+_ADDED = {
+    ("files", "origin"): 2,
+    ("pieces", "zstd"): 3,
+    ("runs", "thinned"): 4,
+    ("runs", "origin"): 4,
+    ("branches", "history"): 4,
+}
 _AT_ONCE = 2_000_000  # points in one INSERT, which the server holds in memory
 _FORMER = "reinterpretAsUInt64(reinterpretAsString(v))"  # in place of cityHash64(v) in a checksum
 
@@ -70,10 +79,11 @@ def _alterations(client: Client, held: int, place: TablePlace) -> list[str]:
             f"SELECT table, name FROM system.columns WHERE database = {quote(place.database)}", False
         )
     }
-    needed = []
+    needed, tables = [], {table for table, _ in there}
     for (table, column), since in _ADDED.items():
         for name in {place.own(table), f"{place.database}.{table}"} if since > held else ():
-            if (name.partition(".")[2], column) not in there:
+            own = name.partition(".")[2]
+            if own in tables and (own, column) not in there:
                 kind = _kind_of(table, column)
                 needed.append(f"ALTER TABLE {name}{place.everywhere} ADD COLUMN {column} {kind}")
     return needed + [f"DROP TABLE IF EXISTS {place.database}.{name}{place.everywhere}" for name in VIEWS]
@@ -97,9 +107,8 @@ def _convert_points(client: Client, place: TablePlace) -> None:
                 checksum = client.rows(
                     f"SELECT {checksum_sql('points')} FROM {target} WHERE {about} AND batch = {number}"
                 )
-                row = batch_row(
-                    project, run, batch.log, batch.file, number, batch.rows, int(checksum[0][0]), batch.header
-                )
+                copied = dataclasses.replace(batch, number=number, checksum=int(checksum[0][0]))
+                row = batch_rows(project, run, [copied])
                 client.run(f"INSERT INTO {held} FORMAT Native", row)
     for name in {place.own("points"), f"{place.database}.points"}:
         client.run(f"DROP TABLE IF EXISTS {name}{place.everywhere}")

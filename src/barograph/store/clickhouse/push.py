@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from barograph.core import locks, manifest
+from barograph.core import locks
 from barograph.core.damage import Problems
 from barograph.log.files import stores_of
-from barograph.store.clickhouse.batches import PartRows, batch_row, covered, read_batches, where
+from barograph.store import thin
+from barograph.store.clickhouse.batches import PartRows, SentBatch, batch_rows, covered, read_batches, where
 from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.files import LARGEST, MAIN, FileSender, is_log, local_files, origin_of, read_files
-from barograph.store.clickhouse.registry import RegistrySender, SummaryTurns
+from barograph.store.clickhouse.registry import RegistrySender, SummaryTurns, identity, read_thinned, send_summaries
 from barograph.store.clickhouse.schema import TABLE_OF, checksum_sql, count_sql, require
 from barograph.store.folder import Folder
 from barograph.store.part import DamagedPart, GroupCache, Part
@@ -31,7 +32,7 @@ from barograph.store.schema import TABLES, StoreFile, parse_name
 from barograph.store.seal import seal
 
 LOCK = ".sending"  # in store/: locked while a process sends the run
-_HEADER = {"points": ("log", "wide", "segments", "first"), "histograms": ("wide",)}
+_HEADER = {"points": ("log", "wide", "segments", "first", thin.MARK), "histograms": ("wide", thin.MARK)}
 
 
 @dataclass
@@ -46,13 +47,6 @@ class Sent:
     left_out: list[str] = field(default_factory=list)
 
 
-def identity(folder: Path) -> tuple[str, str]:
-    """The project and the id that a run has on the server."""
-    about = manifest.read(folder)
-    resolved = folder.resolve()
-    return str(about.get("project") or resolved.parent.name), resolved.name
-
-
 def push(
     folder: Path,
     client: Client,
@@ -60,9 +54,11 @@ def push(
     final: bool = True,
     pace: Callable[[int], None] = lambda size: None,
     turns: SummaryTurns | None = None,
+    whole: bool = False,
 ) -> Sent:
     """Send what the server lacks of a run. final: seal first what is in no part. pace: called with the bytes of each
-    INSERT of rows before it is sent; it may wait. turns: kept by who pushes again and again.
+    INSERT of rows before it is sent; it may wait. turns: kept by who pushes again and again. whole: send the points and
+    logs too that were thinned on the server; else of such a run only the other files are sent.
 
     Raises ServerError; what was confirmed until then stays, and nothing else counts. Raises BlockingIOError where
     another process sends this run.
@@ -72,7 +68,7 @@ def push(
         seal(folder, final=True, wait=True)
     (folder / "store").mkdir(exist_ok=True)
     with _alone(folder):
-        return _Push(folder, client, pace).run(turns or SummaryTurns(), final)
+        return _Push(folder, client, pace, whole).run(turns or SummaryTurns(), final)
 
 
 @contextmanager
@@ -91,14 +87,14 @@ def _alone(folder: Path) -> Iterator[None]:
             os.close(stand_in)
 
 
-def _next_version(version: int, origin: str) -> int:
+def next_version(version: int, origin: str) -> int:
     """A higher one, which no other folder of the run has: its last 20 bits are this folder's."""
     return ((version >> 20) + 1 << 20) | (zlib.crc32(origin.encode("utf-8", "surrogatepass")) & 0xFFFFF)
 
 
 class _Push:
-    def __init__(self, folder: Path, client: Client, pace: Callable[[int], None]):
-        self._folder, self._client, self._pace = folder, client, pace
+    def __init__(self, folder: Path, client: Client, pace: Callable[[int], None], whole: bool):
+        self._folder, self._client, self._pace, self._whole = folder, client, pace, whole
         self._project, self._run = identity(folder)
         self.sent = Sent()
 
@@ -107,14 +103,25 @@ class _Push:
         parts = list(self._parts())
         held, highest = read_batches(self._client, self._project, self._run, {log for log, _, _ in parts})
         origin, here = origin_of(self._folder), local_files(self._folder)
-        files = read_files(self._client, self._project, self._run, origin, here)
-        version = _next_version(max(time.time_ns(), highest, *(state.version for state in files.values())), origin)
+        files = read_files(self._client, self._project, self._run, origin, {*here, thin.FILE})
+        version = next_version(max(time.time_ns(), highest, *(state.version for state in files.values())), origin)
+        mark = files.pop(thin.FILE, None) if thin.FILE not in here else None
+        is_thin = mark is not None and not mark.gone
+        registry = RegistrySender(self._client, self._project, self._run, self._folder, origin == MAIN)
+        if is_thin and not self._whole:
+            thinned = read_thinned(self._client, self._project, self._run) or "thinned"
+            self.sent.left_out.append(
+                f"its points and logs: the server has it {thinned}; `push --whole` sends them again"
+            )
+            here = {file: path for file, path in here.items() if not is_log(file)}
+            files = {file: state for file, state in files.items() if not is_log(file)}
+            parts = []
         sender = FileSender(self._client, self._project, self._run, version, origin)
         for file, path in sorted(here.items(), key=lambda item: (not is_log(item[0]), item[0])):
             try:
                 if path.stat().st_size > LARGEST and not is_log(file):
                     self.sent.left_out.append(f"{file} is larger than {LARGEST >> 20} MiB")
-                elif sender.send(file, path, files.get(file)):
+                elif sender.send(file, path, None if is_thin and is_log(file) else files.get(file)):
                     self.sent.files += 1
             except FileNotFoundError:
                 continue
@@ -122,20 +129,31 @@ class _Push:
             if file not in here and not state.gone:
                 sender.send_gone(file, state)
         self.sent.bytes = sender.bytes
-        registry = RegistrySender(self._client, self._project, self._run, self._folder, origin == MAIN)
         registry.send_run(version)
+        if is_thin and not self._whole:
+            return self.sent
         turns.owed |= registry.send_branch(version)
         for log, kind, part in parts:
             numbers = parse_name(part.path.name)
             there = [batch.file for batch in held if batch.log == log and batch.file.table == kind]
-            if numbers is not None and not covered(numbers, there):
-                version = _next_version(version, origin)
+            if numbers is not None and (is_thin or not covered(numbers, there)):
+                version = next_version(version, origin)
                 self._send_part(log, kind, numbers, part, version)
                 turns.owed |= kind == "points"
             part.close()
+        if mark is not None and is_thin:
+            left = [
+                batch
+                for batch in read_batches(self._client, self._project, self._run)[0]
+                if batch.header.get(thin.MARK)
+            ]
+            if not left:  # none of another host either
+                version = next_version(version, origin)
+                sender.say({thin.FILE: mark._replace(version=version, gone=True, size=0)})
+                registry.say_thinned(version, "")
         if turns.is_due(final):
             began = time.monotonic()
-            registry.send_summaries(version)
+            send_summaries(self._client, self._project, self._run, version)
             turns.took(time.monotonic() - began)
         return self.sent
 
@@ -149,32 +167,44 @@ class _Push:
         self.sent.left_out += problems.values()
 
     def _send_part(self, log: str, kind: str, file: StoreFile, part: Part, number: int) -> None:
-        rows = PartRows(part, kind, self._project, self._run, number)
         try:
-            for body in rows.bodies():
-                self._pace(len(body))
-                self._client.run(f"INSERT INTO {TABLE_OF[kind]} FORMAT Native", body)
+            batch = send_part(self._client, (self._project, self._run), log, file, part, number, self._pace)
         except DamagedPart as error:
             self.sent.left_out.append(str(error))
             return
-        self._confirm(kind, number, rows)
-        header = {key: part.header[key] for key in _HEADER[kind] if key in part.header}
-        row = batch_row(self._project, self._run, log, file, number, rows.rows, rows.checksum, header)
-        self._client.run("INSERT INTO batches FORMAT Native", row)
+        self._client.run("INSERT INTO batches FORMAT Native", batch_rows(self._project, self._run, [batch]))
         self.sent.parts += 1
         if kind == "points":
-            self.sent.points += rows.rows
+            self.sent.points += batch.rows
         else:
-            self.sent.histograms += rows.rows
+            self.sent.histograms += batch.rows
 
-    def _confirm(self, kind: str, number: int, rows: PartRows) -> None:
-        """Raises ServerError unless the server holds exactly the rows that were sent."""
-        answer = self._client.rows(
-            f"SELECT {count_sql(kind)}, {checksum_sql(kind)} FROM {TABLE_OF[kind]} "
-            f"WHERE {where(self._project, self._run)} AND batch = {number}"
+
+def send_part(
+    client: Client,
+    run: tuple[str, str],
+    log: str,
+    file: StoreFile,
+    part: Part,
+    number: int,
+    pace: Callable[[int], None] = lambda size: None,
+) -> SentBatch:
+    """Send a part's rows as a batch, which does not count yet. run: project and id.
+
+    Raises DamagedPart, and ServerError unless the server holds exactly the rows that were sent.
+    """
+    kind = file.table
+    rows = PartRows(part, kind, *run, number)
+    for body in rows.bodies():
+        pace(len(body))
+        client.run(f"INSERT INTO {TABLE_OF[kind]} FORMAT Native", body)
+    answer = client.rows(
+        f"SELECT {count_sql(kind)}, {checksum_sql(kind)} FROM {TABLE_OF[kind]} WHERE {where(*run)} AND batch = {number}"
+    )
+    count, checksum = int(answer[0][0]), int(answer[0][1])
+    if (count, checksum) != (rows.rows, rows.checksum):
+        raise ServerError(
+            f"the server holds {count} of {rows.rows} rows, or other ones; they don't count and will be sent again"
         )
-        count, checksum = int(answer[0][0]), int(answer[0][1])
-        if (count, checksum) != (rows.rows, rows.checksum):
-            raise ServerError(
-                f"the server holds {count} of {rows.rows} rows, or other ones; they don't count and will be sent again"
-            )
+    header = {key: part.header[key] for key in _HEADER[kind] if key in part.header}
+    return SentBatch(log, file, number, rows.rows, rows.checksum, header)

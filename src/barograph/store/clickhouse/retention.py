@@ -17,7 +17,7 @@ from barograph.store.clickhouse.client import Client
 from barograph.store.clickhouse.schema import TABLES, TablePlace
 
 # what makes rows count goes first, so that a half-removed run is one that has not arrived
-_ORDER = ("batches", "files", "summaries", "branches", "runs", "series", "histograms", "pieces")
+_ORDER = ("batches", "files", "summaries", "branches", "runs", "series", "histograms", "bucket_rows", "pieces")
 _OPEN = ("", "running")
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from barograph.store.clickhouse.client import Client, ServerError, quote
 
-VERSION = 3  # raised with each migration
+VERSION = 4  # raised with each migration
 _CODECS = (20, 1)  # the first version with all codecs used here
 _LATER = "ReplacingMergeTree"
 _SHARD = ", cityHash64(project, run)"  # a run is on one shard
@@ -131,7 +131,8 @@ TABLES: dict[str, ServerTable] = {
         ),
     ),
     # the runs, as their manifests have them. created, finished: µs since 1970, 0 where it is not known; config: JSON;
-    # inherits: series go on from those of another run
+    # inherits: series go on from those of another run; origin: which, JSON; thinned: a sentence, where points were
+    # removed by `fleet thin`
     "runs": ServerTable(
         f"{_LATER}(version)",
         "project, run",
@@ -146,9 +147,35 @@ TABLES: dict[str, ServerTable] = {
             ServerColumn("inherits", "UInt8"),
             ServerColumn("tags", "Array(String)"),
             ServerColumn("config", "String"),
+            ServerColumn("origin", "String"),
+            ServerColumn("thinned", "String"),
         ),
     ),
-    # points of a segment count before its cut; of a segment that is not named none do, but all of segment 0
+    # what the points were of which `thin` has left some: see `store.thin.Bucket`
+    "bucket_rows": ServerTable(
+        "MergeTree",
+        "project, run, name, rank, segment, bucket",
+        (
+            *_RUN,
+            ServerColumn("name", "String"),
+            ServerColumn("rank", "Int32"),
+            ServerColumn("segment", "Int32"),
+            ServerColumn("bucket", "Int64"),
+            ServerColumn("live", "UInt8"),
+            ServerColumn("points", "UInt64"),
+            ServerColumn("finite", "UInt64"),
+            ServerColumn("sum", "Float64"),
+            ServerColumn("minimum", "Float64"),
+            ServerColumn("maximum", "Float64"),
+            ServerColumn("first_step", "Int64"),
+            ServerColumn("first", "Float64"),
+            ServerColumn("last_step", "Int64"),
+            ServerColumn("last", "Float64"),
+            ServerColumn("batch", "UInt64"),
+        ),
+    ),
+    # points of a segment count before its cut; of a segment that is not named none do, but all of segment 0. history:
+    # the segments and the first step of each, JSON: of which the cuts at an earlier time follow
     "branches": ServerTable(
         f"{_LATER}(version)",
         "project, run",
@@ -157,6 +184,7 @@ TABLES: dict[str, ServerTable] = {
             ServerColumn("version", "UInt64"),
             ServerColumn("segments", "Array(Int32)"),
             ServerColumn("cuts", "Array(Int64)"),
+            ServerColumn("history", "String"),
         ),
     ),
     # of the points that count of the lowest rank that has the series. points: how many, of these finite: those with a
@@ -215,6 +243,16 @@ ANY LEFT JOIN (
     ) ARRAY JOIN numbers AS number, steps_before AS step_before
 ) AS branch USING (project, run, segment)
 WHERE segment = 0 OR step < step_before
+""",
+    "buckets": """
+SELECT project, run, name, rank, segment, bucket, live, all_points AS points, all_finite AS finite,
+    if(all_finite = 0, nan, total) AS sum, if(all_finite = 0, nan, lowest) AS minimum,
+    if(all_finite = 0, nan, highest) AS maximum, first_value AS first, last_value AS last
+FROM (SELECT project, run, name, rank, segment, bucket, live, sum(points) AS all_points, sum(finite) AS all_finite,
+    sum(sum) AS total, minIf(minimum, finite > 0) AS lowest, maxIf(maximum, finite > 0) AS highest,
+    argMin(first, (first_step, batch)) AS first_value, argMax(last, (last_step, batch)) AS last_value
+    FROM {bucket_rows} WHERE batch {IN} (SELECT batch FROM {live_batches})
+    GROUP BY project, run, name, rank, segment, bucket, live)
 """,
     "last_values": """
 SELECT project, run, name, argMax(last, version) AS value, argMax(last_step, version) AS step FROM {summaries}
@@ -307,6 +345,9 @@ def check(client: Client) -> dict[str, str]:
     require(client)
     readonly = int(client.rows("SELECT toUInt8(value) FROM system.settings WHERE name = 'readonly'", False)[0][0])
     runs = client.rows("SELECT uniqExact((project, run)) FROM files")[0][0]
+    thinned = int(client.rows(
+        "SELECT countIf(held != '') FROM (SELECT argMax(thinned, version) AS held FROM runs GROUP BY project, run)"
+    )[0][0])  # fmt: skip
     size = client.rows(
         "SELECT sum(bytes), sumIf(bytes, table LIKE 'series%') FROM system.parts "
         f"WHERE active AND database = {quote(client.address.database)}"
@@ -319,7 +360,7 @@ def check(client: Client) -> dict[str, str]:
         "codecs": "by column" if version >= _CODECS else "the server's; from 20.1 on by column",
         "tables": f"version {VERSION}",
         "rights": "read" if readonly == 1 else f"read and write (needs {_GRANTS})",
-        "runs": str(runs),
+        "runs": f"{runs}, {thinned} of them thinned" if thinned else str(runs),
         "points": per_point,
         "disk": f"{int(size[0]) / 1e6:.1f} MB used" + (f", {float(free[0][0]) / 1e9:.1f} GB free" if free else ""),
     }

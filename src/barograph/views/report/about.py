@@ -11,6 +11,7 @@ from typing import Any
 
 from barograph.core import text
 from barograph.query.causes import CAUSES
+from barograph.query.files import thinned
 from barograph.query.keys import plain
 from barograph.views.report import figures
 from barograph.views.report.content import (
@@ -100,7 +101,10 @@ def _standing(subject: Subject) -> Iterator[Sentence]:
         yield say("No configuration is recorded: hyper-parameters and the planned length are not known.", "dim")
     if subject.source is not None:
         yield say("The run was read from another tool's log; what that log lacks is missing here.", "dim")
-    for problem in subject.run.problems[:5]:
+    removed = thinned(subject.run)
+    if removed:
+        yield Sentence((f"This run was {figures.word(removed, '').text}.",), "warn", "store")
+    for problem in [problem for problem in subject.run.problems if problem != removed][:5]:
         yield Sentence((f"A file could not be read completely: {figures.word(problem, '').text}",), "warn", "store")
 
 

@@ -20,12 +20,12 @@ import numpy as np
 
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, is_evaluation
 from barograph.core import liveness
+from barograph.core.configuration import PROCESSES, Configuration
 from barograph.core.record import Record
 from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
 from barograph.log.read import records_of
 from barograph.query.energy import Energy, Prices
-from barograph.query.keys import flatten, numbers_of
 from barograph.query.ranks import chosen_rank
 from barograph.query.stored import Series, StoredRun, at_one_moment
 
@@ -104,7 +104,7 @@ class Subject:
         """Energy and money as far as known, over all segments."""
         if self.source is None and self.run.log_files():
             return self.run.cost(self.price, devices=self.devices)
-        devices = self.devices or numbers_of(flatten(self.config), "world_size", "num_gpus", "n_gpus")
+        devices = self.devices or Configuration(self.config).amount(PROCESSES)
         seconds = self.training_seconds
         if not devices or not seconds:
             return {}

@@ -24,7 +24,7 @@ from barograph.views.server.answers import error_answer, frame_answer, gzipped, 
 from barograph.views.server.conclusions import Conclusions
 from barograph.views.server.events import Hub
 from barograph.views.server.filtering import select
-from barograph.views.server.grouping import MOST_COLUMNS, grouped
+from barograph.views.server.grouping import MOST_COLUMNS, grouped, groups_as_json
 from barograph.views.server.memory import Memory
 from barograph.views.server.page import ASSETS, Page
 from barograph.views.server.places import Places, RunPlace, key_of
@@ -40,12 +40,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
+LIVE = "/api/live"
 COLUMN_BYTES = 96 << 20  # columns kept, packed
 ANSWER_BYTES = 32 << 20  # buckets kept: 600 series of 400 take 13 MB
 _NAME_BYTES = 8 << 20  # packed lists of names
+_FIRST_ROWS_MOST = 200  # more are not filled in within ...
 _FIRST_ROWS_SECONDS = 0.25  # what rows are waited for when they are first asked for; the rest comes as events
 
 
@@ -67,7 +70,7 @@ class Server:
         self._name_lists = Memory(_NAME_BYTES)
         self._severities: dict[str, list[str]] = {}  # of each run's findings, by the last diagnosis
         self.media = media.MediaAnswers(self.places, self.reading, self.quick)
-        self.app = Guard(_application(self), self.access)
+        self.app = Guard(_first(_application(self), self.table), self.access)
 
     def close(self) -> None:
         """End what is going on. From the thread of the event loop."""
@@ -89,9 +92,9 @@ class Server:
         return json_answer(request, about)
 
     def runs(self, request: Request) -> Response:
-        first = not self.table.rows()
+        first = not self.table.is_ready
         self.table.refresh()
-        if first:
+        if first and len(self.table.rows()) < _FIRST_ROWS_MOST:
             self.table.wait_filled(_FIRST_ROWS_SECONDS)
         rows, said = self.table.rows(), request.query_params.get("filter", "")
         if said:
@@ -100,18 +103,28 @@ class Server:
         body = rows_as_json(rows, stamp, self.places.left_out.values())
         return json_answer(request, body, etag=stamp if not said else "")
 
+    def matching(self, request: Request) -> Response:
+        """The keys of the runs that a filter lets through; the page has their rows."""
+        rows = select(self._current_rows(), request.query_params.get("filter", ""), self.places)
+        return json_answer(request, msgspec.json.encode({"keys": [row.data["key"] for row in rows]}))
+
+    def _current_rows(self) -> list[RunRow]:
+        """All rows. While somebody listens they are looked at again and again: these are the rows that a page has."""
+        if not self.hub.listening or not self.table.is_ready:
+            self.table.refresh()
+        return self.table.rows()
+
     def groups(self, request: Request) -> Response:
         asked = request.query_params
         rows = self._rows_within(request)
         made = grouped(rows, split_keys(asked.get("by", "")), asked.getlist("column")[:MOST_COLUMNS])
-        return json_answer(request, {"groups": made})
+        return json_answer(request, groups_as_json(made))
 
     def _rows_within(self, request: Request) -> list[RunRow]:
         """The rows that a view shows: those of a project, of a filter, without the archived ones."""
         asked = request.query_params
-        self.table.refresh()
         project, archived = asked.get("project"), asked.get("archived") == "1"
-        rows = [row for row in self.table.rows() if archived or not row.data["archived"]]
+        rows = [row for row in self._current_rows() if archived or not row.data["archived"]]
         rows = [row for row in rows if not project or row.data["project"] == project]
         return select(rows, asked.get("filter", ""), self.places)
 
@@ -252,6 +265,18 @@ class Server:
         return json_answer(request, {"trash": edits.trashed(self.places.root)})
 
 
+def _first(app: ASGIApp, table: RunTable) -> ASGIApp:
+    """Requests go before what the table does by itself; a stream of events is no request that waits."""
+
+    async def first(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] == LIVE:
+            return await app(scope, receive, send)
+        with table.at_work():
+            await app(scope, receive, send)
+
+    return first
+
+
 def _answering(handler: Handler) -> Handler:
     """Whatever goes wrong becomes a sentence."""
 
@@ -329,8 +354,7 @@ def _application(server: Server) -> Starlette:
     @_answering
     async def read_series(request: Request) -> Response:
         asked = series.parse(await body_of(request))
-        with server.table.at_work():
-            return await run_in_threadpool(server.curves, request, asked)
+        return await run_in_threadpool(server.curves, request, asked)
 
     def saving(save: Callable[[Request, bytes], Response]) -> Handler:
         @_answering
@@ -350,7 +374,7 @@ def _application(server: Server) -> Starlette:
             Route("/api/series", read_series, methods=["POST"]),
             Route("/api/projects/{project:path}/layout", saving(server.put_layout), methods=["PUT"]),
             Route("/api/views", saving(server.put_views), methods=["PUT"]),
-            Route("/api/live", _live(server)),
+            Route(LIVE, _live(server)),
             Route("/assets/{path:path}", _threaded(asset)),
             Route("/{path:path}", _page(server)),
         ]
@@ -364,6 +388,7 @@ def _quick_routes(server: Server) -> list[Route]:
     return [
         Route("/api/about", _threaded(server.about)),
         Route("/api/runs", _threaded(server.runs)),
+        Route("/api/matching", _threaded(server.matching)),
         Route("/api/groups", _threaded(server.groups)),
         Route("/api/compare", _threaded(server.conclusions.compare)),
         Route("/api/similar", _threaded(server.conclusions.similar)),
@@ -385,8 +410,12 @@ def _page(server: Server) -> Handler:
             return Response(status_code=204)
         if path.startswith("api/") or path == "api" or "." in path.rpartition("/")[2]:
             return error_answer(404, "there is nothing at this address")
+        answer = server.page.index(request)
+        if not path:  # the runs are on their way while the page's script is
+            answer.headers["link"] = f"<{server.access.base}/api/runs>; rel=preload; as=fetch; crossorigin=anonymous"
+            return answer
         with contextlib.suppress(KeyError):
             server.reading.read_ahead(run_and_action(server.places, request, PAGES, TABS)[0])
-        return server.page.index(request)
+        return answer
 
     return _threaded(page)

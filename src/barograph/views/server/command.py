@@ -26,6 +26,7 @@ HOST, PORT = "127.0.0.1", 6060
 _PROXY = re.compile(r"(https?://[A-Za-z0-9.-]+(?::\d+)?)((?:/[A-Za-z0-9._~-]+)*)")
 _PORTS = 40  # looked at for a free one, from PORT on
 _SHORTEST_TOKEN = 16
+_SWITCH_SECONDS = 0.001  # between threads: an answer is a few milliseconds, and passes through several of them
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 _M_MMAP_THRESHOLD = -3
 
@@ -68,6 +69,7 @@ def view(
         token = secrets.token_urlsafe(24)
     listening = _listen(host, port)
     _few_arenas()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     bound = listening.getsockname()[1]
     names = frozenset() if local else own_names(host)
     access = Access(token, local, proxy, names | _host_of(proxy), bound)
@@ -185,8 +187,10 @@ def _few_arenas() -> None:
 
 
 def _warm(server: Server) -> None:
-    """Load what the first request would wait for, and look at the runs."""
-    import numpy  # noqa: F401
-    import pyarrow.compute  # noqa: F401
+    """Look at the runs, and load what the first chart would wait for."""
+    import gc
 
     server.table.refresh()
+    gc.freeze()  # rows stay: no collection has to look at thousands of them again
+    import numpy  # noqa: F401
+    import pyarrow.compute  # noqa: F401

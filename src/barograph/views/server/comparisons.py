@@ -119,6 +119,7 @@ class RankingJson(GivenJson, kw_only=True):
     """Three sides or more, the best first."""
 
     metric: str
+    level: float
     sentence: str
     ranks: list[Rank]
 

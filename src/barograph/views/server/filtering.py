@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any, cast
 
-from barograph.query.filters import FilterError, matches, parse
+from barograph.query.filters import Condition, FilterError, RunFacts, meets, parse
 from barograph.query.stored import StoredRun
 from barograph.views.server.places import Places, served_run
 from barograph.views.server.rows import RunRow
@@ -36,15 +35,31 @@ def select(rows: Iterable[RunRow], text: str, places: Places) -> list[RunRow]:
             raise
         words = text.lower().split()
         return [row for row in rows if all(word in _text(row) for word in words)]
-    return [row for row in rows if matches(condition, cast(StoredRun, _RowRun(row, places)))]
+    return [row for row in rows if _meets(condition, row, places)]
 
 
 def _text(row: RunRow) -> str:
-    data = row.data
-    settings = (f"{name}={value}" for name, value in data["config"].items())
-    return "\n".join(
-        (data["id"], data["name"], data["project"], data["status"], data["notes"], *data["tags"], *settings)
-    ).lower()
+    """Where words are looked for, kept until the row changes."""
+    kept = row.derived
+    if "text" not in kept:
+        data = row.data
+        settings = (f"{name}={value}" for name, value in data["config"].items())
+        facts = (data["id"], data["name"], data["project"], data["status"], data["notes"], *data["tags"])
+        kept["text"] = "\n".join((*facts, *settings)).lower()
+    return str(kept["text"])
+
+
+def _meets(condition: Condition, row: RunRow, places: Places) -> bool:
+    """Whether a row meets a condition. Its facts are kept until it changes: the next condition needs no file."""
+    kept: dict[str, Any] = {} if row.live else row.derived
+    facts: tuple[RunFacts, _RowRun] | None = kept.get("facts")
+    if facts is None:
+        run = _RowRun(row, places)
+        facts = kept["facts"] = RunFacts(cast(StoredRun, run)), run
+    try:
+        return meets(condition, facts[0])
+    finally:
+        facts[1].close()
 
 
 class _RowRun:
@@ -56,19 +71,27 @@ class _RowRun:
         self.status, self.tags = data["status"], data["tags"]
         self.dir = row.place.dir
         self._row, self._places = row, places
+        self._opened: StoredRun | None = None
 
     @property
     def manifest(self) -> dict[str, Any]:
-        return self._row.about
+        return self._row.recorded | self._row.edited
 
     @property
     def config(self) -> dict[str, Any]:
-        config = self._row.about.get("config")
+        config = self._row.recorded.get("config")
         return config if isinstance(config, dict) else dict(self._run.config)
 
-    @cached_property
+    @property
     def _run(self) -> StoredRun:
-        return served_run(self._row.place, self._places.root)
+        run = self._opened
+        if run is None:
+            run = self._opened = served_run(self._row.place, self._places.root)
+        return run
+
+    def close(self) -> None:
+        """Let go of the run's columns, if they were read."""
+        self._opened = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)

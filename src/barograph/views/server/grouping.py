@@ -17,8 +17,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from barograph.analysis.compare.curves import ComparisonCurve
 from barograph.core.columns import smoother
+from barograph.core.record import encode_fields, mark_non_finite
 from barograph.query.groups import FAILED, RunGroup, full_keys, group_runs, statistics
 from barograph.query.leaves import number_in
 from barograph.query.metrics import direction
@@ -39,6 +42,15 @@ _FACTS = {"step": "step", "duration": "wall_seconds"}
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
+def groups_as_json(groups: list[dict[str, Any]]) -> bytes:
+    """The answer: thousands of groups, in which nothing but the values of the keys may be not finite."""
+    try:
+        marked = [group | {"values": mark_non_finite(group["values"])} for group in groups]
+        return msgspec.json.encode({"groups": marked})
+    except (TypeError, ValueError, OverflowError):  # such as half a surrogate pair in a name
+        return encode_fields({"groups": groups})
+
+
 def grouped(rows: Iterable[RunRow], keys: Sequence[str], columns: Sequence[str]) -> list[dict[str, Any]]:
     """Groups of rows as the page has them. keys: as a person writes them; KeyError for one that no row has.
 
@@ -54,8 +66,7 @@ def grouped(rows: Iterable[RunRow], keys: Sequence[str], columns: Sequence[str])
 def _shown(group: RunGroup[RunRow], columns: Sequence[tuple[str, str, str]], better: dict[str, int]) -> dict[str, Any]:
     found = {}
     for column, kind, name in columns:
-        each = [_value(row.data, kind, name) for row in group.runs]
-        made = statistics([value for value in each if value is not None], better[name])
+        made = statistics(_numbers([row.data for row in group.runs], kind, name), better[name])
         if made.count or made.not_finite:
             found[column] = made.as_dict()
     return {
@@ -67,15 +78,16 @@ def _shown(group: RunGroup[RunRow], columns: Sequence[tuple[str, str, str]], bet
     }
 
 
-def _value(data: dict[str, Any], kind: str, name: str) -> float | None:
-    """The number of a column in a row; None if it has none."""
+def _numbers(rows: Sequence[dict[str, Any]], kind: str, name: str) -> list[float]:
+    """The numbers of a column, of the rows that have one."""
     if kind in ("last", "best"):
-        value = data[kind].get(name)
+        each = [row[kind].get(name) for row in rows]
     elif kind == "config":
-        value = number_in(data["config"].get(name))
+        each = [number_in(row["config"].get(name)) for row in rows]
     else:
-        value = data.get(_FACTS.get(kind, ""))
-    return _NUMBERS.get(value) if isinstance(value, str) else value
+        each = [row.get(_FACTS.get(kind, "")) for row in rows]
+    values = [_NUMBERS.get(value) if isinstance(value, str) else value for value in each]
+    return [value for value in values if value is not None]
 
 
 # -- curves ------------------------------------------------------------------------------------------------

@@ -64,14 +64,15 @@ class Places:
                 self._add(result, own, self.root, self.root)
             else:
                 for child in self._children(self.root):
-                    folder = self.root / child
-                    if self._is_run(folder, key_of([child])):
-                        self._add(result, key_of([child]), folder, self.root)
+                    folder, first = self.root / child, key_of([child])
+                    if self._is_run(folder, first):
+                        self._add(result, first, folder, self.root)
                         continue
+                    inside = is_inside(folder, self.root)
                     for name in self._children(folder):
-                        key = key_of([child, name])
+                        key = f"{first}/{key_of([name])}"
                         if self._is_run(folder / name, key):
-                            self._add(result, key, folder / name, folder)
+                            self._add(result, key, folder / name, folder, inside)
             self._known = result
             return result
 
@@ -96,9 +97,10 @@ class Places:
         known = self._known.get(key)
         return (known is not None and os.path.isdir(folder)) or is_run(folder)
 
-    def _add(self, found: dict[str, RunPlace], key: str, folder: Path, project: Path) -> None:
+    def _add(self, found: dict[str, RunPlace], key: str, folder: Path, project: Path, inside: bool = True) -> None:
+        """inside: whether the project's folder is within the root."""
         known = self._known.get(key)
-        if known is None and not stays_inside(folder, self.root):
+        if known is None and not stays_inside(folder, self.root, inside):
             self.left_out[key] = (
                 f"run {key!r} is left out: files of it are links to places outside of the served folder"
             )
@@ -129,9 +131,12 @@ def is_inside(path: str | os.PathLike[str], root: Path) -> bool:
     return real == within or real.startswith(within.rstrip(os.sep) + os.sep)
 
 
-def stays_inside(folder: Path, root: Path) -> bool:
-    """Whether a run's folder and every file of it that is read lie within the root, links followed."""
-    if not is_inside(folder, root):
+def stays_inside(folder: Path, root: Path, parent_inside: bool = False) -> bool:
+    """Whether a run's folder and every file of it that is read lie within the root, links followed.
+
+    parent_inside: it is known that the folder above does.
+    """
+    if not (parent_inside and not os.path.islink(folder)) and not is_inside(folder, root):
         return False
     return _links_stay(str(folder), root, 2)
 

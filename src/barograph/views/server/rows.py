@@ -18,7 +18,7 @@ import msgspec
 from barograph.core import liveness, manifest, segments
 from barograph.core.configuration import planned_steps
 from barograph.core.manifest import wall_seconds
-from barograph.core.record import format_time, mark_non_finite, parse_time
+from barograph.core.record import encode_fields, format_time, mark_non_finite, parse_time
 from barograph.log.spool import best_copy
 from barograph.query import curation
 from barograph.query.findings import SEVERITIES
@@ -39,8 +39,8 @@ Signature = tuple[Any, ...]
 class RunRow:
     """A run's row. `data`: what is sent. `is_filled`: whether it has what takes longer to find out.
 
-    `about`: the manifest with what people edited. `live`: whether something may still be written. `checked`: when the
-    status was looked at, by `time.monotonic`.
+    `edited`: what people edited. `live`: whether something may still be written. `checked`: when the
+    status was looked at, by `time.monotonic`. `derived`: what others worked out of the row, until it changes.
     """
 
     def __init__(self, place: RunPlace):
@@ -54,28 +54,44 @@ class RunRow:
         self.checked = 0.0
         self.written = 0.0
         self.progress: Progress | None = None
-        self._about: dict[str, Any] = {}
-        self.about: dict[str, Any] = {}
-        self._traits: Traits | None = None
+        self.edited: dict[str, Any] = {}
+        self._recorded: dict[str, Any] | bytes = {}
+        self.derived: dict[str, Any] = {}
+        self._settings: dict[str, Any] | None = None
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The manifest, without what no row needs."""
+        if isinstance(self._recorded, bytes):
+            self._recorded = dict(msgspec.json.decode(self._recorded))
+        return self._recorded
+
+    @property
+    def recorded_json(self) -> bytes:
+        """The same as JSON."""
+        return self._recorded if isinstance(self._recorded, bytes) else encode_fields(self._recorded)
 
     @property
     def traits(self) -> Traits:
-        """What the run is grouped by, kept until the row is built again."""
-        data = self.data
-        if self._traits is None:
-            config = self._about.get("config")
-            facts = facts_of({**self._about, "tags": data["tags"]})
-            self._traits = Traits(flatten(config if isinstance(config, dict) else {}), facts)
-        self._traits.facts.update(project=data["project"], status=data["status"])
-        return self._traits
+        """What the run is grouped by, kept until the row changes."""
+        kept, data = self.derived, self.data
+        found: Traits | None = kept.get("traits")
+        if found is None:
+            if self._settings is None:
+                config = self.recorded.get("config")
+                self._settings = flatten(config if isinstance(config, dict) else {})
+            facts = facts_of({**self.recorded, "tags": data["tags"]})
+            facts |= {"project": data["project"], "status": data["status"]}
+            found = kept["traits"] = Traits(self._settings, facts)
+        return found
 
     def build(self, signature: Signature) -> None:
         """Read the manifest and what people edited; keeps what was found in the columns before."""
         place, now = self.place, time.time()
         about = _manifest(place.dir)
-        self._about = about
-        edited = curation.read(place.dir)
-        self.about = said = about | edited
+        self._recorded = about
+        edited = self.edited = curation.read(place.dir)
+        said = about | edited
         status = self._status(about)
         log = best_copy(place.dir / "training.json")
         final = about.get("final_metrics")
@@ -117,12 +133,28 @@ class RunRow:
         if not self.live and about.get("final_metrics") == {}:
             self.data["step"] = None  # it logged nothing: the step of its `end` record is none
         self.signature = signature
-        self._traits = None
+        self._settings = None
         self.is_filled = False
         self.encode()
 
+    def restore(
+        self,
+        signature: Signature,
+        raw: bytes,
+        source: str | None,
+        recorded: bytes,
+        edited: dict[str, Any],
+        written: float,
+    ) -> None:
+        """Take what `build` and `fill` found before, of a run that has ended."""
+        self.data = msgspec.json.decode(raw) | {"source": source}
+        self.raw, self.signature, self.written = raw, signature, written
+        self._recorded, self.edited = recorded, edited
+        self.checked = time.monotonic()
+
     def encode(self) -> None:
         """The row as JSON, kept: a list of thousands is put together from these."""
+        self.derived = {}
         shown = {key: value for key, value in self.data.items() if key != "source"}
         try:
             self.raw = _encode(shown).encode()
@@ -150,18 +182,18 @@ class RunRow:
             self.data["best"] = best
             if self.live:
                 progress.best.update(best)
-        self.is_filled = True
         self.encode()
+        self.is_filled = True
 
     def diagnosed(self, severities: list[str]) -> bool:
         """Take the findings of a diagnosis of the stored run, the one that its page shows; whether they are others."""
-        self.is_diagnosed = True
         counts = {severity: severities.count(severity) for severity in SEVERITIES}
-        if self.data.get("examined") and counts == self.data["findings"]:
-            return False
-        self.data |= {"findings": counts, "examined": True}
-        self.encode()
-        return True
+        changed = not self.data.get("examined") or counts != self.data["findings"]
+        if changed:
+            self.data |= {"findings": counts, "examined": True}
+            self.encode()
+        self.is_diagnosed = True
+        return changed
 
     def advance(self) -> bool:
         """Follow the log of a run that is written; whether the row changed."""
@@ -178,7 +210,7 @@ class RunRow:
             data["examined"] = bool(sidecar_logs(self.place.dir))
         if progress.findings or (progress.whole and data.get("examined")):
             data["findings"] = progress.findings.counts()
-        data["wall_seconds"] = _wall(self._about, data["created"], time.time())
+        data["wall_seconds"] = _wall(self.recorded, data["created"], time.time())
         pace, total = progress.seconds_a_step(), data["total_steps"]
         if pace is not None and isinstance(total, int) and data["step"] is not None:
             data["remaining_seconds"] = max(0, total - data["step"]) * pace
@@ -192,7 +224,7 @@ class RunRow:
     def look_at_status(self) -> bool:
         """Whether the status is another one than before: a process goes without a word."""
         was = self.data["status"]
-        self.data["status"] = self._status(self._about)
+        self.data["status"] = self._status(self.recorded)
         if self.data["status"] == was:
             return False
         self.data["status_since"] = time.time() if was in liveness.ALIVE else self.data["status_since"]

@@ -18,6 +18,7 @@ from typing import Any
 
 from barograph.core.segments import is_run
 from barograph.query.stored import StoredRun
+from barograph.views.server.kept import FEWEST, KeptRows
 from barograph.views.server.places import Places, RunPlace, key_of, served_run
 from barograph.views.server.rows import RunRow, signature
 
@@ -25,7 +26,9 @@ FRESH_SECONDS = 0.3  # a list asked for again within this is given as it is
 _STATUS_SECONDS = 5.0  # how often it is looked whether the process of a run is still there …
 _OLD_STATUS_SECONDS = 60.0  # … and of one that wrote nothing for an hour
 _OLD_SECONDS = 3600.0
-_PATIENCE_SECONDS = 1.0
+_QUIET_SECONDS = 0.3  # behind an answer the next request is often not far
+_PATIENCE = 4  # runs are filled in for a fifth of the time, however many requests there are ...
+_LEAST_PATIENCE_SECONDS = 0.1
 _SHARE = 8  # a look at thousands of runs stays good for this many times what it took ...
 _LONGEST_SECONDS = 2.0  # ... but no longer than this
 
@@ -46,13 +49,17 @@ class RunTable:
         opened: Callable[[RunPlace], contextlib.AbstractContextManager[StoredRun]] | None = None,
     ):
         self.places = places
+        self._kept = KeptRows(places.root)
         self._diagnose = diagnose
         self._opened = opened
         self.changed = changed
         self.version = 0
-        self.working = 0
+        self.working = 0  # requests that wait for their answer
+        self._answered = -math.inf
         self._rows: dict[str, RunRow] = {}
+        self._ordered: list[RunRow] | None = None
         self._lock = threading.RLock()
+        self._looking = threading.RLock()  # held while files are looked at; lists are given meanwhile
         self._waiting: dict[str, None] = {}
         self._undiagnosed: dict[str, None] = {}
         self._filler: threading.Thread | None = None
@@ -62,40 +69,53 @@ class RunTable:
 
     def refresh(self, force: bool = False) -> list[str]:
         """Look at every run; the keys of those whose rows are new, changed or gone."""
-        with self._lock:
+        with self._looking:
             begun = time.monotonic()
             if not force and begun - self._looked < max(FRESH_SECONDS, min(_LONGEST_SECONDS, _SHARE * self._cost)):
                 return []
             found = self.places.scan()
             changed = [key for key in self._rows if key not in found]
             for key in changed:
-                del self._rows[key]
+                self._rows.pop(key, None)
             new = []
             for key, place in found.items():
                 if self._look(key, place):
                     changed.append(key)
-                    if not self._rows[key].is_filled:
+                    if not (self._rows[key].is_filled and self._rows[key].is_diagnosed):
                         new.append(key)
             if changed:
                 self._link(changed)
-                self.version += 1
+                self._changed()
+            if not self.is_ready:
+                self._kept.forget()
             self._looked = time.monotonic()
             self._cost = self._looked - begun
             self._fill_later(sorted(new, key=lambda key: -(self._rows[key].data["created"] or 0.0)))
             return changed
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether every run was looked at once."""
+        return self._looked > -math.inf
+
     def rows(self) -> list[RunRow]:
-        """Every row, the newest run last."""
+        """Every row as it was seen last, the newest run last."""
+        if not self.is_ready:
+            with self._looking:  # the first look is not over
+                pass
         with self._lock:
-            return sorted(self._rows.values(), key=lambda row: (row.data["created"] or 0.0, row.data["key"]))
+            if self._ordered is None:
+                rows = list(self._rows.values())
+                self._ordered = sorted(rows, key=lambda row: (row.data["created"] or 0.0, row.data["key"]))
+            return list(self._ordered)
 
     def row(self, key: str) -> RunRow:
         """One run's row as it is now. Raises KeyError with a sentence."""
         place = self.places.find(key)
-        with self._lock:
+        with self._looking:
             if self._look(key, place):
                 self._link([key])
-                self.version += 1
+                self._changed()
             return self._rows[key]
 
     def whole_row(self, key: str) -> RunRow:
@@ -123,13 +143,14 @@ class RunTable:
         row = self._rows.get(key)
         if row is None or (row.live and row.data["examined"]):  # its sidecar's findings come with its records
             return
+        self._kept.stale += 1
         if row.diagnosed(severities):
             self._tell([key])
 
     def live(self) -> list[RunRow]:
         """The rows of runs that may still be written."""
         with self._lock:
-            return [row for row in self._rows.values() if row.live]
+            return [row for row in list(self._rows.values()) if row.live]
 
     def get(self, key: str) -> RunRow | None:
         """A row as it was seen last."""
@@ -159,11 +180,19 @@ class RunTable:
     def close(self) -> None:
         """Fill in nothing more."""
         with self._lock:
-            self._closed = True
+            closed, self._closed = self._closed, True
             self._waiting.clear()
             self._undiagnosed.clear()
+        if self._kept.stale and self.is_ready and not closed:
+            self._keep()
 
     # -- inside ---------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        """Rows came, went or were built again."""
+        with self._lock:
+            self._ordered = None
+            self.version += 1
 
     def _look(self, key: str, place: RunPlace) -> bool:
         """Bring one row up to date; whether it changed."""
@@ -172,8 +201,12 @@ class RunTable:
         if row is None:
             if not is_run(place.dir):
                 return False
-            row = self._rows[key] = RunRow(place)
-            row.build(signature(place.dir))
+            seen = signature(place.dir)
+            row = self._kept.take(place, seen)
+            if row is None:
+                row = RunRow(place)
+                row.build(seen)
+            self._rows[key] = row
             return True
         seen = signature(place.dir)
         if row.live and seen[:2] == row.signature[:2] and seen[2] is not None:
@@ -215,6 +248,8 @@ class RunTable:
     def _fill_all(self) -> None:
         told, done = time.monotonic(), []
         while True:
+            if not self._waiting and self._kept.stale >= max(FEWEST, len(self._rows) // 10):
+                self._keep()
             with self._lock:
                 queue = self._waiting or self._undiagnosed
                 key = next(iter(queue), None)
@@ -223,9 +258,12 @@ class RunTable:
                     break
                 del queue[key]
                 row = self._rows.get(key)
-            if row is not None and not row.is_filled:
-                self._fill(row)
-                done.append(key)
+            began = time.monotonic()
+            if row is not None and (not row.is_filled or queue is self._waiting):
+                if not row.is_filled:
+                    self._fill(row)
+                    self._kept.stale += 1
+                    done.append(key)
                 if self._diagnose is not None and not row.is_diagnosed:  # after all that is quicker
                     self._undiagnosed[key] = None
             elif row is not None and self._diagnose is not None and not row.is_diagnosed:
@@ -234,25 +272,31 @@ class RunTable:
             if done and time.monotonic() - told > 0.5:
                 self._tell(done)
                 told, done = time.monotonic(), []
-            self._give_way()
+            self._give_way(time.monotonic() - began)
         self._tell(done)
 
-    def _give_way(self) -> None:
-        """Requests go first: wait while one is at work, a second at most."""
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while self.working and time.monotonic() < until and not self._closed:
+    def _keep(self) -> None:
+        """Keep the rows for the next server of the folder."""
+        with self._looking:  # none is built meanwhile
+            self._kept.write(self.rows())
+
+    def _give_way(self, spent: float) -> None:
+        """Requests go first: wait until there was none for a moment. spent: seconds on the last run."""
+        until = time.monotonic() + max(_LEAST_PATIENCE_SECONDS, _PATIENCE * spent)
+        while not self._closed and (now := time.monotonic()) < until:
+            if not self.working and now - self._answered >= _QUIET_SECONDS:
+                return
             time.sleep(0.02)
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """While somebody waits for an answer, nothing is filled in."""
-        with self._lock:
-            self.working += 1
+        """While somebody waits for an answer, nothing is filled in. From the thread of the event loop."""
+        self.working += 1
         try:
             yield
         finally:
-            with self._lock:
-                self.working -= 1
+            self.working -= 1
+            self._answered = time.monotonic()
 
     def _tell(self, keys: list[str]) -> None:
         if keys:

@@ -12,7 +12,7 @@ from typing import Any
 
 from barograph.core.liveness import OPEN
 from barograph.core.record import format_time, json_text
-from barograph.core.text import count, escape, number, table
+from barograph.core.text import count, escape, number, size, table
 from barograph.query.catalog import find
 from barograph.query.fleet import Fleet
 from barograph.query.folders import own_folder
@@ -23,15 +23,19 @@ from barograph.store.clickhouse.pull import list_runs, pull
 from barograph.store.clickhouse.push import push
 from barograph.store.clickhouse.retention import chosen_runs, remove
 from barograph.store.clickhouse.schema import check, require
+from barograph.store.clickhouse.thinning import thin_run
+from barograph.store.thin import thinned_sentence
 
 
-def run_push(names: Sequence[str], to: str, *, dir: str | None = None, as_json: bool = False) -> int:
-    """Send runs to a server; returns 0, or 1 where something of them could not be sent. Raises KeyError, ValueError and
-    OSError with one sentence."""
+def run_push(
+    names: Sequence[str], to: str, *, dir: str | None = None, whole: bool = False, as_json: bool = False
+) -> int:
+    """Send runs to a server; returns 0, or 1 where something of them could not be sent. whole: points too that were
+    removed there. Raises KeyError, ValueError and OSError with one sentence."""
     rows, complete = [], True
     with Client(parse_address(to)) as client:
         for run in [find(name, dir) for name in names]:
-            sent = push(run.dir, client, final=run.status not in OPEN)
+            sent = push(run.dir, client, final=run.status not in OPEN, whole=whole)
             rows.append({"run": f"{run.project}/{run.dir.resolve().name}", **vars(sent)})
             complete = complete and not sent.left_out
             for sentence in sent.left_out:
@@ -62,9 +66,10 @@ def run_pull(names: Sequence[str], source: str, *, dir: str | None = None, as_js
                 wanted += found
         for run in wanted:
             folder = pull(client, run, root)
-            rows.append({"run": f"{run.project}/{run.run}", "dir": str(folder)})
+            thinned = thinned_sentence(folder)
+            rows.append({"run": f"{run.project}/{run.run}", "dir": str(folder), "thinned": thinned})
             if not as_json:
-                print(f"{run.project}/{run.run}: {folder}")
+                print(f"{run.project}/{run.run}: {folder}{f' ({thinned})' if thinned else ''}")
     if as_json:
         print(json_text(rows))
     return 0
@@ -79,6 +84,7 @@ def run_fleet(
     points: int | None = None,
     rank: int | None = None,
     older_than: float | None = None,
+    steps: int | None = None,
     confirmed: bool = False,
     as_json: bool = False,
 ) -> int:
@@ -88,16 +94,28 @@ def run_fleet(
     if action == "runs":
         rows = Fleet(url).runs(words, project)
         shown = [row._asdict() | {"created": _moment(row.created), "finished": _moment(row.finished)} for row in rows]
-        _print(shown, as_json, ["project", "run", "status", "created", *words], lambda row: {**row, **row["last"]})
+        head = [
+            "project",
+            "run",
+            "status",
+            "created",
+            *words,
+            *(["thinned"] if any(row.thinned for row in rows) else []),
+        ]
+        _print(shown, as_json, head, lambda row: {**row, **row["last"]})
     elif action == "series":
         found = Fleet(url).series(words[0], words[1], points, rank)
+        _say_thinned(url, words[0])
         columns = {"step": found.step, "time": found.time, "value": found.value, "rank": found.rank}
         _print(_rows(columns), as_json, list(columns))
     elif action == "ranks":
         compared = Fleet(url).ranks(words[0], words[1])
+        _say_thinned(url, words[0])
         _print(_rows(compared._asdict()), as_json, list(compared._fields))
     elif action == "remove":
         return _remove(url, words, project, older_than, confirmed, as_json)
+    elif action == "thin":
+        return _thin(url, words, project, older_than, steps, confirmed, as_json)
     else:
         with Client(parse_address(url)) as client:
             if action == "migrate":
@@ -106,6 +124,46 @@ def run_fleet(
                 return 0
             about = check(client)
         print(json_text(about) if as_json else "\n".join(f"{name:<8} {value}" for name, value in about.items()))
+    return 0
+
+
+def _say_thinned(url: str, run: str) -> None:
+    if thinned := Fleet(url).thinned(run):
+        print(f"barograph: {escape(run)} was {thinned}", file=sys.stderr)
+
+
+def _thin(
+    url: str,
+    words: Sequence[str],
+    project: str | None,
+    older_than: float | None,
+    steps: int | None,
+    confirmed: bool,
+    as_json: bool,
+) -> int:
+    """Thin runs that are named, or have ended long ago and are not thinned; without `confirmed`, say what would go."""
+    if bool(words) == (older_than is not None) or steps is None or steps < 0:
+        raise ValueError("`barograph fleet thin URL` takes runs, or --older-than DAYS, and --steps N")
+    rows = []
+    with Client(parse_address(url)) as client:
+        require(client)
+        chosen = chosen_runs(client, words, project, older_than)
+        for each in chosen if words else [row for row in chosen if not row.thinned]:
+            if each.status in OPEN:
+                raise ValueError(f"{each.project}/{each.run} is being written; what is thinned has ended")
+            sizes = thin_run(client, each.project, each.run, steps, confirmed)
+            rows.append({"run": f"{each.project}/{each.run}", **sizes._asdict(), "thinned": confirmed})
+            if not as_json:
+                logs = f"logs from {size(sizes.log_bytes)} to {size(sizes.log_bytes_left)}"
+                print(
+                    f"{'removed' if confirmed else 'would remove'} {sizes.points - sizes.points_left:,} of "
+                    f"{count(sizes.points, 'point')} of {each.project}/{each.run}: points from about "
+                    f"{size(sizes.point_bytes)} to {size(sizes.point_bytes_left)}, {logs}"
+                )
+    if as_json:
+        print(json_text(rows))
+    else:
+        print(f"{count(len(rows), 'run')} {'thinned' if confirmed else 'would be thinned; --yes does it'}")
     return 0
 
 

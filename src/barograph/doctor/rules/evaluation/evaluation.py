@@ -39,10 +39,12 @@ from barograph.doctor.rules.evaluation.signs import (
 _OTHER_DATA = "evaluation data differ: the training loss is far above the evaluation's"
 _DIFFERENT = [
     "labels shifted: training and evaluation have different targets, or the training's inputs show them",
+    "softmax twice: in the training's loss alone",
     "tokenizer mismatch: or the evaluation data are prepared differently",
     "evaluation mode left on: or batch norm's statistics are stale",
 ]
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
+_LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are memorized is far less
 _WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
 
@@ -162,10 +164,14 @@ class Overfitting(Rise):
         sudden: EvaluationPoint | None,
         first_epoch: bool,
     ) -> list[str]:
-        """Memorizing takes its time: a rise from one evaluation to the next without the training loss has another
-        cause; so has a training loss that drops as fast, unless at once, at the border of an epoch.
+        """A training loss that has hardly left its start knows no example by heart. Memorizing takes its time: a rise
+        from one evaluation to the next without the training loss has another cause; so has a training loss that drops
+        as fast, unless at once, at the border of an epoch.
         """
         seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
+        loss = history.role("loss")
+        if loss is not None and not loss.start and course[-1].train > _LITTLE_LEARNT * loss.first:
+            return [*_DIFFERENT, seen[0]]
         last = course[course.index(sudden) - 1] if sudden is not None else None
         if sudden is not None and last is not None and (not sudden.train > 0 or sudden.train > 0.8 * last.train):
             causes = [

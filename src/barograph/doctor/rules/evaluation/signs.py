@@ -13,7 +13,7 @@ from statistics import median, median_low
 from typing import ClassVar
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.cursor import exp, setting
 from barograph.doctor.kernel.curve import again, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.evaluations import (
@@ -23,6 +23,9 @@ from barograph.doctor.rules.evaluation.evaluations import (
     learnt_at_once,
     train_noise,
 )
+
+_AVERAGES = ("ema", "ema_decay", "use_ema", "ema_rate", "ema_beta", "swa", "model_ema", "ema_halflife")
+_AVERAGE = "averaged weights not updated: the evaluation has the average that the configuration asks for"
 
 
 def _log_ratio(new: float, old: float) -> float:
@@ -233,15 +236,20 @@ class EvaluationFrozen(Walker):
             found=point.step,
             segment=point.segment,
             confidence=0.85,
+            causes=[*([_AVERAGE] if setting(history, *_AVERAGES) else []), *self.causes],
             evidence={"evaluation": point.value, "train_then": rounded(first.train), "train_now": rounded(point.train)},
         )
+
+
+_SUMMED = "loss summed: in the training, where the evaluation has a mean"
 
 
 class EvaluationBetter(Walker):
     """The evaluation is better than the training for long.
 
     Five evaluations in a row lie more than 10% below the training loss. Dropout and augmentation do that, an easier
-    evaluation set too, and evaluation data among the training data: an info finding.
+    evaluation set too, and evaluation data among the training data: an info finding. What is below half of it from the
+    first evaluation on is measured in another way, for nothing was learnt from evaluation data by then.
     """
 
     name, kind, severity = "evaluation_better", "eval", "info"
@@ -256,8 +264,10 @@ class EvaluationBetter(Walker):
         self._count = 0
         self._first = 0
         self._told = False
+        self._apart: bool | None = None
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        self._apart = point.value < 0.5 * point.train and self._apart is not False
         if not point.value < (1 - self.at["share"]) * point.train or point.value <= 0 or channel.name.endswith("bpb"):
             self._count = 0
             return
@@ -274,6 +284,7 @@ class EvaluationBetter(Walker):
             found=point.step,
             segment=point.segment,
             confidence=0.4,
+            causes=[*([_SUMMED] if self._apart else []), *self.causes],
             evidence={"evaluation": rounded(point.value), "train": rounded(point.train)},
         )
 

@@ -233,7 +233,8 @@ class ZeroGradient(SeriesRule):
     no longer depends on the weights, or the gradients were cleared before the step. In reinforcement learning it
     happens when all rewards of a group are equal, so there it is an info finding. So it is where norms are logged with
     few digits and were near zero. A norm of 0 from the first row on may be a placeholder: eight rows count where the
-    watch's own norm (`model/grad_norm`) is 0 too. If every matrix that is trained is 0 then, the initialisation is the
+    watch's own norm (`model/grad_norm`) is 0 too, or
+    where it has none and no weight moves. If every matrix that is trained is 0 then, the initialisation is the
     cause: each factor's gradient is the other one.
     """
 
@@ -278,7 +279,9 @@ class ZeroGradient(SeriesRule):
                 yield self._never(history, step, time)
 
     def _is_zero(self, history: RunHistory, step: int, time: int) -> bool:
-        return known(history.channel("model/grad_norm"), step, time, self._segment) == 0
+        own = known(history.channel("model/grad_norm"), step, time, self._segment)
+        # where no parameter has a gradient there is no norm of them, and no weight moves
+        return own == 0 or (own != own and known(history.channel("model/update_p50"), step, time, self._segment) == 0)
 
     def _never(self, history: RunHistory, step: int, time: int) -> Finding:
         first = [channel.first for name, channel in history.layers("updates", "weight_norm").items()

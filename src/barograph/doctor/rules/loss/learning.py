@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, param_norm_of
+from barograph.doctor.kernel.cursor import exp, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
@@ -283,6 +283,24 @@ def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str
 
 
 def suspects(history: RunHistory, tick: Tick) -> list[str]:
+    """Why nothing is learnt, the likeliest first: that most of the model is frozen and nobody asked for it, else what
+    the weights say.
+    """
+    causes = _by_weights(history, tick)
+    share = between(history.channel("model/frozen_share"), 0, tick.step + 1, tick.segment)
+    adapters = between(history.channel("model/trained_adapters"), 0, tick.step + 1, tick.segment)
+    if not len(share) or share[-1] < _MOSTLY or adapters.any() or setting(history, *_HEAD_ONLY):
+        return causes
+    return ["layer frozen: most of the model is not trained", *causes]
+
+
+_MOSTLY = 0.5  # of all elements
+_HEAD_ONLY = ("freeze_backbone", "freeze_encoder", "freeze_base_model", "freeze_base", "freeze_feature_extractor",
+              "linear_probe", "linear_probing", "head_only", "train_head_only", "only_train_head")  # fmt: skip
+"""Options by which a training of the head alone is asked for."""
+
+
+def _by_weights(history: RunHistory, tick: Tick) -> list[str]:
     """Why nothing is learnt, the likeliest first, by how far the weights were moved.
 
     Updates that are not there, or far below the stability guide's band of 1e-3 to 1e-2 of the weights, can't have

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.configuration import ACCUMULATION, BATCH, PROCESSES, SEQUENCE
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import is_game, rounded
@@ -23,16 +24,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _START = 20  # a run whose first row is later goes on with another one's weights
-_PARTS = {
-    "micro-batches": ("accumulation", "gradient_accumulation_steps", "accumulation_steps", "grad_accum_steps",
-                      "grad_accum", "grad_accumulation", "gradient_accumulation", "accumulate_grad_batches",
-                      "num_micro_batches", "micro_batches"),
-    "ranks": ("world_size", "num_gpus", "n_gpus"),
-    "examples": ("batch_size", "micro_batch_size", "per_device_train_batch_size", "train_batch_size",
-                 "device_batch_size", "local_batch_size", "mini_batch_size", "batch"),
-    "tokens": ("length", "block_size", "seq_len", "seq_length", "sequence_length", "max_length", "max_seq_length",
-               "max_seq_len", "context_length", "n_ctx"),
-}  # fmt: skip
+_PARTS = {"micro-batches": ACCUMULATION, "ranks": PROCESSES, "examples": BATCH, "tokens": SEQUENCE}
 """What a loss may be added up over → the settings that say how many there are."""
 
 

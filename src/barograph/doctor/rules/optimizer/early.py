@@ -36,11 +36,13 @@ class EarlyGrowth(Rule):
     """The first steps change the weights by more than their initial norm.
 
     A step changes weights in directions that have little to do with their random start, so |W|² = |W₀|² + |ΔW|²: when
-    the norm of all parameters has doubled, only a quarter of its square is left of the initialisation. Twice the
-    first norm within 64 steps of the start warns; so does 1.75 times where the median update of a step has passed the
-    stability guide's red flag of a tenth of the weights. The longest healthy trainings double their norm too, in
-    thousands of steps. Adapters have no initialisation that is worth keeping, and a start of any size: where at
-    least half of the trained matrices began at exactly 0, by the first table of updates, there is no finding.
+    the norm of all parameters has doubled, only a quarter of its square is left of the initialisation. Twice the first
+    norm within 32 steps warns: Adam's second moments average over 20 to 1,000 steps, so that is done before the
+    optimizer knows how large a gradient is. Within 64 steps 1.75 times warns where the median update of a step has
+    passed the stability guide's red flag of a tenth of the weights; without that twice is an info finding, for small
+    models that learn fast double their norm as well, and the longest healthy trainings do in thousands of steps.
+    Adapters have no initialisation that is worth keeping, and a start of any size: where at least half of the trained
+    matrices began at exactly 0, by the first table of updates, there is no finding.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -52,6 +54,7 @@ class EarlyGrowth(Rule):
     sources = ("stability guide: update ratio above 0.1",)
     thresholds: ClassVar = {
         "steps": (64.0, "from the start; ours"),
+        "at_once": (32.0, "steps, about the memory of Adam's second moments at 0.95 to 0.97"),
         "grown": (2.0, "times the first norm: three quarters of its square are updates; ours"),
         "flagged": (1.75, "times, with a median update above `ratio`; ours"),
         "ratio": (0.1, "stability guide, weight_update_max"),
@@ -79,11 +82,15 @@ class EarlyGrowth(Rule):
             elif segment != self._first[2] or step - self._first[0] > self.at["steps"]:
                 self._done = True
             elif value >= self.at["flagged"] * self._first[1] and (
-                value >= self.at["grown"] * self._first[1] or self._flagged(history, step, time, segment)
+                (flagged := self._flagged(history, step, time, segment)) or value >= self.at["grown"] * self._first[1]
             ):
                 self._done = True
                 if not _are_adapters(history, time):
-                    yield self._say(history, step, value, time, segment)
+                    # rows may be far apart: |ΔW|² grows with the steps
+                    grown = min(value / self._first[1], 1e3)
+                    doubled = (step - self._first[0]) * 3 / (grown * grown - 1)
+                    loud = flagged or doubled <= self.at["at_once"]
+                    yield self._say(history, step, value, time, segment, "warning" if loud else "info")
                 return
             if self._done:
                 break
@@ -96,7 +103,7 @@ class EarlyGrowth(Rule):
         here = (rows.step <= step) & (rows.time <= time) & (rows.segment == segment)
         return bool((rows.value[here] > self.at["ratio"]).any())
 
-    def _say(self, history: RunHistory, step: int, value: float, time: int, segment: int) -> Finding:
+    def _say(self, history: RunHistory, step: int, value: float, time: int, segment: int, severity: str) -> Finding:
         assert self._first is not None
         begun, first, _ = self._first
         rate = known(history.role("lr"), step, time, segment)
@@ -111,7 +118,7 @@ class EarlyGrowth(Rule):
             f"{value / first:.3g} times.", found=step, segment=segment, causes=causes,
             evidence={"norm": value, "norm_at_start": first, "steps": step - begun, "lr": rate, "lr_at_start": start},
             remedies=[half_rate(history, step, time, segment), "warm the learning rate up over more steps"],
-            confidence=0.85,
+            severity=severity, confidence=0.85 if severity == "warning" else 0.3,
         )  # fmt: skip
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
 
+_FEW = 4  # parameters of which a median is no median: a bias of one element crosses 0
+
+
 class UpdateRatio(Rule):
     """The size of an update relative to the weights is outside of the usual range.
 
@@ -126,6 +129,8 @@ class UpdateRatio(Rule):
             if self._segment == -1:
                 self._first = step
             self._segment, self._row = segment, {}
+        if known(history.channel("model/trained_parameters"), step, time, segment) < _FEW:
+            return
         at = self.at
         early = step - self._first < at["start"]
         low, high = band(step)

@@ -1,0 +1,69 @@
+"""A model of which little or nothing is trained: what says so, and what looks like it and is meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_curves import Series, found
+
+from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.rules.gradient.level import ZeroGradient
+from barograph.doctor.rules.loss.learning import NotLearning
+from barograph.doctor.rules.optimizer.updates import UpdateRatio
+
+STEPS = np.arange(400)
+
+
+@pytest.mark.parametrize(
+    ("share", "adapters", "config", "named"),
+    [
+        (0.9, 0, {}, True),
+        (0.6, 0, {"freeze": "none"}, True),
+        (0.1, 0, {}, False),  # an embedding that stays as it was
+        (0.99, 12, {}, False),  # adapters
+        (0.9, 0, {"model": {"freeze_backbone": True}}, False),
+        (0.9, 0, {"linear_probe": 1}, False),
+    ],
+)
+def test_most_of_a_model_that_is_frozen_and_learns_nothing_is_the_first_cause(
+    share: float, adapters: int, config: dict[str, Any], named: bool
+) -> None:
+    loss = np.log(40) + np.random.default_rng(3).normal(0, 0.01, 400)
+    series: Series = {
+        "train/loss": (STEPS, loss),
+        "model/frozen_share": (STEPS[:1], np.array([share])),
+        "model/trained_adapters": (STEPS[:1], np.array([adapters])),
+    }
+    (one,) = found([NotLearning()], series, vocabulary=40, config=config)
+    assert one.causes[0].startswith("layer frozen") is named
+
+
+@pytest.mark.parametrize(("update", "silent"), [(0.0, False), (1e-3, True)])
+def test_a_loss_that_reaches_no_parameter_is_critical(update: float, silent: bool) -> None:
+    zero = np.zeros(400)
+    series = {"train/norm": (STEPS, zero), "model/update_p50": (STEPS[::5], np.full(80, update))}
+    severities = [one.severity for one in found([ZeroGradient()], series)]
+    assert severities == ([] if silent else ["critical"])
+
+
+@pytest.mark.parametrize(("trained", "silent"), [(2, True), (3, True), (12, False)])
+def test_the_median_of_a_head_and_its_bias_is_none(trained: int, silent: bool) -> None:
+    ratios = np.where(STEPS[::5] == 115, 6.28, 0.02)
+    series = {
+        "model/update_p50": (STEPS[::5], ratios),
+        "model/trained_parameters": (STEPS[:1], np.array([trained])),
+    }
+    assert (not [one for one in found([UpdateRatio()], series) if one.severity == "warning"]) is silent
+
+
+@pytest.mark.parametrize(("end", "severity"), [(1e-9, "info"), (0.4, "warning")])
+def test_updates_of_a_loss_that_has_vanished_are_small_and_nobody_is_alarmed(end: float, severity: str) -> None:
+    loss = np.maximum(2 * np.exp(-STEPS / 12), end)
+    examiner = Examiner([UpdateRatio()], {"finished": True})
+    for name, values in (("train/loss", loss), ("eval/loss", np.full(400, 3.0)), ("train/norm", loss)):
+        examiner.seen.add(name, STEPS, values, STEPS * 1_000_000)
+    examiner.seen.add("model/update_p50", STEPS, np.where(STEPS < 260, 1e-3, 4e-8), STEPS * 1_000_000)
+    examiner.catch_up()
+    assert {one.severity for one in examiner.incidents() if one.evidence.get("ratio", 1) < 1e-6} == {severity}

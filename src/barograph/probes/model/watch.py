@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from barograph.probes.model import blocks, report
 from barograph.probes.model.backward import BackwardEnd
@@ -104,9 +104,8 @@ class ModelWatch:
         self._round: ModelRound | None = None
         self._queue: deque[ModelRound] = deque()
         self._writing, self._home = threading.Lock(), threading.get_ident()
-        self._armed: frozenset[str] = frozenset()  # what is due in the step to come
-        self._held = True  # the first step's number is known for sure when the second begins
-        self._last: int | None = None
+        self._armed: frozenset[str] = frozenset()  # due in the step to come
+        self._held, self._last = True, cast("int | None", None)  # the first number is sure when the second step begins
         self._upcoming_before = _upcoming(self._run)
         self._marked: int | None = None  # the step that was coming when backward began to leave gradients
         self._noted: tuple[Any, Any] | None = None
@@ -114,18 +113,16 @@ class ModelWatch:
         self._freed = False  # gradients are gone when backward ends: they are looked at as they come
         self._start = run.current_step
         self._spent = self._call_began = 0.0  # seconds in this step's calls
-        # seconds: at the end of the step before, after its account; since the last record, of the watch and of all
-        self._after = self._since = self._gap = 0.0
-        self._written = self._paid = 0.0  # processor seconds of the run's thread; those that the schedule knows
+        # seconds: after the account of the step before, since the last record (its own, all), of the run's thread
+        self._after = self._since = self._gap = self._written = self._paid = 0.0
         self._costs: dict[str, float] = {}
         self._clock = self._looks.clock
         self._closed_at = self._clock()
         self._before: Any = None  # the squared norm when backward ended, and what the gradients were then
         self._skipped = 0
-        self._closed = False
+        self._closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
         self._backward = BackwardEnd(self._at_backward_end)
         self._stale, self._unchanged = StaleGradients(model), Unchanged()
-        self._touched = False  # a backward pass reached the parameters since another optimizer stepped
         self._said: dict[str, float] = {}
         self._zeros: dict[str, Any] = {}  # what the last step with a record had of these; None where it is not known
         self._hooks = OptimizerHooks(
@@ -135,8 +132,7 @@ class ModelWatch:
             self._after_step,
             self._other_step,
         )
-        self._state: ModelState | None = None
-        self._sentinel: Any = None
+        self._state, self._sentinel = cast("ModelState | None", None), cast(Any, None)
         self._listened: Any = None  # the names of the parameters of which the sentinel is one
         self._safely("set-up", self._begin)
 

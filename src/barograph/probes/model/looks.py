@@ -136,7 +136,7 @@ class Looks:
         self._activations = _activations_of(model, modules, run) if schedule.given["activations"] else None
         self.clock = clock_of(model)
         if self._activations is not None:
-            self._activations.clock = self.clock  # type: ignore[method-assign]
+            self._activations.clock = self.clock
         if schedule.given["moe"]:
             self._routers = RouterWatch(model, warn=run.warn)
 

@@ -7,6 +7,7 @@ Out:  numbers by family, once everything is there. One transfer a device for all
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,6 +119,14 @@ class ModelRound:
     def cost(self, family: str, seconds: float) -> None:
         """Looking at a family took so long."""
         self.costs[family] = self.costs.get(family, 0.0) + seconds
+
+    def adds_nothing_to(self, before: Mapping[str, Any]) -> bool:
+        """Whether it has no figure but zeros that the last step with a record had too."""
+        if self.due or self.columns or self.parts or self.loose or self.unchanged:
+            return False
+        if self.unchanged is not None and before.get("unchanged") != 0:
+            return False
+        return all(value == before.get(name) == 0 for name, value in self.figures.items())
 
     def send(self) -> None:
         """Start the transfer of all columns: one for each device."""

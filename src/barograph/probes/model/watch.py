@@ -14,14 +14,15 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, cast
 
-from barograph.probes.model import blocks, flow, report
+from barograph.probes.model import blocks, report
 from barograph.probes.model.backward import BackwardEnd
 from barograph.probes.model.findings import Witness
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of
 from barograph.probes.model.looks import Looks
+from barograph.probes.model.outlet import Outlet, due_lines
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.model.schedule import BUDGET, DEFAULTS, WatchSchedule
@@ -94,7 +95,7 @@ class ModelWatch:
             intervals = dict.fromkeys(intervals, 0) | {"moe": intervals["moe"]}
         self.schedule = WatchSchedule(intervals, budget, fixed)
         self.show = show
-        self._run, self._outlet = run, _Outlet(run)
+        self._run, self._outlet = run, Outlet(run)
         self._scaler = scaler
         self._witness = Witness(lambda sentence, key: run.warn(sentence, key=f"watch {key}"))
         self._looks = Looks(run, model, self.schedule, memory_budget_mb, modules, self._witness)
@@ -103,29 +104,25 @@ class ModelWatch:
         self._round: ModelRound | None = None
         self._queue: deque[ModelRound] = deque()
         self._writing, self._home = threading.Lock(), threading.get_ident()
-        self._armed: frozenset[str] = frozenset()  # what is due in the step to come
-        self._held = True  # the first step's number is known for sure when the second begins
-        self._last: int | None = None
+        self._armed: frozenset[str] = frozenset()  # due in the step to come
+        self._held, self._last = True, cast("int | None", None)  # the first number is sure when the second step begins
         self._upcoming_before = _upcoming(self._run)
         self._marked: int | None = None  # the step that was coming when backward began to leave gradients
         self._noted: tuple[Any, Any] | None = None
         self._tells_norms = False  # the loop tells its own norm: gradients are not read before clipping
         self._freed = False  # gradients are gone when backward ends: they are looked at as they come
         self._start = run.current_step
-        self._spent = 0.0  # seconds in this step's calls
-        self._call_began = 0.0
-        self._after = 0.0  # seconds at the end of the step before, when what it cost was settled
-        self._since = self._gap = 0.0  # seconds since the last record: of the watch, of the training
-        self._written = self._paid = 0.0  # processor seconds of the run's thread; those that the schedule knows
+        self._spent = self._call_began = 0.0  # seconds in this step's calls
+        # seconds: after the account of the step before, since the last record (its own, all), of the run's thread
+        self._after = self._since = self._gap = self._written = self._paid = 0.0
         self._costs: dict[str, float] = {}
         self._clock = self._looks.clock
         self._closed_at = self._clock()
         self._before: Any = None  # the squared norm when backward ended, and what the gradients were then
         self._skipped = 0
-        self._closed = False
+        self._closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
         self._backward = BackwardEnd(self._at_backward_end)
         self._stale, self._unchanged = StaleGradients(model), Unchanged()
-        self._touched = False  # a backward pass reached the parameters since another optimizer stepped
         self._said: dict[str, float] = {}
         self._zeros: dict[str, Any] = {}  # what the last step with a record had of these; None where it is not known
         self._hooks = OptimizerHooks(
@@ -135,8 +132,7 @@ class ModelWatch:
             self._after_step,
             self._other_step,
         )
-        self._state: ModelState | None = None
-        self._sentinel: Any = None
+        self._state, self._sentinel = cast("ModelState | None", None), cast(Any, None)
         self._listened: Any = None  # the names of the parameters of which the sentinel is one
         self._safely("set-up", self._begin)
 
@@ -292,7 +288,7 @@ class ModelWatch:
         if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:
             current.figures["without_gradient"] = len(self._witness.waiting)
         looked = sum(current.costs.values())
-        quiet = self._has_nothing_new(current)
+        quiet = self.schedule.budget is not None and current.adds_nothing_to(self._zeros)
         if not quiet:
             current.send()
         now = self._clock()
@@ -320,14 +316,6 @@ class ModelWatch:
             self._queue.append(current)
         if getattr(self._run, "at_each_round", None) is None:
             self.poll()
-
-    def _has_nothing_new(self, current: ModelRound) -> bool:
-        """Whether a step has no figure that the record of a step before it does not have: then it has no record."""
-        if current.due or current.columns or current.parts or current.loose or self.schedule.budget is None:
-            return False
-        if current.unchanged or (current.unchanged is not None and self._zeros.get("unchanged") != 0):
-            return False
-        return all(value == self._zeros.get(name) == 0 for name, value in current.figures.items())
 
     def _other_step(self, optimizer: Any) -> None:
         if self._touched and self._round is None:
@@ -450,7 +438,7 @@ class ModelWatch:
                 return
             report.write(made, found, self._outlet, self._run.record)
             if self.show is not None and self._run.settings.verbosity >= 1:
-                for lines, level in _due_lines(made, found.step):
+                for lines, level in due_lines(made, found.step):
                     self.show(lines, level)
         except Exception as error:
             self._run.warn(
@@ -482,17 +470,6 @@ class ModelWatch:
         self._looks.close()
 
 
-def _due_lines(found: report.ModelReport, step: int) -> list[tuple[list[str], str]]:
-    """The stability guide's console lines that are due at a step, each group with its level."""
-    shown = []
-    if step and step % 100 == 0:
-        shown.append((flow.gradient_lines(found.tables.get("gradients", {})), "INFO"))
-        shown.append((flow.update_lines(found.tables.get("updates", {}), step), "WARNING"))
-    if step and step % 1000 == 0:
-        shown.append((flow.distribution_lines(found.distributions, step), "INFO"))
-    return [(lines, level) for lines, level in shown if lines]
-
-
 def _upcoming(run: Recording) -> int:
     """The step that the loop will log next, as far as the run knows."""
     following = getattr(run, "next_step", None)
@@ -504,21 +481,3 @@ def _upcoming(run: Recording) -> int:
 def _records(run: Recording, model: Any) -> bool:
     """Whether this rank has anything to say: DDP's other ranks hold copies of what rank 0 holds."""
     return run.rank == 0 or type(model).__name__ != "DistributedDataParallel"
-
-
-class _Outlet:
-    """Where a watch's tables go, at a step of its own: a run, or what has `record` and perhaps its other calls."""
-
-    def __init__(self, run: Any):
-        self._layers = getattr(run, "log_layers", None)
-        self._histogram = getattr(run, "log_histogram", None)
-
-    def table(self, prefix: str, step: int, table: Mapping[str, Mapping[str, float]]) -> None:
-        """`{layer: {statistic: value}}` under `{prefix}/{layer}/{statistic}`."""
-        if table and self._layers is not None:
-            self._layers(step, table, prefix, advance=False)
-
-    def histogram(self, name: str, step: int, edges: Any, counts: Any) -> None:
-        """Counts [n] between edges [n + 1]."""
-        if self._histogram is not None:
-            self._histogram(name, counts, step, edges=edges, advance=False)

@@ -6,6 +6,9 @@ Noise: a search with values drawn at random (3 to 8 keys), a grid with two repea
 the metric is drawn beside them, normal or with heavy tails. A trial is false where any key is said to explain the
 metric, or to vary with one that does.
 
+Coverage: how often the interval of a share holds the share that 40,000 configurations have, for a key of five values
+that the metric follows, has its best in the middle of, or does not depend on.
+
 Power: of 15 configurations in a grid, and of 30 drawn at random, with a key that explains half of the variance.
 """
 
@@ -18,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from barograph.analysis.importance.explain import EXPLAINS, TOGETHER, explain
+from barograph.analysis.importance import statistics
+from barograph.analysis.importance.explain import EXPLAINS, LEVEL, TOGETHER, explain
 
 Config = dict[str, Any]
 
@@ -66,6 +70,38 @@ def noise(trials: int) -> None:
             print(f"| {name} | {kind} | {100 * false / trials:.1f}% |", flush=True)
 
 
+def drawn(many: int, shape: str, size: float, random: np.random.Generator) -> tuple[statistics.Factor, np.ndarray]:
+    """A key of five values, and the ranks of a metric that depends on it."""
+    values = random.integers(0, 5, many)
+    follows = {"follows": values - 2.0, "best in the middle": 2.0 - (values - 2.0) ** 2, "none": 0.0 * values}[shape]
+    metric = size * follows / (follows.std() or 1) + random.normal(size=many)
+    codes = np.unique(values, return_inverse=True)[1]
+    return statistics.Factor(codes, statistics.ranked(values.astype(float))), statistics.ranked(metric)
+
+
+def coverage(trials: int) -> None:
+    print("\n| the metric | its share | configurations | interval holds it | width |\n|---|---|---|---|---|")
+    for shape, size in (
+        ("follows", 0.5),
+        ("follows", 1.0),
+        ("follows", 2.5),
+        ("best in the middle", 1.0),
+        ("none", 0.0),
+    ):
+        factor, ranks = drawn(40_000, shape, size, np.random.default_rng(7))
+        true = max(0.0, float(statistics.shares([factor], ranks[:, None])[0, 0]))
+        for many in (9, 15, 30, 60):
+            held, width = 0, 0.0
+            for trial in range(trials):
+                random = np.random.default_rng(trial)
+                factor, ranks = drawn(many, shape, size, random)
+                low, high = statistics.intervals([factor], ranks, LEVEL, random)[0]
+                held += bool(low <= true <= high)
+                width += high - low
+            cells = (shape, f"{true:.2f}", str(many), f"{100 * held / trials:.1f}%", f"{width / trials:.2f}")
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def power(trials: int) -> None:
     for name, design, key in (("a grid, two repeats", grid, "lr"), ("drawn at random", search, "k1")):
         found = 0
@@ -90,6 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=2_000)
     trials = parser.parse_args().trials
+    coverage(trials)
     noise(trials)
     power(max(1, trials // 10))
     speed()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import barograph
+
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "guides" / "frameworks.md").read_text()
 ROWS = dict(re.findall(r"\| `([\w-]+)` (\d[\w.]*) \|$", GUIDE, re.M))
@@ -40,6 +42,40 @@ def test_a_framework_that_is_missing_is_one_clear_sentence(module: str, library:
     assert (
         last.startswith(f"ImportError: barograph.integrations.{module} needs") and f"pip install -U {library}" in last
     )
+
+
+OLD = """
+import sys, types
+library = sys.argv[1]
+for name in (library, library + ".tracking", library + ".integrations", library + ".pytorch", library + ".callbacks"):
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__version__, module.__path__ = "0.1.0", []
+import importlib
+importlib.import_module("barograph.integrations." + sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("module, library", ADAPTERS.items())
+def test_a_framework_that_is_too_old_is_one_clear_sentence(module: str, library: str) -> None:
+    done = subprocess.run([sys.executable, "-c", OLD, library, module], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"ImportError: barograph.integrations.{module} needs") and "pip install -U" in last
+    assert "During handling" not in done.stderr
+
+
+def test_an_accelerate_that_registers_no_names_takes_the_object_and_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    program = (
+        "import sys; from accelerate import Accelerator, tracking; del tracking.register_tracker_class\n"
+        "from barograph.integrations.accelerate import BarographTracker\n"
+        "accelerator = Accelerator(cpu=True, log_with=BarographTracker('p', dir=sys.argv[1]))\n"
+        "accelerator.init_trackers('p'); accelerator.log({'loss': 1.0}, step=0); accelerator.end_training()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("takes trackers of others as objects alone") == 1
+    (folder,) = (tmp_path / "p").glob("p_*")
+    assert barograph.StoredRun(folder).series("loss").step.tolist() == [0]
 
 
 def test_stand_ins_load_no_framework() -> None:

@@ -95,6 +95,37 @@ def test_two_programs_in_one_folder_are_followed_as_they_write_for_another_track
             assert stored.manifest["config"]["width"] == 64
 
 
+IMAGES = {
+    "tensorboard": """
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter("logs")
+writer.add_scalar("loss", 1.0, 0)
+writer.add_image("shown", numpy.zeros((3, 4, 5), numpy.uint8), 3)
+writer.close()
+""",
+    "wandb": """
+import wandb
+wandb.init(mode="offline")
+wandb.log({"loss": 1.0}, step=0)
+wandb.log({"shown": wandb.Image(numpy.zeros((4, 5, 3), numpy.uint8))}, step=3)
+wandb.finish()
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", sorted(IMAGES))
+def test_an_image_that_a_program_writes_for_another_tracker_is_a_file_of_its_run(tmp_path: Path, library: str) -> None:
+    pytest.importorskip(library)
+    pytest.importorskip("torch")
+    assert run(tmp_path, *python("import numpy\n" + IMAGES[library])).returncode == 0
+    stored = recorded(tmp_path)
+    (record,) = [record for record in stored.records("media") if record.fields["name"].endswith("shown")]
+    assert record.step == 3 and "content" not in record.fields
+    content = (stored.dir / record.fields["path"]).read_bytes()
+    assert content.startswith(b"\x89PNG") and len(content) == record.fields["bytes"]
+
+
 @pytest.mark.slow
 def test_a_program_that_is_killed_keeps_what_its_event_file_has(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")

@@ -132,17 +132,11 @@ def launch_id(environ: Mapping[str, str] | None = None) -> str | None:
     return _digest("address", address) if all(address) else None
 
 
-_groups: dict[int, str] = {}  # by the store's id
-
-
 def _group_id() -> str | None:
     """What the first rank of torch's process group to ask has put into the group's store."""
     try:
         store = sys.modules["torch.distributed"].distributed_c10d._get_default_store()
-        if id(store) not in _groups:
-            found = store.compare_set("barograph/launch", "", f"group-{os.urandom(8).hex()}")
-            _groups[id(store)] = found.decode()
-        return _groups[id(store)]
+        return str(store.compare_set("barograph/launch", "", f"group-{os.urandom(8).hex()}").decode())
     except Exception:  # no group, or half torn down
         return None
 

@@ -6,12 +6,14 @@ Out:  a run; its configuration is what `init_trackers` is given.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from barograph.integrations.shared import SentToWorkers, begin, open_run
 from barograph.training.run import Run
 
 try:
+    import accelerate
     from accelerate import tracking
     from accelerate.tracking import GeneralTracker
 except ImportError as error:
@@ -65,12 +67,16 @@ class BarographTracker(SentToWorkers, GeneralTracker):
 
 
 def _register() -> None:
-    """Under its name; Accelerate has a call for that from 1.12 on."""
+    """Under its name, where Accelerate has a call for that."""
     register = getattr(tracking, "register_tracker_class", None)
     if register is not None:
         register(BarographTracker)
         return
-    tracking.LOGGER_TYPE_TO_CLASS["barograph"] = BarographTracker
+    logging.getLogger("barograph").warning(
+        'barograph: accelerate %s takes trackers of others as objects alone: log_with=BarographTracker("project"), '
+        'or pip install -U accelerate for log_with="barograph"',
+        accelerate.__version__,
+    )
 
 
 _register()

@@ -6,19 +6,19 @@
 
 import { useState } from "preact/hooks";
 import { Icon } from "../shell/icon.tsx";
-import { change, number, whole } from "../shell/text.ts";
+import { change, whole } from "../shell/text.ts";
 import type { Control } from "./control.ts";
 import { placeOf, type Columns, type RangeStatistics } from "./curve.ts";
 import type { Range } from "./range.ts";
 import { axisName, xText } from "./ticks.ts";
-import { amount, unitOf } from "./units.ts";
+import { amount, unitOf, type Unit } from "./units.ts";
 
 const ROWS = 50;
 
 /** The rows of all lines in view, in the order of x. */
 function rowsOf(
   made: Control,
-): { label: string; x: number; low: number; value: number; high: number; exact: boolean }[] {
+): { label: string; x: number; low: number; value: number; high: number; exact: boolean; unit: Unit }[] {
   const [from, to] = made.plot.view;
   const rows = [];
   for (const { line, curve } of made.byLine()) {
@@ -31,6 +31,7 @@ function rowsOf(
         value: curve.y[at] ?? NaN,
         high: curve.high[at] ?? NaN,
         exact: curve.exact,
+        unit: unitOf([line.name]),
       });
     }
   }
@@ -99,9 +100,9 @@ export function Table({ made, close }: { made: Control; close: () => void }) {
             <tr key={at}>
               <td>{xText(axis, row.x)}</td>
               <td>{row.label}</td>
-              <td class="number">{number(row.value, 6)}</td>
-              {!exact && <td class="number">{number(row.low, 6)}</td>}
-              {!exact && <td class="number">{number(row.high, 6)}</td>}
+              <td class="number">{amount(row.value, row.unit, 6)}</td>
+              {!exact && <td class="number">{amount(row.low, row.unit, 6)}</td>}
+              {!exact && <td class="number">{amount(row.high, row.unit, 6)}</td>}
             </tr>
           ))}
         </tbody>

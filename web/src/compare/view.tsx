@@ -61,6 +61,7 @@ export function CompareView({ query }: { query: URLSearchParams }) {
     const all = rowsOf(keys, rows).map((row) => new Set(Object.keys(row.last)));
     return [...(all[0] ?? [])].filter((name) => all.every((names) => names.has(name)));
   }, [keys.join(" "), rows]);
+  useEffect(() => charts.know(shared), [charts, shared]);
   if (keys.length < 2) return <ChooseRuns keys={keys} rows={rows} />;
   return (
     <div class="compare">

@@ -54,7 +54,12 @@ class Ranking:
     sentence: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        return {"metric": self.metric, "level": self.level, "sentence": self.sentence, "ranks": [asdict(rank) for rank in self.ranks]}
+        return {
+            "metric": self.metric,
+            "level": self.level,
+            "sentence": self.sentence,
+            "ranks": [asdict(rank) for rank in self.ranks],
+        }
 
 
 def best_side(stretch: SharedStretch) -> int | None:

@@ -29,6 +29,13 @@ from barograph.probes.stats import statistics as stats
 _REFRESH = 10  # steps; parameters that were added or frozen are noticed within these
 
 
+def clock_of(model: Any) -> Callable[[], float]:
+    """Seconds by which steps and measurements are compared: the thread's processor time on the CPU, where another
+    program's share of the machine lengthens a step and not a measurement; the clock where a device is waited for."""
+    host = all(parameter.device.type in ("cpu", "meta") for parameter in model.parameters())
+    return time.thread_time if host else time.perf_counter
+
+
 class TimedActivations(ActivationWatch):
     """An activation watch that says how long its hooks took, and that torch.compile finds empty.
 
@@ -36,15 +43,16 @@ class TimedActivations(ActivationWatch):
     """
 
     seconds = 0.0
+    clock = staticmethod(time.perf_counter)
 
     def __deepcopy__(self, memo: Any) -> TimedActivations:
         """Copying a model copies its hooks: those stay what they are."""
         return self
 
     def _guard(self, name: str, look: Callable[[], Any]) -> None:
-        began = time.perf_counter()
+        began = self.clock()
         super()._guard(name, look)
-        self.seconds += time.perf_counter() - began
+        self.seconds += self.clock() - began
 
     def _on_output(self, name: str) -> Callable[..., None]:
         return _outside(super()._on_output(name))
@@ -126,6 +134,9 @@ class Looks:
         self._late = False  # no forward pass was seen before the step began
         self._routers: Any = None
         self._activations = _activations_of(model, modules, run) if schedule.given["activations"] else None
+        self.clock = clock_of(model)
+        if self._activations is not None:
+            self._activations.clock = self.clock  # type: ignore[method-assign]
         if schedule.given["moe"]:
             self._routers = RouterWatch(model, warn=run.warn)
 
@@ -172,12 +183,12 @@ class Looks:
 
     @contextlib.contextmanager
     def _cost(self, current: ModelRound, family: str) -> Iterator[None]:
-        began = time.perf_counter()
+        began = self.clock()
         first = _event(self.parameters)
         yield
         if first is not None:
             current.events.append((family, first, _event(self.parameters)))
-        current.cost(family, time.perf_counter() - began)
+        current.cost(family, self.clock() - began)
 
     def begin(self, current: ModelRound) -> None:
         """A step's first optimizer begins."""

@@ -118,7 +118,8 @@ class ModelWatch:
         self._since = self._gap = 0.0  # seconds since the last record: of the watch, of the training
         self._written = self._paid = 0.0  # processor seconds of the run's thread; those that the schedule knows
         self._costs: dict[str, float] = {}
-        self._closed_at = time.perf_counter()
+        self._clock = self._looks.clock
+        self._closed_at = self._clock()
         self._before: Any = None  # the squared norm when backward ended, and what the gradients were then
         self._skipped = 0
         self._closed = False
@@ -215,7 +216,7 @@ class ModelWatch:
 
     def _safely(self, what: str, call: Callable[[], Any]) -> None:
         """Nothing goes wrong for the training, whatever goes wrong here; time spent is counted."""
-        self._call_began = time.perf_counter()
+        self._call_began = self._clock()
         try:
             import torch
 
@@ -229,7 +230,7 @@ class ModelWatch:
                     "step's figures are missing",
                     key=f"watch {what} {type(error).__name__}",
                 )
-        self._spent += time.perf_counter() - self._call_began
+        self._spent += self._clock() - self._call_began
 
     def _before_step(self, optimizer: Any) -> None:
         self._safely("before the optimizer's step", lambda: self._look_before(optimizer))
@@ -294,7 +295,7 @@ class ModelWatch:
         quiet = self._has_nothing_new(current)
         if not quiet:
             current.send()
-        now = time.perf_counter()
+        now = self._clock()
         spent = self._spent + now - self._call_began
         written = self._written
         current.besides = max(0.0, spent + self._after - looked) + written - self._paid
@@ -302,7 +303,7 @@ class ModelWatch:
         if not current.events:
             self._looks.tell(current)
         self._arm(current.step + 1)
-        before, now = now, time.perf_counter()
+        before, now = now, self._clock()
         gap = now - self._closed_at
         self._after = now - before
         self._since += spent + self._after
@@ -363,7 +364,7 @@ class ModelWatch:
         self._safely("after backward", self._look_after_backward)
 
     def _look_after_backward(self) -> None:
-        began = time.perf_counter()
+        began = self._clock()
         if self._freed:
             current, self._round = self._round, None
             if current is None:  # nothing was due
@@ -387,7 +388,7 @@ class ModelWatch:
                 key="watch freed",
             )
             self._arm(self._number() + 1)
-        self._costs["gradients"] = self._costs.get("gradients", 0.0) + time.perf_counter() - began
+        self._costs["gradients"] = self._costs.get("gradients", 0.0) + self._clock() - began
 
     def _look_at_freed(self, parameter: Any, gradient: Any) -> None:
         def look() -> None:

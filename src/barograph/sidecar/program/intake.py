@@ -20,6 +20,7 @@ import numpy
 
 from barograph.core.aliases import Alias, Names
 from barograph.core.record import KINDS
+from barograph.importing import media
 from barograph.importing.pursuit import be_patient, signature
 from barograph.importing.registry import identify
 from barograph.importing.rows import derive, records_of
@@ -216,4 +217,6 @@ class Intake:
             return
         if kind not in KINDS:
             kind, fields = "info", {"type": kind, **fields}
+        if kind == "media" and media.CONTENT in fields:
+            fields = media.keep(run.dir, fields)
         run._out.record(kind, int(item.step), fields)

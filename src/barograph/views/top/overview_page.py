@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.core.text import clip, narrow, padded, short, size
+from barograph.core.text import clip, compact, narrow, padded, short, size
 from barograph.views.top.chart import LABEL, chart, mark_row, scale_of, span_of, sparkline
 from barograph.views.top.fold import Fold, FoldColumns
 from barograph.views.top.place import TopPlace
@@ -197,6 +197,8 @@ def _table(watch: RunWatch, at: TopPlace, listed: list[str], first: int, count: 
 
 
 def _value(name: str, value: float) -> str:
+    if name.endswith(("/tokens", "/samples")) and abs(value) >= 1e4:
+        return compact(value)  # as the page's charts write it
     return size(value) if name.endswith("_bytes") else narrow(value)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
 
-_FEW = 4  # parameters of which a median is no median: a bias of one element crosses 0
+_FEW = 4  # parameters; the median of fewer says little: a bias of one element crosses 0
 
 
 class UpdateRatio(Rule):

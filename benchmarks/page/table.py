@@ -58,10 +58,10 @@ def clicked(page: Any, click: Any) -> float:
     return float(wait(page, "window.changed > window.asked && window.changed - window.asked"))
 
 
-def started(browser: Any, place: Path, turns: int, keep: bool) -> list[float]:
+def started(browser: Any, place: Path, count: int, keep: bool) -> list[float]:
     """Milliseconds until rows can be used, of servers that were just started. keep: each has what the last one kept."""
     usable = []
-    for _ in range(turns(TURNS)):
+    for _ in range(count):
         if not keep:
             shutil.rmtree(Path(os.environ["XDG_CACHE_HOME"]), ignore_errors=True)
         served = Served(place)

@@ -274,10 +274,10 @@ def written(condition: Condition) -> str:
 
 def matches(condition: Condition, run: StoredRun) -> bool:
     """Whether a run meets a condition."""
-    return meets(condition, RunFacts(run))
+    return meets(condition, FilterFacts(run))
 
 
-def meets(condition: Condition, facts: RunFacts) -> bool:
+def meets(condition: Condition, facts: FilterFacts) -> bool:
     """The same by the facts of a run, which may be kept for the next condition."""
     if isinstance(condition, Clause):
         return _compares(condition, facts)
@@ -291,7 +291,7 @@ def meets(condition: Condition, facts: RunFacts) -> bool:
     return all(each) if condition.op == "and" else any(each)
 
 
-def _compares(clause: Clause, facts: RunFacts) -> bool:
+def _compares(clause: Clause, facts: FilterFacts) -> bool:
     held = facts.get(clause.field)
     if clause.op == "has":
         return held is not None and held != []
@@ -335,7 +335,7 @@ def _moment(value: Value) -> int:
     return parse_time(_plain(value))
 
 
-class RunFacts:
+class FilterFacts:
     """What a run is, each fact looked up when it is asked for, and once."""
 
     def __init__(self, run: StoredRun):

@@ -62,11 +62,6 @@ export interface Runs {
   left_out: string[];
 }
 
-/** The runs that a filter lets through. */
-export interface Matching {
-  keys: Key[];
-}
-
 /** A number over the runs of a group. count: of finite values; not_finite: runs that ended NaN or infinite. */
 export interface GroupStatistics {
   count: number;
@@ -645,6 +640,11 @@ export interface Importance {
 export interface Similar {
   key: Key;
   keys: Record<string, string>;
+}
+
+/** The runs that a filter lets through. */
+export interface Matching {
+  keys: Key[];
 }
 
 /** Runs that differ in little, repeats first. */

@@ -103,17 +103,6 @@ class Server:
         body = rows_as_json(rows, stamp, self.places.left_out.values())
         return json_answer(request, body, etag=stamp if not said else "")
 
-    def matching(self, request: Request) -> Response:
-        """The keys of the runs that a filter lets through; the page has their rows."""
-        rows = select(self._current_rows(), request.query_params.get("filter", ""), self.places)
-        return json_answer(request, msgspec.json.encode({"keys": [row.data["key"] for row in rows]}))
-
-    def _current_rows(self) -> list[RunRow]:
-        """All rows. While somebody listens they are looked at again and again: these are the rows that a page has."""
-        if not self.hub.listening or not self.table.is_ready:
-            self.table.refresh()
-        return self.table.rows()
-
     def groups(self, request: Request) -> Response:
         asked = request.query_params
         rows = self._rows_within(request)
@@ -124,7 +113,7 @@ class Server:
         """The rows that a view shows: those of a project, of a filter, without the archived ones."""
         asked = request.query_params
         project, archived = asked.get("project"), asked.get("archived") == "1"
-        rows = [row for row in self._current_rows() if archived or not row.data["archived"]]
+        rows = [row for row in self.hub.current_rows() if archived or not row.data["archived"]]
         rows = [row for row in rows if not project or row.data["project"] == project]
         return select(rows, asked.get("filter", ""), self.places)
 
@@ -265,13 +254,19 @@ class Server:
         return json_answer(request, {"trash": edits.trashed(self.places.root)})
 
 
+def _matching(server: Server, request: Request) -> Response:
+    """The keys of the runs that a filter lets through; the page has their rows."""
+    rows = select(server.hub.current_rows(), request.query_params.get("filter", ""), server.places)
+    return json_answer(request, msgspec.json.encode({"keys": [row.data["key"] for row in rows]}))
+
+
 def _first(app: ASGIApp, table: RunTable) -> ASGIApp:
-    """Requests go before what the table does by itself; a stream of events is no request that waits."""
+    """Requests go before what the table does by itself; nobody waits for the end of a stream of events."""
 
     async def first(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] == LIVE:
             return await app(scope, receive, send)
-        with table.at_work():
+        with table.requests.at_work():
             await app(scope, receive, send)
 
     return first
@@ -388,7 +383,7 @@ def _quick_routes(server: Server) -> list[Route]:
     return [
         Route("/api/about", _threaded(server.about)),
         Route("/api/runs", _threaded(server.runs)),
-        Route("/api/matching", _threaded(server.matching)),
+        Route("/api/matching", _threaded(lambda request: _matching(server, request))),
         Route("/api/groups", _threaded(server.groups)),
         Route("/api/compare", _threaded(server.conclusions.compare)),
         Route("/api/similar", _threaded(server.conclusions.similar)),

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from barograph.analysis.compare.ranking import Rank
 from barograph.analysis.importance.explain import KeyImportance
-from barograph.views.server.schema import GivenJson, Key
+from barograph.views.server.schema import AnswerJson, GivenJson, Key
 
 
 class SideRunJson(GivenJson, kw_only=True):
@@ -175,6 +175,12 @@ class SimilarJson(GivenJson, kw_only=True):
 
     key: Key
     keys: dict[str, str]
+
+
+class MatchingJson(AnswerJson, kw_only=True):
+    """The runs that a filter lets through."""
+
+    keys: list[Key]
 
 
 class SimilarRunsJson(GivenJson, kw_only=True):

@@ -65,6 +65,12 @@ class Hub:
         """How many listen."""
         return len(self._listeners)
 
+    def current_rows(self) -> list[RunRow]:
+        """All rows. While somebody listens they are looked at again and again: these are the rows that a page has."""
+        if not self._listeners or not self._table.is_ready:
+            self._table.refresh()
+        return self._table.rows()
+
     async def stream(self, runs: Iterable[str] | None = None) -> AsyncIterator[bytes]:
         """The events for one listener, until it goes or the server ends. runs: whose points, None for all runs'.
 

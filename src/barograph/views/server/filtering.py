@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, cast
 
-from barograph.query.filters import Condition, FilterError, RunFacts, meets, parse
+from barograph.query.filters import Condition, FilterError, FilterFacts, meets, parse
 from barograph.query.stored import StoredRun
 from barograph.views.server.places import Places, served_run
 from barograph.views.server.rows import RunRow
@@ -52,10 +52,10 @@ def _text(row: RunRow) -> str:
 def _meets(condition: Condition, row: RunRow, places: Places) -> bool:
     """Whether a row meets a condition. Its facts are kept until it changes: the next condition needs no file."""
     kept: dict[str, Any] = {} if row.live else row.derived
-    facts: tuple[RunFacts, _RowRun] | None = kept.get("facts")
+    facts: tuple[FilterFacts, _RowRun] | None = kept.get("facts")
     if facts is None:
         run = _RowRun(row, places)
-        facts = kept["facts"] = RunFacts(cast(StoredRun, run)), run
+        facts = kept["facts"] = FilterFacts(cast(StoredRun, run)), run
     try:
         return meets(condition, facts[0])
     finally:

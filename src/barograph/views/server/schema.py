@@ -88,12 +88,6 @@ class RunsJson(AnswerJson, kw_only=True):
     left_out: Annotated[list[str], Meta(description="Sentences about folders that are not served.")]
 
 
-class MatchingJson(AnswerJson, kw_only=True):
-    """The runs that a filter lets through."""
-
-    keys: list[Key]
-
-
 class GroupStatisticsJson(AnswerJson, kw_only=True):
     """A number over the runs of a group. count: of finite values; not_finite: runs that ended NaN or infinite."""
 

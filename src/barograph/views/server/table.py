@@ -33,6 +33,33 @@ _SHARE = 8  # a look at thousands of runs stays good for this many times what it
 _LONGEST_SECONDS = 2.0  # ... but no longer than this
 
 
+class Requests:
+    """Those that wait for their answer: they go before what the table does by itself."""
+
+    def __init__(self) -> None:
+        self.working = 0
+        self.closed = False
+        self._answered = -math.inf
+
+    def give_way(self, spent: float) -> None:
+        """Requests go first: wait until there was none for a moment. spent: seconds on the last run."""
+        until = time.monotonic() + max(_LEAST_PATIENCE_SECONDS, _PATIENCE * spent)
+        while not self.closed and (now := time.monotonic()) < until:
+            if not self.working and now - self._answered >= _QUIET_SECONDS:
+                return
+            time.sleep(0.02)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While somebody waits for an answer, nothing is filled in. From the thread of the event loop."""
+        self.working += 1
+        try:
+            yield
+        finally:
+            self.working -= 1
+            self._answered = time.monotonic()
+
+
 class RunTable:
     """All rows. Any thread may call.
 
@@ -54,8 +81,7 @@ class RunTable:
         self._opened = opened
         self.changed = changed
         self.version = 0
-        self.working = 0  # requests that wait for their answer
-        self._answered = -math.inf
+        self.requests = Requests()
         self._rows: dict[str, RunRow] = {}
         self._ordered: list[RunRow] | None = None
         self._lock = threading.RLock()
@@ -181,6 +207,7 @@ class RunTable:
         """Fill in nothing more."""
         with self._lock:
             closed, self._closed = self._closed, True
+            self.requests.closed = True
             self._waiting.clear()
             self._undiagnosed.clear()
         if self._kept.stale and self.is_ready and not closed:
@@ -272,31 +299,13 @@ class RunTable:
             if done and time.monotonic() - told > 0.5:
                 self._tell(done)
                 told, done = time.monotonic(), []
-            self._give_way(time.monotonic() - began)
+            self.requests.give_way(time.monotonic() - began)
         self._tell(done)
 
     def _keep(self) -> None:
         """Keep the rows for the next server of the folder."""
         with self._looking:  # none is built meanwhile
             self._kept.write(self.rows())
-
-    def _give_way(self, spent: float) -> None:
-        """Requests go first: wait until there was none for a moment. spent: seconds on the last run."""
-        until = time.monotonic() + max(_LEAST_PATIENCE_SECONDS, _PATIENCE * spent)
-        while not self._closed and (now := time.monotonic()) < until:
-            if not self.working and now - self._answered >= _QUIET_SECONDS:
-                return
-            time.sleep(0.02)
-
-    @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
-        """While somebody waits for an answer, nothing is filled in. From the thread of the event loop."""
-        self.working += 1
-        try:
-            yield
-        finally:
-            self.working -= 1
-            self._answered = time.monotonic()
 
     def _tell(self, keys: list[str]) -> None:
         if keys:

@@ -2,8 +2,8 @@
 
 In:   a sweep of learning rate, width and seed in which two runs diverge, and a run with layers of which one goes bad;
       the page in Chromium, opened at the project.
-Out:  clicks a job. `MOST` has beside each how many W&B's workspace needs, counted along its documentation from the open
-      project: a click, a choice in a list (two) and a drag count, typing doesn't.
+Out:  clicks a job. `MOST` has beside each an estimate of what W&B's workspace needs from the open project, unmeasured:
+      a click, a choice in a list (two) and a drag count, typing doesn't.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def _listed(names: Iterable[list[MediaItem]]) -> ReportTable:
         rows.append((
             figures.word(last.name, "media record", 200), last.type, figures.count(len(items), "media records"),
             figures.count(last.step, "media record"),
-            figures.duration(seconds, "media record") if _is_number(seconds) else "",
+            figures.duration(float(seconds), "media record") if isinstance(seconds, (int, float)) else "",
             figures.size(last.bytes, "media record"),
             figures.word(f"{formats.FOLDER}/{last.path.name}", "media record"),
         ))  # fmt: skip

@@ -86,7 +86,7 @@ class ModelRound:
         self.exchanged = False  # whether sharded figures were put together …
         self.waits = False  # … and whether that is still to come
         self.step_seconds = math.nan  # from the end of the step before to the end of this one, without the watch
-        self.besides = 0.0  # seconds of the watch that are no family's
+        self.besides = 0.0  # seconds of the watch beside those of its families
         self.routers: Any = None  # of a mixture of experts: figures of the model, and by layer
         self.router_layers: Any = None
         self._arrivals: list[tuple[list[ModelColumn], Arrival]] = []

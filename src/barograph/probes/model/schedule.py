@@ -76,7 +76,7 @@ class WatchSchedule:
         self._fixed = frozenset(fixed)
         self._last: int | None = None
         self._costs: dict[str, deque[float]] = {family: deque(maxlen=3) for family in FAMILIES}
-        self._besides: deque[float] = deque(maxlen=3)  # of steps with measurements: seconds that are no family's
+        self._besides: deque[float] = deque(maxlen=3)  # of steps with measurements: seconds beside those of families
         self._known: dict[str, float] | None = None  # the prices, until a cost is added
         self._times: deque[float] = deque(maxlen=_TIMES)
         self._calm = 0
@@ -164,7 +164,7 @@ class WatchSchedule:
     def spend(
         self, costs: Mapping[str, float], step_seconds: float, due: Iterable[str] = (), besides: float = 0.0
     ) -> None:
-        """A step took this long without the watch, each family's look its seconds, and the watch so many `besides`.
+        """A step took this long without the watch, each family's look its seconds, and the rest of the watch `besides`.
 
         due: what was paid for this step; one of which there is no cost here was not measured after all.
         """

@@ -188,3 +188,18 @@ def test_low_efficiency_names_no_cause_that_the_run_rules_out(data_ms: float, ra
     (one,) = findings([LowEfficiency()], columns, facts={"world_size": ranks}).values()
     said = " ".join(one.causes)
     assert {cause for cause in ("loader slow", "communication") if cause in said} == named
+
+
+@pytest.mark.parametrize("other", ["eval/tokens_per_second", "eval_samples_per_second", "tokens_per_second"])
+@pytest.mark.parametrize("begins", [20, 60, 200])
+def test_how_fast_evaluations_are_and_a_speed_that_comes_later_change_nothing(other: str, begins: int) -> None:
+    times = noisy(400, 10, 0.02)
+    times[120:] *= 2.5
+    steps = numpy.arange(begins, 400, 20)
+    columns = {"train/duration_ms": times, other: (steps, noisy(len(steps), 5e4, 0.3))}
+    alone = findings([rule() for rule in RULES], {"train/duration_ms": times})
+    whole = findings([rule() for rule in RULES], columns)
+    pieces = findings([rule() for rule in RULES], columns, cuts=range(400))
+    assert {one.step for one in only(alone, "throughput_drop")} == {120}
+    assert {(one.identity, one.step) for one in whole.values()} == {(one.identity, one.step) for one in alone.values()}
+    assert {(one.identity, one.step) for one in pieces.values()} == {(one.identity, one.step) for one in alone.values()}

@@ -41,7 +41,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "duration_ms": (("train/duration_ms",), ""),
     "throughput": (
         ("train/tokens_per_second", "train/tokens_per_second_per_device"),
-        r".*(?:samples|steps|tokens|examples)_per_sec(?:ond)?",
+        rf"(?!(?:.*[^a-z])?{_HELD_OUT}(?:[^a-z]|$)).*(?:samples|steps|tokens|examples)_per_sec(?:ond)?",
     ),
     "step_tokens": (("train/step_tokens",), ""),
     "mfu": (("train/mfu",), r"(?:.*[/_. ])?mfu(?:_?\(%\)|_%|_percent|_pct)?"),

@@ -28,10 +28,18 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
+_LATER = 8  # steps
+
+
 def pace_of(history: RunHistory) -> tuple[Channel | None, int]:
-    """The series that tells how fast steps go, and its sign: -1 where less is slower, +1 where more is."""
-    speed = throughput_of(history)
-    return (speed, -1) if speed is not None and speed.end >= 8 else (duration_of(history), 1)
+    """The series that tells how fast steps go, and its sign: -1 where less is slower, +1 where more is.
+
+    A speed that begins later than durations is logged less often, or of something else.
+    """
+    speed, duration = throughput_of(history), duration_of(history)
+    if speed is not None and (duration is None or speed.began[0] <= duration.began[0] + _LATER):
+        return speed, -1
+    return duration, 1
 
 
 class ThroughputDrop(Rule):

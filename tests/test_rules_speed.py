@@ -203,3 +203,9 @@ def test_how_fast_evaluations_are_and_a_speed_that_comes_later_change_nothing(ot
     assert {one.step for one in only(alone, "throughput_drop")} == {120}
     assert {(one.identity, one.step) for one in whole.values()} == {(one.identity, one.step) for one in alone.values()}
     assert {(one.identity, one.step) for one in pieces.values()} == {(one.identity, one.step) for one in alone.values()}
+
+
+@pytest.mark.parametrize("mfu", [1.513, 151.3])
+def test_a_utilization_is_said_in_percent_whether_it_is_logged_as_a_share_or_in_percent(mfu: float) -> None:
+    (one,) = findings([ImpossibleUtilization()], {"train/mfu": numpy.full(64, mfu)}).values()
+    assert one.message == "An MFU of 151% is impossible."

@@ -39,7 +39,7 @@ def test_a_comparison_says_its_verdict_first_and_then_what_differs(page: Page, s
     page.get_by_label("Metric").select_option("train/loss")
     expect(verdict).to_contain_text("train/loss")
     assert "metric=train/loss" in page.url
-    page.get_by_label("x-axis").select_option("tokens")
+    page.get_by_label("x-axis", exact=True).select_option("tokens")
     expect(page.get_by_role("alert")).to_contain_text("Not compared")
     page.get_by_role("button", name="Compare with the defaults").click()
     expect(verdict).to_contain_text("One thing changed")

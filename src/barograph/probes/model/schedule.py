@@ -185,7 +185,8 @@ class WatchSchedule:
             self._times.append(step_seconds)
             self._account += (self.budget or 0.0) * step_seconds
         self._calm += 1
-        if self.budget is not None and len(self._times) >= 3 and (costs or self._calm % PATIENCE == 0):
+        known = len(self._times)
+        if self.budget is not None and known >= 3 and (costs or known == 3 or self._calm % PATIENCE == 0):
             self._adapt(self.budget)
 
     def share(self, intervals: Mapping[str, int] | None = None) -> float:

@@ -2,10 +2,11 @@
 
 In:   the program's process, its command line.
 Out:  files that it and its children have open for writing; event files of TensorBoard with the number of one of these
-      processes in their name, below their working directories and the folders that the command line names.
+      processes in their name, and W&B's files with one of them in the log beside them, below their working directories
+      and the folders that the command line names.
 
-TensorBoard's own writer opens its file anew for each stretch, so nobody finds it open; but its name has the host and
-the process, so that two programs in one folder keep theirs apart.
+TensorBoard's own writer opens its file anew for each stretch, and a short program opens and closes W&B's between two
+looks, so nobody finds them open; but the process is known, so that two programs in one folder keep theirs apart.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _MOST_ENTRIES = 50_000  # of folders, in one search
 _DEPTH = 8  # of folders below a working directory
 _SHARE = 0.05  # of the time, for searches
 _NO_LOG_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
+_WANDB_PROCESS = re.compile(rb"pid to (\d{1,12})")  # in the debug log beside W&B's file
+_WANDB_BYTES = 4096
 _EVENTS = re.compile(rf"tfevents\.(\d{{1,12}})\.{re.escape(socket.gethostname())}\.(\d{{1,9}})\.(\d{{1,9}})(?!\d)")
 
 
@@ -43,11 +46,11 @@ class ProgramFiles:
         self._next = 0.0
 
     def find(self, final: bool = False) -> Iterator[Path]:
-        """Absolute paths, the same ones again each time. final: search for event files whenever that was done last."""
+        """Absolute paths, the same ones again each time. final: search in folders whenever that was done last."""
         yield from self._open_files()
         if final or time.monotonic() >= self._next:
             began = time.monotonic()
-            yield from self._event_files()
+            yield from self._named_files()
             self._next = time.monotonic() + (time.monotonic() - began) / _SHARE
 
     def _open_files(self) -> Iterator[Path]:
@@ -67,7 +70,7 @@ class ProgramFiles:
         """Opened for writing; where the system does not say (macOS), written since the program began."""
         return mode != "r" if mode else path.stat().st_mtime >= self._since
 
-    def _event_files(self) -> Iterator[Path]:
+    def _named_files(self) -> Iterator[Path]:
         roots = set(self._folders)
         for folder in self._folders:
             with contextlib.suppress(OSError, ValueError):
@@ -86,6 +89,9 @@ class ProgramFiles:
                     if match := _EVENTS.search(entry.name):
                         if int(match[2]) in self._pids and int(match[1]) >= int(self._since):
                             yield folder / entry.name
+                    elif entry.name.endswith(".wandb"):
+                        if self._is_its_wandb(folder, entry):
+                            yield folder / entry.name
                     elif (
                         depth < _DEPTH
                         and entry.name[0] != "."
@@ -93,6 +99,14 @@ class ProgramFiles:
                         and entry.is_dir(follow_symlinks=False)
                     ):
                         waiting.append((folder / entry.name, depth + 1))
+
+    def _is_its_wandb(self, folder: Path, entry: os.DirEntry[str]) -> bool:
+        with contextlib.suppress(OSError):
+            if entry.stat().st_mtime >= self._since:
+                with open(folder / "logs" / "debug.log", "rb") as log:
+                    found = _WANDB_PROCESS.search(log.read(_WANDB_BYTES))
+                return found is not None and int(found[1]) in self._pids
+        return False
 
 
 def goes_on_in(before: Path, path: Path) -> bool:

@@ -22,9 +22,9 @@ from barograph.query.groups import groups
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
-from served_pages import NEEDED, Served, browser, errors, names, row, watched
+from served_pages import NEEDED, Served, browser, errors, names, row, served, watched
 
-__all__ = ["browser", "errors"]  # fixtures
+__all__ = ["browser", "errors", "served"]  # fixtures
 
 pytestmark = NEEDED
 
@@ -78,13 +78,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             run.log({"train/loss": 3 / step}, step=step)
         run.finish()
     return made
-
-
-@pytest.fixture(scope="module")
-def served(root: Path) -> Iterator[Served]:
-    made = Served(root)
-    yield made
-    made.end()
 
 
 class Hand:
@@ -234,27 +227,26 @@ def test_a_run_is_deleted_and_comes_back(hand: Hand) -> None:
     expect(hand.page.locator("tr.run")).to_have_count(24)
 
 
+def downloaded(hand: Hand, metric: str, kind: str) -> bytes:
+    """What a chart's menu gives."""
+    chart = hand.chart(metric)
+    chart.hover()
+    hand.click(chart.get_by_role("button", name=re.compile("^Actions for")))
+    with hand.page.expect_download() as saved:
+        hand.click(hand.page.get_by_role("menuitem", name=re.compile(f"^Download {kind}")))
+    return saved.value.path().read_bytes()
+
+
 def test_a_picture_of_a_chart(hand: Hand) -> None:
     hand.job = "picture of a chart"
-    loss = hand.chart("train/loss")
-    loss.hover()
-    hand.click(loss.get_by_role("button", name=re.compile("^Actions for")))
-    with hand.page.expect_download() as saved:
-        hand.click(hand.page.get_by_role("menuitem", name="Download PNG"))
-    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+    assert downloaded(hand, "train/loss", "PNG").startswith(b"\x89PNG")
 
 
 def test_the_data_of_a_chart(hand: Hand) -> None:
     hand.job = "data of a chart"
-    loss = hand.chart("eval/loss")
-    loss.hover()
-    hand.click(loss.get_by_role("button", name=re.compile("^Actions for")))
-    with hand.page.expect_download() as saved:
-        hand.click(hand.page.get_by_role("menuitem", name=re.compile("^Download CSV")))
-    lines = list(csv.DictReader(saved.value.path().read_text().splitlines()))
-    assert {line["name"] for line in lines} == {"eval/loss"} and len(
-        lines
-    ) == 100  # ten runs, an evaluation each 20 steps
+    lines = list(csv.DictReader(downloaded(hand, "eval/loss", "CSV").decode().splitlines()))
+    assert {line["name"] for line in lines} == {"eval/loss"}
+    assert len(lines) == 100  # ten runs, an evaluation each 20 steps
 
 
 def test_what_is_seen_is_shared_by_its_address(hand: Hand, browser: Browser, errors: list[str]) -> None:

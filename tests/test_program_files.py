@@ -114,6 +114,16 @@ wandb.finish()
 
 
 @pytest.mark.slow
+def test_short_programs_in_one_folder_keep_what_each_has_sent_to_wandb_apart(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    program = "import wandb; wandb.init(mode='offline'); wandb.log({'loss': %s}, step=0); wandb.finish()"
+    for value in (1.5, 2.5):
+        assert run(tmp_path, *python(program % value)).returncode == 0
+    stored = catalog.runs(tmp_path / "runs")
+    assert sorted(each.series("train/loss").value.tolist() for each in stored) == [[1.5], [2.5]]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("library", sorted(IMAGES))
 def test_an_image_that_a_program_writes_for_another_tracker_is_a_file_of_its_run(tmp_path: Path, library: str) -> None:
     pytest.importorskip(library)

@@ -106,6 +106,12 @@ def test_statistics_do_not_depend_on_the_order() -> None:
     assert found.deviation == pytest.approx(np.std(values, ddof=1), rel=1e-12)
 
 
+@pytest.mark.parametrize("values", [[1.7e308, 1.7e308], [1.7e308, -1.7e308, 1.0], [1e-300, 1.7e308]])
+def test_statistics_of_the_largest_numbers_are_numbers(values: list[float]) -> None:
+    found = statistics(values, 1)
+    assert min(values) <= found.mean <= max(values) and found.deviation >= 0 and math.isfinite(found.deviation)
+
+
 def test_statistics_of_one_of_none_and_of_what_is_not_finite() -> None:
     assert statistics([2.0], 1) == (found := statistics([2.0, math.nan, math.inf], 1)) or found.not_finite == 2
     assert found.mean == found.best == 2.0 and found.deviation is None and found.count == 1

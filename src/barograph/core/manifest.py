@@ -91,10 +91,7 @@ _number = itertools.count()
 
 def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The manifest in a run's folder; {} where it is missing, damaged or unreadable. Never raises."""
-    try:
-        return _parse((Path(folder) / FILE).read_bytes()) or {}
-    except (OSError, ValueError):
-        return {}
+    return read_json(Path(folder) / FILE)
 
 
 def write(folder: str | os.PathLike[str], manifest: Mapping[str, Any]) -> None:
@@ -233,6 +230,14 @@ def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; {} where it is missing, damaged, unreadable or no object. Never raises."""
+    try:
+        return _parse(path.read_bytes()) or {}
+    except (OSError, ValueError):
+        return {}
 
 
 def _parse(content: bytes) -> dict[str, Any] | None:

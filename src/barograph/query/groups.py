@@ -33,6 +33,7 @@ FACTS = ("project", "status", "tags")
 CONFIG = "config."  # before a key of the configuration
 FAILED = ("failed", "diverged", *liveness.LOST)  # ended otherwise than planned
 _NOT_SETUP = ("seed", "bookkeeping", "consequence", "speed", "machine")
+_LARGE = 1e290  # a sum of a billion such numbers is one
 _LABEL_KEYS = 6  # keys in the label of a setup at most
 
 
@@ -143,11 +144,13 @@ def statistics(values: Iterable[float], better: int = 0) -> GroupStatistics:
         return GroupStatistics(0, lost)
     if count == 1:
         return GroupStatistics(1, lost, float(finite[0]), None, float(finite[0]) if better else None)
-    # sums without rounding: whoever adds up in another order has the same digits
-    mean = math.fsum(finite) / count
-    gaps = [value - mean for value in finite]
-    largest = max(map(abs, gaps)) or 1.0  # by which they are divided, so that no square is too large for a number
-    deviation = largest * math.sqrt(math.fsum((gap / largest) ** 2 for gap in gaps) / (count - 1))
+    # sums without rounding: whoever adds up in another order has the same digits. Sums and squares are of numbers
+    # that are divided first, so that none of them is too large for one
+    scale = max(1.0, max(map(abs, finite)) / _LARGE)
+    mean = math.fsum(value / scale for value in finite) / count * scale
+    gaps = [value / scale - mean / scale for value in finite]
+    largest = max(map(abs, gaps)) or 1.0
+    deviation = largest * math.sqrt(math.fsum((gap / largest) ** 2 for gap in gaps) / (count - 1)) * scale
     return GroupStatistics(count, lost, mean, deviation, max(finite) if better > 0 else min(finite) if better else None)
 
 

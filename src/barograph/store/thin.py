@@ -11,14 +11,13 @@ log that something else names is where it was.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.core import manifest
 from barograph.core.damage import Problems
 from barograph.core.lazy import lazy
 from barograph.core.record import HAS_NUMBERS, Record, encode, format_time, numbers
@@ -82,7 +81,7 @@ class Thinned:
 
 def thinned_sentence(folder: Path) -> str:
     """What a thinned run says of itself, "" of another."""
-    about = _read(folder)
+    about = manifest.read_json(folder / FILE)
     steps, left = about.get("steps"), about.get("points_left")
     if not isinstance(steps, int) or not isinstance(left, int):
         return ""
@@ -93,16 +92,8 @@ def thinned_sentence(folder: Path) -> str:
 
 def steps_of(folder: Path) -> int | None:
     """The steps of a thinned run's buckets; None: it is not thinned."""
-    steps = _read(folder).get("steps")
+    steps = manifest.read_json(folder / FILE).get("steps")
     return steps if isinstance(steps, int) else None
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        about = json.loads((folder / FILE).read_bytes())
-        if isinstance(about, dict):
-            return about
-    return {}
 
 
 def thin(folder: Path, steps: int, now: int) -> Thinned:
@@ -136,7 +127,7 @@ def thin(folder: Path, steps: int, now: int) -> Thinned:
         raise DamagedPart("; ".join(problems.values()))
     if not (folder / FILE).exists():
         about = {"time": format_time(now), "steps": steps, "points": done.points, "points_left": done.points_left}
-        (folder / FILE).write_text(json.dumps(about) + "\n")
+        manifest.write_json(folder / FILE, about)
     return done
 
 

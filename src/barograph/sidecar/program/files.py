@@ -102,8 +102,9 @@ class ProgramFiles:
 
     def _is_its_wandb(self, folder: Path, entry: os.DirEntry[str]) -> bool:
         with contextlib.suppress(OSError):
-            if entry.stat().st_mtime >= self._since:
-                with open(folder / "logs" / "debug.log", "rb") as log:
+            said = folder / "logs" / "debug.log"
+            if entry.stat().st_mtime >= self._since and said.is_file():
+                with open(said, "rb") as log:
                     found = _WANDB_PROCESS.search(log.read(_WANDB_BYTES))
                 return found is not None and int(found[1]) in self._pids
         return False

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.core import locks
+from barograph.core import locks, manifest
 from barograph.core.lazy import lazy
 from barograph.log.blocks import SEALED_SUFFIX
 from barograph.log.write import mend
@@ -75,7 +75,7 @@ def pull(client: Client, run: StoredThere, root: Path) -> Path:
         if part in ("", ".", "..") or "/" in part or "\0" in part:
             raise ServerError(f"{part!r} can't be the name of a folder")
     folder = root / run.project / run.run
-    mark = _read_mark(folder)
+    mark = manifest.read_json(folder / MARK)
     source = str(client.address)
     if mark.get("from", source) != source or (not mark and folder.exists() and any(folder.iterdir())):
         raise FileExistsError(f"{folder} has a run that was not fetched from {source}")
@@ -83,16 +83,8 @@ def pull(client: Client, run: StoredThere, root: Path) -> Path:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
-        _Pull(client, run, folder, _read_mark(folder)).run()
+        _Pull(client, run, folder, manifest.read_json(folder / MARK)).run()
     return folder
-
-
-def _read_mark(folder: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads((folder / MARK).read_bytes())
-        if isinstance(found, dict):
-            return found
-    return {}
 
 
 @contextmanager

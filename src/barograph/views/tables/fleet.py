@@ -143,7 +143,7 @@ def _thin(
 ) -> int:
     """Thin runs that are named, or have ended long ago and are not thinned; without `confirmed`, say what would go."""
     if bool(words) == (older_than is not None) or steps is None or steps < 0:
-        raise ValueError("`barograph fleet thin URL` takes runs, or --older-than DAYS, and --steps N")
+        raise ValueError("`barograph fleet thin URL` takes runs, or --older-than DAYS, and --steps N, 0 or more")
     rows = []
     with Client(parse_address(url)) as client:
         require(client)

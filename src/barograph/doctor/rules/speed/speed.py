@@ -45,15 +45,16 @@ def pace_of(history: RunHistory) -> tuple[Channel | None, int]:
 class ThroughputDrop(Rule):
     """Training has become permanently slower.
 
-    Tokens a second (without them: milliseconds a step) leave their level and do not return: at least 80% of the
-    rows that confirm it, and their median, must be below. Half of what it was for 12 rows warns, a fifth is critical
-    once it has cost five minutes (both shares from the stability guide). Three quarters for 40 rows, where the level
-    was steady enough, is a warning too; a tenth less for 40 rows is an info finding. Pauses for checkpoints and
-    evaluations do not count, nor do slow first steps. Where only durations are known, a step that takes twice or more
-    times as long may be a larger batch, so a whole factor is an info finding. All of it is an info finding until a
-    minute has been lost, and where the steps behind the change are erratic (a robust deviation of 0.5 of the logarithm,
-    and half as much again as before): a machine that other programs use does that, and a slower training is steady. If
-    the level comes back, it was a stall, an info finding; one that has cost five minutes stays a warning.
+    Tokens a second (where they begin later or are missing: milliseconds a step) leave their level and do not return:
+    at least 80% of the rows that confirm it, and their median, must be below. Half of what it was for 12 rows warns,
+    a fifth is critical once it has cost five minutes (both shares from the stability guide). Three quarters for 40
+    rows, where the level was steady enough, is a warning too; a tenth less for 40 rows is an info finding. Pauses for
+    checkpoints and evaluations do not count, nor do slow first steps. Where only durations are known, a step that
+    takes twice or more times as long may be a larger batch, so a whole factor is an info finding. All of it is an
+    info finding until a minute has been lost, and where the steps behind the change are erratic (a robust deviation
+    of 0.5 of the logarithm, and half as much again as before): a machine that other programs use does that, and a
+    slower training is steady. If the level comes back, it was a stall, an info finding; one that has cost five
+    minutes stays a warning.
 
     What to do: look at devices (temperature, clock), at the time that steps wait for a batch, at other jobs on
     the machine.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from barograph.analysis.compare.comparison import Comparison
 from barograph.core.record import format_time
 from barograph.query.stored import StoredRun
 
@@ -72,3 +73,31 @@ def _plain(value: float) -> Any:
     if value != value:
         return "NaN"
     return value
+
+
+CONFIG = {"optimizer": {"lr": 1e-3, "weight_decay": 0.1}, "batch_size": 32, "block_size": 128, "seed": 1}
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    config = {**CONFIG, "optimizer": dict(CONFIG["optimizer"])}  # type: ignore[call-overload]
+    for key, value in changes.items():
+        if key in ("lr", "weight_decay"):
+            config["optimizer"][key] = value
+        else:
+            config[key] = value
+    return config
+
+
+def seeds_of(root: Path, name: str, final: float, config: dict[str, Any], seeds: range, spread: float = 0.01) -> None:
+    for seed in seeds:
+        shift = float(np.random.default_rng((seed, 7)).standard_normal()) * spread
+        make_run(root, f"{name}_{seed}", falling(final + shift, seed), config=config | {"seed": seed}, steps=60)
+
+
+def said(made: Comparison) -> str:
+    return " ".join([*made.verdict.sentences, *(one.sentence for one in made.refusals), *made.notes, *made.cautions])
+
+
+def row(made: Comparison, name: str) -> list[float | None]:
+    found = min((one for one in made.rows if one.name.startswith(name)), key=lambda one: one.name != name)
+    return [cell.value if cell is not None else None for cell in found.cells]

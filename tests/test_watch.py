@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,22 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.optim import optimizer as optimizer_module  # noqa: E402
-from watched_models import TOKENS, Model, Notes, gradient_norm, loss_of  # noqa: E402
+from watched_models import EACH, QUIET, TOKENS, Model, Notes, gradient_norm, loss_of, run  # noqa: E402
 
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
-OFF = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
-QUIET: dict[str, Any] = OFF | {"budget": None}
-EACH = dict.fromkeys(OFF, 1)
-
-
-@pytest.fixture
-def run() -> Iterator[Notes]:
-    torch.manual_seed(0)
-    notes = Notes()
-    yield notes
-    for last_word in notes.at_finish:
-        last_word()
+__all__ = ["run"]  # a fixture
 
 
 def test_gradients_are_those_that_the_step_uses_after_accumulation_and_clipping(run: Notes) -> None:

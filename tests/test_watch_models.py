@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +13,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from watched_models import TOKENS, Model, Notes, gradient_norm, hooks_left, loss_of  # noqa: E402
+from watched_models import EACH, QUIET, TOKENS, Model, Notes, gradient_norm, hooks_left, loss_of, run  # noqa: E402
 
 import barograph  # noqa: E402
 from barograph.core.options import Settings  # noqa: E402
-from barograph.probes.model.schedule import BUDGET, DEFAULTS  # noqa: E402
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
-OFF = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
-QUIET: dict[str, Any] = OFF | {"budget": None}
-EACH = dict.fromkeys(OFF, 1)
-
-
-@pytest.fixture
-def run() -> Iterator[Notes]:
-    torch.manual_seed(0)
-    notes = Notes()
-    yield notes
-    for last_word in notes.at_finish:
-        last_word()
+__all__ = ["run"]  # a fixture
 
 
 # -- models of all kinds -------------------------------------------------------------------------------------
@@ -444,85 +432,3 @@ def test_a_real_run_has_the_series(tmp_path: Path) -> None:
     assert stored.series("activations/blocks.0/rms").step.tolist() == [0, 2, 4]
     assert stored.series("optimizer/head.weight/below_eps").step.tolist() == [0, 4]
     assert hooks_left(model, optimizer) == 0
-
-
-@pytest.mark.parametrize(
-    "options, budget",
-    [
-        ({}, BUDGET),
-        ({"histograms": 0, "scaler": None}, BUDGET),  # off is no interval
-        ({"gradients": 5}, None),  # what is asked for is measured as asked
-        ({"gradients": 5, "budget": 0.5}, 0.5),
-        ({"budget": None}, None),
-    ],
-)
-def test_default_intervals_have_a_budget(run: Notes, options: dict[str, Any], budget: float | None) -> None:
-    watch = ModelWatch(run, Model(), **options)
-    assert watch.schedule.budget == budget
-    assert watch.schedule.given == DEFAULTS | {name: value for name, value in options.items() if name in DEFAULTS}
-
-
-def test_what_is_certain_at_the_start_is_recorded_whatever_the_budget(run: Notes) -> None:
-    model = Model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watch = ModelWatch(run, model, optimizer, budget=1e-6)
-    for step in range(12):
-        model(TOKENS.clone()).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        run.log(step)
-    watch.flush()
-    assert run.fields(0)["output_width"] == 50 and run.fields(0)["trained_parameters"] == 14
-    assert run.fields(0)["grad_norm"] > 0  # the first measurement, of which it learns what the others cost
-    assert not any("grad_norm" in run.fields(step) for step in run.steps[1:]) and not run.tables
-
-
-def test_nothing_is_measured_before_the_steps_have_paid_for_all_that_the_watch_did(run: Notes) -> None:
-    model = Model()
-    optimizer = torch.optim.AdamW(model.parameters())
-    watch = ModelWatch(run, model, optimizer)
-    schedule, account, measured, charged = watch.schedule, 0.0, [], 0.0
-    begin, spend = schedule.begin, schedule.spend
-
-    def begun(step: int) -> frozenset[str]:
-        due = begin(step)
-        if due:
-            measured.append((step, account))
-        return due
-
-    def spent(costs: Any, seconds: float, due: Any = (), besides: float = 0.0) -> None:
-        nonlocal account, charged
-        least = besides if costs else min(besides, BUDGET * seconds / 2)
-        charged += sum(costs.values()) + besides
-        account += BUDGET * seconds - sum(costs.values()) - least
-        spend(costs, seconds, due, besides)
-
-    schedule.begin, schedule.spend = begun, spent  # type: ignore[method-assign]
-    for step in range(400):
-        loss_of(model).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        run.log(step)
-    watch.flush()
-    assert measured[0][0] == 0 and all(before > 0 for _, before in measured[1:])
-    assert run.steps == sorted({step for step, _ in measured} | set(run.steps)) and len(run.steps) < 400
-    own = sum(record.fields["watch_ms"] for record in run.records if record.kind == "model")
-    assert charged * 1e3 > 0.9 * own  # nothing that the watch does is free
-
-
-def test_a_loop_that_frees_gradients_in_backward_is_recognized_within_the_default_budget(run: Notes) -> None:
-    model = Model()
-    watch = ModelWatch(run, model)
-
-    def use(parameter: Any) -> None:
-        with torch.no_grad():
-            parameter -= 0.1 * parameter.grad
-        parameter.grad = None
-
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(use)
-    for step in range(4):
-        loss_of(model).backward()
-        run.log(step)
-    watch.flush()
-    assert run.warned("gradients are freed while backward runs") and run.steps

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -12,6 +14,9 @@ from torch.nn import functional
 from barograph.testing import FakeRun
 
 TOKENS = torch.arange(40).reshape(2, 20) % 50
+OFF = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
+QUIET: dict[str, Any] = OFF | {"budget": None}
+EACH = dict.fromkeys(OFF, 1)
 
 
 class Notes(FakeRun):
@@ -74,3 +79,12 @@ def hooks_left(model: nn.Module, *optimizers: Any) -> int:
     for optimizer in optimizers:
         found += len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks)
     return found
+
+
+@pytest.fixture
+def run() -> Iterator[Notes]:
+    torch.manual_seed(0)
+    notes = Notes()
+    yield notes
+    for last_word in notes.at_finish:
+        last_word()

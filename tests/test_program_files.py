@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -17,10 +18,12 @@ from patience import patient
 from programs import python, recorded, run, until, wrapped
 from sidecar_runs import ENVIRONMENT, own_records
 
+import barograph
 from barograph.core import manifest
 from barograph.query import catalog
 from barograph.query.stored import StoredRun
 from barograph.sidecar.program.files import ProgramFiles, goes_on_in
+from barograph.sidecar.program.intake import Intake
 
 EVENTS = """
 import os, sys, time
@@ -111,6 +114,29 @@ wandb.log({"shown": wandb.Image(numpy.zeros((4, 5, 3), numpy.uint8))}, step=3)
 wandb.finish()
 """,
 }
+
+
+def test_an_image_for_which_there_is_no_room_costs_one_sentence_and_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers = pytest.importorskip("tensorboardX")
+    writer = writers.SummaryWriter(str(tmp_path / "logs"))
+    for step in range(20):
+        writer.add_scalar("loss", 1.0, step)
+        writer.add_image("shown", numpy.zeros((3, 4, 5), numpy.uint8), step)
+    writer.close()
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("barograph.importing.media.keep", full)
+    opened = barograph.init(dir=tmp_path / "runs", console="none", git=False)
+    intake = Intake(lambda: opened, {})
+    intake.add(tmp_path / "logs")
+    intake.read(final=True)
+    opened.finish()
+    assert StoredRun(opened.dir).series("train/loss").step.tolist() == list(range(20))
+    assert "shown at step 3 is not kept: No space left on device" in " ".join(intake.problems.values())
 
 
 @pytest.mark.slow

@@ -218,5 +218,10 @@ class Intake:
         if kind not in KINDS:
             kind, fields = "info", {"type": kind, **fields}
         if kind == "media" and media.CONTENT in fields:
-            fields = media.keep(run.dir, fields)
+            try:
+                fields = media.keep(run.dir, fields)
+            except OSError as error:  # the numbers beside it are kept all the same
+                name = f"{fields.get('name')} at step {item.step}"
+                self.problems[name] = f"{name} is not kept: {error.strerror or error}"
+                return
         run._out.record(kind, int(item.step), fields)

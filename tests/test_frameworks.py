@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import barograph
 
@@ -21,7 +22,11 @@ ADAPTERS = {"huggingface": "transformers", "accelerate": "accelerate", "lightnin
 
 def test_the_versions_of_the_guide_are_those_that_the_tests_install() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = dict(each.split("==") for each in project["optional-dependencies"]["test"] if "==" in each)
+    wanted = {}
+    for each in map(Requirement, project["optional-dependencies"]["test"]):
+        for version in each.specifier:
+            if version.operator == "==":
+                wanted[each.name] = version.version
     assert len(ROWS) >= 8 and {name: wanted.get(name) for name in ROWS} == ROWS
 
 

@@ -36,6 +36,8 @@ def write(folder: Path, text: str, name: str = "small.log") -> Path:
         "E. 1 | Upd. {s} | cost = {v}\n",
         "[{s}]\tholdout-logloss:0.9\ttrain-logloss:{v}\n",
         "({s}) loss {v}\n",
+        "10:00:00 - engine - INFO - ({s}/400) | took=0.2s | loss={v}\n",
+        "[11/01 10:00:00 events]: [{s}] | took= 0.2s | total cost= {v}\n",
         "[{s}]\ttraining's ce_loss: {v}\tvalid_0's ce_loss: 9.5\n",
         "{s}/400 [==>......] - ETA: 3:02 - loss: {v} - accuracy: 0.31\n",
         " {s}/400 ━━━━━━━━━━━━ 2:01 31ms/step - acc: 0.3 - loss: {v}\n",
@@ -71,6 +73,7 @@ def test_each_row_is_read_at_its_step(tmp_path: Path, form: str) -> None:
          "  1   {s}      {v}   12.50    0.12\n"),
         (" Epoch   gpu_mem       box       obj       cls    labels\n",
          "      {s}/99     2.64G         {v}    9.1   9.2   4: 100%|████| 7/7 [00:15<00:00,  2.27s/it]\n"),
+        ("[PC] (run:7) INFO: It.   valid's cost   train's cost\n", "[PC] (run:7) INFO: {s}    [9.512]    [{v}]\n"),
         ("| Round | train objective | took |\n|---|---|---|\n", "| {s} | {v} | 1:02:03 |\n"),
     ],
 )  # fmt: skip
@@ -193,3 +196,14 @@ def test_a_total_that_is_not_finite_is_found(tmp_path: Path, said: str) -> None:
     text = "".join(f"Training [ {at}/900] {said.format(v='inf' if at > 40 else 12.1)}\n" for at in range(10, 70))
     result = diagnose(barograph.read(write(tmp_path, text))[0])
     assert result["findings"][0]["rule"] == "non_finite_loss" and result["findings"][0]["step"] == 41
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["ERROR:trainer:Model diverged with loss = NaN.", "Loss is nan, stopping training", "Batch 3: Invalid loss, end"],
+)
+def test_a_loss_that_words_call_nan_is_said(tmp_path: Path, said: str) -> None:
+    rows = "".join(f"step {at}: loss = {3 - at / 50:.2f}\n" for at in range(20))
+    reading = read(write(tmp_path, f"{rows}{said}\n"))
+    assert [fact.fields["line"] for fact in reading.facts if said in str(fact.fields.get("message"))] == [21]
+    assert all(len(points) == 20 for points in reading.series.values())

@@ -299,4 +299,79 @@ FIFTH = Words(
     wraps=[plain_wrap] * 6 + [crlf, utf16],
 )  # fmt: skip
 
-FAMILIES = {"apart": APART, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH}
+
+def two_lines(plan: Plan) -> list[tuple[str, Row | None]]:
+    """The step and the loss on one line, the rate with the step again on the next."""
+    lines: list[tuple[str, Row | None]] = []
+    for step, loss in plan.rows:
+        shown = plan.number(loss)
+        head = plan.step.format(s=step, n=plan.total) + plan.gap
+        lines += [(f"{head}{plan.loss}{plan.joint}{shown}", (step, shown)), (f"{head}lr = 3e-4", None)]
+    return lines
+
+
+def parts_first(plan: Plan) -> list[tuple[str, Row | None]]:
+    """The losses of parts ahead of the whole one, as detectors print them."""
+    lines: list[tuple[str, Row | None]] = []
+    for at, (step, loss) in enumerate(plan.rows):
+        shown = plan.number(loss)
+        parts = [f"aux_a{plan.joint}0.3101", f"aux_b{plan.joint}0.1207"]
+        body = [*parts, f"{plan.loss}{plan.joint}{shown}", *plan.values(at)]
+        lines.append((f"Epoch [1][{step}/{plan.total}]\t{plan.gap.join(body)}", (step, shown)))
+    return lines
+
+
+def bar_with_values(plan: Plan) -> list[tuple[str, Row | None]]:
+    """A progress bar that has lost its drawing, behind the epoch's number."""
+    name = plan.loss.strip().replace(" ", "_")
+    lines: list[tuple[str, Row | None]] = []
+    for step, loss in plan.rows:
+        shown = plan.number(loss).split()[0]
+        share = 100 * step // max(plan.total, 1)
+        lines.append(
+            (
+                f"Epoch 0: {share:3d}% {step}/{plan.total} [01:10<00:24,  2.1it/s, {name}={shown}, v_num=7]",
+                (step, shown),
+            )
+        )
+    return lines
+
+
+def short_table(plan: Plan) -> list[tuple[str, Row | None]]:
+    """A table with a short first name, a time and sizes in it."""
+    name = plan.loss.strip().replace(" ", "_")
+    lines: list[tuple[str, Row | None]] = [(f"{'Itn.':<8}{'mem':>10}  {name:>24}  {'time':>8}", None)]
+    for step, loss in plan.rows:
+        shown = plan.number(loss).split()[0]
+        lines.append((f"{step:<8}{'2.31G':>10}  {shown:>24}  {'00:12':>8}", (step, shown)))
+    return lines
+
+
+SIXTH = Words(
+    steps=["Up. {s}", "Train Iteration: {s}", "completed step: {s}", "[{s}]", "iter {s} step 1", "Step {s:>6}/{n}",
+           "global_step={s}", "Iteration {s} (2.1 iter/s)", "update: {s}", "Total iter: {s}", "Iter: {s}/ {n}",
+           "it: {s}", "({s}/{n})"],
+    losses=["loss", "Cost", "total_loss", "training's logloss", "Loss", "avg loss", "train_loss", "lm loss",
+            "loss (curr)", "reduced_train_loss", "step_loss", "objective", "Total Loss", "train ctc_loss"],
+    eval_losses=["valid_0's logloss", "val_loss", "Validation loss", "eval loss", "dev_loss"],
+    joints=["=", ": ", " = ", " : ", "= ", ":"],
+    gaps=[", ", " : ", "  ", "; ", " | ", "\t"],
+    numbers=[lambda value: f"{value:.4f}", lambda value: f"{value:.6E}", lambda value: f"{value:.5f} ({value:.5f})",
+             lambda value: f"[{value:.6f}]", lambda value: f"{value:.4g}"],
+    extras=["lr{j}{lr}", "{ms}ms", "time{j}0.2s", "grad norm{j}{norm}", "{tok} words/s", "eta{j}1 day, 2:03:04",
+            "max_mem{j}2996M", "data_time{j}0.003"],
+    prefixes=[
+        lambda step, chance: "", lambda step, chance: f"[2021-07-17 {stamp(step)}] ",
+        lambda step, chance: f"[11/01 {stamp(step)} d2.utils.events]: ", lambda step, chance: "> ",
+        lambda step, chance: f"I0918 {stamp(step)}.594841  5721 solver.cpp:195] ",
+        lambda step, chance: f"[PC] 2020-11-11 {stamp(step)},446 (trainer:486) INFO: ",
+        lambda step, chance: f"08/03 {stamp(step)} - engine - INFO - ",
+        lambda step, chance: f"2022-12-08 {stamp(step)},371-INFO: ",
+    ],
+    noise=["Saving model weights to model/model.npz", "tensor([[338, 5387, 1181], [47185, 2950, 287]])",
+           "kl just right!", "Loaded: 6.94 seconds", "3+2)69+59+(81)1(-4(2", "Exp name: base_1x.py", "elapsed 196.28"],
+    layouts=[one_line, one_line, loss_last, two_lines, parts_first, bar_with_values, short_table],
+    wraps=[plain_wrap] * 6 + [crlf, markdown],
+)  # fmt: skip
+
+FAMILIES = {"apart": APART, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH, "sixth": SIXTH}

@@ -17,7 +17,7 @@ _COUNT = (
     rb"(?:e|ep|nr|#)(?=[ \t]{2}|[ \t]*\|))"
 )
 _MEASURE = (
-    rb"loss|nll|ppl|perplexity|x-?ent|cross.?entropy|(?<![a-z])[cx]e(?![a-z])|acc(?:uracy)?|reward|bpb|r?mse|objective|"
+    rb"loss|nll|ppl|perplexity|x-?ent|cross.?entropy|(?<![a-z])[cx]e(?![a-z])|acc(?:uracy)?|reward|bpb|r?mse|objective|(?<![a-z])cost|"
     rb"(?<![a-z])(?:box|giou)[ \t|]{1,40}(?:obj|cls)(?![a-z])"
 )
 _HEADING = re.compile(
@@ -26,12 +26,13 @@ _HEADING = re.compile(
 )
 _FIRST = re.compile(rb"(?i)(?<![\w./])" + _COUNT + rb"(?=[\s|,])")
 _SAID = re.compile(rb"(?i)" + _MEASURE)
-_WORD = re.compile(rb"[A-Za-z][\w ./@%()#:-]{0,60}|#")
+_WORD = re.compile(rb"[A-Za-z][\w ./@%()#:'-]{0,60}|#")
 _is_number = re.compile(forms.NUMBER + rb"(?:%|[kKMGT]i?B?)?").fullmatch
 _is_count = re.compile(rb"(\d{1,15})(?:/\d{1,15})?").fullmatch
 _BAR = re.compile(
     rb":?\s{1,8}\d{1,3}%\s?(?:\||[^\x00-\x7f])[^\n]{0,300}?\s(\d{1,15})/(\d{1,15})(?!\d)"
 )  # behind the last cell
+_ASIDE = re.compile(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
 _SHORT = {b"#": b"step", b"e": b"epoch", b"ep": b"epoch"} | dict.fromkeys(
     (b"it", b"itn", b"nr", b"round", b"rounds"), b"iteration"
 )
@@ -82,6 +83,7 @@ def heading(line: bytes) -> list[bytes]:
     cells = [cell.strip() for cell in rest.split(between) if cell.strip()]
     if not 2 <= len(cells) <= _MOST or not all(map(_WORD.fullmatch, cells)):
         return []
+    cells = [_ASIDE.sub(b"", cell) for cell in cells]
     cells = [_SHORT.get(cell.lower().rstrip(b"."), cell).replace(b" ", b"_") for cell in cells]
     if not any(b"loss" in cell.lower() for cell in cells):
         cells = [cell + b"_loss" if cell.lower() in _PARTS else cell for cell in cells]
@@ -107,7 +109,7 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
         first, _, cells[0] = cells[0].rpartition(b" ")  # a bar or a tab of the logger's own is left out with the rest
     if len(cells) != count or not _is_count(cells[0]) or _SAID.search(line):
         return []
-    cells = [cell.strip(b"*'\"") for cell in cells]  # the best so far is marked
+    cells = [cell.strip(b"*'\"[]") for cell in cells]  # the best so far is marked
     numbers = sum(_is_number(cell) is not None for cell in cells)
     numbers += not _is_number(cells[0])
     return [first, *cells] if numbers > 1 and numbers + sum(map(_says_nothing, cells)) == count else []

@@ -20,7 +20,7 @@ _WORDS = (
     b"error", b"exception", b"traceback", b"killed", b"cancelled", b"time limit", b"out of memory", b"oom",
     b"nccl warn", b"no such file", b"retr", b"timeout", b"timed out", b"fault", b"aborted", b"signal",
     b"keyboardinterrupt",
-    b"connection reset", b"failed",
+    b"connection reset", b"failed", b"diverged", b"nan loss", b"is nan", b"invalid loss", b"infinite or nan",
 )  # fmt: skip
 _OPENS = re.compile(rb"Traceback \(most recent call last\)")
 _EXCEPTION = re.compile(
@@ -51,6 +51,7 @@ _TROUBLE = re.compile(
     rb"NCCL (?:WARN|error|operation|timeout)|ncclSystemError|ncclUnhandled|ncclInternalError|"
     rb"collective operation timeout|"
     rb"No such file or directory|FileNotFoundError|\bretry(?:ing)?\b|\bretries\b|connection reset|connection refused|"
+    rb"\bdiverged\b|\bnan loss\b|\bloss (?:is|was|became) (?:nan|inf)|invalid loss|infinite or nan|"
     rb"timed? ?out|\w{0,40}Error:|\bERROR\b|\bfatal\b|failed to "
 )
 _HARMLESS = re.compile(

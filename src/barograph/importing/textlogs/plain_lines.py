@@ -93,7 +93,10 @@ _COUNTS = re.compile(
     rb"(?i)^(?:global[_ ]?|[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
     rb"eta|time|rank|gpu)$"
 )
-_FRACTION = re.compile(rb"\[\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})\]")  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
+_LOSSES = re.compile(rb"oss|OSS|ost|bjective")
+_FRACTION = re.compile(
+    rb"[\[(]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])]"
+)  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
 _TURNED = re.compile(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _OF_BOTH = re.compile(
     rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
@@ -105,6 +108,7 @@ _LEAD = re.compile(  # a number that begins a line, or the value of its first na
     rb"[^\w\n\[(]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
     rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s]))"
 )
+_INSIDE = re.compile(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
 _BEHIND = re.compile(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])("
     + forms.NUMBER
@@ -114,7 +118,7 @@ _BEHIND = re.compile(  # `2.31 avg loss, 0.001 rate`
     + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
 _LISTED = re.compile(rb"(?<=[:=])(\s{0,4})\[(-?\d{1,15}\.\d{1,20}(?:e[-+]?\d{1,3})?|-?nan|-?inf)\]")  # `loss: [2.31]`
-_REMARK = re.compile(rb"(?<=\w)\s?\([a-z][a-z ._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
+_REMARK = re.compile(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][a-z ._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
 _SHARE = re.compile(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
@@ -124,7 +128,9 @@ _SETTINGS = re.compile(  # a printed object, TrainingArguments(output_dir=â€¦, â
 )
 _CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
 _PROSE = re.compile(
-    rb"[{}\"']|;\s*$|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default|diverged)\b", re.I
+    rb"[{}\"']|;\s*$|==|\w\(|"
+    rb"\b(?:best|weights?|threshold|target|patience|improved|from|default|diverged|stopping|terminating)\b",
+    re.I,
 )
 _NOTE = re.compile(rb"\([^()]{0,80}\)|\{[\dT:., -]{1,40}\}")  # `(best 2.1)`, `{12:00:07}`
 _PRINTED = re.compile(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
@@ -149,7 +155,7 @@ def row(line: bytes) -> forms.Parsed | None:
     step = step or (_DONE.search(line) if batch is None and epoch is None else None)
     bar = _BAR.search(line) if b"%" in line else None
     bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
-    if step is None and epoch is None and batch is None and bar is None and b"oss" in line:
+    if (step, epoch, batch, bar) == (None,) * 4 and _LOSSES.search(line):
         bar = _FRACTION.search(line)
     counts = [match for match in (step, batch, epoch, bar) if match]
     first = min((match.start() for match in counts), default=-1)
@@ -204,8 +210,7 @@ def row(line: bytes) -> forms.Parsed | None:
     if not counts:
         if not known or not any(map(_BARE.fullmatch, names)) or printed or _PROSE.search(_NOTE.sub(b"", line)):
             return None
-        if not next(iter(names)).startswith("_first") and (lead := _LEAD.match(line)):
-            names["_lead"] = lead[lead.lastindex or 1]
+        names |= _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
         if bar and counts == [bar]:
             return None
@@ -218,6 +223,14 @@ def row(line: bytes) -> forms.Parsed | None:
         if is_set:
             named[flag] = b"1"
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _lead(line: bytes, names: dict[str, Any], first: int) -> dict[str, bytes]:
+    """A number ahead of a row that says no step: perhaps its step."""
+    found = _LEAD.match(line) or _INSIDE.search(line, 0, max(first, 0))
+    if found is None or next(iter(names)).startswith("_first"):
+        return {}
+    return {"_lead": found[found.lastindex or 1]}
 
 
 def _is_measure(name: bytes) -> bool | None:

@@ -26,6 +26,8 @@ interface Props {
   shown: readonly Row[];
   archived: number;
   leftOut: readonly string[];
+  /** Runs that are still to come. */
+  unread: number;
   ids: readonly ColumnId[];
   layout: Layout;
   narrow: boolean;
@@ -56,6 +58,7 @@ export function Toolbar({
   shown,
   archived,
   leftOut,
+  unread,
   ids,
   layout,
   narrow,
@@ -73,6 +76,11 @@ export function Toolbar({
         matched={matched}
         rows={rows}
       />
+      {unread > 0 && (
+        <span class="chip" role="status">
+          {whole(rows.length)} of {count(rows.length + unread, "run")} read …
+        </span>
+      )}
       <Count shown={shown} all={rows.length} archived={archived} state={state} matched={matched} update={update} />
       {leftOut.length > 0 && <LeftOut sentences={leftOut} />}
       <span class="grow" />

@@ -51,7 +51,7 @@ function flip<T>(set: ReadonlySet<T>, one: T): Set<T> {
 }
 
 export function RunsView({ query }: { query: URLSearchParams }) {
-  const { rows, version, loaded, error, leftOut } = useRuns();
+  const { rows, version, loaded, unread, error, leftOut } = useRuns();
   const text = query.toString();
   const placed = useMemo(() => readState(query), [text]);
   const [typed, typing] = useState<string | null>(null); // a filter that is not in the address yet
@@ -199,6 +199,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
         shown={fitting.shown}
         archived={fitting.archived}
         leftOut={leftOut}
+        unread={unread}
         ids={ids}
         layout={layout}
         narrow={narrow}

@@ -275,7 +275,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         with open(f"{folder}/{manifest.FILE}", "rb", buffering=0) as file:
             found = _parts(file.read())
-        return {name: msgspec.json.decode(part) for name, part in found.items() if name not in _UNUSED}
+        for name in _UNUSED:
+            found.pop(name, None)
+        return dict(msgspec.json.decode(msgspec.json.encode(found)))
     except OSError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -4,7 +4,7 @@
  * Out:  rows by key; which of them a filter lets through; what is wrong, as a sentence.
  */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { editRun, getGroups, getMatching, getRuns } from "../api/client.ts";
 import { listen } from "../api/live.ts";
 import { ApiError } from "../api/values.ts";
@@ -160,7 +160,8 @@ function useAsked<T>(question: string, version: number, ask: (signal: AbortSigna
   const latest = useRef(send);
   latest.current = send;
 
-  useEffect(() => {
+  // asked before the browser paints: the answer is on its way meanwhile
+  useLayoutEffect(() => {
     if (!question) {
       set({ found: null, error: null, busy: false });
       return;

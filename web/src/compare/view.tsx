@@ -104,8 +104,10 @@ export function CompareView({ query }: { query: URLSearchParams }) {
         <div class={busy ? "stale" : ""}>
           <Sides made={made} members={members} colours={colours} />
           <Verdict made={made} />
-          <RankingTable made={made} colours={colours} />
-          <Differences made={made} colours={colours} />
+          <div class="compare-tables">
+            <RankingTable made={made} colours={colours} />
+            <Differences made={made} colours={colours} />
+          </div>
           {made.metric && members.some((side) => side.length > 0) && (
             <section class="panel block">
               <h2>Curves</h2>
@@ -268,13 +270,21 @@ function Sides({
 
 const TONES: Record<string, string> = { better: "good", worse: "bad", different: "warning" };
 
+/** Of two sides what became of the metric comes before what differs. */
+function verdictFirst({ verdict, contrasts }: Comparison): string[] {
+  const said = contrasts.length === 1 ? contrasts[0]?.sentence : undefined;
+  return said === undefined || !verdict.sentences.includes(said)
+    ? verdict.sentences
+    : [said, ...verdict.sentences.filter((sentence) => sentence !== said)];
+}
+
 function Verdict({ made }: { made: Comparison }) {
   const outcomes = new Map(made.contrasts.map((one) => [one.sentence, one.outcome]));
   const said = new Set(made.verdict.sentences);
   return (
     <section class="panel block verdict-block" aria-label="Verdict">
       <h2>Verdict</h2>
-      {made.verdict.sentences.map((sentence, at) => {
+      {verdictFirst(made).map((sentence, at) => {
         const tone = TONES[outcomes.get(sentence) ?? ""] ?? "";
         return (
           <p key={at} class={`${at === 0 ? "first" : ""} ${tone ? `tone-${tone}` : ""}`}>

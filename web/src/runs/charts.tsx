@@ -34,7 +34,8 @@ export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
   const runs = useMemo(() => [...drawn], [keys]);
   const told = labelsOf(runs.flatMap((key) => rows.get(key) ?? []));
   for (const key of runs)
-    if (isGroup(key)) told.set(key, `${groupLabel(key).replace(PATHS, "$1")} (${runsOf(key).length})`);
+    if (isGroup(key))
+      told.set(key, `${groupLabel(key).replace(PATHS, "$1").replaceAll(" = ", " ")} (${runsOf(key).length})`);
   const labels = useMemo(() => Object.fromEntries(told), [keys, [...told.values()].join("\n")]);
   const projects = new Set(runs.map((key) => rows.get(oneOf(key))?.project ?? ""));
   return (

@@ -241,7 +241,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
                 selectAll={(on) => update({ selected: on ? new Set([...state.selected, ...order]) : new Set() }, true)}
                 chosen={[inTable, order.length]}
                 selectGroup={selectGroup}
-                nameWidth={Math.min(layout === "split" ? 260 : 420, longest)}
+                nameWidth={Math.min(layout === "split" ? (by ? 286 : 260) : 420, longest)}
               />
             )}
           </section>

@@ -271,3 +271,16 @@ def test_few_runs_are_given_all_at_once(tmp_path: Path) -> None:
     finished(tmp_path, "a", 3)
     table = RunTable(Places(tmp_path))
     assert table.first_rows(0.0) is None and len(table.rows()) == 1
+
+
+@pytest.mark.parametrize("status", ["silent", "stuck", "hung", "stalled", "killed"])
+def test_who_makes_no_steps_has_no_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    run = trained(tmp_path, "a", 10, total_steps=100)
+    row = RunTable(Places(tmp_path)).whole_row("p/a")
+    assert row.data["remaining_seconds"] is not None
+    monkeypatch.setattr(rows_module.liveness, "status", lambda folder, about: status)
+    assert row.look_at_status() and row.data["remaining_seconds"] is None
+    run.log({"train/loss": 1.0}, step=10)
+    row.advance()
+    assert row.data["remaining_seconds"] is None and row.data["step"] == 10
+    run.finish()

@@ -156,6 +156,9 @@ function SortChoice({ state, update, ids }: Pick<Props, "state" | "update" | "id
   );
 }
 
+const RUNNING = ["running", "silent", "stuck", "stalled"];
+const RUNNING_FILTER = `status in (${RUNNING.join(", ")})`;
+
 /** How many there are, and shortcuts to those that want a person's eyes. */
 function Count({
   shown,
@@ -165,7 +168,7 @@ function Count({
   matched,
   update,
 }: { shown: readonly Row[]; all: number; archived: number } & Pick<Props, "state" | "matched" | "update">) {
-  const training = shown.filter((row) => statusWords(row.status).open).length;
+  const training = shown.filter((row) => RUNNING.includes(row.status)).length;
   const critical = shown.filter((row) => (row.findings.critical ?? 0) > 0).length;
   const filtered = matched.keys !== null || state.project !== "";
   return (
@@ -175,8 +178,8 @@ function Count({
         <button
           type="button"
           class="chip"
-          title="Filter: status in (running, silent, stuck, stalled)"
-          onClick={() => update({ filter: "status in (running, silent, stuck, stalled)" })}
+          title={`Filter: ${RUNNING_FILTER}`}
+          onClick={() => update({ filter: RUNNING_FILTER })}
         >
           <Icon name="run" /> {whole(training)} running
         </button>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -323,3 +324,33 @@ def test_steps_that_a_scaler_leaves_out_for_good_are_seen(tmp_path: Path) -> Non
     found, run = train(tmp_path, net(6), functional.cross_entropy, batch, 80, scaler=scaler)
     assert found.get("loss_scale_collapse") == "critical"
     assert run.series("model/skipped_steps").value.max() >= 48
+
+
+@pytest.mark.parametrize(("decay", "itself", "warns"), [(0.9995, False, True), (0.9, False, False), (1.0, True, False)])
+def test_an_average_of_the_weights_that_lags_is_found(tmp_path: Path, decay: float, itself: bool, warns: bool) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    model, directions = net(6), torch.randn(12, 6)
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    for step in range(200):
+        inputs = torch.randn(64, 12)
+        loss = functional.cross_entropy(model(inputs), (inputs @ directions).argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        for old, new in zip(average.parameters(), model.parameters(), strict=True):
+            old.lerp_(new.detach(), 1 - decay)
+        run.log({"train/loss": loss.item()}, step=step)
+        if step % 10 == 9:
+            with torch.no_grad():
+                inputs = torch.randn(256, 12)
+                output = (model if itself else average)(inputs)
+                run.log({"eval/loss": functional.cross_entropy(output, (inputs @ directions).argmax(1))}, step=step)
+    run.finish()
+    found = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    assert ("average_behind" in [item["rule"] for item in found]) == warns

@@ -56,6 +56,8 @@ class ModelState:
             trains = torch.is_grad_enabled()
             if self._has_modes:
                 self._passes["training" if trains else "training_in_evaluation"] = float(module.training)
+            if not trains:
+                self._passes["passes_without_gradients"] = 1.0
             tensors = list(_tensors((*given, *named.values())))
             with torch.no_grad():
                 self._output.given(tensors, trains)

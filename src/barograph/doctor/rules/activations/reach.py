@@ -134,7 +134,7 @@ class ConstantOutput(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         width = history.channel("model/output_width")
         rows = self._cursor.new(history.channel("model/output_spread"))
-        for at in range(len(rows) if rows is not None and width is not None else 0):
+        for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
             same = known(width, step, time, segment) > 1 and rows.value[at] < self.at["spread"]

@@ -153,8 +153,8 @@ class SortedTargets(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         shares = self._cursor.new(history.channel("model/top_target_share"))
         tops = history.channel("model/top_target")
-        for at in range(len(shares) if shares is not None and tops is not None else 0):
-            assert shares is not None and tops is not None
+        for at in range(len(shares) if shares is not None else 0):
+            assert shares is not None
             step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
             if segment != self._segment or not shares.value[at] >= self.at["share"]:
                 self._segment, self._row = segment, []

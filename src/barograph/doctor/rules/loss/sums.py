@@ -214,7 +214,8 @@ class LossWeight(Rule):
     def _say(self, history: RunHistory, weight: float, what: str, step: int, time: int, segment: int) -> Finding:
         parts, loss = numeric_setting(history, *ACCUMULATION), history.role("loss")
         if what == "summed":
-            guess = math.log(width) if (width := _width(history)) > 1 else math.nan
+            width = known(history.channel("model/output_width"), step, time, segment)
+            guess = math.log(width) if width > 1 else math.nan
             shown = loss is not None and came_by(loss, time) and loss.first > 2 * guess
             message = f"The loss is summed over {weight:.0f} targets: the gradient gives each of them a weight of 1"
             cause, number = f"loss summed: over {weight:.0f} targets, not averaged", weight

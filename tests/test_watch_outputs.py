@@ -11,6 +11,7 @@ import pytest
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.probes.model import outputs
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -354,3 +355,11 @@ def test_an_average_of_the_weights_that_lags_is_found(tmp_path: Path, decay: flo
     run.finish()
     found = diagnose(barograph.read(str(run.dir))[0])["findings"]
     assert ("average_behind" in [item["rule"] for item in found]) == warns
+
+
+@pytest.mark.parametrize("shape", [(64, 10), (64, 2), (64, 1), (4, 50_000)])
+def test_nothing_waits_for_the_device(shape: tuple[int, int]) -> None:
+    empty = torch.empty(shape, device="meta")  # whatever depends on a value raises there
+    assert outputs.figures(empty, empty).shape == (len(outputs.FIGURES),)
+    tokens = torch.empty(35, dtype=torch.long, device="meta")
+    assert outputs._shift(tokens, empty, empty[0, 0]).is_meta

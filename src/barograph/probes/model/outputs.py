@@ -87,7 +87,8 @@ class OutputLook:
                 self._found = figures(rows, _rows(gradient))
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     classes = 1 if gradient.dim() > 3 else -1
-                    self._found[-2] = gradient.abs().amax(classes).count_nonzero()
+                    # no abs(): of a language model's logits a copy may be more than the device has left
+                    self._found[-2] = ((gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)).sum()
                 if long:
                     self._found[-1] = _shift(tokens, gradient[0, :_TOKENS], self._found[0])
 
@@ -171,7 +172,7 @@ def _softmax(output: Tensor, gradient: Tensor, within: float) -> tuple[Tensor, T
     seen.scatter_(1, target[:, None], False)
     high = ratio.masked_fill(~seen, -math.inf).amax(1)
     low = ratio.masked_fill(~seen, math.inf).amin(1)
-    weight = (low * power.sum(1))[alive & low.isfinite()].median()
+    weight = (low * power.sum(1)).masked_fill(~(alive & low.isfinite()), math.nan).nanmedian()
     if output.shape[1] == 2:  # one element a row: compared between rows
         scale = (high * power.sum(1)).masked_fill(~alive, math.nan)
         high, low = scale.nan_to_num(-math.inf).amax(), scale.nan_to_num(math.inf).amin()

@@ -1,4 +1,4 @@
-/** Which of the runs of a comparison stand in the way of an answer: those still running, those without a metric.
+/** Which runs of a comparison keep it from an answer: those still running, those without a metric.
  *
  * In:   rows.
  * Out:  metrics that some of them lack, with the runs that have each; the runs that have ended. Pure.

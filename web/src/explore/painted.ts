@@ -28,7 +28,7 @@ export class Painted {
     this.#there.fill(0);
   }
 
-  /** So many wanted lines at most that are not there; they count as there. */
+  /** Wanted lines that are not there, `most` of them at most; they count as there. */
   next(wanted: Uint8Array, most: number): number[] {
     const found: number[] = [];
     for (let at = 0; at < this.#order.length && found.length < most; at++) {

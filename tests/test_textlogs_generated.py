@@ -27,15 +27,11 @@ def test_generated_logs_are_read_whole(tmp_path: Path, seed: int) -> None:
     assert len(problems) <= 1, problems
 
 
-_NOT_YET = {"fifth": {"layout": "arrow_bar", "step": "s={s}", "loss": "objective"}}
-
-
 @pytest.mark.parametrize("family", ["apart", "third", "fourth", "fifth"])
 def test_other_families_are_read_whole(tmp_path: Path, family: str) -> None:
     scored = dialects.score(dialects_families.FAMILIES[family], 21, 80, tmp_path)
-    apart = set(_NOT_YET.get(family, {}).items())
-    problems = [problem for _, drawn, problem in scored if problem and not apart & set(drawn.drawn.items())]
-    assert len(problems) <= 2, problems
+    problems = [problem for _, _, problem in scored if problem]
+    assert len(problems) <= 1, problems
 
 
 @pytest.mark.parametrize(

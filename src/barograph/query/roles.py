@@ -19,15 +19,23 @@ _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
 _ENTROPIES = r"nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity"
 _ERRORS = r"r?mse|mae|bce|huber"
-_HELD_OUT = r"(?:val|eval|valid|validation|dev|test|held[-_ ]?out)"
+_HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out)"
+
+# `loss_cls`, the loss of a part; not what is said of a loss
+_NO_LOSS = (
+    rf"(?!.*(?:{_HELD_OUT}|aux|z_?loss|kl|loss[_/. ](?:scal|weight|ratio|std|var|min|max|diff|delta|time|tok|count|num|"
+    r"fn|type|coef|lr|norm|grad|rate|improve|best|thres|mask|limit|func|step|curve|log|plot|history)))"
+)
 
 # Role → canonical names of the store, the likeliest first, then a pattern for names of users.
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|held[-_ ]?out|aux|z_?loss|kl))"
+        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|h[eo]ld[-_ ]?out|aux|z_?loss|kl))"
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
-        rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS}))?",
+        rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS}))?"
+        rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ][a-z0-9]+"
+        r"|(?:(?:the|train|training|avg|average|mean|total)[_/. ])?(?:cost|objective)",
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
@@ -82,6 +90,10 @@ _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
 
 # Made of a loss, or an error that a run with a loss measures beside it.
 _MADE = re.compile(rf"(?i)perplexity|bp[bc](?![a-z])|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
+_WHOLE = re.compile(r"(?i)(?<![a-z])(?:total|overall|combined|final)(?![a-z])")
+_OF_PART = re.compile(
+    rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|per_|{_ENTROPIES}|{_ERRORS}))[a-z0-9]+$"
+)
 _PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
 _WITHOUT = re.compile(
     rf"[/_. ]?(?<![a-z])(?:(?:no|non|without|wo|excl|excluding)[/_. ]{_PART}|{_PART}[/_. ]?(?:free|less))(?![a-z])"
@@ -137,9 +149,17 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     matching = [
         name for name in channels if name not in chosen_names and pattern and re.fullmatch(pattern, _plain(name))
     ]
-    # what is made of a loss stands behind it
+    # what is made of a loss, and the loss of a part, stand behind it
     return chosen_names + sorted(
-        matching, key=lambda name: (_MADE.search(name) is not None, -rows(name), len(name), name)
+        matching,
+        key=lambda name: (
+            _MADE.search(name) is not None,
+            _OF_PART.search(_plain(name)) is not None,
+            -rows(name),
+            _WHOLE.search(_plain(name)) is None,
+            len(name),
+            name,
+        ),
     )
 
 

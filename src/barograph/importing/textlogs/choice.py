@@ -30,6 +30,7 @@ _ENDINGS = (
     "npz parquet arrow feather db sqlite wandb zip tar png jpg svg pkl"
 )
 _OTHERS = frozenset(_ENDINGS.split())
+_PROSE = frozenset({".md", ".rst", ".html", ".htm"})
 _SAYING_NOTHING = "log logs main train training output out stdout stderr trainer_log console run slurm"
 _PLAIN_NAMES = frozenset(_SAYING_NOTHING.split())
 _dialects: list[Dialect] = []
@@ -71,7 +72,7 @@ def _choose(path: Path, _check: int, _length: int, size: int, head: bytes) -> tu
     if text.count(0) > len(text) // 10:
         return ()  # binary
     whole = len(text) < 1 << 16
-    result = most(text, whole)
+    result = most(text, whole, path.suffix.lower() not in _PROSE)
     if result or whole or _is_json_lines(text):
         return result
     try:  # source code or the shell's trace comes first: look on, a piece at a time
@@ -93,12 +94,12 @@ def _is_json_lines(text: bytes) -> bool:
     return bool(lines) and all(line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines)
 
 
-def most(text: bytes, whole: bool) -> tuple[Dialect, ...]:
+def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
     """The dialects with rows in a text, the one with the most first; of equals the first of `SOURCES`.
 
-    One row is enough in a file seen whole. What counts are rows of training; a line that occurs in any log, such
-    as one about memory, claims no file in which the plain reader finds rows. The plain reader goes before a dialect
-    only if it has many times its rows.
+    One row is enough in a file seen whole; for the plain reader only where `lone` says so. What counts are rows of
+    training; a line that occurs in any log, such as one about memory, claims no file in which the plain reader finds
+    rows. The plain reader goes before a dialect only if it has many times its rows.
     """
     counts = [(dialect, *dialect.rows_in(text)) for dialect in _dialects]
     last = tuple(dialect for dialect, _, _ in counts if dialect.last_resort)
@@ -106,7 +107,7 @@ def most(text: bytes, whole: bool) -> tuple[Dialect, ...]:
     least = 1 if whole and plain < 2 else 2
     ranked = [(main, dialect) for dialect, _, main in counts if main and not dialect.last_resort]
     if not any(rows >= max(least, plain / _OUTNUMBERED) for rows, _ in ranked):
-        if plain >= 2:
+        if plain >= (1 if lone and whole and not ranked else 2):
             return (*last, *(dialect for _, dialect in ranked))
         ranked = [(both, dialect) for dialect, both, _ in counts if both >= least and not dialect.last_resort]
     if not ranked:

@@ -165,7 +165,7 @@ class LogReading(Times):
         """Other dialects, which read what the first one leaves."""
         for dialect in dialects:
             if all(reader.dialect is not dialect for reader in self.readers):
-                self.readers.append(_Reader(dialect, self.state["others"].setdefault(dialect.kind, {})))
+                self.readers.append(_Reader(dialect, self.state["others"].setdefault(dialect.kind, {"second": True})))
 
     def hold(self, text: bytes) -> int:
         return max(reader.dialect.hold(text) for reader in self.readers)
@@ -227,6 +227,8 @@ class LogReading(Times):
                     if block is not None and len(block.where):
                         block.reader = reader
                         blocks.append(block)
+            for index in reader.own.pop("dropped", ()):
+                unlike.setdefault(index, "a loss without a step")
             if self.readers[0] is reader:
                 state["steps"] |= any(block.main and block.x == "step" for block in blocks)
         if state["steps"]:

@@ -1,0 +1,305 @@
+"""What one line says, whatever wrote it: a step, an epoch, a batch, and names with numbers.
+
+In:   a line.
+Out:  names as written, with "val" or "test" before them where the line is about that; counts as names that begin
+      with "_"; None for any other line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from barograph.importing.textlogs import forms
+
+_INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%)"
+_COUNT = (
+    rb"(?:(?:\.{1,3}(?=[\s(\[]))?[\s:=#\[(]{0,12}|-)(?P<count>"
+    + _INTEGER
+    + rb")(?:\s{0,4}(?:/|(?:out )?of)\s{0,4}("
+    + _INTEGER
+    + rb"))?"
+)
+_STEP = re.compile(
+    rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
+    rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|up(?=\.\s\d)|it|s(?==\d))"
+    + _COUNT
+)
+_DONE = re.compile(
+    rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")(?:\s?/\s?\d{1,15})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
+)
+_BATCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
+_EPOCH = re.compile(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
+    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?|ep)(?:\((?:train|val|test)\))?|Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
+    + _COUNT
+    + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+batches))?"
+)
+_BAR = re.compile(rb"\d{1,3}%(?:\|[^|\n]{0,300}\|)?\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
+_DRAWN = re.compile(  # Keras's, whose newer one stands here as blanks
+    rb"(?<![\w./])(\d{1,15})/(\d{1,15}) ?(?:\[[=>.#*o\- ]{1,100}\]|"
+    rb"\s{2,80}(?:\d{1,6}:)?\d{1,6}s?\s\d{1,9}(?:ms|us|s)/step\b)"
+)
+_GLUED = re.compile(rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:)")  # `5epoch:train:376-750batch:`
+_MEASURE = (
+    rb"(?:(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:[a-z]{0,24}loss|nll|ce|xe|x-?ent(?:ropy)?|"
+    rb"cross[-_ ]?entropy|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
+    rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
+    rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15])"
+    rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"
+    rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total)[_/ ])?(?:cost|objective))"
+)
+_OF = (
+    rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"
+    rb"total)[ ]){0,2}"
+)
+_UNIT = (
+    rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?(?![\w:/]|\.\d)"
+)
+_JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of|at)(?=\s)|\.{2,40})\s{0,8}"
+_KNOWN = re.compile(rb"^" + _MEASURE + rb"$", re.I)
+_PAIR = re.compile(
+    rb"(?<!\w)(?<!\d/)(?!(?i:nan|inf)\b)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2}?)"
+    + _JOINT
+    + rb"("
+    + forms.NUMBER
+    + rb")"
+    + _UNIT
+    + rb"|(?<![\w./-])((?i:"
+    + _OF
+    + _MEASURE
+    + rb"))\s{1,40}("
+    + forms.NUMBER
+    + rb")"
+    + _UNIT
+)
+_RATE = re.compile(
+    rb"(?<![\w.])("
+    + forms.NUMBER
+    + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
+)
+PHASE = re.compile(
+    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev|h[eo]ld[-_ ]?out)|(test|testing)|"
+    rb"train(?:ing)?)(?![A-Za-z_/-]|\.\S)(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
+    rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
+)
+_BARE = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
+    r"reward|r?mse|mae|bce|huber)"
+    r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
+    r"|(?:[a-z]+_)?loss_[a-z0-9]{1,24}"
+    r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total)[_/ ])?(?:cost|objective)"
+)
+_COUNTS = re.compile(
+    rb"(?i)^(?:global[_ ]?|[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
+    rb"eta|time|rank|gpu)$"
+)
+_FRACTION = re.compile(rb"\[\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})\]")  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
+_TURNED = re.compile(rb"(?i)^(loss|accuracy|acc) (train|val)$")
+_OF_BOTH = re.compile(
+    rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
+)  # `loss train: 3.7, val: 3.9`
+_SOURCE = re.compile(
+    rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
+)  # `solver.cpp:195]` is a place
+_LEAD = re.compile(  # a number that begins a line, or the value of its first name: perhaps a count
+    rb"[^\w\n\[(]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
+    rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s]))"
+)
+_BEHIND = re.compile(  # `2.31 avg loss, 0.001 rate`
+    rb"(?<![\w.])("
+    + forms.NUMBER
+    + rb")\s{1,4}((?i:"
+    + _OF
+    + _MEASURE
+    + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
+)
+_LISTED = re.compile(rb"(?<=[:=])(\s{0,4})\[(-?\d{1,15}\.\d{1,20}(?:e[-+]?\d{1,3})?|-?nan|-?inf)\]")  # `loss: [2.31]`
+_REMARK = re.compile(rb"(?<=\w)\s?\([a-z][a-z ._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
+_SHARE = re.compile(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
+_LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
+_SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
+_SETTINGS = re.compile(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
+    rb"\w*(?i:config|arguments|args|settings|options|params)\w*\(\w{1,60}=|"
+    rb"[A-Z]\w{2,60}\((?!(?:global_)?(?:step|iteration|epoch)=\d)\w{1,60}="
+)
+_CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
+_PROSE = re.compile(
+    rb"[{}\"']|;\s*$|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default|diverged)\b", re.I
+)
+_NOTE = re.compile(rb"\([^()]{0,80}\)|\{[\dT:., -]{1,40}\}")  # `(best 2.1)`, `{12:00:07}`
+_PRINTED = re.compile(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
+_UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
+_ASIDE = re.compile(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
+_OBJECT = re.compile(
+    rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
+)
+_QUOTED = re.compile(rb"([=:\s])([\"'])(" + forms.NUMBER + rb")\2")  # `step="100"`, as an attribute is written
+_COMMENT = re.compile(rb"\s*#+(?:\s|$)")
+_WIDEST = 4000  # bytes of a line that are looked at
+
+
+def row(line: bytes) -> forms.Parsed | None:
+    if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line):
+        return None
+    printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
+    if printed:
+        line = line.translate(_UNMARKED)
+    line = _as_pairs(line)
+    step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
+    step = step or (_DONE.search(line) if batch is None and epoch is None else None)
+    bar = _BAR.search(line) if b"%" in line else None
+    bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
+    if step is None and epoch is None and batch is None and bar is None and b"oss" in line:
+        bar = _FRACTION.search(line)
+    counts = [match for match in (step, batch, epoch, bar) if match]
+    first = min((match.start() for match in counts), default=-1)
+    phases = [(found.start(), _phase(found)) for found in PHASE.finditer(line)]
+    pairs = list(_PAIR.finditer(line))
+    # a word that is a part of a name says nothing of what stands before it: `loss 0.5, val loss 0.6`
+    alone = not any(found.start() <= at < found.end() for at, _ in phases for found in pairs)
+    of_training = not phases or any(not phase for _, phase in phases)
+    if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
+        return None  # an evaluation is a row once its bar is full
+    names: dict[str, Any] = {}
+    known, beside = False, b""
+    for found in pairs:
+        name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
+        name = name.rstrip(b".")
+        if step and found.start() <= step.start() < step.end() < found.end(1):
+            name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
+        if _is_place(line, found, name):
+            continue
+        first = found.start() if first < 0 else first
+        if _COUNTS.match(name):
+            continue
+        if not (counts or names or scale or len(number) > 15) and number.isdigit() and not _KNOWN.match(name):
+            names[f"_first:{name.decode('utf-8', 'replace')}"] = number  # perhaps the step: others will tell
+            continue
+        if beside and PHASE.fullmatch(name):
+            name = name + b" " + beside
+        elif both := _OF_BOTH.match(name):
+            beside = both[1] or both[2]
+        if turned := _TURNED.match(name):
+            name = turned[2] + b" " + turned[1]
+        measure = _is_measure(name)
+        if measure is None:
+            continue
+        known |= measure
+        if scale in _SCALE:
+            number = _scaled(number, _SCALE[scale])
+        text = name.decode("utf-8", "replace")
+        phase = _phase_at(phases, found.start(), alone)
+        of_training |= not phase and _BARE.fullmatch(text) is not None and not PHASE.search(name)
+        if phase and not PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
+            text = f"{phase} {text}"
+        names.setdefault(text, number)
+    if not known and b"," in line and not counts:
+        turned_around = {name.decode("utf-8", "replace"): number for number, name in _BEHIND.findall(line)}
+        known = any(map(_BARE.fullmatch, turned_around))
+        names |= turned_around
+    if known and _COMMENT.match(line):
+        return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
+    if printed and not any(map(_BARE.fullmatch, names)):
+        return None  # settings
+    if not counts:
+        if not known or not any(map(_BARE.fullmatch, names)) or printed or _PROSE.search(_NOTE.sub(b"", line)):
+            return None
+        if not next(iter(names)).startswith("_first") and (lead := _LEAD.match(line)):
+            names["_lead"] = lead[lead.lastindex or 1]
+    elif not known:  # a heading: it gives a step to the lines below it
+        if bar and counts == [bar]:
+            return None
+        names = {}
+    for value, unit in _RATE.findall(line) if known else ():
+        names.setdefault(unit.decode(), value)
+    named = names | _counted(step, batch, epoch, bar)
+    share = counts == [epoch] and "_batch" not in named and known and b"%" in line and _SHARE.search(line)
+    for flag, is_set in (("_aside", bar and not of_training), ("_drawn", bar and bar.re is _DRAWN), ("_share", share)):
+        if is_set:
+            named[flag] = b"1"
+    return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _is_measure(name: bytes) -> bool | None:
+    """Whether a name is that of a known measure; None for the end of a sentence."""
+    if _KNOWN.match(name):
+        return True
+    if b" " not in name or not _LAST_WORD.search(name):
+        return False
+    head, _, tail = name.rpartition(b" ")  # "val loss", "test accuracy": the words belong together
+    return True if PHASE.fullmatch(head) or _KNOWN.match(tail) else None
+
+
+def _as_pairs(line: bytes) -> bytes:
+    """A line in which values stand right behind their names."""
+    line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
+    if b"(" in line:
+        line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
+    if b"[" in line:
+        line = _LISTED.sub(rb"\1\2", line)
+    if b"epoch:" in line or b"batch:" in line:
+        line = _GLUED.sub(rb"\2 \1", line)
+    if b"\xef\xbc\x9a" in line:  # a wide colon
+        line = line.replace(b"\xef\xbc\x9a", b": ")
+    if b"'s " in line:
+        line = line.replace(b"'s ", b" ")  # `training's log loss`
+    return _QUOTED.sub(rb"\1\3 ", line) if b'"' in line or b"'" in line else line
+
+
+def _counted(step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
+    """What a line's counts say, as they were found in it."""
+    extra: dict[str, Any] = {}
+    if epoch:
+        extra["_epoch"] = epoch[1]
+        if epoch[3]:  # PyTorch's ImageNet example: Epoch: [2][100/5005]
+            extra |= {"_batch": epoch[3], "_batches": epoch[4]}
+    if batch and "_batch" not in extra and (not step or step["count"] == batch[1] or step[2]):
+        extra |= {"_batch": batch[1], "_batches": batch[2] or b""}
+    own_step = bool(step and batch and "_batch" not in extra)  # the batch counts within an epoch: the step doesn't
+    if bar and step is None and "_batch" not in extra:
+        extra |= {"_batch": bar[1], "_batches": bar[2]}
+    count = step["count"] if step else b""
+    if step and not own_step and not re.match(rb"(?i)global", step[0]) and epoch and "_batch" not in extra:
+        extra |= {"_batch": count, "_batches": b""}  # of an epoch or of the run: the counts will tell
+    if step:
+        extra["_step"] = count
+    return extra
+
+
+def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
+    """Whether a pair is a place in a program's text: `solver.cpp:195]`, `(trainer:464)`."""
+    if _SOURCE.search(name):
+        return True
+    if not found[1] or line[found.end(1) : found.start(2)] != b":" or not found[2].isdigit():
+        return False
+    edges = line[max(found.start() - 1, 0) : found.start()] + line[found.end() : found.end() + 1]
+    return edges in (b"()", b"[]") and not _KNOWN.match(name) and not _COUNTS.match(name)
+
+
+def _before(found: re.Match[bytes]) -> bytes:
+    """`loss (val)` as `val loss`."""
+    return b"".join([found[2], b" ", found[1].strip()])
+
+
+def whole(text: bytes) -> int:
+    return int(text.replace(b",", b"").replace(b"_", b""))
+
+
+def _phase(found: re.Match[bytes]) -> str:
+    """ "val", "test", or "" for a word that says training."""
+    return "val" if found[1] or found[3] else "test" if found[2] or found[4] else ""
+
+
+def _phase_at(phases: list[tuple[int, str]], place: int, alone: bool) -> str:
+    """Which data a measure is about: what the last such word before it says, or, where they stand alone, the only one
+    of its line."""
+    if alone and len({phase for _, phase in phases}) == 1:
+        return phases[0][1]
+    return next((phase for at, phase in reversed(phases) if at <= place), "")
+
+
+def _scaled(number: bytes, factor: float) -> Any:
+    try:
+        return float(number.replace(b",", b"")) * factor
+    except ValueError:
+        return number

@@ -1,0 +1,195 @@
+"""Shapes of lines as people paste them: each loss is read at its step, under a name that the rules know."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from textlog_readings import find, read
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.query.roles import candidates
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
+
+import dialects
+
+STEPS = range(3, 60, 2)
+
+
+def values(steps: range = STEPS) -> list[tuple[int, str]]:
+    return [(step, f"{6 - step / 20:.3f}") for step in steps]
+
+
+def write(folder: Path, text: str, name: str = "small.log") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Ep. 2 : Up. {s} : Sen. 1,024,{s:03d} : Cost {v} : Time 1.2s : 310.5 words/s\n",
+        "E. 1 | Upd. {s} | cost = {v}\n",
+        "[{s}]\tholdout-logloss:0.9\ttrain-logloss:{v}\n",
+        "({s}) loss {v}\n",
+        "[{s}]\ttraining's ce_loss: {v}\tvalid_0's ce_loss: 9.5\n",
+        "{s}/400 [==>......] - ETA: 3:02 - loss: {v} - accuracy: 0.31\n",
+        " {s}/400 ━━━━━━━━━━━━ 2:01 31ms/step - acc: 0.3 - loss: {v}\n",
+        " {s}: {v}, {v} avg loss, 0.001 rate, 2.0 seconds\n",
+        "{s}: 9.1 seconds, {v} mean loss, 0.001 learning rate\n",
+        "计数：{s}, Loss：{v}\n",
+        "第{s}步 step：{s}，loss：{v}\n",
+        "s={s} loss={v} lr=0.1\n",
+        "u={s} grad=1.5 loss={v}\n",
+        "epoch 1 step {s} batch 7/9 loss {v}\n",
+        "Step {s}: loss (running): {v}, val (last): None\n",
+        "iter {s} | loss train: {v}, val: n/a | iter time: 20.1 ms\n",
+        "12/08 10:00:00 [loop.py:77] iter {s}, loss: [{v}]\n",
+        "[run.cpp:{s}] iteration {s} (2.1 iter/s, 20s/50 iter), loss = {v}\n",
+        "Epoch 1:  97% {s}/400 [10:00<00:24,  2.1it/s, loss={v}, v_num=3]\n",
+        "Train Iteration: {s} Step Time: 1.2 Loss: {v}\n",
+        "done step: {s}, seconds: 1.5, loss: {v}\n",
+        "step {s} 8.25/s LR: 0.1 objective: {v}\n",
+        "s: {s} the_objective_is_below\nstep {s}: objective was {v}\n",
+    ],
+)
+def test_each_row_is_read_at_its_step(tmp_path: Path, form: str) -> None:
+    path = write(tmp_path, "".join(form.format(s=s, v=v) for s, v in values()))
+    assert dialects.problem_of(path, values()) == ""
+
+
+@pytest.mark.parametrize(
+    ("heading", "row"),
+    [
+        ("epoch     train_loss  valid_loss  error_rate  time\n", "{s}         {v}    9.5    0.2900    00:12\n"),
+        ("Itn.  Dep Loss  NER Loss  Tag %   CPU WPS\n", "{s}     {v}     9.5   88.0   349.7\n"),
+        ("E    #       LOSS NER  ENTS_F  SCORE\n---  ------  --------  ------  ------\n",
+         "  1   {s}      {v}   12.50    0.12\n"),
+        (" Epoch   gpu_mem       box       obj       cls    labels\n",
+         "      {s}/99     2.64G         {v}    9.1   9.2   4: 100%|████| 7/7 [00:15<00:00,  2.27s/it]\n"),
+        ("| Round | train objective | took |\n|---|---|---|\n", "| {s} | {v} | 1:02:03 |\n"),
+    ],
+)  # fmt: skip
+def test_tables_with_times_sizes_and_short_names(tmp_path: Path, heading: str, row: str) -> None:
+    path = write(tmp_path, heading + "".join(row.format(s=s, v=v) for s, v in values()))
+    _, _, rows = dialects.rows_read(path)
+    assert rows == [(s, pytest.approx(float(v))) for s, v in values()]
+
+
+def test_a_row_that_is_drawn_again_counts_once_its_bar_is_full(tmp_path: Path) -> None:
+    text = " Epoch  gpu_mem  box_loss  cls_loss\n"
+    for epoch in range(1, 9):
+        for done in (1, 4, 7):
+            text += f"  {epoch}/8  2.1G  {9 - epoch - done / 100:.3f}  0.5: {done * 14}%|##| {done}/7 [00:01<00:02]\n"
+    series = read(write(tmp_path, text)).series
+    assert series["box_loss"] == [(epoch, pytest.approx(9 - epoch - 0.07)) for epoch in range(1, 9)]
+
+
+def test_states_of_a_bar_beside_whole_epochs_are_no_rows(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(1, 9):
+        text += f"Epoch {epoch}/8\n"
+        text += "".join(f" {at}/50 [=>....] - ETA: 3s - loss: {7 - epoch / 9:.3f}\n" for at in range(1, 50, 7))
+        text += f"50/50 [======] - 9s 7ms/step - loss: {6 - epoch / 9:.3f} - val_loss: 6.5\n"
+    series = read(write(tmp_path, text)).series
+    assert series["loss"] == [(epoch, pytest.approx(6 - epoch / 9, abs=1e-3)) for epoch in range(1, 9)]
+
+
+@pytest.mark.parametrize("form", ["Epoch {e} complete [{p}%]    Loss: {v}\n", "{p}% of epoch {e}: train loss {v}\n"])
+def test_rows_by_percentage_of_an_epoch_are_all_read(tmp_path: Path, form: str) -> None:
+    rows = [(epoch, share, 5 - epoch - share / 200) for epoch in (1, 2) for share in range(0, 100, 10)]
+    path = write(tmp_path, "".join(form.format(e=epoch, p=share, v=f"{loss:.3f}") for epoch, share, loss in rows))
+    reading = read(path)
+    (name,) = (name for name in reading.series if name.lower().endswith("loss"))
+    assert [loss for _, loss in reading.series[name]] == pytest.approx([loss for _, _, loss in rows])
+    assert reading.axes[name] == "row"
+
+
+@pytest.mark.parametrize("form", ["{e}epoch:train:{a}-{b}batch: time=0.1, loss={v}, lr_0=0.1\n",
+                                  "{e}epoch:train:{b}batch: loss={v}\n"])  # fmt: skip
+def test_counts_with_their_unit_behind_them(tmp_path: Path, form: str) -> None:
+    text = "".join(form.format(e=1, a=at * 50 + 1, b=at * 50 + 50, v=5 - at / 10) for at in range(20))
+    assert read(write(tmp_path, text)).series["loss"] == [(at * 50 + 50, 5 - at / 10) for at in range(20)]
+
+
+@pytest.mark.parametrize("between", [", {b}/900; acc: 4.1; xent: {v}; 310 tok/s\n", "; {b}/900; xent: {v}\n"])
+def test_an_epoch_and_its_batch_behind_a_mark(tmp_path: Path, between: str) -> None:
+    text = "".join(f"Epoch  1{between.format(b=batch, v=9 - batch / 300)}" for batch in range(50, 900, 50))
+    assert [step for step, _ in read(write(tmp_path, text)).series["xent"]] == list(range(50, 900, 50))
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [("iter 3198: total loss nan, time: 134ms\n", 3198), ("Steps:   0%|   | 0/3000 [00:07<?, ?it/s, loss=nan]\n", 0)],
+)
+def test_a_file_of_one_row_is_read(tmp_path: Path, text: str, step: int) -> None:
+    reading = read(write(tmp_path, f"some words first\n{text}and some behind\n"))
+    assert [at for name, points in reading.series.items() if "loss" in name for at, _ in points] == [step]
+    assert find(write(tmp_path, text, "README.md")) == []
+
+
+def test_means_of_an_epoch_are_another_series(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(1, 9):
+        text += f"Epoch {epoch}: 100%|####| 90/90 [00:30<00:00, 3.1it/s, Loss: {5 - epoch / 9:.3f}]\n"
+        text += f"Epoch [{epoch}/8] Loss: {6 - epoch / 9:.3f}\n"
+    series = read(write(tmp_path, text)).series
+    assert series["Loss"] == [(90 * epoch, pytest.approx(5 - epoch / 9, abs=1e-3)) for epoch in range(1, 9)]
+    assert len(series["epoch Loss"]) == 8
+
+
+def test_the_same_said_twice_is_read_once(tmp_path: Path) -> None:
+    text = "".join(
+        f"Iteration {at} (2 iter/s), loss = {5 - at / 50:.2f}\n    net output #0: loss = {5 - at / 50:.2f}\n"
+        for at in range(0, 100, 5)
+    )
+    reading = read(write(tmp_path, text))
+    assert [step for step, _ in reading.series["loss"]] == list(range(0, 100, 5)) and reading.unread == []
+
+
+def test_a_loss_below_counted_lines_is_placed_or_counted(tmp_path: Path) -> None:
+    text = ""
+    for at in range(1, 9):
+        text += f"iteration {at}/900\n" + "".join(f"  epoch {inner}/4\n" for inner in range(1, 5))
+        text += f"  reward_per_s=0.1, loss={5 - at / 9:.3f}, entropy=7.1\n"
+    assert [step for step, _ in read(write(tmp_path, text)).series["loss"]] == list(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "see model.py:51) and loop.py line:78] of step 3\nsee model.py:52) of step 4\n",
+        "worker 3/8 [====] ready\nworker 4/8 [====] ready\n",
+        "It costs 5 a step.\nThe cost was 7.\n2: apples, 3 pears\n",
+        "1: read the loss curve\n2: lower the rate to 0.1\n3: go on\n",
+    ],
+)
+def test_places_and_words_are_no_rows(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text * 6)
+    assert find(path) == [] or not read(path).series
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["loss_cls", "loss_box", "total_loss"], "total_loss"),
+        (["ibot_loss", "koleo_loss", "overall loss"], "overall loss"),
+        (["loss_scale", "Loss content", "loss_max"], "Loss content"),
+        (["loss_disc", "loss_kl", "loss_weight"], "loss_disc"),
+        (["data_cost", "Time cost", "Cost"], "Cost"),
+        (["loss/ce", "holdout_loss"], "loss/ce"),
+    ],
+)
+def test_the_whole_stands_before_its_parts(names: list[str], chosen: str) -> None:
+    assert candidates("loss", {name: [1] * 9 for name in names})[:1] == [chosen]
+
+
+@pytest.mark.parametrize("said", ["total_loss: {v}  part_loss: 2.5", "loss_a: 0.5 loss_all: 2.5 total loss: {v}"])
+def test_a_total_that_is_not_finite_is_found(tmp_path: Path, said: str) -> None:
+    text = "".join(f"Training [ {at}/900] {said.format(v='inf' if at > 40 else 12.1)}\n" for at in range(10, 70))
+    result = diagnose(barograph.read(write(tmp_path, text))[0])
+    assert result["findings"][0]["rule"] == "non_finite_loss" and result["findings"][0]["step"] == 41

@@ -38,6 +38,20 @@ def type_in(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, 
     return code, out.out, out.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["ls", "projects", "search loss", "show a", "doctor", "doctor a", "compare a b", "report a", "export a", "top",
+     "gc", "restore", "delete a", "mark a --pin", "sql SELECT", "scaling", "sync a --to tensorboard", "attend a",
+     "tail a"],
+)  # fmt: skip
+def test_a_folder_that_is_not_there_is_named_by_every_command_that_looks_into_one(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = type_in(capsys, *words.split(), "--dir", tmp_path / "mistyped")
+    assert (code, out, err.count("\n")) == (1, "", 1) and f"there is no folder of runs {tmp_path}/mistyped" in err
+    assert not (tmp_path / "mistyped").exists()
+
+
 def test_ls_lists_every_run_with_its_state(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = type_in(capsys, "ls", "--dir", runs)
     assert code == 0 and "first" in out and "second" in out and out.count("finished") == 2 and "4.1" in out

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +61,20 @@ def test_json_has_the_documented_shape_for_a_log_of_another_tool(
     assert not {one["rule"] for one in run["abstained"]} & set(run["checked"])
 
 
+def test_a_log_on_standard_input_is_judged_as_its_file_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, answers = text_log(tmp_path / "bad.log", bad=200), []
+    for path, text in ((str(bad), b""), ("-", bad.read_bytes())):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        assert main(["doctor", path, "--json", "--fail-on", "critical"]) == 3
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        answers.append((run["source"], run["headline"], run["findings"]))
+    assert [answer[0] for answer in answers] == [str(bad), "standard input"] and answers[0][1:] == answers[1][1:]
+    assert main(["doctor", "-"]) == 1  # nothing is left on it
+    assert "nothing in standard input is a training log" in capsys.readouterr().err
+
+
 def test_exit_codes_tell_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = text_log(tmp_path / "good.log"), text_log(tmp_path / "bad.log", bad=200)
     assert main(["doctor", str(good), "--fail-on", "warning"]) == 0
@@ -71,6 +87,9 @@ def test_exit_codes_tell_what_was_found(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["doctor", str(tmp_path / "junk.txt"), str(bad), "--json"]) == 1
     out = capsys.readouterr()
     assert len(json.loads(out.out)["runs"]) == 1 and "junk.txt" in out.err
+    (tmp_path / "logs.zip").write_bytes(b"PK\3\4")
+    assert main(["doctor", str(tmp_path / "logs.zip")]) == 1
+    assert "unpack it first" in capsys.readouterr().err
 
 
 def test_people_are_told_the_worst_run_first_and_what_was_not_checkable(

@@ -28,6 +28,8 @@ for _ in range(2):  # a training after the end of another is a run of its own
 with barograph.init(project="own", console="none") as run:
     model().fit(xs, ys, batch_size=4, epochs=1, verbose=0, callbacks=[KerasCallback(every=2)])
     assert run.about.status == "running"
+with barograph.init(project="twice", console="none") as run:
+    model().fit(xs, ys, batch_size=4, epochs=1, verbose=0, callbacks=[KerasCallback(), KerasCallback()])
 """
 
 
@@ -52,3 +54,6 @@ def test_a_training_is_recorded(tmp_path: Path) -> None:
         assert run.manifest["config"]["num_parameters"] == 5
     (own,) = tmp_path.glob("runs/own/*/run_manifest.json")
     assert list(barograph.StoredRun(own.parent).series("train/loss").step) == [0, 2]
+    (twice,) = tmp_path.glob("runs/twice/*/run_manifest.json")
+    assert list(barograph.StoredRun(twice.parent).series("train/loss").step) == [0, 1, 2, 3]
+    assert done.stderr.count("two of KerasCallback record into the run") == 1, done.stderr[-2000:]

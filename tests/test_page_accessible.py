@@ -159,6 +159,7 @@ new PerformanceObserver((list) => {
 }).observe({ type: 'layout-shift', buffered: true });
 """
 MOST_SHIFTED = 0.1  # "good" by the definition of the cumulative layout shift
+STEADY = dict.fromkeys(("runs", "groups", "overview", "overview, crashed", "compare", "compare, groups"), 0.02)
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -175,7 +176,7 @@ def test_a_view_is_accessible_steady_and_whole_on_a_phone(
     expect(page.locator(ready).first).to_be_visible()
     page.wait_for_function(QUIET)
     shifts = page.evaluate("window.shifts")
-    assert sum(value for value, _ in shifts) < MOST_SHIFTED, shifts
+    assert sum(value for value, _ in shifts) < STEADY.get(view, MOST_SHIFTED), shifts
     if opened:
         page.locator(opened).first.click()
     assert violations(page) == []

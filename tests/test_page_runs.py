@@ -64,7 +64,7 @@ def test_a_group_has_a_head_of_numbers_and_a_curve_of_its_colour(page: Page, ser
     expect(heads.nth(1)).to_contain_text("1 NaN")
     expect(page.get_by_text("Drawing 2 of 2 groups")).to_be_visible()
     legend = page.locator("figure.chart").first.locator(".chart-legend button")
-    expect(legend).to_have_text(["width = 64 (2)", "width = 128 (2)"])
+    expect(legend).to_have_text(["width 64 (2)", "width 128 (2)"])
     colour = "(one) => getComputedStyle(one).color"
     assert heads.first.locator(".swatch").evaluate(colour) == legend.first.locator(".key").evaluate(colour)
     heads.first.locator(".swatch").click()

@@ -37,6 +37,22 @@ def test_a_loss_that_is_nan_from_the_start_is_critical() -> None:
     assert (finding.rule, finding.severity, finding.step) == ("non_finite_loss", "critical", 0)
 
 
+@pytest.mark.parametrize(("step", "evaluated", "first", "rate"), [
+    (1, None, "loss masked out", False), (1, NAN, "bad initialisation", False), (1, 3.0, "loss masked out", False),
+    (100, None, "loss masked out", True), (100, NAN, "bad initialisation", False), (100, 3.0, "loss masked out", True),
+])  # fmt: skip
+def test_the_learning_rate_has_no_part_in_a_loss_that_is_nan_before_a_step_was_made(
+    step: int, evaluated: float | None, first: str, rate: bool
+) -> None:
+    steps = np.arange(1, 31) * step
+    series = {"train/loss": (steps, np.full(30, NAN)), "train/lr": (steps, np.full(30, 1e-3))}
+    if evaluated is not None:
+        series["eval/loss"] = (np.array([0]), np.array([evaluated]))
+    finding = next(one for one in found([rule() for rule in RULES], series) if one.rule == "non_finite_loss")
+    assert finding.causes[0].startswith(first)
+    assert any("learning rate" in words for words in finding.remedies + finding.causes) is rate
+
+
 def test_an_infinite_last_row_is_critical_at_once() -> None:
     loss = falling(40)
     loss[-1] = np.inf

@@ -39,11 +39,16 @@ GROUPS = {
            "train/sampling/sampling_logp_difference/mean", "train/completions/clipped_ratio"),
     "speed": ("speed/step_ms", "sol/tps"),
     "optimizer": ("model/update_p50", "model/param_norm"),
-    "model": ("model/trained_parameters", "model/trained_adapters", "model/frozen_adapters", "model/frozen_share"),
+    "data": ("model/output_spread",),
+    "eval": ("model/input_mean", "model/eval_input_mean", "model/passes_without_gradients"),
+    "loss": ("model/passes", "model/output_width", "model/softmax_twice", "model/half_parameters"),
+    "model": ("model/output_width", "model/untied_copy", "model/unreached_share", "model/trained_parameters",
+              "model/trained_adapters", "model/frozen_adapters", "model/frozen_share"),
 }  # fmt: skip
 COUNTERS = ("repeats", "unchanged", "stale_gradients", "drifted", "non_finite", "oom_kills", "non_finite_weights",
             "xid_errors", "non_finite_tokens", "skipped_steps", "ignored_share", "padding_share",
-            "gradients_in_evaluation", "stale_statistics", "trained_adapters")  # fmt: skip
+            "gradients_in_evaluation", "stale_statistics", "trained_adapters", "softmax_twice", "sigmoid_twice",
+            "target_shift", "untied_copy", "rewards/chosen")  # fmt: skip
 EVENTS: dict[str, list[dict[str, Any]]] = {
     "oom": [{"error": "x", "tried_bytes": 1 << 30}],
     "end": [{"status": "failed"}, {"status": "finished"}],

@@ -138,3 +138,14 @@ def test_an_entropy_of_nothing_warns_whatever_the_reward_and_begins_with_the_las
         (one for one in look(entropy=entropy) if one.rule == "entropy_collapse"), key=lambda one: one.severity
     )
     assert finding.severity == "warning" and 290 <= finding.step <= 320
+
+
+@pytest.mark.parametrize(("chosen", "told"), [("always", True), ("at first", False), ("rate of 0", False)])
+def test_a_reference_that_is_the_policy_is_proven_by_rewards_of_exactly_zero(chosen: str, told: bool) -> None:
+    rewards = np.zeros(60)
+    if chosen == "at first":
+        rewards[1:] = -0.01 * np.arange(1, 60)
+    rate = np.zeros(60) if chosen == "rate of 0" else np.full(60, 1e-5)
+    series = {"train/loss": np.full(60, 0.693), "train/lr": rate, "rewards/chosen": rewards}
+    judged = found([rule() for rule in RULES], {name: (np.arange(60), values) for name, values in series.items()})
+    assert ("reference_moves" in [one.rule for one in judged]) == told

@@ -83,3 +83,21 @@ def test_a_rate_that_is_logged_now_and_then_needs_fewer_zeros() -> None:
     rate = np.concatenate([cosine(50, warm=5, floor=0.1), np.zeros(10)])
     assert next(one for one in look(rate, step=5, planned_steps=400) if one.rule == "learning_rate_zero").found == 285
     assert not [one for one in look(rate, step=1, planned_steps=400) if one.rule == "learning_rate_zero"]
+
+
+RISES = {
+    "each step": (1e-8 * np.arange(1, 301), 1e-3, True),
+    "each epoch": (1e-5 * (np.arange(300) // 20 + 1), 1e-3, True),
+    "nothing declared": (1e-8 * np.arange(1, 301), None, False),
+    "reached": (1e-3 * np.arange(1, 301) / 300, 1e-3, False),
+    "a range is tried": (1e-6 * 1.02 ** np.arange(300), 1e-3, False),
+    "it ends": (np.minimum(1e-5, 1e-7 * np.arange(1, 301)), 1e-3, False),
+}
+
+
+@pytest.mark.parametrize("name", RISES)
+def test_a_warm_up_that_never_ends_is_found_when_the_run_is_over(name: str) -> None:
+    rates, declared, warns = RISES[name]
+    config = {"learning_rate": declared} if declared else {"batch_size": 32}
+    told = [one.rule for one in look(rates, config=config, has_config=True) if one.severity != "info"]
+    assert ("warmup_unfinished" in told) == warns

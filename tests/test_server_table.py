@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -238,4 +240,47 @@ def test_the_step_of_a_run_in_progress_is_the_furthest_of_its_live_branch(tmp_pa
     run.log_eval(step=15, eval_loss=2.0)
     run.log({"late": 1.0}, step=3)
     assert steps()[0] == 17
+    run.finish()
+
+
+def test_of_many_runs_those_read_first_are_given_before_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = finished(tmp_path / "made", "a", 3)
+    for number in range(220):
+        folder = tmp_path / "all" / "p" / f"r{number:03d}"
+        shutil.copytree(original, folder)
+        os.utime(folder, (1e9 + number, 1e9 + number))
+    table = RunTable(Places(tmp_path / "all"))
+    looked, go_on = table._look, threading.Event()
+
+    def held(key: str, place: RunPlace) -> bool:
+        if len(table._rows) == 205:
+            assert go_on.wait(60)
+        return looked(key, place)
+
+    monkeypatch.setattr(table, "_look", held)
+    first = table.first_rows(0.01)
+    assert first is not None and 200 <= len(first) <= 205 and table.found == 220 and not table.is_ready
+    assert {row.place.key for row in first} >= {f"p/r{number:03d}" for number in range(20, 220)}  # the newest
+    go_on.set()
+    assert len(table.rows()) == 220 and table.first_rows(0.01) is None
+
+
+def test_few_runs_are_given_all_at_once(tmp_path: Path) -> None:
+    finished(tmp_path, "a", 3)
+    table = RunTable(Places(tmp_path))
+    assert table.first_rows(0.0) is None and len(table.rows()) == 1
+
+
+@pytest.mark.parametrize("status", ["silent", "stuck", "hung", "stalled", "killed"])
+def test_who_makes_no_steps_has_no_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    run = trained(tmp_path, "a", 10, total_steps=100)
+    row = RunTable(Places(tmp_path)).whole_row("p/a")
+    assert row.data["remaining_seconds"] is not None
+    monkeypatch.setattr(rows_module.liveness, "status", lambda folder, about: status)
+    assert row.look_at_status() and row.data["remaining_seconds"] is None
+    run.log({"train/loss": 1.0}, step=10)
+    row.advance()
+    assert row.data["remaining_seconds"] is None and row.data["step"] == 10
     run.finish()

@@ -66,6 +66,14 @@ def test_a_training_that_goes_on_has_not_ended(tmp_path: Path, text: str, status
     assert f"line {60 + text.count(chr(10))}" in found[0].fields["message"]
 
 
+@pytest.mark.parametrize("row", ["step 300 loss 2.", "step 300/400 | loss 2.5 | 36", "{'step': 300, 'loss': 1"])
+@pytest.mark.parametrize("words", ["slurmstepd: error: *** JOB 7 ON a CANCELLED AT 10:00 ***", "Segmentation fault"])
+def test_an_end_that_is_printed_behind_half_a_row_is_the_end(tmp_path: Path, row: str, words: str) -> None:
+    found, _ = facts(tmp_path / "small.log", rows(0, 300) + row + words + "\n")
+    (end,) = [fact for fact in found if fact.kind == "end"]
+    assert end.step in (295, 300) and end.fields["status"] == "killed"
+
+
 @pytest.mark.parametrize(("text", "status", "words"), ENDS)
 def test_each_launch_has_its_own_end(tmp_path: Path, text: str, status: str, words: str) -> None:
     launches = rows(0, 300) + text + "python train.py --resume\n" + rows(200, 500) + text

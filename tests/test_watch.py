@@ -90,15 +90,15 @@ def test_a_step_that_is_not_due_writes_norms_alone(run: Notes) -> None:
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watch = ModelWatch(run, model, optimizer, gradients=4, histograms=0, activations=0)
-    for step in range(6):
+    for step in range(16):
         loss_of(model).backward()
         optimizer.step()
         optimizer.zero_grad()
         run.log(step)
     watch.flush()
-    assert run.steps == list(range(6))
-    assert {step for prefix, step in run.tables if prefix == "gradients"} == {0, 4}
-    assert set(run.fields(3)) == {"grad_norm", "param_norm", "watch_ms", "watch_share", "watch_bytes"}
+    assert run.steps == list(range(16))
+    assert {step for prefix, step in run.tables if prefix == "gradients"} == {0, 4, 8, 12}
+    assert set(run.fields(9)) == {"grad_norm", "param_norm", "watch_ms", "watch_share", "watch_bytes"}
 
 
 @pytest.mark.parametrize("first, every", [(0, 1), (1, 1), (0, 3), (100, 1), (101, 10)])

@@ -108,7 +108,7 @@ def table(browser: Any, root: Path, runs: int, settings: int) -> None:
             took = []
             for _ in range(turns(TURNS)):
                 page.get_by_role("button", name="Group", exact=True).click()
-                pick = page.locator(".pick", has_text=name).first
+                pick = page.locator(".pick").get_by_text(name, exact=True).first
                 took.append(clicked(page, pick.click))
                 page.get_by_role("button", name="Grouped by").click()
                 clicked(page, page.locator(".pick", has_text="No groups").click)

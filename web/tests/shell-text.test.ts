@@ -9,7 +9,7 @@ import { evidenceRows, seriesOf } from "../src/doctor/evidence.ts";
 import { drawSpark } from "../src/doctor/spark.ts";
 import { nameOf } from "../src/shell/keys.ts";
 import { statusWords } from "../src/shell/states.ts";
-import { ago, commandText, middleCut, number, plain, title, whole } from "../src/shell/text.ts";
+import { ago, commandText, count, middleCut, number, plain, title, whole } from "../src/shell/text.ts";
 
 test("zeros at the end stay where columns are to be read", () => {
   assert.equal(number(2.96, 4, true), "2.960");
@@ -156,4 +156,12 @@ test("a command begins with what a person types", () => {
   assert.equal(commandText(["/opt/lib/barograph/__main__.py", "demo"]), "python -m barograph demo");
   assert.equal(commandText(["train/run.py", "--lr", "1"]), "train/run.py --lr 1");
   assert.equal(commandText("torchrun train.py"), "torchrun train.py");
+});
+
+test("a word that ends in s is its own plural", () => {
+  assert.deepEqual(
+    [count(1, "series"), count(39, "series"), count(2, "loss", "losses")],
+    ["1 series", "39 series", "2 losses"],
+  );
+  assert.equal(count(2, "run"), "2 runs");
 });

@@ -18,6 +18,8 @@ from barograph.core import damage
 from barograph.core.options import PASSWORD_VARIABLE
 from barograph.store.clickhouse.address import has_password, is_address
 
+_BEFORE_RUNS = frozenset({"demo", "import", "mcp", "metrics", "pull", "run"})  # make the folder, or wait for it
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
@@ -28,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if any(is_address(word) and has_password(word) for word in vars(options).values()):
         return _sorry(f"every user of this machine can read a command's arguments: set {PASSWORD_VARIABLE} instead")
+    given = getattr(options, "dir", None)
+    if given and options.command not in _BEFORE_RUNS and not is_address(given) and not os.path.isdir(given):
+        return _sorry(f"there is no folder of runs {given}; name one with --dir")
     damage.found.clear()
     try:
         code = int(options.function(options) or 0)

@@ -22,7 +22,10 @@ def add(commands: Commands) -> None:
 def _add_doctor(commands: Commands) -> None:
     parser = commands.add("doctor", _doctor, "understand", "find what is wrong with runs or logs, and what to try")
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="runs, folders, and logs of any kind (default: the newest run)"
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="runs, folders, logs of any kind; - is standard input (default: the newest run)",
     )
     parser.add_argument(
         "--fail-on", choices=("critical", "warning", "info"), help="exit with 3 if a finding is at least this severe"

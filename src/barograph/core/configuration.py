@@ -92,7 +92,7 @@ class Configuration:
     def count(self, names: tuple[str, ...]) -> int | None:
         """A whole number above 0; -1 and 0 say "not set" in Transformers."""
         for name in names:
-            value = as_number(self.found.get(name))
+            value = as_number(self.found[name]) if name in self.found else None
             if value is not None and value >= 1:
                 return round(value)
         return None

@@ -21,6 +21,8 @@ from barograph.importing.registry import identify
 from barograph.importing.source import Unread
 from barograph.query.stored import StoredRun
 
+_ARCHIVES = frozenset({".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z"})
+
 
 def read(
     path: str | os.PathLike[str],
@@ -44,13 +46,15 @@ def read(
     problems: list[Unread] = []
     found = list(identify(given, kind, problems))
     if not found:
-        raise ValueError(f"nothing in {path} is a training log that can be read" + _because(problems))
+        raise ValueError(f"nothing in {path} is a training log that can be read{_because(given, problems)}")
     root = Path(tempfile.mkdtemp(prefix="barograph-read-"))
     atexit.register(_remove, root, os.getpid())
     return [StoredRun(collect(source, item, root, aliases=known, logged=logged)[0]) for source, item in found]
 
 
-def _because(problems: list[Unread]) -> str:
+def _because(path: Path, problems: list[Unread]) -> str:
+    if path.suffix.lower() in _ARCHIVES:
+        return "; if it is an archive of logs, unpack it first"
     return f" ({problems[0].file}: {problems[0].why})" if problems else ""
 
 

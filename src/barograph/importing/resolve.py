@@ -1,11 +1,14 @@
 """What a person means by a path or a name: stored runs, or logs that can be read.
 
-In:   a run's id, name or folder, a folder of runs, a file or folder of any kind that is imported; or nothing.
+In:   a run's id, name or folder, a folder of runs, a file or folder of any kind that is imported; `-`; or nothing.
 Out:  runs, each with where it comes from.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from barograph.query.stored import StoredRun
 
 
 def resolve(path: str, dir: str | None = None, logged: bool = True) -> Iterator[tuple[StoredRun, str]]:
-    """The runs in a path, or the one of that name; without a path the newest run.
+    """The runs in a path, or the one of that name; of `-` those of standard input, without a path the newest run.
 
     logged: as `read` takes it. Raises KeyError, OSError or ValueError with one sentence where there is none.
     """
@@ -25,6 +28,17 @@ def resolve(path: str, dir: str | None = None, logged: bool = True) -> Iterator[
         if not newest:
             raise KeyError("there is no run to look at; name a run or a log, or try `barograph demo`")
         yield newest[0], str(newest[0].dir)
+    elif path == "-":
+        with tempfile.TemporaryDirectory(prefix="barograph-read-") as folder:
+            copy = Path(folder, "standard-input.log")
+            with copy.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+            try:
+                runs = read(copy, logged=logged)
+            except ValueError as error:
+                raise ValueError(str(error).replace(str(copy), "standard input")) from None
+        for run in runs:
+            yield run, "standard input"
     elif given.is_dir() and (stored := catalog.runs(given)):
         for run in stored:
             yield run, str(run.dir)

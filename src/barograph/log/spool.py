@@ -26,20 +26,20 @@ _CHUNK = 4 << 20
 _ELSEWHERE_SECONDS = 30.0  # a log so much younger than the local file was written by another machine
 
 
-def _root() -> Path:
-    return Path(os.environ.get("TMPDIR") or "/tmp") / f"barograph-spool-{os.getuid()}"
+def _root() -> str:
+    return f"{os.environ.get('TMPDIR') or '/tmp'}/barograph-spool-{os.getuid()}"
 
 
 def local_path(path: Path) -> Path:
     """Where the log at `path` is written on this machine."""
     import hashlib  # here: readers look for a spool each time, and importing it takes milliseconds
 
-    return _root() / hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:24] / path.name
+    return Path(f"{_root()}/{hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:24]}/{path.name}")
 
 
 def best_copy(path: Path) -> Path:
     """The file to read for the log at `path`: its local one, unless another machine has written the log since."""
-    if not _root().is_dir():
+    if not os.path.isdir(_root()):  # no Path: asked for each of thousands of runs
         return path
     local = local_path(path)
     with contextlib.suppress(OSError):
@@ -166,7 +166,7 @@ def keep_blocks(path: Path, blocks: BlockWriter) -> tuple[int, Path]:
 def carry_blocks(folder: Path) -> None:
     """Bring what `keep_blocks` kept into a run's folder, as far as there is room. Never raises."""
     inside = os.path.abspath(folder)
-    for note in _root().glob("*/target"):
+    for note in Path(_root()).glob("*/target"):
         with contextlib.suppress(OSError, ValueError):
             path = Path(note.read_text())
             if str(path.parent) == inside:
@@ -223,7 +223,7 @@ def _put(file: Path, folder: Path, stem: str = "") -> None:
 def carry_leftovers() -> list[Path]:
     """Carry over what killed processes left on this machine; returns the logs that are whole again."""
     carried = []
-    for note in _root().glob("*/target"):
+    for note in Path(_root()).glob("*/target"):
         with contextlib.suppress(OSError, ValueError):
             path = Path(note.read_text())
             local = note.parent / path.name

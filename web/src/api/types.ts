@@ -60,6 +60,8 @@ export interface Runs {
   stamp: string;
   /** Sentences about folders that are not served. */
   left_out: string[];
+  /** Runs that are not among these, because nothing was read of them yet. */
+  unread: number;
 }
 
 /** A number over the runs of a group. count: of finite values; not_finite: runs that ended NaN or infinite. */

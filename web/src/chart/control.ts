@@ -73,7 +73,8 @@ const WIDE = 8; // the largest value beside the smallest: below, a linear axis s
 const MARGIN = 0.04; // beyond both ends of a zoom, so that a pan has something to show
 const LABELS_MOST = 12; // lines that are named at their ends
 const LABEL_ROW = 14; // CSS pixels
-const LABEL_WIDEST = 132;
+const LABEL_WIDEST = [132, 240] as const; // in narrow charts and in wide ones
+const LABEL_SHARE = 0.34; // of the chart
 const LABEL_ROOM = 440; // a chart that is wide enough for them
 const POINTED_MS = 40; // a pointer on its way across a hundred lines is not followed
 const FEW_BUCKETS = 240; // for each of a hundred curves: more than a pixel's worth is not seen in the crowd
@@ -167,7 +168,10 @@ export class Control {
       named.length <= LABELS_MOST &&
       this.plot.hostWidth >= LABEL_ROOM;
     const high = fits && named.length * LABEL_ROW <= this.#setup.height - 40;
-    const room = high ? Math.min(LABEL_WIDEST, Math.ceil(this.plot.widest(named.map((line) => line.label))) + 22) : 0;
+    const widest = Math.min(LABEL_WIDEST[1], Math.max(LABEL_WIDEST[0], this.plot.hostWidth * LABEL_SHARE));
+    const room = high
+      ? Math.min(Math.floor(widest), Math.ceil(this.plot.widest(named.map((line) => line.label))) + 22)
+      : 0;
     if (room === this.labelRoom) return;
     this.labelRoom = room;
     this.plot.setOptions(this.#options());

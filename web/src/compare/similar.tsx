@@ -96,7 +96,10 @@ function Part({ head, all, runs, also, rows, compare }: PartProps) {
                 {row ? title(row) : plainKey(key)}
               </button>{" "}
               <span class="quiet">
-                {[...differs, ...(row ? [statusWords(row.status, row.phase).word] : [])].join(", ")}
+                {[
+                  ...differs,
+                  ...(row && row.status !== "finished" ? [statusWords(row.status, row.phase).word] : []),
+                ].join(", ")}
               </span>
             </li>
           );

@@ -20,6 +20,7 @@ import { useReturns } from "../shell/returns.ts";
 import { go, setQuery } from "../shell/route.ts";
 import { useTheme } from "../shell/theme.ts";
 import { count } from "../shell/text.ts";
+import { ended, partial } from "./choice.ts";
 import { Beside } from "./beside.tsx";
 import { chartAxis, Curves, OtherMetrics } from "./curves.tsx";
 import { Differences, Figures, Letter } from "./facts.tsx";
@@ -104,8 +105,11 @@ export function CompareView({ query }: { query: URLSearchParams }) {
         <div class={busy ? "stale" : ""}>
           <Sides made={made} members={members} colours={colours} />
           <Verdict made={made} />
-          <RankingTable made={made} colours={colours} />
-          <Differences made={made} colours={colours} />
+          <StillRunning rows={rowsOf(there, rows)} />
+          <div class="compare-tables">
+            <RankingTable made={made} colours={colours} />
+            <Differences made={made} colours={colours} />
+          </div>
           {made.metric && members.some((side) => side.length > 0) && (
             <section class="panel block">
               <h2>Curves</h2>
@@ -155,6 +159,7 @@ function Controls({ query, made, rows, keys, shared }: ControlsProps) {
   const chosen = rowsOf(keys, rows);
   const groups = useMemo(() => varying(chosen, 40), [keys.join(" "), chosen.length]);
   const metric = query.get("metric") ?? "";
+  const lacking = partial(chosen).filter(({ name }) => name !== metric);
   const group = query.get("group") ?? "";
   return (
     <div class="toolbar" role="toolbar" aria-label="Comparison">
@@ -170,7 +175,11 @@ function Controls({ query, made, rows, keys, shared }: ControlsProps) {
           class="field"
           aria-label="Metric"
           value={metric}
-          onChange={(event) => setQuery({ metric: event.currentTarget.value })}
+          onChange={(event) => {
+            const name = event.currentTarget.value;
+            const some = lacking.find((one) => one.name === name);
+            setQuery(some ? { metric: name, run: some.runs, baseline: null } : { metric: name });
+          }}
         >
           <option value="">{!metric && made?.metric ? made.metric : "default"}</option>
           {[...new Set([...[...shared].sort(), ...(metric ? [metric] : [])])].map((name) => (
@@ -178,6 +187,15 @@ function Controls({ query, made, rows, keys, shared }: ControlsProps) {
               {name}
             </option>
           ))}
+          {lacking.length > 0 && (
+            <optgroup label="Not of all runs">
+              {lacking.map(({ name, runs }) => (
+                <option key={name} value={name}>
+                  {name}: without {count(chosen.length - runs.length, "run")}
+                </option>
+              ))}
+            </optgroup>
+          )}
         </select>
       </label>
       <AxisChoice
@@ -268,13 +286,34 @@ function Sides({
 
 const TONES: Record<string, string> = { better: "good", worse: "bad", different: "warning" };
 
+/** A run that goes on has no end to compare: one click leaves it out. */
+function StillRunning({ rows }: { rows: readonly Row[] }) {
+  const stay = ended(rows);
+  if (!stay) return null;
+  return (
+    <p class="buttons">
+      <button type="button" class="button" onClick={() => setQuery({ run: stay, baseline: null })}>
+        Leave out {count(rows.length - stay.length, "run")} still running
+      </button>
+    </p>
+  );
+}
+
+/** Of two sides what became of the metric comes before what differs. */
+function verdictFirst({ verdict, contrasts }: Comparison): string[] {
+  const said = contrasts.length === 1 ? contrasts[0]?.sentence : undefined;
+  return said === undefined || !verdict.sentences.includes(said)
+    ? verdict.sentences
+    : [said, ...verdict.sentences.filter((sentence) => sentence !== said)];
+}
+
 function Verdict({ made }: { made: Comparison }) {
   const outcomes = new Map(made.contrasts.map((one) => [one.sentence, one.outcome]));
   const said = new Set(made.verdict.sentences);
   return (
     <section class="panel block verdict-block" aria-label="Verdict">
       <h2>Verdict</h2>
-      {made.verdict.sentences.map((sentence, at) => {
+      {verdictFirst(made).map((sentence, at) => {
         const tone = TONES[outcomes.get(sentence) ?? ""] ?? "";
         return (
           <p key={at} class={`${at === 0 ? "first" : ""} ${tone ? `tone-${tone}` : ""}`}>

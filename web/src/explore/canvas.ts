@@ -23,7 +23,13 @@ export function useWidth(host: MutableRef<HTMLElement | null>): number {
   return width;
 }
 
-export function pen(canvas: HTMLCanvasElement | null, width: number, height: number): CanvasRenderingContext2D | null {
+/** keep: what is drawn already stays. */
+export function pen(
+  canvas: HTMLCanvasElement | null,
+  width: number,
+  height: number,
+  keep = false,
+): CanvasRenderingContext2D | null {
   const made = canvas?.getContext("2d");
   if (!canvas || !made || width <= 0) return null;
   const scale = devicePixelRatio || 1;
@@ -35,7 +41,7 @@ export function pen(canvas: HTMLCanvasElement | null, width: number, height: num
     canvas.style.height = `${height}px`;
   }
   made.setTransform(scale, 0, 0, scale, 0, 0);
-  made.clearRect(0, 0, width, height);
+  if (!keep) made.clearRect(0, 0, width, height);
   made.font = `11px ${token("--sans") || "sans-serif"}`;
   return made;
 }

@@ -15,6 +15,7 @@ import { useTheme } from "../shell/theme.ts";
 import { cutText, pen, token, useWidth, plotHeight } from "./canvas.ts";
 import { inksOf } from "./colours.ts";
 import { scaleOf, suitsLog, within, type Brush, type Brushes } from "./data.ts";
+import { Painted } from "./painted.ts";
 
 interface Props {
   rows: readonly Row[];
@@ -27,13 +28,13 @@ interface Props {
 
 const EDGE = { left: 48, right: 48, top: 34, bottom: 16 };
 const HALF = 14; // pixels to each side of an axis that belong to it
-const SAMPLE = 700; // lines while a brush moves: the rest comes when it rests
-const REST_MS = 120;
+const PART = 500; // lines in one frame
 const GROUND = 1500; // grey lines behind
 
 export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const [ground, front] = [useRef<HTMLCanvasElement>(null), useRef<HTMLCanvasElement>(null)];
+  const words = useRef<HTMLCanvasElement>(null);
   const width = useWidth(host);
   const height = plotHeight();
   const theme = useTheme();
@@ -82,7 +83,7 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
     EDGE.left + (axes.length < 2 ? 0.5 : at / (axes.length - 1)) * (width - EDGE.left - EDGE.right);
   const yOf = (share: number): number => EDGE.top + (1 - share) * high;
 
-  const trace = (ink: CanvasRenderingContext2D, row: number): void => {
+  const trace = (ink: Pick<CanvasRenderingContext2D, "moveTo" | "lineTo">, row: number): void => {
     let on = false;
     axes.forEach(({ places }, at) => {
       const place = places[row] as number;
@@ -93,6 +94,12 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
         on = true;
       }
     });
+  };
+  const pathOf = (row: number): string => {
+    let path = "";
+    const add = (letter: string, x: number, y: number): string => (path += `${letter}${x} ${y}`);
+    trace({ moveTo: (x, y) => add("M", x, y), lineTo: (x, y) => add("L", x, y) }, row);
+    return path;
   };
   useEffect(() => {
     const ink = pen(ground.current, width, height);
@@ -108,73 +115,64 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
     ink.globalAlpha = 1;
   }, [axes, width, theme]);
 
-  const paint = (most: number): void => {
-    const ink = pen(front.current, width, height);
-    if (!ink) return;
-    const every = Math.max(1, Math.ceil(number / most));
-    ink.globalAlpha = number > 1000 ? 0.25 : number > 100 ? 0.5 : 0.85;
+  const thin = number > 1000 ? 0.25 : number > 100 ? 0.5 : 0.85;
+  const painted = useMemo(() => new Painted(rows.length), [axes, inks, width, height, thin]);
+  /** The lines that are still to come, a part of them; whether there are more. */
+  const paint = (): boolean => {
+    const anew = painted.empty || painted.hasOthers(chosen);
+    if (anew) painted.clear();
+    const ink = pen(front.current, width, height, !anew);
+    if (!ink) return false;
+    ink.globalAlpha = thin;
     ink.lineWidth = number > 100 ? 1 : 1.5;
-    let seen = 0;
-    for (let row = 0; row < rows.length; row++) {
-      if (!chosen[row] || seen++ % every) continue;
+    const part = painted.next(chosen, PART);
+    for (const row of part) {
       ink.strokeStyle = inks.each[row] ?? "";
       ink.beginPath();
       trace(ink, row);
       ink.stroke();
     }
-    ink.globalAlpha = 1;
-    if (over >= 0) {
-      ink.strokeStyle = token("--ink");
-      ink.lineWidth = 3;
-      ink.beginPath();
-      trace(ink, over);
-      ink.stroke();
-    }
-    axes.forEach((axis, at) => paintAxis(ink, axis, at));
-  };
-  const paintAxis = (ink: CanvasRenderingContext2D, axis: (typeof axes)[number], at: number): void => {
-    const x = xOf(at);
-    ink.lineWidth = 1;
-    ink.strokeStyle = token("--chart-axis");
-    ink.beginPath();
-    ink.moveTo(x, EDGE.top);
-    ink.lineTo(x, EDGE.top + high);
-    ink.stroke();
-    const room = (width - EDGE.left - EDGE.right) / Math.max(1, axes.length - 1) - 12;
-    ink.textAlign = at === 0 ? "left" : at === axes.length - 1 ? "right" : "center";
-    const shift = at === 0 ? -EDGE.left + 4 : at === axes.length - 1 ? EDGE.right - 4 : 0;
-    ink.fillStyle = token("--ink");
-    ink.fillText(cutText(ink, nameOf(axis.id), Math.max(40, room)), x + shift, 14);
-    const outer = at === 0;
-    ink.textAlign = outer ? "right" : "left";
-    const paper = token("--panel");
-    for (const tick of axis.scale.ticks) {
-      const [left, y] = [x + (outer ? -7 : 7), yOf(tick.at) + 4];
-      const text = cutText(ink, tick.text, at === 0 || at === axes.length - 1 ? EDGE.left - 8 : Math.max(30, room / 2));
-      ink.lineWidth = 3;
-      ink.strokeStyle = paper;
-      ink.strokeText(text, left, y); // legible over the lines
-      ink.fillStyle = token("--chart-axis");
-      ink.fillText(text, left, y);
-    }
-    const bound = bounds[at];
-    if (!bound) return;
-    ink.fillStyle = token("--chart-select");
-    ink.strokeStyle = token("--accent");
-    ink.lineWidth = 1.5;
-    ink.beginPath();
-    ink.rect(x - 7, yOf(bound[1]), 14, Math.max(2, yOf(bound[0]) - yOf(bound[1])));
-    ink.fill();
-    ink.stroke();
+    return part.length === PART;
   };
   useEffect(() => {
-    const frame = requestAnimationFrame(() => paint(number > SAMPLE ? SAMPLE : rows.length));
-    const rest = number > SAMPLE ? setTimeout(() => paint(rows.length), REST_MS) : undefined;
-    return () => {
-      cancelAnimationFrame(frame);
-      clearTimeout(rest);
+    const go = (): void => {
+      frame = paint() ? requestAnimationFrame(go) : 0;
     };
-  }, [axes, chosen, inks, over, width, theme]);
+    let frame = requestAnimationFrame(go);
+    return () => cancelAnimationFrame(frame);
+  }, [painted, chosen]);
+
+  const room = (width - EDGE.left - EDGE.right) / Math.max(1, axes.length - 1) - 12;
+  // names and ticks stay while a brush moves: a canvas of their own, above the lines
+  useEffect(() => {
+    const ink = pen(words.current, width, height);
+    if (!ink) return;
+    const [dark, soft, paper] = [token("--ink"), token("--chart-axis"), token("--panel")];
+    axes.forEach(({ id, scale }, at) => {
+      const x = xOf(at);
+      ink.lineWidth = 1;
+      ink.strokeStyle = soft;
+      ink.beginPath();
+      ink.moveTo(x, EDGE.top);
+      ink.lineTo(x, EDGE.top + high);
+      ink.stroke();
+      const [first, last] = [at === 0, at === axes.length - 1];
+      ink.textAlign = first ? "left" : last ? "right" : "center";
+      ink.fillStyle = dark;
+      const shift = first ? -EDGE.left + 4 : last ? EDGE.right - 4 : 0;
+      ink.fillText(cutText(ink, nameOf(id), Math.max(40, room)), x + shift, 14);
+      ink.textAlign = first ? "right" : "left";
+      ink.lineWidth = 3;
+      ink.strokeStyle = paper;
+      ink.fillStyle = soft;
+      for (const tick of scale.ticks) {
+        const [left, y] = [x + (first ? -7 : 7), yOf(tick.at) + 4];
+        const text = cutText(ink, tick.text, first || last ? EDGE.left - 8 : Math.max(30, room / 2));
+        ink.strokeText(text, left, y); // legible over the lines
+        ink.fillText(text, left, y);
+      }
+    });
+  }, [axes, width, height, theme]);
 
   const where = (event: PointerEvent): { axis: number; share: number; x: number; y: number } => {
     const box = front.current?.getBoundingClientRect();
@@ -251,6 +249,23 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
           onPointerLeave={() => setOver(-1)}
           onClick={() => row && go(runPlace(row.key))}
         />
+        <svg class="layer" width={width} height={height} aria-hidden="true">
+          {row && <path class="explore-over" d={pathOf(over)} />}
+          {bounds.map(
+            (bound, at) =>
+              bound && (
+                <rect
+                  key={axes[at]?.id}
+                  class="explore-brush"
+                  x={xOf(at) - 7}
+                  y={yOf(bound[1])}
+                  width="14"
+                  height={Math.max(2, yOf(bound[0]) - yOf(bound[1]))}
+                />
+              ),
+          )}
+        </svg>
+        <canvas ref={words} class="layer words" aria-hidden="true" />
       </div>
       <Ranges axes={axes} nameOf={nameOf} brushes={brushes} setBrushes={setBrushes} />
       <ul class="chart-legend">

@@ -6,7 +6,7 @@
 
 import { num } from "../api/values.ts";
 import { statusWords } from "../shell/states.ts";
-import { compact, count, duration, moment, number, percent, whole } from "../shell/text.ts";
+import { compact, duration, moment, number, percent, whole } from "../shell/text.ts";
 import type { RunDetail } from "./data.ts";
 import { cost } from "./machines.ts";
 import { evaluationsOf, pickMain } from "./main.ts";
@@ -95,7 +95,7 @@ export function Figures({ detail }: { detail: RunDetail }) {
         />
       )}
       {energy["cost"] === undefined && energy["tokens"] !== undefined && (
-        <Figure says="tokens" value={compact(num(energy["tokens"]))} note={count(names.length, "series")} />
+        <Figure says="tokens" value={compact(num(energy["tokens"]))} />
       )}
     </dl>
   );

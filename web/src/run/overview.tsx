@@ -29,9 +29,12 @@ import { Standing } from "./standing.tsx";
 import type { TabProps } from "./view.tsx";
 import { Wide } from "../shell/wide.tsx";
 
+const LOW = 252; // pixels of a chart with its title
+
 export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
   const theme = useTheme();
   const narrow = useNarrow(1199);
+  const tall = narrow ? LOW : 2 * LOW + 16; // as two below each other
   const group = useMemo(() => new Group({ x: "step" }), [runKey]);
   const known = useAnswer(`names ${runKey}`, (signal) => knownNames(runKey, signal), Math.floor(beat / 4));
   const main = useMemo(() => (known.value ? pickMain(known.value.names) : null), [known.value]);
@@ -44,6 +47,9 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
     [runKey, detail.checkpoints, detail.segments, diagnosis],
   );
   useEffect(() => group.live([runKey]), [group, runKey]);
+  // which of these a run has decides how they stand: none leaves a row half empty
+  const beside = main ? [main.norm, main.rate, main.speed, main.mfu, main.machine].filter((one) => one.length) : [];
+  const places = main?.losses.length ? ` beside-${beside.length}` : "";
   const chart = (title: string, names: string[], logY = false, zero = false) => {
     if (!names.length) return null;
     const colours = lineColours(placeOf(runKey), names.length, theme);
@@ -54,14 +60,14 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
       colour: colours[at] ?? "#888888",
     }));
     return (
-      <Lazy key={title} height={252}>
+      <Lazy key={title} height={title === "Losses" ? tall : LOW}>
         <Chart
           series={lines}
           x="step"
           group={group}
           title={title}
           level={2}
-          height={(title === "Losses" && !narrow ? 2 * 252 + 16 - 36 : 216) - (names.length > 1 ? 22 : 0)}
+          height={(title === "Losses" ? tall : LOW) - 36 - (names.length > 1 ? 22 : 0)}
           logY={logY}
           zero={zero}
           flags={flags.filter((flag) => (flag.names ?? main?.losses ?? []).some((name) => names.includes(name)))}
@@ -78,9 +84,9 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
           <p>{detail.notes}</p>
         </section>
       )}
-      <section class="panels reading" aria-label="The main curves, in the order to read them">
+      <section class={`panels reading${places}`} aria-label="The main curves, in the order to read them">
         {main === null && !known.error && detail.step !== null && (
-          <div class="slot chart" style={{ minHeight: "252px" }}>
+          <div class="slot chart" style={{ minHeight: `${tall}px` }}>
             <span class="skeleton" />
           </div>
         )}

@@ -19,7 +19,7 @@ import { Edit, tagsOf } from "./edit.tsx";
 import { change } from "./store.ts";
 
 const CARD_PIXELS = 86; // .card in style/runs.css
-const GROUP_PIXELS = 44; // .card-group
+const GROUP_PIXELS = 64; // .card-group
 
 /** Where each line begins, and where the last ends. */
 function topsOf(lines: readonly Line[]): number[] {
@@ -92,12 +92,14 @@ export function RunCards({
                 />
                 <GroupButton line={line} toggle={toggleGroup} />
                 <Failed group={line.group} />
-                <span class="grow" />
-                {told
-                  .slice(0, 3)
-                  .map(
-                    (one) => line.group.statistics[one.id] && <Statistic key={one.id} group={line.group} id={one.id} />,
-                  )}
+                <span class="card-numbers">
+                  {told
+                    .slice(0, 3)
+                    .map(
+                      (one) =>
+                        line.group.statistics[one.id] && <Statistic key={one.id} group={line.group} id={one.id} />,
+                    )}
+                </span>
               </li>
             );
           }

@@ -17,6 +17,7 @@ import { MOST, type TableState } from "./state.ts";
 
 /** The paths of keys in a label: `width = 64` says what `model.width = 64` does, where there is room for few letters. */
 const PATHS = /(^|, )[\w./-]+\.(?=[\w-]+ = )/g;
+const KEYS = /(^|, )([\w./-]+) = /g; // as the heads of the table have them
 
 interface Props {
   drawn: readonly Key[];
@@ -34,7 +35,8 @@ export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
   const runs = useMemo(() => [...drawn], [keys]);
   const told = labelsOf(runs.flatMap((key) => rows.get(key) ?? []));
   for (const key of runs)
-    if (isGroup(key)) told.set(key, `${groupLabel(key).replace(PATHS, "$1")} (${runsOf(key).length})`);
+    if (isGroup(key))
+      told.set(key, `${groupLabel(key).replace(PATHS, "$1").replace(KEYS, "$1$2 ")} (${runsOf(key).length})`);
   const labels = useMemo(() => Object.fromEntries(told), [keys, [...told.values()].join("\n")]);
   const projects = new Set(runs.map((key) => rows.get(oneOf(key))?.project ?? ""));
   return (

@@ -4,11 +4,11 @@
  * Out:  rows by key; which of them a filter lets through; what is wrong, as a sentence.
  */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { editRun, getGroups, getMatching, getRuns } from "../api/client.ts";
 import { listen } from "../api/live.ts";
 import { ApiError } from "../api/values.ts";
-import type { Edits, Key, Row, RunGroup } from "../api/types.ts";
+import type { Edits, Key, Row, RunGroup, Runs } from "../api/types.ts";
 import { toast } from "../shell/toast.tsx";
 import { keyOf, type ColumnId } from "./columns.ts";
 
@@ -17,13 +17,15 @@ interface State {
   /** Grows with every change. */
   version: number;
   loaded: boolean;
+  /** Runs that the server has read nothing of yet. */
+  unread: number;
   /** Why nothing could be read, and null as soon as something could. */
   error: string | null;
   /** Sentences about folders that are not served. */
   leftOut: readonly string[];
 }
 
-let state: State = { rows: new Map(), version: 0, loaded: false, error: null, leftOut: [] };
+let state: State = { rows: new Map(), version: 0, loaded: false, unread: 0, error: null, leftOut: [] };
 const listeners = new Set<() => void>();
 let reading: Promise<void> | null = null;
 let stamp = "";
@@ -48,18 +50,23 @@ export function rowOf(key: Key): Row | undefined {
 
 /** Read all rows; once at a time. */
 export function readRuns(): Promise<void> {
-  reading ??= getRuns()
-    .then(({ runs, stamp: now, left_out: leftOut }) => {
-      if (now && now === stamp && !edited && state.loaded && state.error === null) return;
-      stamp = now;
-      edited = false;
-      set({ rows: new Map(runs.map((row) => [row.key, row])), loaded: true, error: null, leftOut });
+  reading ??= getRuns(!state.loaded)
+    .then((answer) => {
+      take(answer);
+      return answer.unread ? getRuns().then(take) : undefined;
     })
     .catch((error: Error) => set({ error: error.message }))
     .finally(() => {
       reading = null;
     });
   return reading;
+}
+
+function take({ runs, stamp: now, left_out: leftOut, unread }: Runs): void {
+  if (now && now === stamp && !edited && state.loaded && state.error === null) return;
+  stamp = now;
+  edited = false;
+  set({ rows: new Map(runs.map((row) => [row.key, row])), loaded: true, unread, error: null, leftOut });
 }
 
 export function mergeRows(changed: readonly Row[], gone: readonly Key[] = []): void {
@@ -153,7 +160,8 @@ function useAsked<T>(question: string, version: number, ask: (signal: AbortSigna
   const latest = useRef(send);
   latest.current = send;
 
-  useEffect(() => {
+  // asked before the browser paints: the answer is on its way meanwhile
+  useLayoutEffect(() => {
     if (!question) {
       set({ found: null, error: null, busy: false });
       return;

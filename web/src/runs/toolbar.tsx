@@ -26,6 +26,8 @@ interface Props {
   shown: readonly Row[];
   archived: number;
   leftOut: readonly string[];
+  /** Runs that are still to come. */
+  unread: number;
   ids: readonly ColumnId[];
   layout: Layout;
   narrow: boolean;
@@ -56,6 +58,7 @@ export function Toolbar({
   shown,
   archived,
   leftOut,
+  unread,
   ids,
   layout,
   narrow,
@@ -73,6 +76,11 @@ export function Toolbar({
         matched={matched}
         rows={rows}
       />
+      {unread > 0 && (
+        <span class="chip" role="status">
+          {whole(rows.length)} of {count(rows.length + unread, "run")} read …
+        </span>
+      )}
       <Count shown={shown} all={rows.length} archived={archived} state={state} matched={matched} update={update} />
       {leftOut.length > 0 && <LeftOut sentences={leftOut} />}
       <span class="grow" />
@@ -148,6 +156,9 @@ function SortChoice({ state, update, ids }: Pick<Props, "state" | "update" | "id
   );
 }
 
+const RUNNING = ["running", "silent", "stuck", "stalled"];
+const RUNNING_FILTER = `status in (${RUNNING.join(", ")})`;
+
 /** How many there are, and shortcuts to those that want a person's eyes. */
 function Count({
   shown,
@@ -157,7 +168,7 @@ function Count({
   matched,
   update,
 }: { shown: readonly Row[]; all: number; archived: number } & Pick<Props, "state" | "matched" | "update">) {
-  const training = shown.filter((row) => statusWords(row.status).open).length;
+  const training = shown.filter((row) => RUNNING.includes(row.status)).length;
   const critical = shown.filter((row) => (row.findings.critical ?? 0) > 0).length;
   const filtered = matched.keys !== null || state.project !== "";
   return (
@@ -167,8 +178,8 @@ function Count({
         <button
           type="button"
           class="chip"
-          title="Filter: status in (running, silent, stuck, stalled)"
-          onClick={() => update({ filter: "status in (running, silent, stuck, stalled)" })}
+          title={`Filter: ${RUNNING_FILTER}`}
+          onClick={() => update({ filter: RUNNING_FILTER })}
         >
           <Icon name="run" /> {whole(training)} running
         </button>

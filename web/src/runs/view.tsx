@@ -51,7 +51,7 @@ function flip<T>(set: ReadonlySet<T>, one: T): Set<T> {
 }
 
 export function RunsView({ query }: { query: URLSearchParams }) {
-  const { rows, version, loaded, error, leftOut } = useRuns();
+  const { rows, version, loaded, unread, error, leftOut } = useRuns();
   const text = query.toString();
   const placed = useMemo(() => readState(query), [text]);
   const [typed, typing] = useState<string | null>(null); // a filter that is not in the address yet
@@ -84,12 +84,16 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   );
   const ids = state.columns ?? suited;
   const grouped = useGroups(state.groups, state, ids, version);
-  const by = state.groups.length > 0 && grouped.error === null;
+  // the table stays as it is until groups have come
+  const awaited = state.groups.length > 0 && grouped.error === null && grouped.groups === null;
+  const by = state.groups.length > 0 && grouped.error === null && !awaited;
   const sorted = useMemo(() => sortRows(fitting.shown, state.sort), [fitting, state.sort.id, state.sort.down]);
+  const before = useRef<Line[]>([]);
   const lines = useMemo(
-    () => linesOf(sorted, by ? (grouped.groups ?? []) : null, state.closed, state.sort),
-    [sorted, by, grouped.groups, state.closed, state.sort.id, state.sort.down],
+    () => (awaited ? before.current : linesOf(sorted, by ? grouped.groups : null, state.closed, state.sort)),
+    [sorted, by, awaited, grouped.groups, state.closed, state.sort.id, state.sort.down],
   );
+  before.current = lines;
   const visible = useMemo(() => shownOf(state.hidden, state.only), [state.hidden, state.only]);
   const drawn = useMemo(() => drawnOf(lines, visible, state.most), [lines, visible, state.most]);
   const drawnKeys = useMemo(() => [...drawn.keys()], [drawn]);
@@ -199,6 +203,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
         shown={fitting.shown}
         archived={fitting.archived}
         leftOut={leftOut}
+        unread={unread}
         ids={ids}
         layout={layout}
         narrow={narrow}
@@ -217,7 +222,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
         {layout !== "charts" && layout !== "explore" && (
           <section class="table-pane">
             <Same settings={same} runs={fitting.shown.length} />
-            {pending || (by && grouped.groups === null) ? (
+            {pending || (awaited && lines.length === 0) ? (
               <Waiting />
             ) : lines.length === 0 ? (
               <NoMatch
@@ -236,7 +241,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
                 selectAll={(on) => update({ selected: on ? new Set([...state.selected, ...order]) : new Set() }, true)}
                 chosen={[inTable, order.length]}
                 selectGroup={selectGroup}
-                nameWidth={Math.min(layout === "split" ? 260 : 420, longest)}
+                nameWidth={Math.min(layout === "split" ? (by ? 286 : 260) : 420, longest)}
               />
             )}
           </section>

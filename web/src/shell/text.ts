@@ -194,6 +194,6 @@ export function plain(value: unknown): string {
 }
 
 /** How many of something: 1 step, 2,000 steps. */
-export function count(value: number, one: string, many = `${one}s`): string {
+export function count(value: number, one: string, many = one.endsWith("s") ? one : `${one}s`): string {
   return `${whole(value)} ${value === 1 ? one : many}`;
 }

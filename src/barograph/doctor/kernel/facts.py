@@ -18,7 +18,7 @@ EVENTS = ("segment", "checkpoint", "oom", "straggler", "stacks", "hang", "end")
 """Kinds of records without numbers that rules are given."""
 RARE = {
     "ranks": ("absent", "same_batch", "world_size_before"),
-    "model": ("first_non_finite_gradient", "first_non_finite_weight", "frozen"),
+    "model": ("first_non_finite_gradient", "first_non_finite_weight", "frozen", "unreached", "untied_weights"),
     "info": ("message",),
 }
 """Kinds of which rules are given the records that have one of these fields."""

@@ -248,7 +248,7 @@ class LogReading(Times):
         said = [
             (found, chunk.number(lines, found.place))
             for found in messages.messages(text, lines, rest, state["said"])
-            if found.place not in unlike
+            if found.end or found.place not in unlike
         ][: max(messages.MOST - state["messages"], 0)]
         state["messages"] += len(said)
         if blocks or said:
@@ -354,7 +354,7 @@ class LogReading(Times):
         if len(where) and state["ending"] is not None:
             yield self.went_on()
         for message, line in said:
-            at = int(np.searchsorted(where, message.place))
+            at = int(np.searchsorted(where, message.place, "right"))
             step = int(steps[at - 1]) if at else int(before or 0)
             fields = {"message": f"line {line:,}: {message.text}", "line": line}
             if message.memory:

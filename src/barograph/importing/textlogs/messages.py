@@ -46,6 +46,7 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (re.compile(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
     (re.compile(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
 )  # fmt: skip
+_BEHIND = re.compile(rb"slurmstepd: error: |CANCELLED AT|DUE TO TIME LIMIT|Segmentation fault|Aborted \(core dumped\)")
 _TROUBLE = re.compile(
     rb"(?i)CUDA error|CUDA driver error|device-side assert|illegal memory access|uncorrectable ECC|\bXid\b|"
     rb"NCCL (?:WARN|error|operation|timeout)|ncclSystemError|ncclUnhandled|ncclInternalError|"
@@ -90,6 +91,8 @@ def messages(text: bytes, lines: list[bytes], left: list[bytes], own: dict[str, 
     opened: int | None = own.pop("traceback", None)  # where the words begin on a traceback's lines
     for index in sorted(marked):
         line = left[index]
+        if not line and _BEHIND.search(lines[index], 0, 1 << 14):  # another program's words behind half a row
+            line = lines[index]
         if not line or len(line) > 1 << 14:
             continue
         if opens := _OPENS.search(line):

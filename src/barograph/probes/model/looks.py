@@ -445,3 +445,11 @@ class Looks:
         for probe in self._probes.values():
             probe.drop()
         self._probes.clear()
+
+
+def skipped_round(looks: Looks, step: int, scaler: Any, count: int) -> ModelRound:
+    """The round of a step that the scaler left out, as it did with `count` steps so far."""
+    current = ModelRound(step, frozenset())
+    looks.scaled(current, scaler, count)
+    current.send()
+    return current

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from barograph.probes.model import flow
+from barograph.probes.model import flow, outputs
 from barograph.probes.model.optimizers import COLUMNS
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.stats.statistics import PERCENTILES
@@ -87,6 +87,7 @@ def make(found: ModelRound, blocks: Iterable[str], order: Sequence[str] = ()) ->
     _states(numbers, tables)
     _spectra(numbers, fields, tables)
     _activations(numbers, fields, tables)
+    fields |= outputs.fields_of(numbers)
     fields |= found.figures
     return ModelReport(fields, tables, histograms, distributions)
 
@@ -134,6 +135,8 @@ def _norms(
         fields["non_finite_inputs"] = 1
     if "blank" in numbers:
         fields["frozen_untrained"] = int(_column(numbers, "blank")[""])
+    if "untied_copy" in numbers:
+        fields["untied_copy"] = int(_column(numbers, "untied_copy")[""])
     if "stale_statistics" in numbers:
         fields["stale_statistics"] = int(_column(numbers, "stale_statistics")[""])
     if "weight_squares" in numbers:

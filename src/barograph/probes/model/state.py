@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
 from barograph.probes.model.guest import Guest
+from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.parameters import local
+from barograph.probes.model.reach import untied_figures
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -30,7 +32,7 @@ class ModelState:
 
     def __init__(self, model: Any):
         self._model = model
-        self._statistics = BatchNormStatistics(model)
+        self._statistics, self._output = BatchNormStatistics(model), OutputLook()
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
         self._passes: dict[str, float] = {}
@@ -54,10 +56,16 @@ class ModelState:
             trains = torch.is_grad_enabled()
             if self._has_modes:
                 self._passes["training" if trains else "training_in_evaluation"] = float(module.training)
+            if not trains:
+                self._passes["passes_without_gradients"] = 1.0
+            tensors = list(_tensors((*given, *named.values())))
+            with torch.no_grad():
+                self._output.given(tensors, trains)
             if trains:
                 self._modes.add(bool(module.training))
-                for tensor in _floats((*given, *named.values())):
-                    if len(self._inputs) < _MOST_INPUTS and (tensor.is_cuda or tensor.numel() <= _LARGE):
+                for tensor in tensors:
+                    small = tensor.is_cuda or tensor.numel() <= _LARGE
+                    if small and tensor.is_floating_point() and len(self._inputs) < _MOST_INPUTS:
                         with torch.no_grad():
                             self._inputs.append(torch.linalg.vector_norm(local(tensor.detach()), float("inf")))
 
@@ -65,7 +73,11 @@ class ModelState:
         import torch
 
         with contextlib.suppress(Exception):
-            if "output_width" in self._passes or torch.compiler.is_compiling():
+            if torch.compiler.is_compiling():
+                return
+            if torch.is_grad_enabled():
+                self._output.returned(output)
+            if "output_width" in self._passes:
                 return
             logits = getattr(output, "logits", None)
             logits = first_tensor(output) if logits is None else logits
@@ -80,7 +92,9 @@ class ModelState:
             self._key = parameters
             self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
             frozen_figures(current, self._model, parameters)
+            untied_figures(current, self._model)
         self._statistics.put(current, self._modes == {True})
+        self._output.put(current)
         if (
             len(self._modes) == 2 or "gradients_in_evaluation" in self._last
         ):  # trained in one mode, evaluated in the other
@@ -104,14 +118,14 @@ class ModelState:
         self._handles = []
 
 
-def _floats(given: Any, depth: int = 2) -> Iterator[Any]:
-    """The floating-point tensors in a call's arguments."""
+def _tensors(given: Any, depth: int = 2) -> Iterator[Any]:
+    """The dense tensors in a call's arguments."""
     for item in given:
         if hasattr(item, "is_floating_point"):
-            if item.is_floating_point() and item.numel() and not item.is_sparse and not item.is_meta:
+            if item.numel() and not item.is_sparse and not item.is_meta:
                 yield item
         elif depth and isinstance(item, (tuple, list, Mapping)):
-            yield from _floats(item.values() if isinstance(item, Mapping) else item, depth - 1)
+            yield from _tensors(item.values() if isinstance(item, Mapping) else item, depth - 1)
 
 
 def _has_modes(model: Any) -> bool:

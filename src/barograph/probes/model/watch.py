@@ -21,9 +21,10 @@ from barograph.probes.model import blocks, report
 from barograph.probes.model.backward import BackwardEnd
 from barograph.probes.model.findings import Witness
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of
-from barograph.probes.model.looks import Looks
+from barograph.probes.model.looks import Looks, skipped_round
 from barograph.probes.model.outlet import Outlet, due_lines
 from barograph.probes.model.parameters import mesh_of
+from barograph.probes.model.reach import Reach
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.model.schedule import BUDGET, DEFAULTS, WatchSchedule
 from barograph.probes.model.sharded import is_recorder
@@ -33,6 +34,7 @@ from barograph.probes.model.unchanged import Unchanged
 from barograph.probes.recording import Recording
 
 _MOST_PENDING = 100  # steps whose figures have not arrived: the device is far behind, or gone
+_SKIPS = 16  # steps in a row that a scaler leaves out
 _SAID_ONCE = {
     "stale_gradients": "gradients",
     "unchanged": "updates",
@@ -119,10 +121,10 @@ class ModelWatch:
         self._clock = self._looks.clock
         self._closed_at = self._clock()
         self._before: Any = None  # the squared norm when backward ended, and what the gradients were then
-        self._skipped = 0
+        self._skipped, self._noticed = 0, -1
         self._closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
         self._backward = BackwardEnd(self._at_backward_end)
-        self._stale, self._unchanged = StaleGradients(model), Unchanged()
+        self._stale, self._unchanged, self._reach = StaleGradients(model), Unchanged(), Reach(model)
         self._said: dict[str, float] = {}
         self._zeros: dict[str, Any] = {}  # what the last step with a record had of these; None where it is not known
         self._hooks = OptimizerHooks(
@@ -184,8 +186,18 @@ class ModelWatch:
 
     def _mark(self, parameter: Any) -> None:
         """A backward pass has reached the first parameter. What the loop logs after it is of this step still."""
-        self._marked, self._touched = _upcoming(self._run), True
+        upcoming = self._marked = _upcoming(self._run)
+        self._touched = True
         self._witness.backward_left_gradients = True
+        if self._scaler is not None and self._last is not None and not self._held:
+            skipped = upcoming - self._last - 1  # the scaler leaves them out: no optimizer's step would tell
+            if skipped > 0 and skipped % _SKIPS == 0 and self._noticed != upcoming:
+                self._noticed = upcoming
+                count = self._skipped + skipped
+                self._safely(
+                    "skipped steps",
+                    lambda: self._queue.append(skipped_round(self._looks, upcoming, self._scaler, count)),
+                )
 
     def _number(self) -> int:
         """The step in progress: what the loop logs next if it has logged since; else one more than before."""
@@ -285,6 +297,9 @@ class ModelWatch:
             current.judge(still)
         owners = self._looks.held_by(self._hooks.optimizers)
         self._witness.saw(current.present, tuple(self._looks.names.values()), owners or self._freed)
+        self._reach.ended(
+            current, self._witness.waiting, self._looks.names, lambda: self._looks.owners(self._hooks.optimizers)
+        )
         if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:
             current.figures["without_gradient"] = len(self._witness.waiting)
         looked = sum(current.costs.values())
@@ -461,6 +476,7 @@ class ModelWatch:
         self._closed = True
         self._hooks.close()
         self._stale.close()
+        self._reach.close()
         if self._state is not None:
             self._state.close()
         self._backward.disarm()

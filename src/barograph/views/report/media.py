@@ -43,6 +43,10 @@ def media(subject: Subject) -> Section | None:
     rest = [items for kind in ("audio", "video", "file") for items in kinds[kind]]
     if rest:
         blocks += [Heading("Sounds and other files"), _listed(rest)]
+        if kinds["audio"]:
+            blocks.append(
+                say("Sounds are not in this file, so that it stays small; `barograph view` plays them.", "dim")
+            )
     return section("media", "Images, audio, tables", blocks, "Media")
 
 

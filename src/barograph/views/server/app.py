@@ -92,6 +92,10 @@ class Server:
         return json_answer(request, about)
 
     def runs(self, request: Request) -> Response:
+        within = number_of(request, "within", 0, 0, 60_000) / 1000
+        if within and (some := self.table.first_rows(within)) is not None:
+            left = self.places.left_out.values()
+            return json_answer(request, rows_as_json(some, "", left, max(1, self.table.found - len(some))))
         first = not self.table.is_ready
         self.table.refresh()
         if first and len(self.table.rows()) < _FIRST_ROWS_MOST:

@@ -212,7 +212,7 @@ class RunRow:
             data["findings"] = progress.findings.counts()
         data["wall_seconds"] = _wall(self.recorded, data["created"], time.time())
         pace, total = progress.seconds_a_step(), data["total_steps"]
-        if pace is not None and isinstance(total, int) and data["step"] is not None:
+        if data["status"] == "running" and pace is not None and isinstance(total, int) and data["step"] is not None:
             data["remaining_seconds"] = max(0, total - data["step"]) * pace
         if progress.phase == "eval" and data["status"] == "running":
             data["phase"] = "eval"
@@ -228,7 +228,7 @@ class RunRow:
         if self.data["status"] == was:
             return False
         self.data["status_since"] = time.time() if was in liveness.ALIVE else self.data["status_since"]
-        if not self.live:
+        if self.data["status"] != "running":  # who makes no steps has no end in sight
             self.data["remaining_seconds"] = None
         self.encode()
         return True
@@ -275,7 +275,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         with open(f"{folder}/{manifest.FILE}", "rb", buffering=0) as file:
             found = _parts(file.read())
-        return {name: msgspec.json.decode(part) for name, part in found.items() if name not in _UNUSED}
+        for name in _UNUSED:
+            found.pop(name, None)
+        return dict(msgspec.json.decode(msgspec.json.encode(found)))
     except OSError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

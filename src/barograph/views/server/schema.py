@@ -86,6 +86,7 @@ class RunsJson(AnswerJson, kw_only=True):
     projects: list[str]
     stamp: str
     left_out: Annotated[list[str], Meta(description="Sentences about folders that are not served.")]
+    unread: Annotated[int, Meta(description="Runs that are not among these, because nothing was read of them yet.")]
 
 
 class GroupStatisticsJson(AnswerJson, kw_only=True):

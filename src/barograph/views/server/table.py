@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,7 @@ _PATIENCE = 4  # runs are filled in for a fifth of the time, however many reques
 _LEAST_PATIENCE_SECONDS = 0.1
 _SHARE = 8  # a look at thousands of runs stays good for this many times what it took ...
 _LONGEST_SECONDS = 2.0  # ... but no longer than this
+_FEW = 200  # rows of fewer runs are not given before all are there
 
 
 class Requests:
@@ -91,6 +93,7 @@ class RunTable:
         self._filler: threading.Thread | None = None
         self._looked = -math.inf
         self._cost = 0.0  # seconds that the last look took
+        self.found = 0  # runs that there were at the last look
         self._closed = False
 
     def refresh(self, force: bool = False) -> list[str]:
@@ -100,6 +103,9 @@ class RunTable:
             if not force and begun - self._looked < max(FRESH_SECONDS, min(_LONGEST_SECONDS, _SHARE * self._cost)):
                 return []
             found = self.places.scan()
+            self.found = len(found)
+            if not self.is_ready and len(found) >= _FEW:  # the newest first: a page shows them meanwhile
+                found = dict(sorted(found.items(), key=lambda item: -_changed_at(item[1])))
             changed = [key for key in self._rows if key not in found]
             for key in changed:
                 self._rows.pop(key, None)
@@ -131,9 +137,21 @@ class RunTable:
                 pass
         with self._lock:
             if self._ordered is None:
-                rows = list(self._rows.values())
-                self._ordered = sorted(rows, key=lambda row: (row.data["created"] or 0.0, row.data["key"]))
+                self._ordered = _by_creation(self._rows.values())
             return list(self._ordered)
+
+    def first_rows(self, seconds: float) -> list[RunRow] | None:
+        """The rows that there are this long after the first look at many runs began; None once it is over."""
+        if self.is_ready:
+            return None
+        look = threading.Thread(target=self.refresh, name="barograph-first-look", daemon=True)
+        look.start()
+        until = time.monotonic() + seconds
+        while look.is_alive():
+            look.join(0.01)
+            if time.monotonic() >= until and len(self._rows) >= _FEW:
+                return _by_creation(list(self._rows.values()))
+        return None
 
     def row(self, key: str) -> RunRow:
         """One run's row as it is now. Raises KeyError with a sentence."""
@@ -326,11 +344,23 @@ class RunTable:
             row.encode()
 
 
-def rows_as_json(rows: Iterable[RunRow], stamp: str, left_out: Iterable[str]) -> bytes:
-    """The answer to the list of runs, put together from rows that are JSON already."""
+def _by_creation(rows: Iterable[RunRow]) -> list[RunRow]:
+    return sorted(rows, key=lambda row: (row.data["created"] or 0.0, row.data["key"]))
+
+
+def _changed_at(place: RunPlace) -> float:
+    try:
+        return os.stat(place.dir).st_mtime
+    except OSError:
+        return 0.0
+
+
+def rows_as_json(rows: Iterable[RunRow], stamp: str, left_out: Iterable[str], unread: int = 0) -> bytes:
+    """The answer to the list of runs, put together from rows that are JSON already. unread: runs that no row is of
+    yet."""
     import msgspec
 
     listed = list(rows)
     projects = sorted({str(row.data["project"]) for row in listed})
-    rest: dict[str, Any] = {"projects": projects, "stamp": stamp, "left_out": list(left_out)}
+    rest: dict[str, Any] = {"projects": projects, "stamp": stamp, "left_out": list(left_out), "unread": unread}
     return b'{"runs":[' + b",".join(row.raw for row in listed) + b"]," + msgspec.json.encode(rest)[1:]

@@ -15,7 +15,7 @@ import numpy
 from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, param_norm_of, saved_before, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, block_of, in_order, is_vector, role_of, shown
-from barograph.doctor.rules.activations import groups
+from barograph.doctor.rules.activations import groups, reach
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import ChannelRows, RunHistory
@@ -436,4 +436,4 @@ class SpectralChange(Rule):
         )  # fmt: skip
 
 
-RULES = (FrozenLayers, *groups.RULES, WeightNonFinite, WeightNormGrowth, SpectralChange)
+RULES = (FrozenLayers, *groups.RULES, *reach.RULES, WeightNonFinite, WeightNormGrowth, SpectralChange)

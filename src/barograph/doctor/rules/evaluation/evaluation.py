@@ -18,6 +18,7 @@ import numpy
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.evaluation.averages import AverageBehind
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Rise,
@@ -311,5 +312,6 @@ RULES = (
     ModelMode,
     EvaluationGradients,
     StaleStatistics,
+    AverageBehind,
     ValidationPlateau,
 )

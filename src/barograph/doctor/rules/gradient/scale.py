@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, scaled_loss
+from barograph.doctor.kernel.cursor import RowCursor, known, scaled_loss
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.remedies import clip_limit
 from barograph.doctor.kernel.rule import Rule
@@ -289,6 +289,54 @@ class ScalerNotGiven(Rule):
                 return
 
 
+class ClippedWhileScaled(Rule):
+    """Gradients are clipped before the scaler has divided them by its scale.
+
+    The step's norm times the loss scale is then the clip value, in each of 16 rows in a row with a scale of 16 or more
+    (within 1%), and the norm itself is below a thousandth: nobody clips there. Every step is clipped, to a part of what
+    was meant that is as small as the scale is large.
+
+    What to do: `scaler.unscale_(optimizer)` before `clip_grad_norm_`.
+    """
+
+    name, family, kind, severity = "clipped_while_scaled", "gradient", "clipping", "warning"
+    needs = ("=model/loss_scale", "=model/grad_norm")
+    least = 16
+    about = "Gradients are clipped while they are scaled."
+    thresholds: ClassVar = {
+        "rows": (16.0, "ours"),
+        "same": (0.01, "ours"),
+        "norm": (1e-3, "no clip value is below it; ours"),
+        "scale": (16.0, "ours"),
+    }
+    causes = ("gradients clipped while scaled: the scaler had not divided them yet",)
+    remedies = ("call `scaler.unscale_(optimizer)` before `clip_grad_norm_`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._count, self._begin, self._product = 0, (0, 0), math.nan
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        scales = history.channel("model/loss_scale")
+        rows = self._cursor.new(history.channel("model/grad_norm")) if scales is not None else None
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            norm, scale = float(rows.value[at]), known(scales, step, int(rows.time[at]), segment)
+            small = 0 < norm < self.at["norm"] and scale >= self.at["scale"]
+            if self._count and not (small and abs(norm * scale / self._product - 1) < self.at["same"]):
+                self._count = 0
+            if small and (self._count == 0 or segment != self._begin[1]):
+                self._count, self._begin, self._product = 0, (step, segment), norm * scale
+            self._count += small
+            if small and self._count == self.at["rows"] and self.first(segment):
+                yield self.finding(
+                    self._begin[0], f"The norm after clipping is {norm:.3g} in each step, which is {norm * scale:.3g} "
+                    f"divided by the loss scale of {scale:.6g}: gradients are clipped while they are scaled.",
+                    found=step, segment=segment, confidence=0.95, evidence={"norm": norm, "scale": scale},
+                )  # fmt: skip
+
+
 _OVERFLOW = ["fp16 overflow: activations or gradients leave the range of half precision", "overflow in a layer",
              "learning rate too high"]  # fmt: skip
 _REMEDIES = ["train in bf16, if the device has it", "look at the layer whose activations grow",
@@ -296,4 +344,4 @@ _REMEDIES = ["train in bf16, if the device has it", "look at the layer whose act
              "go back to a checkpoint from before"]  # fmt: skip
 
 
-RULES = (ClipSaturation, LossScaleCollapse, ScalerNotGiven)
+RULES = (ClipSaturation, LossScaleCollapse, ScalerNotGiven, ClippedWhileScaled)

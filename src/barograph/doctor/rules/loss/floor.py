@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import RunHistory
-from barograph.doctor.kernel.cursor import came_by, numeric_setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -33,11 +33,19 @@ class DoubleSoftmax(Rule):
     often, with the rest spread evenly: no classifier whose confidence fits its accuracy has that loss. Gradients are
     small, and the model learns slowly.
 
+    Where the model is watched, the gradient of its output shows that a softmax follows (`model/softmax_twice`), or a
+    sigmoid (`model/sigmoid_twice`), though the output's rows are probabilities: that is proof, and needs no accuracy.
+    Two looks for a softmax; twelve for a sigmoid, the first of the run, since outputs may be between 0 and 1 by chance.
+
     What to do: give `cross_entropy` the logits; or take the logarithm of the probabilities and use `nll_loss`.
     """
 
     name, family, kind, severity = "double_softmax", "loss", "logits", "warning"
-    needs = ("loss|eval_loss", "accuracy|eval_accuracy", "vocabulary|=model/output_width|config")
+    needs = (
+        "loss|eval_loss",
+        "accuracy|eval_accuracy|=model/softmax_twice|=model/sigmoid_twice",
+        "vocabulary|=model/output_width|config",
+    )
     about = "The loss has the floor of a softmax that is applied twice."
     thresholds: ClassVar = {
         "rows": (32.0, "ours"),
@@ -45,6 +53,8 @@ class DoubleSoftmax(Rule):
         "share": (0.9, "of them on the line; ours"),
         "above": (0.1, "nats above the line: probabilities that are not 0 or 1 yet; ours"),
         "slope": (0.15, "off the line's; ours"),
+        "softmax": (2.0, "looks in a row; ours"),
+        "sigmoid": (12.0, "looks, from the first on; ours"),
         "learnt": (0.25, "of the way from a guess to an accuracy of 1; ours"),
     }
     causes = ("softmax twice: the output goes through a softmax before the cross-entropy",)
@@ -56,8 +66,11 @@ class DoubleSoftmax(Rule):
             "eval": _Pairs("eval_loss", "eval_accuracy", "evaluations"),
         }
         self._said = False
+        self._cursor = RowCursor()
+        self._looks: dict[tuple[str, int], tuple[int, int]] = {}  # since which step, and how many
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._inside(history)
         for pairs in self._pairs.values():
             if self._said or pairs.is_over:
                 continue
@@ -66,6 +79,28 @@ class DoubleSoftmax(Rule):
                 if finding is not None:
                     self._said = True
                     yield finding
+
+    def _inside(self, history: RunHistory) -> Iterator[Finding]:
+        """What the watch has seen of the output and its gradient."""
+        for name, loss in (("softmax", "cross-entropy"), ("sigmoid", "binary cross-entropy")):
+            rows = self._cursor.new(history.channel(f"model/{name}_twice"))
+            for at in range(len(rows) if rows is not None and not self._said else 0):
+                assert rows is not None
+                step, segment = int(rows.step[at]), int(rows.segment[at])
+                began, count = self._looks.get((name, segment), (step, 0))
+                if rows.value[at] != 1 or count < 0:  # a sigmoid's output is always within its bounds
+                    self._looks[name, segment] = step, -1 if name == "sigmoid" else 0
+                    continue
+                began = began if count else step
+                self._looks[name, segment] = began, count + 1
+                if count + 1 == self.at[name] and not self._said:
+                    self._said = True
+                    yield self.finding(
+                        began, f"The output goes through a {name}, and then through that of the {loss}: it is "
+                        "probabilities, and its gradient is that of logits.",
+                        found=step, segment=segment, confidence=0.98, evidence={"looks": count + 1},
+                        causes=[f"softmax twice: the output goes through a {name} before the {loss}"],
+                    )  # fmt: skip
 
     def _look(self, history: RunHistory, pairs: _Pairs, step: int, segment: int, time: int) -> Finding | None:
         count = _classes(history, time)

@@ -346,20 +346,24 @@ class InitialLoss(Rule):
 
     An untrained model knows nothing: its loss is ln of the vocabulary. One that is more than 0.5 above is badly
     initialised, or the loss is a sum: an info finding; above twice that number a warning. One below is a model trained
-    before: silent. Looked at in a run whose first row is among its first 20 steps and whose vocabulary is known.
+    before: silent. Looked at in a run whose first row is among its first 20 steps and whose vocabulary is known; or,
+    where it is watched, the width of the output, 16 or more, that a cross-entropy follows (`model/softmax_twice` is
+    recorded): few classes can be guessed wrongly by chance.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
-    needs = ("loss", "vocabulary")
+    needs = ("loss", "vocabulary|=model/softmax_twice")
     about = "The initial loss is above that of a uniform guess."
     thresholds: ClassVar = {
         "above": (0.5, "nats; ours"),
         "times": (2.0, "of ln V; ours: healthy speed runs begin at 1.5"),
+        "width": (16.0, "of an output whose vocabulary is not known; ours"),
     }
     causes = (
         "bad initialisation: output weights are too large",
         "learning rate too high: the first step was too large",
         "gradient accumulation scaled wrongly: the loss is summed",
+        "temperature too low: the logits are multiplied by too much",
     )
     remedies = ("Scale the output layer's initial weights down, or start it at zero; check that the loss is a mean.",)
 
@@ -371,8 +375,16 @@ class InitialLoss(Rule):
             return
         channel = history.role("loss")
         vocabulary = history.facts.get("vocabulary")
-        if channel is None or not vocabulary or channel.end == 0:
+        if channel is None or channel.end == 0:
             return
+        if not vocabulary:
+            width, look = (history.channel(f"model/{name}") for name in ("output_width", "softmax_twice"))
+            if look is None or not look.end or width is None or not width.end:
+                return
+            self._done = True
+            if look.began[0] > 20 or width.first < self.at["width"]:
+                return
+            vocabulary = int(width.first)
         self._done = True
         rows = channel.rows(0, 1)
         if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(history, channel):
@@ -383,7 +395,7 @@ class InitialLoss(Rule):
         step = int(rows.step[0])
         yield self.finding(
             step,
-            f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} tokens gives {guess:.4g}",
+            f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",
             severity="warning" if loss > self.at["times"] * guess else "info",
             segment=int(rows.segment[0]),
             evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary},

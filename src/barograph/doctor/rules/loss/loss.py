@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
-from barograph.doctor.kernel.curve import again, before, evaluation_holds, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.rules.loss.falls import LossJumpDown, LossSlide
@@ -106,6 +106,7 @@ class NonFiniteLoss(SeriesRule):
             "bad batch: an example without tokens, or with numbers that are not finite",
         ]
         remedies = []
+        untrained = self._good is None and step <= 1
         if self._good is None:
             message = f"The loss is {sort} from the first row on (step {step})"
             causes = [
@@ -113,6 +114,12 @@ class NonFiniteLoss(SeriesRule):
                 "bad initialisation: weights or inputs hold numbers that are not finite",
                 "fp16 overflow: float16 ends at 65,504",
             ]
+            evaluated = between(history.role("eval_loss"), 0, step + 1, segment, finite=False)
+            if len(evaluated) and not numpy.isfinite(evaluated).any():
+                untrained = True
+                causes[:2] = causes[1::-1]  # an evaluation has neither the training's masks nor its batches
+            elif not untrained:
+                causes.append("learning rate too high: the loss overflowed before its first row")
         else:
             evidence |= {"last_finite": rounded(self._good[1]), "last_finite_step": self._good[0]}
             message = f"The loss is {sort} since step {step}; the step before had {self._good[1]:.4g}"
@@ -121,7 +128,7 @@ class NonFiniteLoss(SeriesRule):
         if math.isfinite(norm):
             evidence["norm_before"] = rounded(norm)
             remedies.append(f"Clip the gradient norm at {max(rounded(norm, 2), 1e-3):g} or below.")
-        if math.isfinite(lr) and lr > 0:
+        if math.isfinite(lr) and lr > 0 and not untrained:
             evidence["lr"] = rounded(lr)
             remedies.append(f"Try a learning rate of {lr / 3:.2g} (it was {lr:.2g}).")
         checkpoint = history.checkpoint_before(step)

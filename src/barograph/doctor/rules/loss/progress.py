@@ -20,7 +20,7 @@ from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.loss.floor import DoubleSoftmax
 from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
-from barograph.doctor.rules.loss.sums import SummedLoss
+from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -427,4 +427,4 @@ class LossPlateau(CurveRule):
         return scratch and level > self.at["far"] * start and tick.step >= 1000
 
 
-RULES = (Divergence, LossPlateau, NotLearning, InitialLoss, SummedLoss, DoubleSoftmax)
+RULES = (Divergence, LossPlateau, NotLearning, InitialLoss, SummedLoss, LossWeight, DoubleSoftmax)

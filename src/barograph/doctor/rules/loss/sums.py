@@ -16,7 +16,7 @@ import numpy
 
 from barograph.core.configuration import ACCUMULATION, BATCH, PROCESSES, SEQUENCE
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import numeric_setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, scaled_loss
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -36,8 +36,9 @@ class SummedLoss(Rule):
     where a model that knows nothing has one loss in both: the first ratio, if the first evaluation is among the first
     20 steps, or the first loss over ln of the output's width (`model/output_width`) or of the vocabulary. A number that
     the configuration has, or a product of two, proves it: gradient accumulation, ranks, batch size, length. Both are
-    within 10% of it; the median within a third, for a loss that is all noise, where it is 4 or more and the first loss
-    over ln of the width agrees; each ratio within half, where it is 2 or 3.
+    within 10% of it (the median of eight ratios alone, where the number is 8 or more and no width is known); the median
+    within a third, for a loss that is all noise, where it is 4 or more and the first loss over ln of the width agrees;
+    each ratio within half, where it is 2 or 3.
     Any other number must be 4 or more, with the first loss as many times ln of the width, and the same (within 10%) at
     four evaluations in a row.
 
@@ -120,7 +121,8 @@ class SummedLoss(Rule):
             guessed = abs(loss.first / guess / number - 1) < same
             near = 1 / 3 if guessed and number >= 4 else same
             steady = number >= 4 or all(2 / 3 < item / number < 3 / 2 for item in self._ratios)
-            if (guessed or abs(self._early / number - 1) < same) and steady and abs(middle / number - 1) < near:
+            sure = number >= 8 and len(self._ratios) >= 8 and not guess > 0
+            if (sure or guessed or abs(self._early / number - 1) < same) and steady and abs(middle / number - 1) < near:
                 return self._say(loss, value, found, number, what, guess)
         last = self._ratios[-int(self.at["evaluations"]) :]
         steady = self.at["times"] <= min(last) and max(last) <= (1 + same) * min(last)
@@ -146,6 +148,88 @@ class SummedLoss(Rule):
             remedies=[f"Divide the loss by {number:.3g} before `backward()`, or use `reduction='mean'`."],
             confidence=0.95,
         )
+
+
+class LossWeight(Rule):
+    """The loss that is differentiated is summed, or its accumulation is divided too often or not at all.
+
+    The gradient of a cross-entropy shows with which weight a target's loss is in the whole: times the number of targets
+    (`model/loss_weight`) that is 1 for a mean, n for a sum over n targets, and 1 / k for a mean that is divided by k
+    micro-batches. In three looks in a row it is, within 0.2% (3% of half precision):
+
+    - the number of targets, 8 or more: the loss is summed. A warning where the first logged loss, too, is more than
+      twice ln of the output's width; else an info finding, for gradients may be divided later.
+    - 1, where the configuration says that gradients of k micro-batches are accumulated, and k passes were seen in the
+      step: they are added, not averaged.
+    - 1 / k², there: the loss is divided twice.
+
+    Losses that a scaler multiplies count where the watch was given the scaler.
+    """
+
+    name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
+    needs = ("=model/loss_weight", "=model/targets")
+    least = 3
+    about = "The loss is summed, or divided too often or not at all."
+    thresholds: ClassVar = {
+        "looks": (3.0, "in a row; ours"),
+        "same": (0.002, "of the number; ours"),
+        "half": (0.03, "of the number, for half precision; ours"),
+        "targets": (8.0, "ours"),
+    }
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, int, str]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/loss_weight"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            what = self._what(history, float(rows.value[at]), *place)
+            if not what or (self._row and self._row[0][1:] != (place[2], what)):
+                self._row = []
+            if not what:
+                continue
+            self._row.append((place[0], place[2], what))
+            if len(self._row) == self.at["looks"] and self.first(place[2], what):
+                yield self._say(history, float(rows.value[at]), what, *place)
+
+    def _what(self, history: RunHistory, weight: float, step: int, time: int, segment: int) -> str:
+        targets, passes, half = (
+            known(history.channel(f"model/{name}"), step, time, segment)
+            for name in ("targets", "passes", "half_parameters")
+        )
+        scaled = scaled_loss(history, time)
+        if scaled and not came_by(history.channel("model/loss_scale"), time):
+            return ""
+        same = self.at["half" if scaled or half > 0 else "same"]
+        if targets >= self.at["targets"] and abs(weight / targets - 1) < same:
+            return "summed"
+        parts = numeric_setting(history, *ACCUMULATION)
+        if not parts >= 2 or passes != parts:
+            return ""
+        return "added" if abs(weight - 1) < same else "twice" if abs(weight * parts * parts - 1) < same else ""
+
+    def _say(self, history: RunHistory, weight: float, what: str, step: int, time: int, segment: int) -> Finding:
+        parts, loss = numeric_setting(history, *ACCUMULATION), history.role("loss")
+        if what == "summed":
+            width = known(history.channel("model/output_width"), step, time, segment)
+            guess = math.log(width) if width > 1 else math.nan
+            shown = loss is not None and came_by(loss, time) and loss.first > 2 * guess
+            message = f"The loss is summed over {weight:.0f} targets: the gradient gives each of them a weight of 1"
+            cause, number = f"loss summed: over {weight:.0f} targets, not averaged", weight
+        else:
+            shown, often = True, "not at all" if what == "added" else "twice"
+            message = f"The losses of {parts:.0f} micro-batches are divided by their number {often}"
+            cause = f"gradient accumulation scaled wrongly: divided {often} by {parts:.0f}"
+            number = parts
+        return self.finding(
+            self._row[0][0], message, found=step, segment=segment, severity="warning" if shown else "info",
+            evidence={"weight": rounded(weight)}, causes=[cause], confidence=0.95 if shown else 0.6,
+            remedies=[f"Divide the loss by {number:.3g} before `backward()`, or use `reduction='mean'`."
+                      if what != "twice" else f"Divide the loss by {number:.3g} once."],
+        )  # fmt: skip
 
 
 def _width(history: RunHistory) -> float:

@@ -308,7 +308,8 @@ class EpsilonDominates(Rule):
 class WeightDecayTooHigh(BlockRule):
     """The weights have shrunk quickly, and the loss stands still or gets worse.
 
-    In medians of 16 rows the norm of all parameters has fallen below 0.7 of its largest within 128 rows, or, where
+    In medians of 16 rows the norm of all parameters has fallen below 0.7 of its largest, or of its first, within 128
+    rows, or, where
     the configuration says that a step takes more than a thousandth of each weight (lr × decay), at any time; and the
     loss is above 99% of what it was 48 rows before. It warns. Weights that shrink while the loss falls are the purpose
     of weight decay.
@@ -345,7 +346,9 @@ class WeightDecayTooHigh(BlockRule):
         for at in range(len(new)):
             segment, middle = int(new.segment[at]), float(new.middle[at])
             if segment != self._segment:
+                norm = self.channel(history) if self._segment < 0 else None
                 self._begin(segment)
+                self._most = norm.first if norm is not None and 0 < norm.first < math.inf else 0.0
             if self._said or not 0 < middle < math.inf:
                 continue
             self._count += 1

@@ -2,7 +2,7 @@
 
 In:   the series of the learning rate, and beside it the loss, and the configuration.
 Out:  findings of `LearningRateJump`, `LearningRateZero`, `LearningRateCollapse`, `LearningRateConstant`,
-      `LearningRateDeclared`, `MissingWarmup`.
+      `LearningRateDeclared`, `MissingWarmup`, `WarmupUnfinished`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import again, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.rule import Rule
@@ -396,6 +397,57 @@ class MissingWarmup(Rule):
         )
 
 
+class WarmupUnfinished(Rule):
+    """The run is over, and the learning rate was still in its linear warm-up, far below the configured rate.
+
+    From its first row to its last, 100 steps at least, the rate rises in one straight line (half-way it is within a
+    tenth of half of the rise), and ends below half of the rate in the configuration: the warm-up is longer than the
+    run, as one is that counts epochs where steps are meant, or is stepped once an epoch. Without a configured rate, or
+    where it is nearly reached, there is no finding.
+
+    What to do: a warm-up of 1 to 5% of the steps.
+    """
+
+    name, family, kind, severity = "warmup_unfinished", "optimizer", "learning_rate", "warning"
+    needs = ("lr", "config")
+    least = 20
+    about = "The warm-up never ended."
+    thresholds: ClassVar = {
+        "steps": (100.0, "ours"),
+        "share": (0.5, "of the configured rate; ours"),
+        "straight": (0.1, "of the rise, half-way; ours"),
+    }
+    causes = ("learning rate too low: the warm-up is longer than the run",)
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rate = history.role("lr")
+        if self._done or not history.facts.get("finished") or rate is None or rate.end < self.least:
+            return
+        self._done = True
+        rows, wanted = rate.rows(), numeric_setting(history, "learning_rate", "lr", "max_lr", "peak_lr")
+        steps, values = rows.step, rows.value
+        if rows.first or rows.segment[0] != rows.segment[-1] or steps[-1] - steps[0] < self.at["steps"]:
+            return
+        rise = float(values[-1] - values[0])
+        if not rise > 0 or not (numpy.diff(values) >= 0).all() or not values[-1] < self.at["share"] * wanted:
+            return
+        middle = float(numpy.interp((steps[0] + steps[-1]) / 2, steps, values))
+        late = values[-1] - values[int(0.9 * len(values))]
+        if abs(middle - values[0] - rise / 2) > self.at["straight"] * rise or not late > 0.05 * rise:
+            return
+        yield self.finding(
+            int(steps[0]), f"The learning rate rises from {values[0]:.3g} to {values[-1]:.3g} until the last step, "
+            f"{int(steps[-1])}; the configuration says {wanted:.3g}.", found=int(steps[-1]),
+            segment=int(rows.segment[0]), confidence=0.95,
+            evidence={"last": rounded(float(values[-1])), "declared": rounded(wanted)},
+            remedies=[f"Warm up over {max(10, int(0.03 * (steps[-1] - steps[0])))} steps; check whether the schedule "
+                      "counts steps or epochs, and how often it is stepped."],
+        )  # fmt: skip
+
+
 RULES = (
     LearningRateJump,
     LearningRateZero,
@@ -403,4 +455,5 @@ RULES = (
     LearningRateConstant,
     LearningRateDeclared,
     MissingWarmup,
+    WarmupUnfinished,
 )

@@ -18,6 +18,7 @@ import numpy
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.wording import Case
+from barograph.doctor.rules.rl import preference
 from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock, rewarded
 
 
@@ -361,4 +362,5 @@ RULES = (
     PolicyClipping,
     SamplingMismatch,
     ClippedCompletions,
+    *preference.RULES,
 )

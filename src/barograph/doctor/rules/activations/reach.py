@@ -1,0 +1,181 @@
+"""Layers that the loss does not reach, tied weights that are two, outputs that are the same for every input.
+
+In:   figures of the watch.
+Out:  findings of `UnreachedParameters`, `UntiedWeights`, `ConstantOutput`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.cursor import RowCursor, known, param_norm_of, setting, whole
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class UnreachedParameters(Rule):
+    """Layers run with gradients, are in the optimizer, and the loss does not reach them.
+
+    The watch listens to layers without a gradient in the first twenty steps: those that run in the next one are
+    computed, and their output is cut off before the loss, by `detach()`, `.data`, `no_grad()`, a new tensor made from
+    numbers, or is left out of it. A twentieth of the trained elements or more is a warning; less is an info finding:
+    a pooling layer that nobody asks is usual. Layers that no batch uses, or that run without gradients, don't count.
+
+    What to do: look for what cuts the graph behind them; else freeze them with `requires_grad_(False)`.
+    """
+
+    name, family, kind, severity = "unreached_parameters", "model", "frozen", "warning"
+    needs = ("=model/unreached_parameters",)
+    about = "The loss does not reach layers that run."
+    thresholds: ClassVar = {"share": (0.05, "of the trained elements; ours")}
+    causes = ("graph cut: no gradient reaches layers that run, because their output is detached or not in the loss",)
+    remedies = (
+        "look for `detach()`, `.data`, `no_grad()` or `torch.tensor(...)` behind these layers",
+        "freeze them with `requires_grad_(False)`, if that is meant",
+    )
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/unreached_parameters"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            share = known(history.channel("model/unreached_share"), step, time, segment)
+            names = _names(history, "unreached", step, time)
+            count = whole(float(rows.value[at]))
+            if count > 0 and self.first(segment, names):
+                yield self.finding(
+                    max(0, step - 20), f"{count} parameters had no gradient in 20 steps, though their layers ran: "
+                    f"{names}.", found=step, segment=segment, confidence=0.95,
+                    severity="warning" if share >= self.at["share"] else "info",
+                    evidence={"parameters": count, "share": rounded(share)},
+                )  # fmt: skip
+
+
+class UntiedWeights(Rule):
+    """An embedding and an output layer that should be one tensor are two.
+
+    At the first watched step they hold the same numbers in two places (a copy made by hand, by loading, by moving or
+    wrapping one of them); or the configuration says that embeddings are tied, and no output layer has the embedding's
+    tensor. Two layers of one shape alone say nothing.
+
+    What to do: `head.weight = embedding.weight` after loading and moving, before the optimizer is made.
+    """
+
+    name, family, kind, severity = "untied_weights", "model", "frozen", "warning"
+    needs = ("=model/untied",)
+    about = "Weights that should be tied are two tensors."
+    causes = ("weight tying broken: the embedding and the output layer are two tensors",)
+    remedies = ("tie them, `head.weight = embedding.weight`, after loading and before the optimizer is made",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/untied"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            same = known(history.channel("model/untied_copy"), step, time, segment) == 1
+            said = setting(history, "tie_word_embeddings", "tie_embeddings", "tie_weights", "weight_tying") is True
+            if not (same or said) or not self.first(segment):
+                continue
+            names = _names(history, "untied_weights", step, time)
+            what = "hold the same numbers in two tensors" if same else "are two tensors, though they should be tied"
+            yield self.finding(
+                step, f"{names} {what}: each is trained alone.", found=step, segment=segment, confidence=0.95,
+                evidence={"same": same, "configured": said},
+            )  # fmt: skip
+
+
+class ConstantOutput(Rule):
+    """The model's output is the same for every input.
+
+    Over the rows of a batch, outputs of two numbers or more vary by less than a thousandth of their size, in five looks
+    in a row over fifty steps, after the first twenty: representations have collapsed to one, or units in between are
+    dead and the biases behind them answer alone. Where gradients of layers are far apart, they
+    vanish; where it was so at every look from the start, the initialisation is
+    the first cause; where the norm of all parameters has doubled since, the learning rate; where less than a third of
+    it is left, weight decay.
+
+    What to do: of a contrastive loss, negatives or a stopped gradient; else see the layers before: dead units, a rate
+    that was too high, an initialisation far from zero.
+    """
+
+    name, family, kind, severity = "constant_output", "model", "dead", "warning"
+    needs = ("=model/output_spread",)
+    least = 5
+    about = "The output is the same for every input."
+    thresholds: ClassVar = {
+        "spread": (1e-3, "of the output's size; ours"),
+        "looks": (5.0, "in a row; ours"),
+        "steps": (50.0, "ours"),
+        "vanish": (1e5, "largest over smallest gradient of a layer; ours"),
+        "first": (20.0, "steps that don't count; ours"),
+    }
+    causes = ("outputs collapsed: every input gives the same output",)
+    remedies = (
+        "look at the spread of each layer's output over a batch, from the first layer on",
+        "of a contrastive loss: check that it has negatives, or a gradient that is stopped on one side",
+    )
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, int]] = []
+        self._varied = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        width = history.channel("model/output_width")
+        rows = self._cursor.new(history.channel("model/output_spread"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            same = known(width, step, time, segment) > 1 and rows.value[at] < self.at["spread"]
+            self._varied |= not same
+            if not same or (self._row and self._row[0][1] != segment):
+                self._row = []
+            if not same or step < self.at["first"]:
+                continue
+            self._row.append((step, segment))
+            began = self._row[0][0]
+            if len(self._row) >= self.at["looks"] and step - began >= self.at["steps"] and self.first(segment):
+                yield self.finding(
+                    began, f"The output is the same for every input since step {began}: it varies by "
+                    f"{rows.value[at]:.2g} of its size over a batch.",
+                    found=step, segment=segment, confidence=0.9, evidence={"spread": rounded(float(rows.value[at]))},
+                    causes=self._causes(history, step, time, segment),
+                )  # fmt: skip
+
+    def _causes(self, history: RunHistory, step: int, time: int, segment: int) -> list[str]:
+        norm = param_norm_of(history)
+        times = known(norm, step, time, segment) / norm.first if norm is not None and norm.first > 0 else 1.0
+        said = {
+            "gradients vanish: those of the first layers are next to nothing": self._spread(
+                history, step, time, segment
+            ),
+            "weight decay too high: the weights have shrunk": times < 0.3,
+            "bad initialisation: units are dead, and biases answer alone": not self._varied,
+            "learning rate too high": times > 2,
+            self.causes[0]: True,
+        }
+        return sorted(said, key=lambda cause: not said[cause])
+
+    def _spread(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        return known(history.channel("model/flow_spread"), step, time, segment) > self.at["vanish"]
+
+
+def _names(history: RunHistory, field: str, step: int, time: int) -> str:
+    return next(
+        (str(event.fields[field]) for event in history.events_of("model")
+         if field in event.fields and event.step == step and event.time <= time), "names are not recorded",
+    )  # fmt: skip
+
+
+RULES = (UnreachedParameters, UntiedWeights, ConstantOutput)

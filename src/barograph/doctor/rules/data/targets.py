@@ -1,0 +1,244 @@
+"""What a loss compares the output with, told from the gradient that the output gets; what evaluations are given.
+
+In:   figures of the watch.
+Out:  findings of `TargetShift`, `BroadcastTargets`, `SortedTargets`, `EvaluationInputs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, known, usual
+from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class TargetShift(Rule):
+    """The targets of a language model are not one place ahead of its inputs.
+
+    The gradient of a cross-entropy shows each row's target. Where all targets of a sequence are its own inputs, the
+    shift is lost, and the model copies; two or three places ahead, it is there twice: in the data and in the model.
+    Three looks in a row that show the same. Targets that are one place ahead, or no such thing (−1), give no finding.
+
+    What to do: shift once. Models that take `labels` shift them themselves.
+    """
+
+    name, family, kind, severity = "target_shift", "data", "data", "warning"
+    needs = ("=model/target_shift",)
+    about = "Targets are not one place ahead of the inputs."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, int, float]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/target_shift"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            here = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
+            if here[2] not in (0, 2, 3) or (self._row and self._row[0][1:] != here[1:]):
+                self._row = []
+            if here[2] not in (0, 2, 3):
+                continue
+            self._row.append(here)
+            if len(self._row) == self.at["looks"] and self.first(*here[1:]):
+                yield self._say(self._row[0][0], here)
+
+    def _say(self, step: int, here: tuple[int, int, float]) -> Finding:
+        ahead = int(here[2])
+        what = "are the inputs of the same places" if ahead == 0 else f"are {ahead} places ahead of the inputs"
+        return self.finding(
+            step, f"The targets of a sequence {what}, not one place ahead of them.", found=here[0], segment=here[1],
+            confidence=0.95, evidence={"places": ahead},
+            causes=["labels shifted: targets are the inputs, so that the model learns to copy" if ahead == 0
+                    else f"labels shifted: {ahead} places instead of one"],
+            remedies=["shift targets by one place, once: `logits[:, :-1]` against `tokens[:, 1:]`; a model that is "
+                      "given `labels` does it itself"],
+        )  # fmt: skip
+
+
+class BroadcastTargets(Rule):
+    """Each output is compared with the targets of all rows: their shapes differ, and were broadcast.
+
+    Outputs [n, 1] against targets [n] give n × n differences; the gradient of their mean square is then a line over the
+    output, as if all rows had one target: the batch's mean. Five looks with four different such targets prove it, in
+    nine of ten of all looks: where targets really are equal, as those of a discriminator are, they are the same in each
+    batch. The model learns the mean, whatever its inputs.
+
+    What to do: `output.squeeze(-1)`, or `targets[:, None]`.
+    """
+
+    name, family, kind, severity = "broadcast_targets", "data", "data", "warning"
+    needs = ("=model/broadcast_target",)
+    least = 5
+    about = "Each output is compared with the targets of all rows."
+    thresholds: ClassVar = {
+        "looks": (5.0, "ours"),
+        "different": (4.0, "ours"),
+        "apart": (0.03, "of the largest: two targets; ours"),
+        "share": (0.9, "of all looks; ours"),
+    }
+    causes = ("targets broadcast: the shapes of outputs and targets differ",)
+    remedies = ("make the shapes equal before the loss: `output.squeeze(-1)`, or `targets[:, None]`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._values: list[tuple[int, int, float]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/broadcast_target"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment, value = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
+            if self._values and self._values[0][1] != segment:
+                self._values = []
+            if len(self._values) < 64:
+                self._values.append((step, segment, value))
+            values = numpy.array([one[2] for one in self._values])
+            size = float(numpy.abs(values).max())
+            different = len({round(one / size / self.at["apart"]) for one in values}) if 0 < size < math.inf else 0
+            if len(values) < self.at["looks"] or different < self.at["different"]:
+                continue
+            looks = history.channel("model/output_spread")
+            count = 0
+            if looks is not None:
+                known_ones = looks.rows()
+                here = (known_ones.segment == segment) & (known_ones.time <= rows.time[at])
+                count = int((here & (known_ones.step >= self._values[0][0]) & (known_ones.step <= step)).sum())
+            if len(values) >= self.at["share"] * count and self.first(segment):
+                yield self.finding(
+                    self._values[0][0], "Every output is compared with the mean target of its batch: the gradient is a "
+                    f"line over the outputs in {len(values)} looks, with another target in each.",
+                    found=step, segment=segment, confidence=0.95,
+                    evidence={"looks": len(values), "different": different},
+                )  # fmt: skip
+
+
+class SortedTargets(Rule):
+    """The training's examples come by class: nearly all targets of a batch are one, and another one later.
+
+    The gradient of a cross-entropy shows each row's target. In twelve looks in a row nine tenths of a batch's targets
+    or more were the same, and at least two classes were so in three of them each: a class that is that frequent leaves
+    no room for another one. The model forgets each class while it learns the next.
+
+    What to do: shuffle: `DataLoader(..., shuffle=True)`, or the files before they are read.
+    """
+
+    name, family, kind, severity = "sorted_targets", "data", "data", "warning"
+    needs = ("=model/top_target_share", "=model/top_target")
+    least = 12
+    about = "The training's examples come by class."
+    thresholds: ClassVar = {
+        "share": (0.9, "of a batch's targets; ours"),
+        "looks": (12.0, "in a row; ours"),
+        "each": (3.0, "looks of each of two classes; ours"),
+    }
+    causes = ("data sorted: batches are of one class each",)
+    remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, float]] = []
+        self._segment = -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        shares = self._cursor.new(history.channel("model/top_target_share"))
+        tops = history.channel("model/top_target")
+        for at in range(len(shares) if shares is not None else 0):
+            assert shares is not None
+            step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
+            if segment != self._segment or not shares.value[at] >= self.at["share"]:
+                self._segment, self._row = segment, []
+            if not shares.value[at] >= self.at["share"]:
+                continue
+            self._row.append((step, known(tops, step, time, segment)))
+            counts = numpy.unique([top for _, top in self._row if top == top], return_counts=True)[1]
+            often = int((counts >= self.at["each"]).sum())
+            if len(self._row) >= self.at["looks"] and often >= 2 and self.first(segment):
+                yield self.finding(
+                    self._row[0][0], f"Nearly all targets of a batch are of one class, since step {self._row[0][0]}, "
+                    f"and of {len(counts)} classes one after the other.",
+                    found=step, segment=segment, confidence=0.95, evidence={"looks": len(self._row)},
+                )  # fmt: skip
+
+
+class EvaluationInputs(Rule):
+    """Evaluations are given inputs of another mean or scale than the training, and their loss is worse.
+
+    At three evaluations in a row the inputs' mean is further than two standard deviations from that of the training's
+    inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
+    whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
+    training's own inputs change (by more than a fifth between looks), as in a curriculum, there is no finding.
+
+    What to do: one normalisation for both, with the training's statistics.
+    """
+
+    name, family, kind, severity = "evaluation_inputs", "eval", "eval", "warning"
+    needs = ("=model/eval_input_std", "=model/input_std", "loss", "eval_loss")
+    least = 3
+    about = "Evaluations are given inputs of another scale."
+    thresholds: ClassVar = {
+        "mean": (2.0, "standard deviations; those of ImageNet's pictures are 2.1 from 0"),
+        "scale": (4.0, "times; ImageNet's is 1 / 0.23"),
+        "worse": (1.5, "evaluation over training loss; ours"),
+        "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("evaluation data are others: their inputs are normalised in another way",)
+    remedies = ("normalise inputs of training and evaluation with the same numbers, those of the training",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, int]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        loss = history.role("loss")
+        if loss is None or is_game(history, loss):
+            return
+        rows = self._cursor.new(history.channel("model/eval_input_std"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            apart = self._apart(history, float(rows.value[at]), *place)
+            if not apart or (self._row and self._row[0][1] != place[2]):
+                self._row = []
+            if not apart:
+                continue
+            self._row.append((place[0], place[2]))
+            if len(self._row) == self.at["evaluations"] and self.first(place[2]):
+                mean, deviation = (usual(history.channel(f"model/input_{name}"), *place) for name in ("mean", "std"))
+                here = known(history.channel("model/eval_input_mean"), *place)
+                yield self.finding(
+                    self._row[0][0], f"Evaluations are given inputs of mean {here:.3g} and deviation "
+                    f"{rows.value[at]:.3g}, where those of the training have {mean:.3g} and {deviation:.3g}.",
+                    found=place[0], segment=place[2], confidence=0.9,
+                    evidence={"mean": rounded(mean), "deviation": rounded(deviation), "eval_mean": rounded(here),
+                              "eval_deviation": rounded(float(rows.value[at]))},
+                )  # fmt: skip
+
+    def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:
+        place = step, time, segment
+        deviations = history.channel("model/input_std")
+        if deviations is None:
+            return False
+        scale, mean = usual(deviations, *place), usual(history.channel("model/input_mean"), *place)
+        rows = deviations.rows()
+        past = rows.value[(rows.segment == segment) & (rows.time <= time) & (rows.step <= step)]
+        if len(past) < 3 or not past.min() > 0 or past.max() > self.at["steady"] * past.min():
+            return False
+        away = abs(known(history.channel("model/eval_input_mean"), *place) - mean)
+        other = away > self.at["mean"] * scale or not scale / self.at["scale"] < deviation < self.at["scale"] * scale
+        ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
+        return bool(other and 0 < self.at["worse"] * ours < theirs < math.inf)
+
+
+RULES = (TargetShift, BroadcastTargets, SortedTargets, EvaluationInputs)

@@ -1,0 +1,227 @@
+"""What a loss makes of a model's output, told from the gradient that the output gets; what evaluations are given.
+
+In:   inputs and output of forward passes, the gradient of the output.
+Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
+
+The gradient of a cross-entropy is c (softmax(output) − target): beside the target it is proportional to exp(output),
+which no other loss gives. So it shows whether a softmax follows, and each row's target. That of a mean square is
+c (output − target): where targets differ and it is a line over the output all the same, every output was compared with
+every target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.activations import first_tensor
+from barograph.probes.model.parameters import local, mesh_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+_ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
+_FIRST, _EVERY = 8, 10  # the first steps, and then each tenth
+_CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
+_TOKENS = 32  # places of one sequence whose targets are compared with its inputs
+_SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
+_LINE = 1e-4  # off a line, of its deviation: rounding of single precision
+_COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
+FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
+           "broadcast_target", "target_weight", "targets", "target_shift")  # fmt: skip
+
+
+class OutputLook:
+    """Looks at one forward pass of some steps."""
+
+    def __init__(self) -> None:
+        self._steps = self._passes = 0
+        self._due = True
+        self._found: Tensor | None = None
+        self._training: Tensor | None = None  # mean and standard deviation of the inputs
+        self._evaluation: Tensor | None = None
+        self._tokens: Tensor | None = None  # the first sequence of a batch
+
+    def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
+        """The inputs of a pass."""
+        import torch
+
+        tensors = list(tensors)
+        if trains and self._due:
+            whole = (one for one in tensors if one.dim() == 2 and not one.is_floating_point() and one.shape[1] >= 8)
+            tokens = next(whole, None)
+            self._tokens = None if tokens is None else tokens[0, : _TOKENS + max(_SHIFTS)].clone()
+        tensor = next((one for one in tensors if one.is_floating_point()), None)
+        if tensor is None:
+            return
+        known = self._training if trains else self._evaluation
+        if known is None and (self._due or not trains) and tensor.numel() > _ROWS:
+            values = _few(local(tensor.detach())).float()
+            moments = torch.stack([values.mean(), values.std()])
+            if trains:
+                self._training = moments
+            else:
+                self._evaluation = moments
+
+    def returned(self, output: Any) -> None:
+        """The output of a pass with gradients."""
+        self._passes += 1
+        if not self._due:
+            return
+        tensor = first_tensor(output) if getattr(output, "logits", None) is None else output.logits
+        if tensor is None or not tensor.requires_grad or tensor.is_sparse or mesh_of(tensor) is not None:
+            return
+        self._due = False
+        rows = _rows(tensor.detach()).clone()  # it may be changed in place
+        tokens, self._tokens = self._tokens, None
+        long = tokens is not None and tensor.dim() == 3 and tensor.shape[1] >= 8
+
+        def arrived(gradient: Tensor) -> None:
+            import torch
+
+            with contextlib.suppress(Exception), torch.no_grad():
+                self._found = figures(rows, _rows(gradient))
+                if gradient.is_cuda or gradient.numel() <= _COUNTED:
+                    classes = 1 if gradient.dim() > 3 else -1
+                    # no abs(): of a language model's logits a copy may be more than the device has left
+                    self._found[-2] = ((gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)).sum()
+                if long:
+                    self._found[-1] = _shift(tokens, gradient[0, :_TOKENS], self._found[0])
+
+        tensor.register_hook(arrived)
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins: what its passes have shown."""
+        if self._found is not None:
+            current.put("output", FIGURES, self._found)
+            current.figures["passes"] = float(self._passes)
+        for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
+            if moments is not None:
+                current.put(name, ("mean", "std"), moments)
+        self._found = self._training = self._evaluation = None
+        self._passes = 0
+        self._steps += 1
+        self._due = self._steps < _FIRST or self._steps % _EVERY == 0
+
+
+def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """What of a round's columns is recorded: numbers that could be said of this output."""
+    found: dict[str, float] = {}
+    for family, prefix in (("output", ""), ("inputs_of_training", "input_"), ("inputs_of_evaluation", "eval_input_")):
+        names, values = numbers.get(family, ((), ((),)))
+        found |= {prefix + name: float(value) for name, value in zip(names, values[0], strict=True)}
+    weight, targets = (found.pop(name, math.nan) for name in ("target_weight", "targets"))
+    if weight * targets == weight * targets:
+        scale = numbers.get("loss_scale", ((), ((1.0,),)))[1][0][0]
+        found |= {"targets": targets, "loss_weight": weight * targets / float(scale)}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def figures(output: Tensor, gradient: Tensor) -> Tensor:
+    """`FIGURES` of rows of an output and its gradient [n, k], NaN where there is nothing to say."""
+    import torch
+
+    exact = output.dtype in (torch.float32, torch.float64) and gradient.dtype in (torch.float32, torch.float64)
+    within = 2e-3 if exact else 3e-2
+    wide = torch.float32 if output.device.type == "mps" else torch.float64
+    output, gradient = output.to(wide), gradient.to(wide)
+    count, width = output.shape
+    nothing = output.new_full((), math.nan)
+    result = dict.fromkeys(FIGURES, nothing)
+    bounded = ((output >= 0) & (output <= 1)).all()
+    rms = output.square().mean().sqrt()
+    if count >= 8:
+        result["output_spread"] = (output - output.mean(0)).square().mean().sqrt() / rms
+    if width > 1 and count >= 4:
+        follows, target, alive, weight = _softmax(output, gradient, within)
+        result["target_weight"] = torch.where(follows, weight, nothing)
+        ranges = (output.amax(1) - output.amin(1)).median()
+        result["logit_range"] = torch.where(follows, ranges, nothing)
+        sums = ((output.sum(1) - 1).abs() < within).all()
+        result["softmax_twice"] = torch.where(follows, (bounded & sums).to(wide), nothing)
+        if 2 < width <= _CLASSES and count >= 16:
+            counts = torch.zeros(width, dtype=wide, device=output.device)
+            counts.index_add_(0, target, alive.to(wide))
+            share, top = counts.max(0)
+            result["top_target"] = torch.where(follows, top.to(wide), nothing)
+            result["top_target_share"] = torch.where(follows, share / alive.to(wide).sum(), nothing)
+    if count * width >= 16:
+        scale = gradient / (torch.sigmoid(output) - (gradient < 0).to(wide))
+        logistic = (scale.amin() > 0) & (scale.amax() - scale.amin() <= within * scale.amax())
+        result["sigmoid_twice"] = torch.where(logistic, bounded.to(wide), nothing)
+    if width == 1 and count >= 8:
+        result["broadcast_target"] = _line(output[:, 0], gradient[:, 0], _LINE if exact else 0.0)
+    return torch.stack([result[name] for name in FIGURES])
+
+
+def _softmax(output: Tensor, gradient: Tensor, within: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Whether a softmax and its cross-entropy follow, with one target a row; each row's target; whether it has one;
+    with which weight a row's loss is in the whole."""
+    import torch
+
+    size = gradient.abs().sum(1)
+    alive = size > 0
+    target = gradient.argmin(1)
+    power = torch.exp(output - output.amax(1, keepdim=True))
+    ratio = gradient / power
+    seen = power > 1e-20  # others are rounded away
+    seen.scatter_(1, target[:, None], False)
+    high = ratio.masked_fill(~seen, -math.inf).amax(1)
+    low = ratio.masked_fill(~seen, math.inf).amin(1)
+    weight = (low * power.sum(1)).masked_fill(~(alive & low.isfinite()), math.nan).nanmedian()
+    if output.shape[1] == 2:  # one element a row: compared between rows
+        scale = (high * power.sum(1)).masked_fill(~alive, math.nan)
+        high, low = scale.nan_to_num(-math.inf).amax(), scale.nan_to_num(math.inf).amin()
+    straight = (low > 0) & (high - low <= within * high)
+    adds = gradient.sum(1).abs() <= within * size
+    return ((straight & adds) | ~alive).all() & (alive.sum() >= 4), target, alive, weight
+
+
+def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:
+    """How many places the targets of a sequence are ahead of its inputs, −1 where they are no such thing; NaN where
+    that is not to be seen, or where a softmax and its cross-entropy don't follow."""
+    import torch
+
+    alive = gradient.abs().sum(1) > 0
+    target = gradient.argmin(1)
+    result = follows.new_full((), -1.0)
+    changes = (tokens[1:] != tokens[:-1]).sum()  # of few tokens over and over, every shift is true
+    for ahead in reversed(_SHIFTS):
+        next_ones = tokens[ahead : ahead + len(target)]
+        known = alive[: len(next_ones)]
+        same = (target[: len(next_ones)] == next_ones) | ~known
+        result = torch.where(same.all() & (known.sum() >= 8), result.new_full((), ahead), result)
+    seen = follows.isfinite() & (changes >= 8) & (alive.sum() >= 8)
+    return torch.where(seen, result, follows.new_full((), math.nan))
+
+
+def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:
+    """The one target with which all outputs were compared by their squares; NaN where it is not one."""
+    import torch
+
+    here, there = output - output.mean(), gradient - gradient.mean()
+    slope = (here * there).sum() / here.square().sum()
+    off = (there - slope * here).square().mean().sqrt()
+    one = (slope > 0) & (off <= within * there.square().mean().sqrt())
+    return torch.where(one, output.mean() - gradient.mean() / slope, output.new_full((), math.nan))
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """Some rows [n, k] of an output: classes are its last dimension, of a picture's points the second."""
+    if tensor.dim() < 2:
+        return tensor.reshape(-1, 1)[:_ROWS]
+    if tensor.dim() > 3:
+        tensor = tensor.movedim(1, -1)
+    most = max(4, min(_ROWS, _ELEMENTS // tensor.shape[-1]))
+    some = (slice(None, most), *(slice(None, None, max(1, size // 2)) for size in tensor.shape[1:-1]))
+    return tensor[some].reshape(-1, tensor.shape[-1])[:most]
+
+
+def _few(tensor: Tensor) -> Tensor:
+    """Elements of all rows, at even distances."""
+    line = tensor.reshape(-1) if tensor.is_contiguous() else tensor[:_ROWS].reshape(-1)
+    return line[:: max(1, len(line) // 4096)]

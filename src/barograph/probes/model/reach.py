@@ -1,0 +1,101 @@
+"""Parameters that the loss does not reach, and tied weights that are two tensors.
+
+In:   a torch model; which of its parameters never had a gradient.
+Out:  figures for the `model` record; nothing waits for a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.blocks import plain
+from barograph.probes.model.findings import listed
+from barograph.probes.model.guest import Guest
+from barograph.probes.model.parameters import flat, local
+
+if TYPE_CHECKING:
+    from barograph.probes.model.rounds import ModelRound
+
+_AFTER = 20  # steps; parameters that only some batches use have had their chance
+_COMPARED = 4096  # elements
+
+
+class Reach:
+    """Which layers ran with gradients, and got none.
+
+    Layers without a gradient in the first twenty steps are listened to in one more: those that ran in it were computed
+    for nothing. A layer that no batch used is another matter, and so is one that ran without gradients.
+    """
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._steps = 0
+        self._handles: list[Any] = []
+        self._ran: set[int] = set()  # parameters, by id
+
+    def ended(
+        self,
+        current: ModelRound,
+        waiting: Collection[str],
+        names: Mapping[int, str],
+        owners: Callable[[], Iterable[tuple[Any, ...]]],
+    ) -> None:
+        """A step is over. waiting: never had a gradient; names: of all by id; owners: parameters by optimizer."""
+        if self._steps > _AFTER or not current.present:
+            return
+        self._steps += 1
+        if self._steps == _AFTER and waiting:
+            held = {id(parameter) for some in owners() for parameter in some}
+            silent = {number for number, name in names.items() if name in waiting and number in held}
+            for module in self._model.modules():
+                own = [id(item) for item in module.parameters(recurse=False) if id(item) in silent]
+                if own and next(module.children(), None) is None:
+                    self._handles.append(module.register_forward_hook(Guest(self._run(own))))
+        elif self._steps > _AFTER:
+            self.close()
+            found = {number for number in self._ran if names.get(number) in waiting}
+            if found:
+                sizes = {id(item): item.numel() for item in self._model.parameters()}
+                whole = sum(sizes[number] for number in names if number in sizes)
+                current.figures["unreached_parameters"] = float(len(found))
+                current.figures["unreached_share"] = sum(sizes.get(number, 0) for number in found) / max(1, whole)
+                current.figures["unreached"] = listed(names[number] for number in names if number in found)
+
+    def _run(self, own: list[int]) -> Callable[..., None]:
+        def hook(module: Any, given: Any, output: Any) -> None:
+            import torch
+
+            if module.training and torch.is_grad_enabled():
+                self._ran.update(own)
+
+        return hook
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+def untied_figures(current: ModelRound, model: Any) -> None:
+    """Add whether an embedding and an output layer of one shape are two tensors, and whether they hold the same."""
+    import torch
+
+    embeddings, outputs = [], []
+    for name, module in model.named_modules():
+        weight = module._parameters.get("weight")
+        if weight is None or weight.dim() != 2 or weight.is_meta:
+            continue
+        if isinstance(module, torch.nn.Embedding):
+            embeddings.append((plain(name), weight))
+        elif hasattr(module, "out_features"):
+            outputs.append((plain(name), weight))
+    pairs = [(one, other) for one in embeddings for other in outputs if one[1].shape == other[1].shape]
+    if not pairs or any(local(one[1]).data_ptr() == local(other[1]).data_ptr() for one, other in pairs):
+        return
+    one, other = pairs[-1]
+    current.figures |= {"untied": 1.0, "untied_weights": f"{one[0]}.weight and {other[0]}.weight"}
+    first, second = (flat(local(weight))[:_COMPARED] for _, weight in (one, other))
+    if first.shape == second.shape and first.device == second.device and first.numel() > 1:
+        current.put("untied_copy", ("",), ((first == second).all() & (first != first[0]).any()).reshape(1))

@@ -1,0 +1,365 @@
+"""What the watch proves of a loss from the gradient of the output, what it sees of layers and inputs; and the rules."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.probes.model import outputs
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+Loss = Callable[[Any, Any], Any]
+
+
+def net(width: int, *behind: nn.Module, given: int = 12) -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(given, 24), nn.ReLU(), nn.Linear(24, width), *behind)
+
+
+def train(
+    folder: Path,
+    model: nn.Module,
+    loss_of: Loss,
+    batch: Callable[[int], tuple[Any, Any]],
+    steps: int = 60,
+    config: dict[str, Any] | None = None,
+    evaluated: Callable[[int], tuple[Any, Any]] | None = None,
+    parts: int = 1,
+    scaler: Any = None,
+    clip: float | None = None,
+) -> tuple[dict[str, str], Any]:
+    """Severities by rule, and the stored run, of a small training."""
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    run = barograph.init(
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False,
+        config=config or {},
+    )  # fmt: skip
+    run.watch(model, optimizer, gradients=5, scaler=scaler)
+    for step in range(steps):
+        optimizer.zero_grad()
+        for _ in range(parts):
+            inputs, targets = batch(step)
+            loss = loss_of(model(inputs), targets)
+            (loss if scaler is None else scaler.scale(loss)).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+        run.log({"train/loss": loss.item(), "train/lr": 1e-3}, step=step)
+        if step % 5 == 4:
+            with torch.no_grad():
+                inputs, targets = (evaluated or batch)(step)
+                run.log({"eval/loss": loss_of(model(inputs), targets).item()}, step=step)
+    run.finish()
+    stored = barograph.read(str(run.dir))[0]
+    told = [part for item in diagnose(stored)["findings"] for part in (*item["evidence"].get("story", ()), item)]
+    return {item["rule"]: item["severity"] for item in told}, stored
+
+
+def classes(step: int, count: int = 6, rows: int = 32) -> tuple[Any, Any]:
+    return torch.randn(rows, 12), torch.randint(0, count, (rows,))
+
+
+def brier(output: Any, target: Any) -> Any:
+    return functional.mse_loss(output.softmax(-1), functional.one_hot(target, output.shape[-1]).float())
+
+
+def summed(output: Any, target: Any) -> Any:
+    return functional.cross_entropy(output, target, reduction="sum")
+
+
+@pytest.mark.parametrize(
+    ("behind", "loss_of", "twice"),
+    [
+        ((nn.Softmax(-1),), functional.cross_entropy, True),
+        ((), functional.cross_entropy, False),
+        ((nn.LogSoftmax(-1),), functional.cross_entropy, False),
+        ((nn.LogSoftmax(-1),), functional.nll_loss, False),
+        ((nn.Softmax(-1),), lambda output, target: functional.nll_loss(output.log(), target), False),
+        ((nn.Softmax(-1),), lambda output, target: functional.cross_entropy(output.log(), target), False),
+        ((nn.Softmax(-1),), lambda output, target: (output - functional.one_hot(target, 6)).square().mean(), False),
+        ((), brier, False),
+    ],
+)
+def test_a_softmax_before_that_of_the_loss_is_proven(
+    tmp_path: Path, behind: tuple[nn.Module, ...], loss_of: Loss, twice: bool
+) -> None:
+    found, run = train(tmp_path, net(6, *behind), loss_of, classes)
+    assert (found.get("double_softmax") == "warning") == twice
+    assert not twice or set(run.series("model/softmax_twice").value) == {1.0}
+
+
+@pytest.mark.parametrize("width", [2, 6])
+def test_two_classes_are_enough(tmp_path: Path, width: int) -> None:
+    found, _ = train(tmp_path, net(width, nn.Softmax(-1)), functional.cross_entropy, lambda at: classes(at, width))
+    assert found.get("double_softmax") == "warning"
+
+
+@pytest.mark.parametrize(
+    ("behind", "loss_of", "twice"),
+    [
+        ((nn.Sigmoid(),), functional.binary_cross_entropy_with_logits, True),
+        ((nn.Sigmoid(),), functional.binary_cross_entropy, False),
+        ((), functional.binary_cross_entropy_with_logits, False),
+        ((nn.Sigmoid(),), functional.mse_loss, False),
+    ],
+)
+def test_a_sigmoid_before_that_of_the_loss_is_proven(
+    tmp_path: Path, behind: tuple[nn.Module, ...], loss_of: Loss, twice: bool
+) -> None:
+    found, _ = train(
+        tmp_path, net(4, *behind), loss_of, lambda step: (torch.randn(32, 12), (torch.rand(32, 4) < 0.3).float()), 80
+    )
+    assert (found.get("double_softmax") == "warning") == twice
+
+
+@pytest.mark.parametrize(
+    ("target", "broadcast"),
+    [
+        (lambda inputs: inputs[:, 0], True),
+        (lambda inputs: inputs[:, :1], False),
+        (lambda inputs: torch.ones(len(inputs), 1), False),
+        (lambda inputs: (inputs[:, :1] > 0).float(), False),
+    ],
+    ids=["one dimension", "two", "all ones", "signs"],
+)
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_targets_of_another_shape_are_proven(tmp_path: Path, target: Callable[[Any], Any], broadcast: bool) -> None:
+    def batch(step: int) -> tuple[Any, Any]:
+        inputs = torch.randn(32, 12)
+        return inputs, target(inputs) + 0.5 * broadcast
+
+    found, _ = train(tmp_path, net(1), functional.mse_loss, batch)
+    assert (found.get("broadcast_targets") == "warning") == broadcast
+
+
+def test_a_discriminator_near_its_balance_has_no_broadcast_targets(tmp_path: Path) -> None:
+    def loss_of(output: Any, target: Any) -> Any:
+        return functional.softplus(-0.05 * output).mean()
+
+    found, _ = train(tmp_path, net(1), loss_of, lambda step: (torch.randn(32, 12), None))
+    assert "broadcast_targets" not in found
+
+
+@pytest.mark.parametrize(("kind", "warns"), [("sorted", True), ("drawn", False), ("rare", False)])
+def test_examples_that_come_by_class_are_proven(tmp_path: Path, kind: str, warns: bool) -> None:
+    def batch(step: int) -> tuple[Any, Any]:
+        inputs, targets = classes(step)
+        if kind == "sorted":
+            targets = torch.full_like(targets, step // 30)
+        elif kind == "rare":
+            targets = (torch.rand(len(targets)) < 0.04).long()
+        return inputs, targets
+
+    found, _ = train(tmp_path, net(6), functional.cross_entropy, batch, 120)
+    assert (found.get("sorted_targets") == "warning") == warns
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 3])
+def test_targets_that_are_shifted_wrongly_are_proven(tmp_path: Path, ahead: int) -> None:
+    model = nn.Sequential(nn.Embedding(30, 16), nn.Linear(16, 30))
+
+    def batch(step: int) -> tuple[Any, Any]:
+        text = torch.randint(0, 30, (4, 20))
+        return text[:, :16], text[:, ahead : ahead + 16]
+
+    def loss_of(output: Any, target: Any) -> Any:
+        return functional.cross_entropy(output.flatten(0, 1), target.flatten())
+
+    found, run = train(tmp_path, model, loss_of, batch, 20)
+    assert set(run.series("model/target_shift").value) == {float(ahead)}
+    assert (found.get("target_shift") == "warning") == (ahead != 1)
+
+
+def test_targets_of_another_text_are_no_shift(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Embedding(30, 16), nn.Linear(16, 30))
+    found, run = train(
+        tmp_path, model, lambda output, target: functional.cross_entropy(output.flatten(0, 1), target.flatten()),
+        lambda step: (torch.randint(0, 30, (4, 16)), torch.randint(0, 30, (4, 16))), 20,
+    )  # fmt: skip
+    assert "target_shift" not in found and set(run.series("model/target_shift").value) == {-1.0}
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "parts", "config", "warns"),
+    [
+        (summed, 1, {}, True),
+        (functional.cross_entropy, 1, {}, False),
+        (functional.cross_entropy, 4, {"gradient_accumulation_steps": 4}, True),
+        (lambda output, target: functional.cross_entropy(output, target) / 4, 4,
+         {"gradient_accumulation_steps": 4}, False),
+        (lambda output, target: functional.cross_entropy(output, target) / 16, 4,
+         {"gradient_accumulation_steps": 4}, True),
+        (functional.cross_entropy, 2, {}, False),
+        (lambda output, target: 3 * functional.cross_entropy(output, target), 1, {}, False),
+    ],
+    ids=["summed", "mean", "not divided", "divided", "divided twice", "two losses", "weighted"],
+)  # fmt: skip
+def test_the_weight_of_a_loss_is_proven(
+    tmp_path: Path, loss_of: Loss, parts: int, config: dict[str, Any], warns: bool
+) -> None:
+    found, _ = train(tmp_path, net(6), loss_of, classes, 20, config, parts=parts)
+    assert (found.get("loss_weight") == "warning") == warns
+
+
+class Branches(nn.Module):
+    """A trunk and a branch beside it; how the trunk's output goes on is a test's."""
+
+    def __init__(self, cut: Callable[[Any], Any], used: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.trunk, self.branch, self.head = nn.Linear(12, 24), nn.Linear(12, 24), nn.Linear(24, 6)
+        self.spare = nn.Linear(24, 6)
+        self.cut, self.used = cut, used
+
+    def forward(self, inputs: Any) -> Any:
+        return self.head(self.branch(inputs) + (self.cut(self.trunk(inputs)) if self.used else 0))
+
+
+@pytest.mark.parametrize(
+    ("cut", "used", "severity"),
+    [
+        (lambda values: values.detach(), True, "warning"),
+        (lambda values: torch.tensor(values.tolist()), True, "warning"),
+        (lambda values: values, True, None),
+        (lambda values: values, False, None),
+    ],
+    ids=["detached", "made anew", "whole", "not run"],
+)
+def test_layers_that_run_and_are_not_reached_are_proven(
+    tmp_path: Path, cut: Callable[[Any], Any], used: bool, severity: str | None
+) -> None:
+    found, run = train(tmp_path, Branches(cut, used), functional.cross_entropy, classes, 40)
+    assert found.get("unreached_parameters") == severity
+    assert ("model/unreached_parameters" in run.names()) == (severity is not None)
+
+
+class Tied(nn.Module):
+    """An embedding and an output layer of one shape."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.embedding, self.head = nn.Embedding(30, 16), nn.Linear(16, 30, bias=False)
+        if how != "apart":
+            self.head.weight = self.embedding.weight
+        if how == "copied":
+            self.head.weight = nn.Parameter(self.head.weight.detach().clone())
+
+    def forward(self, tokens: Any) -> Any:
+        return self.head(self.embedding(tokens)).mean(1)
+
+
+@pytest.mark.parametrize(
+    ("how", "config", "warns"),
+    [("tied", {"tie_word_embeddings": True}, False), ("copied", {}, True), ("apart", {}, False),
+     ("apart", {"tie_word_embeddings": True}, True), ("apart", {"tie_word_embeddings": False}, False)],
+)  # fmt: skip
+def test_tied_weights_that_are_two_tensors_are_proven(
+    tmp_path: Path, how: str, config: dict[str, Any], warns: bool
+) -> None:
+    found, _ = train(
+        tmp_path, Tied(how), functional.cross_entropy,
+        lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 30, (8,))), 10, config,
+    )  # fmt: skip
+    assert (found.get("untied_weights") == "warning") == warns
+
+
+@pytest.mark.parametrize(("bias", "warns"), [(-50.0, True), (0.0, False)])
+def test_an_output_that_is_the_same_for_every_input_is_found(tmp_path: Path, bias: float, warns: bool) -> None:
+    model = net(6)
+    nn.init.constant_(model[0].bias, bias)
+    found, _ = train(tmp_path, model, functional.cross_entropy, classes, 120)
+    assert (found.get("constant_output") == "warning") == warns
+
+
+@pytest.mark.parametrize(("scale", "mean", "warns"), [(8.0, 0.0, True), (1.0, 9.0, True), (1.5, 0.5, False)])
+def test_evaluations_with_inputs_of_another_scale_are_found(
+    tmp_path: Path, scale: float, mean: float, warns: bool
+) -> None:
+    directions = torch.randn(12, 6, generator=torch.Generator().manual_seed(3))
+
+    def batch(step: int) -> tuple[Any, Any]:
+        inputs = torch.randn(32, 12)
+        return inputs, (inputs @ directions).argmax(1)
+
+    def others(step: int) -> tuple[Any, Any]:
+        inputs, targets = batch(step)
+        return (scale * inputs + mean).flip(1), targets
+
+    found, _ = train(tmp_path, net(6), functional.cross_entropy, batch, 200, evaluated=others)
+    assert (found.get("evaluation_inputs") == "warning") == warns
+
+
+@pytest.mark.parametrize(("unscaled", "warns"), [(False, True), (True, False)])
+def test_clipping_before_the_scaler_has_divided_is_proven(tmp_path: Path, unscaled: bool, warns: bool) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, growth_interval=1000)
+    found, _ = train(
+        tmp_path, net(6), functional.cross_entropy, classes, 40, scaler=scaler,
+        clip=2.0**13 if unscaled else 0.5,
+    )  # fmt: skip
+    assert (found.get("clipped_while_scaled") == "warning") == warns
+
+
+def test_steps_that_a_scaler_leaves_out_for_good_are_seen(tmp_path: Path) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        inputs, targets = classes(step)
+        return inputs * (float("inf") if step >= 20 else 1.0), targets
+
+    found, run = train(tmp_path, net(6), functional.cross_entropy, batch, 80, scaler=scaler)
+    assert found.get("loss_scale_collapse") == "critical"
+    assert run.series("model/skipped_steps").value.max() >= 48
+
+
+@pytest.mark.parametrize(("decay", "itself", "warns"), [(0.9995, False, True), (0.9, False, False), (1.0, True, False)])
+def test_an_average_of_the_weights_that_lags_is_found(tmp_path: Path, decay: float, itself: bool, warns: bool) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    model, directions = net(6), torch.randn(12, 6)
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    for step in range(200):
+        inputs = torch.randn(64, 12)
+        loss = functional.cross_entropy(model(inputs), (inputs @ directions).argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        for old, new in zip(average.parameters(), model.parameters(), strict=True):
+            old.lerp_(new.detach(), 1 - decay)
+        run.log({"train/loss": loss.item()}, step=step)
+        if step % 10 == 9:
+            with torch.no_grad():
+                inputs = torch.randn(256, 12)
+                output = (model if itself else average)(inputs)
+                run.log({"eval/loss": functional.cross_entropy(output, (inputs @ directions).argmax(1))}, step=step)
+    run.finish()
+    found = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    assert ("average_behind" in [item["rule"] for item in found]) == warns
+
+
+@pytest.mark.parametrize("shape", [(64, 10), (64, 2), (64, 1), (4, 50_000)])
+def test_nothing_waits_for_the_device(shape: tuple[int, int]) -> None:
+    empty = torch.empty(shape, device="meta")  # whatever depends on a value raises there
+    assert outputs.figures(empty, empty).shape == (len(outputs.FIGURES),)
+    tokens = torch.empty(35, dtype=torch.long, device="meta")
+    assert outputs._shift(tokens, empty, empty[0, 0]).is_meta

@@ -6,12 +6,14 @@ Needs `clickhouse-server` on the path; server and load share the machine's cores
 
 ingest      runs of 1,000 series × 20,000 steps, sealed before the clock starts, sent by `push`; in turns with it the
             same columns prepared in memory and inserted bare.
-rest        bytes a point at rest, merged: those runs' and a usual run's, on this server, on one that is configured to
-            compress by ZSTD, and on today's engine (chdb), where it is installed.
+rest        bytes a point at rest, merged: those runs' and a usual run's, with its numbers in the log too or in columns
+            alone, on this server, on one that is configured to compress by ZSTD, and on today's engine (chdb), where it
+            is installed.
 questions   with all of these points on the server: one series to 1,000 exact buckets; the table of 10,000 runs with
             last values of 5 metrics.
 ranks       1,024 ranks on 128 simulated hosts, each host with a folder and a sender of its own: 50 metrics a second and
-            rank are logged for M minutes; then points are counted on the server. Memory of the senders' process.
+            rank are logged for M minutes; then points are counted on the server. Memory of the process that has all
+            writers and senders, as it is at each second; another one seals, as beside a training.
 kills       a run that is sent while it is written, and the server killed and started again 20 times.
 """
 
@@ -20,6 +22,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
+import multiprocessing
+import os
 import random
 import resource
 import statistics
@@ -144,10 +148,11 @@ def insert(client: Client, table: str, bodies: Iterator[tuple[bytes, int]]) -> f
     return inserted / taken
 
 
-def write_usual_run(root: Path, steps: int = 50_000) -> Path:
+def write_usual_run(root: Path, name: str = "usual", steps: int = 50_000, **options: Any) -> Path:
     """What a trainer logs: values of tensors, doubles of its own, counters, some of them seldom."""
     generator = numpy.random.default_rng(0)
-    run = barograph.init(project="p", id="usual", dir=str(root), verbosity=-2, git=False, sidecar=False, machine=False)
+    quiet: dict[str, Any] = {"verbosity": -2, "git": False, "sidecar": False, "machine": False}
+    run = barograph.init(project="p", id=name, dir=str(root), **quiet, **options)
     for step in range(steps):
         tensors = numpy.float32(2 + generator.normal(0, 0.1, 24)) / numpy.arange(1, 25, dtype=numpy.float32)
         row = {f"train/statistic_{number}": value for number, value in enumerate(tensors.astype(float).tolist())}
@@ -168,7 +173,8 @@ _ZSTD = """<compression><case><min_part_size>0</min_part_size><min_part_size_rat
 
 
 def rest(root: Path) -> None:
-    folders = [write_run(root, "layers", 0), write_usual_run(root)]
+    columns = write_usual_run(root, "usual-columns", wide_threshold=1)
+    folders = [write_run(root, "layers", 0), write_usual_run(root), columns]
     zstd = Server(root / "zstd")
     zstd.configure(_ZSTD)
     plain = Server(root / "plain")
@@ -185,7 +191,8 @@ def rest(root: Path) -> None:
                     f"WHERE active AND database = '{client.address.database}'"
                 )[0]
                 print(f"ClickHouse {version[0]}.{version[1]} {name}, {folder.name}: {int(size) / points:.2f} bytes a "
-                      f"point at rest of {points:,}; its logs {int(logs) / points:.2f}")  # fmt: skip
+                      f"point at rest of {points:,}; its logs {int(logs) / points:.2f}; together "
+                      f"{(int(size) + int(logs)) / points:.2f}")  # fmt: skip
         finally:
             server.stop()
     if importlib.util.find_spec("chdb") is not None:
@@ -286,38 +293,50 @@ def ranks(server: Server, root: Path, minutes: float, hosts: int = 128, each: in
             sender = RunSender(runs[host].dir, own, problems.append, senders=hosts)
             time.sleep(random.Random(host).random() * sender.pause)
             while not ended.is_set():
-                seal(runs[host].dir)
                 sender.round()
                 ended.wait(sender.pause)
             while not sender.round(final=True):
                 time.sleep(1.0)
 
     threads = [threading.Thread(target=send, args=(host,)) for host in range(hosts)]
+    sealer = multiprocessing.get_context("spawn").Process(target=seal_all, args=([run.dir for run in runs],))
+    sealer.start()
     for thread in threads:
         thread.start()
-    until, step, behind, memory = time.monotonic() + minutes * 60, 0, 0.0, []
+    until, step, memory = time.monotonic() + minutes * 60, 0, []
     while time.monotonic() < until:
         began = time.monotonic()
         values = {f"metric/{number}": step + number / 50 for number in range(50)}
         for writer in writers:
             writer.metrics(step, **values)
         step += 1
-        memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-        behind = max(behind, time.monotonic() - began)
+        memory.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6)
         time.sleep(max(0.0, 1.0 - (time.monotonic() - began)))
     logged = time.monotonic()
     for run in runs:
         run.close()
+    sealer.kill()
+    sealer.join()
     ended.set()
     for thread in threads:
         thread.join()
     found = client.rows("SELECT count(), uniqExact((name, rank, step)), sum(value), uniqExact(rank) FROM all_points")[0]
     wanted = step * len(writers) * 50
-    print(f"{len(writers):,} ranks, {hosts} senders, {step} s of 50 metrics each: {wanted:,} points; on the server "
-          f"{int(found[0]):,}, different {int(found[1]):,}: lost {wanted - int(found[1]):,}, doubled "
-          f"{int(found[0]) - int(found[1]):,}; caught up {time.monotonic() - logged:.0f} s after the end; "
-          f"{len(set(problems))} problems; memory of the process {memory[len(memory) // 2]:.0f} MB in the middle, "
-          f"{memory[-1]:.0f} MB at the end")  # fmt: skip
+    most = ", ".join(f"{max(part):.0f}" for part in numpy.array_split(memory, 6))
+    print(
+        f"{len(writers):,} ranks, {hosts} senders, {step} s of 50 metrics each: {wanted:,} points; on the server "
+        f"{int(found[0]):,}, different {int(found[1]):,}: lost {wanted - int(found[1]):,}, doubled "
+        f"{int(found[0]) - int(found[1]):,}; caught up {time.monotonic() - logged:.0f} s after the end; "
+        f"{len(set(problems))} problems; memory of the process: {most} MB at most in each sixth of that time"
+    )
+
+
+def seal_all(folders: list[Path]) -> None:
+    """What stands in logs alone becomes columns, run by run, again and again."""
+    os.nice(19)
+    while True:
+        for folder in folders:
+            seal(folder, final=True)
 
 
 def kills(server: Server, root: Path, number: int = 20) -> None:
@@ -364,6 +383,9 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=200, metavar="MILLIONS")
     parser.add_argument("--minutes", type=float, default=1.0, help="of ranks; 1")
     options = parser.parse_args()
+    if "MALLOC_ARENA_MAX" not in os.environ:  # a sender is a process of one thread; here one stands for many
+        os.environ |= {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     if options.parts[:1] == ["today"]:
         return today([Path(folder) for folder in options.parts[1:]])
     parts = options.parts or ["ingest", "rest", "questions", "ranks", "kills"]

@@ -13,6 +13,7 @@ from patience import patient, until
 from test_contract import STATES
 from test_fleet_answers import compare
 from test_fleet_push import everything, pull_all
+from test_fleet_replay import check_replay
 from test_fleet_thinning import check_buckets, check_thinned
 from written_runs import WrittenRun
 
@@ -97,6 +98,10 @@ def test_shards_have_runs_and_replicas_have_the_same(cluster: list[Server], tmp_
         assert not {row[0] for row in by_run[0]} & {row[0] for row in by_run[1]}, "a run is on one shard"
     else:
         assert engine == "ReplicatedMergeTree" and held == [total, total]
+
+
+def test_an_insert_that_is_repeated_when_it_has_counted_changes_nothing(cluster: list[Server], tmp_path: Path) -> None:
+    check_replay(*clients(cluster, "repeated"), tmp_path)
 
 
 def test_a_cluster_that_the_server_does_not_know_is_one_sentence(cluster: list[Server]) -> None:

@@ -28,6 +28,15 @@ FORMER_SUM = """sum(reinterpretAsUInt64(reinterpretAsString(value))
 
 def make_older(client: Client, version: int) -> None:
     """Bring tables and what they have to an older version."""
+    if version == 4:
+        for name in ("schema_versions", *schema.VIEWS):
+            client.run(f"DROP TABLE {name}")
+        place = schema.TablePlace(client.address.database)
+        for statement in schema.statements(place, client.version())[-len(schema.VIEWS) :]:
+            for once in schema.ONCE.values():
+                statement = statement.replace(once, "")
+            client.run(statement)
+        return say_version(client, version)
     client.run("DROP TABLE bucket_rows")
     for name, column in (("runs", "thinned"), ("runs", "origin"), ("branches", "history")):
         client.run(f"ALTER TABLE {name} DROP COLUMN {column}")
@@ -99,6 +108,8 @@ def test_what_older_tables_had_is_there_whole(version: int, clickhouse: Server, 
         assert everything(StoredRun(folder)) == before[folder.parent.name]
     for name in before:
         push_all(tmp_path / name, client)
+    client.run("INSERT INTO series SELECT * FROM series")  # as a repeated INSERT leaves it
+    for name in before:
         compare(client, StoredRun(tmp_path / name / "r"))
 
 

@@ -125,6 +125,38 @@ def test_push_and_pull_by_command(
     assert found["tables"] == f"version {VERSION}"
 
 
+def test_what_a_series_is_printed_as_has_times_that_people_read(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["fleet", "series", url, "a", "train/loss"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["STEP", "TIME", "VALUE", "RANK"]
+    assert all(line.split()[1].startswith("2023-11-14T22:13:2") for line in lines[1:])
+
+
+def test_the_page_of_a_server_says_that_it_can_be_read(url: str) -> None:
+    words = [sys.executable, "-m", "barograph", "view", url, "--port", "0", "--token", "a" * 24, "--no-open"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            printed = [process.stdout.readline() for _ in range(2)]
+        finally:
+            process.kill()
+    assert printed[1] == "Whoever has this address with its token can read these runs.\n"
+
+
+@pytest.mark.parametrize("error", (ConnectionResetError, BrokenPipeError, ConnectionRefusedError, TimeoutError))
+def test_a_connection_that_is_not_made_is_one_sentence(error: type[OSError], monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object, **__: object) -> None:
+        raise error(104, "no connection")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with Client(parse_address("clickhouse://writer@127.0.0.1:8123/nowhere")) as client:
+        for _ in range(2):
+            with pytest.raises(ServerError, match=r"the server 127.0.0.1:8123 did not answer \(no connection\)"):
+                client.version()
+
+
 def test_no_password_is_printed_or_kept(
     clickhouse: Server, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clickhouse_server import PASSWORD, Server
@@ -19,11 +21,15 @@ from test_fleet_push import everything
 from written_runs import WrittenRun
 
 import barograph
+import barograph.store.clickhouse.push
+from barograph.log.files import stores_of
 from barograph.query.stored import StoredRun
 from barograph.store.clickhouse.answers import read_points, read_ranks
 from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.pull import list_runs, pull
+from barograph.store.clickhouse.push import push
 from barograph.store.clickhouse.send import RunSender
+from barograph.store.merge import merge_all
 from barograph.store.seal import seal
 
 
@@ -144,6 +150,62 @@ def test_a_sender_that_is_killed_is_followed_by_one_that_goes_on(
     run.end()
     assert sending(run.dir, clickhouse.url(client.address.database)).end()[0] == 0
     assert everything(fetched(client, tmp_path / "there")) == everything(StoredRun(run.dir))
+
+
+def test_a_round_takes_no_more_memory_for_a_longer_run(clickhouse: Server, tmp_path: Path) -> None:
+    """Nothing is sealed meanwhile; rows are narrow and wide, of several ranks and launches."""
+    run = WrittenRun(tmp_path / "p")
+    client = clickhouse.client()
+    sender = RunSender(run.dir, client, lambda sentence: None)
+    peaks = []
+    for length in (20, 20, 20, 2000, 20, 20):
+        for step in range(length):
+            for rank in range(2):
+                run.rank(rank).metrics(step, **{f"metric/{number}": number + step for number in range(50)})
+                run.rank(rank).wide(step, **{f"layer/{number}": number + step for number in range(200)})
+                run.rank(rank).histogram(step, "weights", [1.0, 2.0, 3.0])
+        run.new_segment("resume", length)
+        assert sender.round()
+        run.rank(0).metrics(length, last=1.0)
+        tracemalloc.start()
+        try:
+            assert sender.round()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    # 2,000 steps are 4 MB of log, 8 MB of block files, and more as rows
+    assert max(peaks[3:]) - min(peaks[:3]) < 500_000, peaks
+    run.end()
+    assert sender.round(final=True)
+    assert everything(fetched(client, tmp_path / "there")) == everything(StoredRun(run.dir))
+
+
+def test_parts_that_are_merged_while_they_are_sent_arrive_merged(
+    clickhouse: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = WrittenRun(tmp_path / "p")
+    for start in range(0, 100, 10):
+        train(run, range(start, start + 10))
+        monkeypatch.setattr("barograph.store.seal.merge_all", lambda folder: [])
+        seal(run.dir, final=True)
+        monkeypatch.undo()
+    run.end()
+    sent, send_part = [], barograph.store.clickhouse.push.send_part
+
+    def send(*arguments: Any) -> Any:
+        if not sent:
+            assert [path for store in stores_of(run.dir) for path in merge_all(store)]
+        sent.append(arguments)
+        return send_part(*arguments)
+
+    monkeypatch.setattr("barograph.store.clickhouse.push.send_part", send)
+    client = clickhouse.client()
+    assert push(run.dir, client, final=False).left_out == []
+    assert everything(fetched(client, tmp_path / "there")) == everything(StoredRun(run.dir))
+    counted = int(client.rows("SELECT count() FROM all_points")[0][0])
+    assert counted == sum(
+        len(points[0]) for _, points in StoredRun(run.dir).points_of(StoredRun(run.dir).names(), "all", "all")
+    )
 
 
 def test_a_wrong_password_is_said_once_and_the_run_goes_on(

@@ -12,7 +12,8 @@ from barograph.cli.commands import Commands
 
 ACTIONS = ("check", "migrate", "runs", "series", "ranks", "remove", "thin")
 _FLEET = (
-    "check: the server, its rights and what it holds. migrate: make the tables or bring them up to date. "
+    "check [RUN ...]: the server, its rights and what it holds; whether runs are as they were sent, and as in their "
+    "folders. migrate: make the tables or bring them up to date. "
     "runs [SERIES ...]: all runs, with last values. series RUN SERIES: its points. ranks RUN SERIES: the "
     "series over the ranks at each step. remove RUN ... or --older-than DAYS: remove runs from the server. "
     "thin, with the same and --steps N: keep of each series the first, lowest, highest and last point of each N "
@@ -44,7 +45,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("action", choices=ACTIONS, help="what to do")
     parser.add_argument("url", metavar="URL", help=_ADDRESS)
     parser.add_argument("words", nargs="*", metavar="WORD", help="of `runs` names of series; else RUN [SERIES]")
-    parser.add_argument("--project", metavar="NAME", help="of `runs`, `remove`, `thin`: of one project")
+    parser.add_argument("--project", metavar="NAME", help="of `check`, `runs`, `remove`, `thin`: of one project")
     parser.add_argument("--points", type=int, metavar="N", help="of `series`: no more than N, with every extreme")
     parser.add_argument("--rank", type=int, metavar="N", help="of `series`: that rank's")
     parser.add_argument(
@@ -52,7 +53,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--steps", type=int, metavar="N", help="of `thin`: steps of a bucket; 0: one bucket a series")
     parser.add_argument("--yes", action="store_true", help="of `remove`, `thin`: do it; without it, what would go")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    commands.common(parser, run=False)
 
 
 def _push(options: argparse.Namespace) -> int:
@@ -80,5 +81,6 @@ def _fleet(options: argparse.Namespace) -> int:
         older_than=options.older_than,
         steps=options.steps,
         confirmed=options.yes,
+        dir=options.dir,
         as_json=options.json,
     )

@@ -24,10 +24,11 @@ _PAUSES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.002, 0.01, 0.05, 0.3)
 
 
 class Folder:
-    """What is in one folder, opened as far as needed and kept. problems: gets a sentence for each damaged file."""
+    """What is in one folder, opened as far as needed and kept. problems: gets a sentence for each damaged file; rows:
+    of `Part`."""
 
-    def __init__(self, path: Path, cache: GroupCache, problems: Problems):
-        self.path = path
+    def __init__(self, path: Path, cache: GroupCache, problems: Problems, rows: bool = True):
+        self.path, self._rows = path, rows
         self._cache = cache
         self._problems = problems
         self._parts: dict[StoreFile, tuple[Any, Part | None]] = {}
@@ -122,7 +123,7 @@ class Folder:
         known = self._parts.get(file)
         if known is None or known[0] != identity:
             try:
-                known = identity, Part(path, self._cache)
+                known = identity, Part(path, self._cache, self._rows)
             except DamagedPart as error:
                 self._problems[path] = f"{error}; what stood in a log is read from there"
                 known = identity, None

@@ -26,11 +26,11 @@ BEGINNING = 1  # a log's first record begins behind this byte
 class RunLog:
     """One log of a run: its block files, the parts it is sealed into, what is not sealed yet.
 
-    path: as the folder has it, perhaps a link. store: folders of its parts.
+    path: as the folder has it, perhaps a link. store: folders of its parts. rows: of what is not sealed they are kept.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, rows: bool = True):
+        self.path, self._rows = path, rows
         self.stem = path.stem
         self.is_sidecar = is_sidecar_name(path.name)
         self.store: list[Folder] = []
@@ -73,6 +73,7 @@ class RunLog:
             stretch = self.stretches.get(start)
             if stretch is None:
                 stretch = LogStretch(self.path, self.mark_at(start), is_ours, segment_at)
+                stretch.keeps_rows = self._rows
                 self.stretches[start] = stretch
             if stop is None or stretch.end < stop:
                 stretch.read(stop)
@@ -88,6 +89,7 @@ class RunLog:
                 self.blocks.pop(key).close()
         for (name, start), stop in wanted.items():
             stretch = self.blocks.get((name, start)) or BlockStretch(paths[name], start, self.rank)
+            stretch.keeps_rows = self._rows
             self.blocks[name, start] = stretch
             if stop is None or stretch.end < stop:
                 stretch.read(stop)

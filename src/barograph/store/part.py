@@ -124,10 +124,12 @@ def _columns(number: int) -> list[str]:
 class Part:
     """A sealed file, opened. `header`: what the sealer said of it. `starts`: each series' first row, and the end.
 
+    rows: without them it is closed again, and is its header alone.
+
     Raises FileNotFoundError if it is gone, DamagedPart if it is not a whole file of this format.
     """
 
-    def __init__(self, path: Path, cache: GroupCache):
+    def __init__(self, path: Path, cache: GroupCache, rows: bool = True):
         self.path = path
         self._cache = cache
         self.serial = next(SERIALS)
@@ -142,6 +144,11 @@ class Part:
                 raise DamagedPart(f"{path.name} was written by a newer version of Barograph")
             if self._file.metadata.num_rows != self.rows or self._file.metadata.num_row_groups != groups:
                 raise DamagedPart(f"{path.name} is damaged: its rows don't match its index")
+            self.log_spans = [(int(start), int(end)) for start, end in self.header.get("log", ())]
+            if not rows:
+                self._file.close()
+                del self._file  # and what it says of each row group
+                return
             self._names, counts = unpack_index(metadata[SERIES_KEY], self.header["index_bytes"])
             self.starts = np.concatenate([[0], np.cumsum(counts)])
             if self.starts[-1] != self.rows:
@@ -152,7 +159,6 @@ class Part:
             if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ESTALE):
                 raise
             raise DamagedPart(f"{path.name} is not a sealed file of this store, or damaged ({error})") from error
-        self.log_spans = [(int(start), int(end)) for start, end in self.header.get("log", ())]
 
     @cached_property
     def names(self) -> list[str]:

@@ -108,6 +108,7 @@ class RunStore:
     """Reads one run, from one thread. `problems`: sentences about files that could not be read, so far.
 
     folder: the run's. bare_log: the run is this log and nothing else. allowed: which files may be opened.
+    rows: without them a look has segments and first steps alone, and takes no more memory for a longer run.
     """
 
     def __init__(
@@ -116,8 +117,9 @@ class RunStore:
         bare_log: Path | None = None,
         cache_bytes: int | None = None,
         allowed: Callable[[Path], bool] = lambda path: True,
+        rows: bool = True,
     ):
-        self.folder = folder
+        self.folder, self._rows = folder, rows
         self._bare = bare_log
         self._allowed = allowed
         self._cache = GroupCache(CACHE_BYTES if cache_bytes is None else cache_bytes)
@@ -204,12 +206,13 @@ class RunStore:
             found.setdefault(log, log)
             folder = self._folders.get(store)
             if folder is None:
-                folder = self._folders[store] = Folder(store, self._cache, self._unreadable.problems)
+                folder = Folder(store, self._cache, self._unreadable.problems, self._rows)
+                self._folders[store] = folder
             stores.setdefault(log, []).append(folder)
         for resolved, path in found.items():
             log_file = self._logs.get(resolved)
             if log_file is None:
-                log_file = self._logs[resolved] = RunLog(path)
+                log_file = self._logs[resolved] = RunLog(path, self._rows)
                 self._listed = False
             log_file.store = stores.get(resolved, [])
         for gone in set(self._logs) - set(found):

@@ -81,8 +81,10 @@ class _HistogramRow(NamedTuple):
 class Stretch:
     """Rows of one file behind byte `start`, up to `end`. marks: the segments that begin in it.
 
-    first: the first step that each segment logged, and where.
+    first: the first step that each segment logged, and where. keeps_rows: else they are counted alone.
     """
+
+    keeps_rows = True
 
     def __init__(self, path: Path, start: int):
         self.path, self.start, self.end = path, start, start
@@ -100,10 +102,11 @@ class Stretch:
         self, names: tuple[str, ...], values: bytes | list[float], step: int, time: int, mark: Mark, at: int
     ) -> None:
         """A row. at: the byte of the log behind which it was logged."""
-        sheet = self.sheets.get(names)
-        if sheet is None:
-            sheet = self.sheets[names] = Sheet(tuple(map(stored_name, names)))
-        sheet.add(values, step, time, self.end, mark.segment, mark.rank)
+        if self.keeps_rows:
+            sheet = self.sheets.get(names)
+            if sheet is None:
+                sheet = self.sheets[names] = Sheet(tuple(map(stored_name, names)))
+            sheet.add(values, step, time, self.end, mark.segment, mark.rank)
         self.rows += 1
         if mark.segment not in self.first:
             self.first[mark.segment] = at, step
@@ -198,7 +201,7 @@ class BlockStretch(Stretch):
                 mark = Mark(0, block.segment, rank if isinstance(rank, int) else self._rank, False, {})
                 if isinstance(block, WideRow):
                     self.add(block.names, block.values, block.step, block.time, mark, block.log)
-                else:
+                elif self.keeps_rows:
                     self._add_histogram(block, mark.rank)
                 if limit is not None and block.end - before >= limit:
                     break

@@ -17,6 +17,7 @@ from barograph.store.clickhouse import native
 from barograph.store.clickhouse.batches import arrived, unfold
 from barograph.store.clickhouse.client import Client, quote
 from barograph.store.clickhouse.registry import EVERY_STEP, LARGEST, Ancestor, lineage, live_rows, live_series
+from barograph.store.clickhouse.schema import ONCE
 from barograph.store.columns import Array
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _points_of(client: Client, member: Ancestor, name: str, rank: int | None) ->
     answer = native.columns(
         client.run(
             "SELECT step, seq, time, segment, rank, single, double FROM series "
-            f"WHERE {rows} AND rank = {rank} FORMAT Native"
+            f"WHERE {rows} AND rank = {rank} {ONCE['series']} FORMAT Native"
         )
     )
     if not answer or not len(answer["step"]):

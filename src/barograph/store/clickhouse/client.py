@@ -129,7 +129,7 @@ class Client:
     def _early(self) -> tuple[int, bytes] | None:
         """What the server said before it had read all that it was sent: that it refuses it."""
         with contextlib.suppress(OSError, http_client.HTTPException):
-            if self._connection is not None:
+            if self._connection is not None and self._connection.sock is not None:  # else it was reset at once
                 response = self._connection.getresponse()
                 return response.status, response.read()
         return None

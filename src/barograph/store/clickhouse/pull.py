@@ -27,7 +27,7 @@ from barograph.store.clickhouse import native
 from barograph.store.clickhouse.batches import SentBatch, checksum, read_batches, unfold, where
 from barograph.store.clickhouse.client import Client, ServerError, quote
 from barograph.store.clickhouse.files import FileState, fetch, is_log, read_files
-from barograph.store.clickhouse.schema import TABLE_OF, count_sql
+from barograph.store.clickhouse.schema import ONCE, TABLE_OF, count_sql
 from barograph.store.schema import TEMPORARY_PREFIX
 from barograph.store.sort import Slice, rows_table
 from barograph.store.write import write_part
@@ -175,9 +175,10 @@ class _Pull:
             return
         kind = batch.file.table
         condition = f"{where(self._there.project, self._there.run)} AND batch = {batch.number}"
+        table = TABLE_OF[kind]
         series = self._client.run(
-            f"SELECT name, {count_sql(kind)} AS rows FROM {TABLE_OF[kind]} WHERE {condition} "
-            "GROUP BY name ORDER BY name FORMAT Native"
+            f"SELECT name, {count_sql(kind)} AS rows FROM (SELECT name, step FROM {table} WHERE {condition} "
+            f"{ONCE[table]}) GROUP BY name ORDER BY name FORMAT Native"
         )
         found = native.columns(series)
         names = [name.decode("utf-8", "surrogatepass") for name in found.get("name", [])]
@@ -206,7 +207,8 @@ class _Pull:
             answer = native.columns(
                 self._client.run(
                     f"SELECT segment, step, seq, time, rank, {stored} FROM {TABLE_OF[kind]} "
-                    f"WHERE {condition}{behind} ORDER BY name, segment, {order} LIMIT {_WINDOW[kind]} FORMAT Native"
+                    f"WHERE {condition}{behind} ORDER BY name, segment, {order} {ONCE[TABLE_OF[kind]]} "
+                    f"LIMIT {_WINDOW[kind]} FORMAT Native"
                 )
             )
             if not answer or not len(answer["step"]):

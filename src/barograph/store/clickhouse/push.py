@@ -9,29 +9,28 @@ server. Each part's rows are confirmed by their number and a sum over all of the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from barograph.core import locks
-from barograph.core.damage import Problems
-from barograph.log.files import stores_of
 from barograph.store import thin
 from barograph.store.clickhouse.batches import PartRows, SentBatch, batch_rows, covered, read_batches, where
 from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.files import LARGEST, MAIN, FileSender, is_log, local_files, origin_of, read_files
 from barograph.store.clickhouse.registry import RegistrySender, SummaryTurns, identity, read_thinned, send_summaries
 from barograph.store.clickhouse.schema import TABLE_OF, checksum_sql, count_sql, require
-from barograph.store.folder import Folder
 from barograph.store.part import DamagedPart, GroupCache, Part
-from barograph.store.schema import TABLES, StoreFile, parse_name
+from barograph.store.run import RunStore
+from barograph.store.schema import StoreFile, parse_name
 from barograph.store.seal import seal
 
 LOCK = ".sending"  # in store/: locked while a process sends the run
+_CACHE_BYTES = 32 << 20
 _HEADER = {"points": ("log", "wide", "segments", "first", thin.MARK), "histograms": ("wide", thin.MARK)}
 
 
@@ -47,18 +46,25 @@ class Sent:
     left_out: list[str] = field(default_factory=list)
 
 
+class PushState:
+    """Kept by who pushes a run again and again: how far its logs were read for segments, when summaries are due."""
+
+    def __init__(self, folder: Path):
+        self.store, self.turns = RunStore(folder, rows=False), SummaryTurns()
+
+
 def push(
     folder: Path,
     client: Client,
     *,
     final: bool = True,
     pace: Callable[[int], None] = lambda size: None,
-    turns: SummaryTurns | None = None,
+    kept: PushState | None = None,
     whole: bool = False,
 ) -> Sent:
     """Send what the server lacks of a run. final: seal first what is in no part. pace: called with the bytes of each
-    INSERT of rows before it is sent; it may wait. turns: kept by who pushes again and again. whole: send the points and
-    logs too that were thinned on the server; else of such a run only the other files are sent.
+    INSERT of rows before it is sent; it may wait. whole: send the points and logs too that were thinned on the server;
+    else of such a run only the other files are sent.
 
     Raises ServerError; what was confirmed until then stays, and nothing else counts. Raises BlockingIOError where
     another process sends this run.
@@ -68,10 +74,13 @@ def push(
         seal(folder, final=True, wait=True)
     (folder / "store").mkdir(exist_ok=True)
     with _alone(folder):
-        return _Push(folder, client, pace, whole).run(turns or SummaryTurns(), final)
+        pushed = _Push(folder, client, pace, whole, kept or PushState(folder))
+        while not pushed.run(final):
+            pass
+        return pushed.sent
 
 
-@contextmanager
+@contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder / "store" / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     stand_in = -1
@@ -93,21 +102,23 @@ def next_version(version: int, origin: str) -> int:
 
 
 class _Push:
-    def __init__(self, folder: Path, client: Client, pace: Callable[[int], None], whole: bool):
+    def __init__(self, folder: Path, client: Client, pace: Callable[[int], None], whole: bool, kept: PushState):
         self._folder, self._client, self._pace, self._whole = folder, client, pace, whole
+        self._store, self._turns = kept.store, kept.turns
         self._project, self._run = identity(folder)
         self.sent = Sent()
 
-    def run(self, turns: SummaryTurns, final: bool) -> Sent:
+    def run(self, final: bool) -> bool:
+        """Send; False where parts were merged meanwhile, and what they are in now is to be sent."""
         # logs before columns: a part never holds what the log on the server does not
-        parts = list(self._parts())
-        held, highest = read_batches(self._client, self._project, self._run, {log for log, _, _ in parts})
+        parts = self._parts()
+        held, highest = read_batches(self._client, self._project, self._run, {log for log, _ in parts})
         origin, here = origin_of(self._folder), local_files(self._folder)
         files = read_files(self._client, self._project, self._run, origin, {*here, thin.FILE})
         version = next_version(max(time.time_ns(), highest, *(state.version for state in files.values())), origin)
         mark = files.pop(thin.FILE, None) if thin.FILE not in here else None
         is_thin = mark is not None and not mark.gone
-        registry = RegistrySender(self._client, self._project, self._run, self._folder, origin == MAIN)
+        registry = RegistrySender(self._client, self._project, self._run, self._store, origin == MAIN)
         if is_thin and not self._whole:
             thinned = read_thinned(self._client, self._project, self._run) or "thinned"
             self.sent.left_out.append(
@@ -128,19 +139,21 @@ class _Push:
         for file, state in files.items():
             if file not in here and not state.gone:
                 sender.send_gone(file, state)
-        self.sent.bytes = sender.bytes
+        self.sent.bytes += sender.bytes
         registry.send_run(version)
         if is_thin and not self._whole:
-            return self.sent
-        turns.owed |= registry.send_branch(version)
-        for log, kind, part in parts:
-            numbers = parse_name(part.path.name)
-            there = [batch.file for batch in held if batch.log == log and batch.file.table == kind]
-            if numbers is not None and (is_thin or not covered(numbers, there)):
+            return True
+        self._turns.owed |= registry.send_branch(version)
+        for log, path in parts:
+            sealed = parse_name(path.name)
+            assert sealed is not None
+            there = [batch.file for batch in held if (batch.log, batch.file.table) == (log, sealed.table)]
+            if is_thin or not covered(sealed, there):
                 version = next_version(version, origin)
-                self._send_part(log, kind, numbers, part, version)
-                turns.owed |= kind == "points"
-            part.close()
+                try:
+                    self._send_part(log, path, sealed, version)
+                except FileNotFoundError:
+                    return False
         if mark is not None and is_thin:
             left = [
                 batch
@@ -151,29 +164,33 @@ class _Push:
                 version = next_version(version, origin)
                 sender.say({thin.FILE: mark._replace(version=version, gone=True, size=0)})
                 registry.say_thinned(version, "")
-        if turns.is_due(final):
+        if self._turns.is_due(final):
             began = time.monotonic()
             send_summaries(self._client, self._project, self._run, version)
-            turns.took(time.monotonic() - began)
-        return self.sent
+            self._turns.took(time.monotonic() - began)
+        return True
 
-    def _parts(self) -> Iterator[tuple[str, str, Part]]:
-        """The sealed parts, in the order of their logs and numbers."""
-        cache, problems = GroupCache(32 << 20), Problems()
-        for home in stores_of(self._folder):
-            for kind in TABLES:
-                for part in Folder(home, cache, problems).parts(kind):
-                    yield home.name, kind, part
-        self.sent.left_out += problems.values()
+    def _parts(self) -> list[tuple[str, Path]]:
+        """The sealed parts with the log of each, in the order of their logs and numbers."""
+        logs = self._store.find_logs()
+        for log in logs:
+            log.list_parts()
+        self.sent.left_out += [sentence for sentence in self._store.problems if sentence not in self.sent.left_out]
+        return [(part.path.parent.name, part.path) for log in logs for part in (*log.points, *log.histograms)]
 
-    def _send_part(self, log: str, kind: str, file: StoreFile, part: Part, number: int) -> None:
+    def _send_part(self, log: str, path: Path, file: StoreFile, number: int) -> None:
+        """Raises FileNotFoundError."""
+        kind = file.table
         try:
-            batch = send_part(self._client, (self._project, self._run), log, file, part, number, self._pace)
+            part = Part(path, GroupCache(_CACHE_BYTES))
+            with contextlib.closing(part):
+                batch = send_part(self._client, (self._project, self._run), log, file, part, number, self._pace)
         except DamagedPart as error:
             self.sent.left_out.append(str(error))
             return
         self._client.run("INSERT INTO batches FORMAT Native", batch_rows(self._project, self._run, [batch]))
         self.sent.parts += 1
+        self._turns.owed |= kind == "points"
         if kind == "points":
             self.sent.points += batch.rows
         else:

@@ -21,7 +21,7 @@ from barograph.store.branch import BEFORE_FORK
 from barograph.store.clickhouse import native
 from barograph.store.clickhouse.batches import arrived, where
 from barograph.store.clickhouse.client import Client, listed, quote
-from barograph.store.clickhouse.schema import TABLES, VALUE
+from barograph.store.clickhouse.schema import ONCE, TABLES, VALUE
 from barograph.store.run import RunStore
 from barograph.store.thin import thinned_sentence
 
@@ -41,9 +41,9 @@ def identity(folder: Path) -> tuple[str, str]:
 class RegistrySender:
     """Of one run. main: this is the folder that has the manifest; others say only what nobody else says."""
 
-    def __init__(self, client: Client, project: str, run: str, folder: Path, main: bool):
-        self._client, self._project, self._run, self._folder, self._main = client, project, run, folder, main
-        self._look = RunStore(folder).look()
+    def __init__(self, client: Client, project: str, run: str, store: RunStore, main: bool):
+        self._client, self._project, self._run, self._main = client, project, run, main
+        self._folder, self._look = store.folder, store.look()
 
     def send_run(self, version: int) -> None:
         """The manifest's facts, where the server has others."""
@@ -239,7 +239,8 @@ def live_series(member: Ancestor, condition: str) -> str:
         f"{column} AS {name}" if whole else f"arraySlice({column}, 1, {length}) AS {name}"
         for name, column in columns.items()
     )
-    rows = f"SELECT name, rank, segment, {chosen} FROM series WHERE {condition} AND {live_rows(member.cuts)}"
+    live = f"{condition} AND {live_rows(member.cuts)} {ONCE['series']}"
+    rows = f"SELECT name, rank, segment, {chosen} FROM series WHERE {live}"
     if member.before is None:
         return rows
     return f"SELECT name, rank, toInt32({BEFORE_FORK}) AS segment, step, seq, time, value FROM ({rows})"

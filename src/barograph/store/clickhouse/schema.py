@@ -12,8 +12,9 @@ almost nothing, on every version. Values that a Float32 has exactly, as those of
 
 Nothing that is inserted counts by itself. Rows of numbers carry the number of their batch; a batch counts once a row of
 `batches` names it, which is written when the server has confirmed all of its rows, and as long as no batch that covers
-it does. Pieces of files count once a row of `files` names them. So an INSERT that was cut off, repeated, or came late
-changes no answer, on any engine, merged or not.
+it does. Pieces of files count once a row of `files` names them. What stands twice in a batch, because something between
+the sender and the server repeated an INSERT, is read once (`ONCE`). So an INSERT that was cut off, repeated, or came
+late changes no answer, on any engine, merged or not.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 from barograph.store.clickhouse.client import Client, ServerError, quote
 
-VERSION = 4  # raised with each migration
+VERSION = 5  # raised with each migration
 _CODECS = (20, 1)  # the first version with all codecs used here
 _LATER = "ReplacingMergeTree"
 _SHARD = ", cityHash64(project, run)"  # a run is on one shard
@@ -212,6 +213,9 @@ TABLES: dict[str, ServerTable] = {
 }
 
 TABLE_OF = {"points": "series", "histograms": "histograms"}  # kind of a sealed part → where its rows are
+_KEY = {"series": "name, rank, segment, first, seq[1]", "histograms": "name, rank, segment, step, seq",
+        "bucket_rows": "name, rank, segment, bucket, live"}  # fmt: skip
+ONCE = {table: f"LIMIT 1 BY project, run, batch, {key}" for table, key in _KEY.items()}  # behind WHERE and ORDER BY
 BLOCK = 1024  # points of a series in one row
 VALUE = "arrayConcat(arrayMap(x -> toFloat64(x), single), double)"  # of a row of `series`: all values
 
@@ -219,7 +223,7 @@ LIVE_BATCHES = """
 SELECT project, run, log, kind, arrayJoin(arrayMap(x -> x.3, arrayFilter(
     x -> NOT arrayExists(y -> y.1 <= x.1 AND y.2 >= x.2 AND (y.2 - y.1 > x.2 - x.1 OR y.3 > x.3), parts),
     parts))) AS batch
-FROM (SELECT project, run, log, kind, groupArray((first, last, batch)) AS parts
+FROM (SELECT project, run, log, kind, groupUniqArray((first, last, batch)) AS parts
     FROM {batches} GROUP BY project, run, log, kind)
 """
 """The batches that count: of those with the same numbers the newest, and none that a wider one covers."""
@@ -232,6 +236,9 @@ SELECT project, run, name, rank, segment, step, seq, time, value FROM (
     + VALUE
     + """ AS value FROM {series}
     WHERE batch {IN} (SELECT batch FROM {live_batches})
+    """
+    + ONCE["series"]
+    + """
 ) ARRAY JOIN step, seq, time, value
 """,
     "live_points": """
@@ -251,7 +258,10 @@ SELECT project, run, name, rank, segment, bucket, live, all_points AS points, al
 FROM (SELECT project, run, name, rank, segment, bucket, live, sum(points) AS all_points, sum(finite) AS all_finite,
     sum(sum) AS total, minIf(minimum, finite > 0) AS lowest, maxIf(maximum, finite > 0) AS highest,
     argMin(first, (first_step, batch)) AS first_value, argMax(last, (last_step, batch)) AS last_value
-    FROM {bucket_rows} WHERE batch {IN} (SELECT batch FROM {live_batches})
+    FROM (SELECT * FROM {bucket_rows} WHERE batch {IN} (SELECT batch FROM {live_batches})
+    """
+    + ONCE["bucket_rows"]
+    + """)
     GROUP BY project, run, name, rank, segment, bucket, live)
 """,
     "last_values": """
@@ -352,7 +362,11 @@ def check(client: Client) -> dict[str, str]:
         "SELECT sum(bytes), sumIf(bytes, table LIKE 'series%') FROM system.parts "
         f"WHERE active AND database = {quote(client.address.database)}"
     )[0]
-    points = int(client.rows("SELECT sum(rows) FROM batches WHERE kind = 'points'")[0][0])
+    within = "GLOBAL IN" if client.address.cluster else "IN"
+    points = int(client.rows(
+        f"SELECT sum(held) FROM (SELECT max(rows) AS held FROM batches WHERE kind = 'points' AND batch {within} "
+        "(SELECT batch FROM live_batches) GROUP BY project, run, batch)"
+    )[0][0])  # fmt: skip
     per_point = f"{points}, {int(size[1]) / points:.2f} bytes each" if points else "none yet"
     free = client.rows("SELECT value FROM system.asynchronous_metrics WHERE metric = 'DiskAvailable_default'", False)
     return {

@@ -23,8 +23,7 @@ from typing import Any
 from barograph.store.clickhouse.address import parse_address
 from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.files import local_files
-from barograph.store.clickhouse.push import push
-from barograph.store.clickhouse.registry import SummaryTurns
+from barograph.store.clickhouse.push import PushState, push
 from barograph.store.schema import TEMPORARY_PREFIX
 
 SECONDS = 10.0  # between two rounds
@@ -46,7 +45,7 @@ class RunSender:
         self._said: set[str] = set()
         self._sent: dict[str, tuple[int, int]] = {}
         self._failures = 0
-        self._turns = SummaryTurns()
+        self._kept = PushState(folder)
         self._allowed_at = 0.0  # when the next INSERT may be sent
 
     @property
@@ -57,10 +56,10 @@ class RunSender:
     def round(self, final: bool = False) -> bool:
         """Send what is new; whether all of it was confirmed."""
         state = self._state()
-        if not final and state == self._sent and not self._turns.is_due(final):
+        if not final and state == self._sent and not self._kept.turns.is_due(final):
             return True
         try:
-            sent = push(self._folder, self._client, final=final, pace=self._pace, turns=self._turns)
+            sent = push(self._folder, self._client, final=final, pace=self._pace, kept=self._kept)
         except (ServerError, ValueError) as error:
             self._warn(f"the run is not sent to the server: {error}; it will be when that is over")
         except BlockingIOError:  # by a person's `barograph push`

@@ -24,6 +24,7 @@ from barograph.store.clickhouse.push import next_version, send_part
 from barograph.store.clickhouse.registry import RegistrySender, read_thinned
 from barograph.store.clickhouse.schema import TABLES, TablePlace
 from barograph.store.part import DamagedPart, GroupCache, Part
+from barograph.store.run import RunStore
 from barograph.store.schema import parse_name
 from barograph.store.seal import seal
 from barograph.store.thin import FILE, Bucket, Thinned, steps_of, thin, thinned_sentence
@@ -100,7 +101,7 @@ class _Replacing:
             rows = batch_rows(self._project, self._run, sent)
             self._client.run("INSERT INTO batches FORMAT Native", rows)
         sender.say(states)
-        registry = RegistrySender(self._client, self._project, self._run, self._folder, True)
+        registry = RegistrySender(self._client, self._project, self._run, RunStore(self._folder, rows=False), True)
         registry.say_thinned(next_version(number, MAIN), thinned_sentence(self._folder))
         self._remove_old(version, states)
         return sizes

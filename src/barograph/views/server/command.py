@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from barograph.query.folders import keep_fetching, place_name, runs_folder
+from barograph.store.clickhouse.address import is_address
 from barograph.views.server.addresses import is_loopback, own_names
 from barograph.views.server.security import Access
 
@@ -84,7 +85,8 @@ def view(
     if proxy:
         print(f"The proxy passes on to http://{_shown(host, local)}:{bound}, with the path as it is.", flush=True)
     if token:
-        print("Whoever has this address with its token can read these runs and edit their notes.", flush=True)
+        notes = "" if is_address(place_name(dir)) else " and edit their notes"
+        print(f"Whoever has this address with its token can read these runs{notes}.", flush=True)
     threading.Thread(target=_warm, args=(server,), daemon=True).start()
     if open_browser and not proxy and _has_browser():
         where = f"http://{'127.0.0.1' if local or host in ('0.0.0.0', '::') else host}:{bound}/"

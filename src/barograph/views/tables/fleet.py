@@ -6,6 +6,7 @@ Out:  runs sent and fetched, a server's tables; lines of text, or JSON; an exit 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,17 +14,19 @@ from typing import Any
 from barograph.core.liveness import OPEN
 from barograph.core.record import format_time, json_text
 from barograph.core.text import count, escape, number, size, table
-from barograph.query.catalog import find
+from barograph.query.catalog import find, runs
 from barograph.query.fleet import Fleet
 from barograph.query.folders import own_folder
-from barograph.store.clickhouse.address import parse_address
+from barograph.store.clickhouse.address import is_address, parse_address
 from barograph.store.clickhouse.client import Client
 from barograph.store.clickhouse.migrate import migrate
-from barograph.store.clickhouse.pull import list_runs, pull
+from barograph.store.clickhouse.pull import MARK, StoredThere, list_runs, pull
 from barograph.store.clickhouse.push import push
+from barograph.store.clickhouse.registry import identity, read_thinned
 from barograph.store.clickhouse.retention import chosen_runs, remove
 from barograph.store.clickhouse.schema import check, require
 from barograph.store.clickhouse.thinning import thin_run
+from barograph.store.clickhouse.verify import differences
 from barograph.store.thin import thinned_sentence
 
 
@@ -54,17 +57,7 @@ def run_pull(names: Sequence[str], source: str, *, dir: str | None = None, as_js
     rows = []
     with Client(parse_address(source)) as client:
         require(client)
-        there = list_runs(client)
-        wanted = there
-        if names:
-            wanted = []
-            for name in names:
-                found = [run for run in there if run.has_name(name)]
-                if len(found) != 1:
-                    several = f"means {len(found)} runs; give project/id" if found else "means none of the runs"
-                    raise KeyError(f"{name!r} {several} on {client.address}")
-                wanted += found
-        for run in wanted:
+        for run in _named(client, names) if names else list_runs(client):
             folder = pull(client, run, root)
             thinned = thinned_sentence(folder)
             rows.append({"run": f"{run.project}/{run.run}", "dir": str(folder), "thinned": thinned})
@@ -86,9 +79,10 @@ def run_fleet(
     older_than: float | None = None,
     steps: int | None = None,
     confirmed: bool = False,
+    dir: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Ask a server; returns the exit code 0. Raises as `run_push`."""
+    """Ask a server; returns the exit code 0, or 1 where `check` has found a difference. Raises as `run_push`."""
     if action in ("series", "ranks") and len(words) != 2:
         raise ValueError(f"`barograph fleet {action} URL RUN SERIES` takes a run and the name of a series")
     if action == "runs":
@@ -107,7 +101,7 @@ def run_fleet(
         found = Fleet(url).series(words[0], words[1], points, rank)
         _say_thinned(url, words[0])
         columns = {"step": found.step, "time": found.time, "value": found.value, "rank": found.rank}
-        _print(_rows(columns), as_json, list(columns))
+        _print(_rows(columns), as_json, list(columns), lambda row: row | {"time": _moment(int(row["time"] * 1e6))})
     elif action == "ranks":
         compared = Fleet(url).ranks(words[0], words[1])
         _say_thinned(url, words[0])
@@ -116,15 +110,57 @@ def run_fleet(
         return _remove(url, words, project, older_than, confirmed, as_json)
     elif action == "thin":
         return _thin(url, words, project, older_than, steps, confirmed, as_json)
-    else:
+    elif action == "migrate":
         with Client(parse_address(url)) as client:
-            if action == "migrate":
-                done = migrate(client)
-                print(json_text(done) if as_json else "\n".join(done) or "The tables are up to date.")
-                return 0
-            about = check(client)
-        print(json_text(about) if as_json else "\n".join(f"{name:<8} {value}" for name, value in about.items()))
+            done = migrate(client)
+        print(json_text(done) if as_json else "\n".join(done) or "The tables are up to date.")
+    else:
+        return _check(url, words, project, dir, as_json)
     return 0
+
+
+def _check(url: str, words: Sequence[str], project: str | None, dir: str | None, as_json: bool) -> int:
+    """What the server is and holds; whether its runs, or these, are as they were sent, and as in their folders."""
+    here = {}
+    if not is_address(dir or os.environ.get("BAROGRAPH_DIR")):
+        here = {identity(run.dir): run for run in runs(dir or None) if not (run.dir / MARK).exists()}
+    found: dict[str, list[str]] = {}
+    compared = 0
+    with Client(parse_address(url)) as client:
+        about = check(client)
+        if not as_json:
+            print("\n".join(f"{name:<8} {value}" for name, value in about.items()))
+        for there in _named(client, words) if words else list_runs(client):
+            if project in (None, there.project):
+                local = here.get((there.project, there.run))
+                folder, is_open = (local.dir, local.status in OPEN) if local is not None else (None, False)
+                if read_thinned(client, there.project, there.run):
+                    folder = None  # it has more than the server is meant to have
+                compared += folder is not None
+                sentences = differences(client, there.project, there.run, folder, is_open)
+                found[f"{there.project}/{there.run}"] = sentences
+    wrong = sum(map(bool, found.values()))
+    if as_json:
+        print(json_text(about | {"checked": len(found), "compared": compared, "differences": found}))
+    else:
+        for name, sentences in found.items():
+            for sentence in sentences:
+                print(f"{escape(name)}: {escape(sentence)}")
+        outcome = f"{wrong} of them with differences" if wrong else "as they were sent"
+        print(f"{'sums':<8} {count(len(found), 'run')}, {compared} of them compared with their folders: {outcome}")
+    return 1 if wrong else 0
+
+
+def _named(client: Client, names: Sequence[str]) -> list[StoredThere]:
+    """The runs on the server that are meant. Raises KeyError for a name that means none or several."""
+    there, wanted = list_runs(client), []
+    for name in names:
+        found = [run for run in there if run.has_name(name)]
+        if len(found) != 1:
+            several = f"means {len(found)} runs; give project/id" if found else "means none of the runs"
+            raise KeyError(f"{name!r} {several} on {client.address}")
+        wanted += found
+    return wanted
 
 
 def _say_thinned(url: str, run: str) -> None:

@@ -75,6 +75,18 @@ def test_a_log_on_standard_input_is_judged_as_its_file_is(
     assert "nothing in standard input is a training log" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["acc", "val_acc"])
+def test_an_accuracy_that_no_rule_has_looked_at_gives_no_verdict(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"epoch {epoch} {name} {0.5 + epoch / 1000:.4f}\n" for epoch in range(200)))
+    assert main(["doctor", str(log), "--json", "--fail-on", "info"]) == 4
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["checked"], run["judged_by"], run["findings"]) == ([], None, []) and run["series"]
+    assert run["headline"].startswith("No verdict")
+
+
 def test_exit_codes_tell_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = text_log(tmp_path / "good.log"), text_log(tmp_path / "bad.log", bad=200)
     assert main(["doctor", str(good), "--fail-on", "warning"]) == 0

@@ -37,6 +37,13 @@ def test_a_loss_that_is_nan_from_the_start_is_critical() -> None:
     assert (finding.rule, finding.severity, finding.step) == ("non_finite_loss", "critical", 0)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_run_of_few_rows_none_of_which_is_a_number_is_critical_at_its_end(rows: int) -> None:
+    finding = look(np.full(rows, NAN))[0]
+    assert (finding.rule, finding.severity, finding.step) == ("non_finite_loss", "critical", 0)
+    assert look(np.array([NAN] * (rows - 1) + [2.5])) == []
+
+
 @pytest.mark.parametrize(("step", "evaluated", "first", "rate"), [
     (1, None, "loss masked out", False), (1, NAN, "bad initialisation", False), (1, 3.0, "loss masked out", False),
     (100, None, "loss masked out", True), (100, NAN, "bad initialisation", False), (100, 3.0, "loss masked out", True),

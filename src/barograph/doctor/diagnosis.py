@@ -76,6 +76,8 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     """An examiner's result as data. Numbers that are not finite are the strings of the log file."""
     findings = [mark_non_finite(msgspec.structs.asdict(finding)) for finding in examiner.incidents()]
     judged_by = next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
+    if not examiner.checked() and examiner.seen.role("loss") is None:
+        judged_by = None  # an accuracy alone: no rule looked at it
     return {
         "run": run,
         "source": source,

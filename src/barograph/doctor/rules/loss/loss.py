@@ -31,8 +31,8 @@ class NonFiniteLoss(SeriesRule):
     The first row that is not finite is the step. It is critical at once. If the loss comes back within 3 rows the batch
     or the log line was at fault and the finding is lowered to an info finding; if it comes back after more rows it is a
     warning. What lasts to the end of a launch stays critical, whatever the next one does. Rows before the first finite
-    value are only reported when no finite value follows. Where single rows have
-    been NaN before, the series is one that is not logged at each row, and only a stretch four times as long as any
+    value are only reported when no finite value follows: where there are few, at the end of the run. Where single rows
+    have been NaN before, the series is one that is not logged at each row, and only a stretch four times as long as any
     before counts.
 
     What to do: go back to the last checkpoint before the step, lower the learning rate or clip, look at the batch.
@@ -78,8 +78,13 @@ class NonFiniteLoss(SeriesRule):
             else:
                 yield from self._break(history, channel, rows, low, high)
 
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        if self._start is not None and self._told is None and self._good is None:  # few rows, and none is a number
+            rows = channel.rows(self._start[0])
+            yield from self._break(history, channel, rows, 0, len(rows), 1)
+
     def _break(
-        self, history: RunHistory, channel: Channel, rows: ChannelRows, low: int, high: int
+        self, history: RunHistory, channel: Channel, rows: ChannelRows, low: int, high: int, least: int | None = None
     ) -> Iterator[Finding]:
         if self._start is None:
             self._start = (rows.first + low, int(rows.step[low]), int(rows.segment[low]), float(rows.value[low]))
@@ -87,7 +92,7 @@ class NonFiniteLoss(SeriesRule):
         begin, step, segment, value = self._start
         length = rows.first + high - begin
         self._last_step = int(rows.step[high - 1])
-        needed = 1 + (4 * self._longest if self._healed else 0) if self._good else int(self.at["silent"])
+        needed = least or (1 + (4 * self._longest if self._healed else 0) if self._good else int(self.at["silent"]))
         if length < needed:
             return
         if self._told is not None:

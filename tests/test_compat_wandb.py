@@ -283,6 +283,25 @@ def test_a_program_runs_unchanged_from_the_command_line(tmp_path: Path) -> None:
     assert missing.returncode == 1 and missing.stderr.startswith("there is no no.py")
 
 
+def test_models_of_a_list_are_watched_together_and_one_of_them_ends_it() -> None:
+    torch = pytest.importorskip("torch")
+    run = wandb.init(project="p")
+    players = [torch.nn.Linear(2, 2, bias=False) for _ in range(2)]
+    optimizer = torch.optim.SGD([player.weight for player in players], lr=0.0)
+    wandb.watch(players, log_freq=1)
+    for step in range(4):
+        for player in players:
+            player(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        wandb.log({"loss": 1.0}, step=step)
+        if step == 2:
+            wandb.unwatch(players[1])
+    wandb.finish()
+    norms = barograph.StoredRun(run.barograph.dir).series("model/grad_norm")
+    assert norms.step.tolist() == [0, 1, 2] and norms.value.tolist() == pytest.approx([8**0.5] * 3)
+
+
 @pytest.mark.slow
 def test_type_checkers_know_the_names() -> None:
     api = pytest.importorskip("mypy.api")

@@ -365,6 +365,32 @@ def test_a_model_that_is_watched_anew_is_recorded_once(tmp_path: Path, caplog: p
     assert "the model is watched again" in caplog.text
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_two_models_are_one_watch_and_never_two_in_one_series(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, together: bool
+) -> None:
+    players = nn.Linear(4, 4), nn.Linear(4, 4)
+    optimizers = [torch.optim.SGD(player.parameters(), lr=0.1) for player in players]
+    squares = []
+    with barograph.init(project="p", dir=tmp_path, console="none", git=False, machine=False) as run:
+        if together:
+            run.watch(nn.ModuleList(players), optimizers, budget=None)
+        else:
+            run.watch(players[0], optimizers[0], budget=None)
+            assert run.watch(players[1], optimizers[1], budget=None) is None
+        for step in range(4):
+            for player, optimizer in zip(players, optimizers, strict=True):
+                optimizer.zero_grad()
+                player(torch.ones(2, 4)).square().sum().backward()
+            squares.append([gradient_norm(player.parameters()) ** 2 for player in players])
+            for optimizer in optimizers:
+                optimizer.step()
+            run.log({"train/loss": 1.0}, step=step)
+    assert ("torch.nn.ModuleList([model, other])" in caplog.text) is not together
+    norms = barograph.runs(dir=tmp_path)[0].series("model/grad_norm").value.tolist()
+    assert norms == pytest.approx([math.sqrt(sum(pair) if together else pair[0]) for pair in squares], rel=1e-5)
+
+
 def test_what_was_seen_before_a_rewind_is_of_the_old_branch(tmp_path: Path) -> None:
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from barograph.core import place
 from barograph.core.values import number, text
 from barograph.training.alerting import RunAlerts
 from barograph.training.debugging import DebugMode, WatchIntervals
@@ -64,6 +65,14 @@ class RunModel:
                     raise ValueError(f"there is no option {name!r}; the nearest one is {near!r}")
             if out.settings.verbosity > 0:
                 options.setdefault("show", out.console.say)
+            others = [other for other in self.watches if other.model is not model and not other.is_closed]
+            if others and place.in_notebook():  # the cell that makes the model was run again
+                others[0].close()
+            elif others:
+                raise ValueError(
+                    "the run has one already, and their figures would be one series; watch both as one module, "
+                    "`torch.nn.ModuleList([model, other])`, with a list of optimizers"
+                )
             watch = ModelWatch(out, model, optimizer, **options)
         except (ValueError, TypeError) as error:
             out.odd(f"the model is not watched: {error}")

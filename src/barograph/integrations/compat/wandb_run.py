@@ -213,19 +213,21 @@ class WandbRun:
     ) -> None:
         """Gradients each `log_freq` steps; with `log="all"` or `"parameters"` weights too."""
         every = max(1, whole(log_freq) or 1000)
-        for model in models if isinstance(models, (list, tuple)) else [models]:
-            if self.barograph is not None and log is not None:
-                wanted: dict[str, Any] = {"gradients": every if log in ("gradients", "all") else 0, "histograms": every}
-                if every == 1000:  # W&B's default, not an interval that was asked for
-                    wanted["budget"] = BUDGET
-                self._watches.append(self.barograph.watch(model, weights=every if log != "gradients" else 0, **wanted))
+        if self.barograph is not None and log is not None:
+            if isinstance(models, (list, tuple)) and models and all(hasattr(one, "_modules") for one in models):
+                from torch.nn import ModuleList
+
+                models = ModuleList(models) if len(models) > 1 else models[0]
+            wanted: dict[str, Any] = {"gradients": every if log in ("gradients", "all") else 0, "histograms": every}
+            if every == 1000:  # W&B's default, not an interval that was asked for
+                wanted["budget"] = BUDGET
+            self._watches.append(self.barograph.watch(models, weights=every if log != "gradients" else 0, **wanted))
 
     def unwatch(self, models: Any = None) -> None:
         """No longer."""
-        for watch in self._watches:
-            if watch is not None and (
-                models is None or watch.model in (models if isinstance(models, list) else [models])
-            ):
+        wanted = models if isinstance(models, (list, tuple)) else [models]
+        for watch in filter(None, self._watches):
+            if models is None or any(model is each for model in wanted for each in watch.model.modules()):
                 watch.close()
 
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = None) -> None:

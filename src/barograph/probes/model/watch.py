@@ -122,7 +122,7 @@ class ModelWatch:
         self._closed_at = self._clock()
         self._before: Any = None  # the squared norm when backward ended, and what the gradients were then
         self._skipped, self._noticed = 0, -1
-        self._closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
+        self.is_closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
         self._backward = BackwardEnd(self._at_backward_end)
         self._stale, self._unchanged, self._reach = StaleGradients(model), Unchanged(), Reach(model)
         self._said: dict[str, float] = {}
@@ -419,7 +419,7 @@ class ModelWatch:
             return
         began = time.thread_time() if threading.get_ident() != self._home else None
         try:
-            if self._last is None and not self._freed and not self._closed:
+            if self._last is None and not self._freed and not self.is_closed:
                 logged = self._run.current_step - self._start
                 if logged >= 10 and self.schedule.intervals["norms"] and self._looks.parameters:
                     self._witness.no_steps(logged, self._given)
@@ -471,9 +471,9 @@ class ModelWatch:
 
     def close(self) -> None:
         """Write what waits and leave no hook behind."""
-        if self._closed:
+        if self.is_closed:
             return
-        self._closed = True
+        self.is_closed = True
         self._hooks.close()
         self._stale.close()
         self._reach.close()

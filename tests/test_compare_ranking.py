@@ -70,6 +70,17 @@ def test_a_side_that_lost_a_run_to_nan_is_never_the_best(tmp_path: Path) -> None
     assert last.label == "lr = 0.01" and "NaN" in last.why and last.outcome == "cannot tell"
 
 
+@pytest.mark.parametrize(("lost", "words"), [(1, "; some runs of 1 ended with NaN"), (4, "; 1 ended with NaN")])
+def test_a_side_is_said_to_have_ended_only_where_all_of_its_runs_did(tmp_path: Path, lost: int, words: str) -> None:
+    sweep(tmp_path, {1e-3: 2.5, 3e-3: 2.6}, seeds=4)
+    for seed in range(4):
+        loss = falling(3.5, seed, noise=0.001)
+        broken = seed < lost
+        make_run(tmp_path, f"r{seed}", lambda step, loss=loss, broken=broken: math.nan if broken and step > 40 else
+                 loss(step), steps=80, config={"lr": 1e-2, "seed": seed})  # fmt: skip
+    assert words in compare(tmp_path).ranking.sentence
+
+
 def test_a_run_without_a_commit_is_a_repeat_of_those_that_have_one(tmp_path: Path) -> None:
     sweep(tmp_path, {1e-3: 2.0, 3e-3: 2.6}, about={"git": {"commit": "a" * 40}})
     make_run(tmp_path, "killed", falling(2.0, 9), steps=80, config={"lr": 1e-3, "seed": 9}, about={"status": "crashed"})

@@ -119,7 +119,8 @@ def _sentence(metric: str, ranks: Sequence[Rank]) -> str:
         value += f" ± {number((first.high - first.low) / 2, 2)}"
     alike = [item.label for item in rest if item.outcome == ALIKE]
     worse = sum(item.outcome == WORSE for item in rest)
-    failed = sum(bool(item.why) for item in rest)
+    whole = sum(bool(item.why) and item.value is None for item in rest)
+    some = sum(bool(item.why) and item.value is not None for item in rest)
     undecided = sum(item.outcome == UNDECIDED and not item.why for item in rest)
     parts = []
     if alike or worse:
@@ -138,6 +139,7 @@ def _sentence(metric: str, ranks: Sequence[Rank]) -> str:
             "whether the others are worse can't be concluded"
             + (": one run each does not show the variation between seeds" if single else "")
         )
-    if failed:
-        parts.append(f"{failed} ended with NaN, infinity or without a value")
+    for of, failed in (("", whole), ("some runs of ", some)):
+        if failed:
+            parts.append(f"{of}{failed} ended with NaN, infinity or without a value")
     return text + "".join(f"; {part}" for part in parts) + "."

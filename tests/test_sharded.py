@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 PROGRAM = Path(__file__).parent / "sharded_program.py"
 # a mean is a small difference of large sums: it is held against the deviation, not against itself
 MEANS = ("mean", "p50")
-OWN = ("residual_growth", "log_z", "embedding_norm")  # of the recording rank's own batch and rows
+OWN = ("residual_growth", "log_z", "embedding_norm", "loss_weight", "passes")  # of the recording rank's batch and rows
 
 
 def launch(kind: str, size: int, folder: Path) -> list[dict[str, Any]]:

@@ -331,13 +331,13 @@ def test_steps_that_a_scaler_leaves_out_for_good_are_seen(tmp_path: Path) -> Non
 def test_an_average_of_the_weights_that_lags_is_found(tmp_path: Path, decay: float, itself: bool, warns: bool) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(7)
-    model, directions = net(6), torch.randn(12, 6)
+    model, directions, held_out = net(6), torch.randn(12, 6), torch.randn(1024, 12)
     average = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     run = barograph.init(
         project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
     )
-    run.watch(model, optimizer)
+    run.watch(model, optimizer, budget=None)
     for step in range(200):
         inputs = torch.randn(64, 12)
         loss = functional.cross_entropy(model(inputs), (inputs @ directions).argmax(1))
@@ -349,9 +349,8 @@ def test_an_average_of_the_weights_that_lags_is_found(tmp_path: Path, decay: flo
         run.log({"train/loss": loss.item()}, step=step)
         if step % 10 == 9:
             with torch.no_grad():
-                inputs = torch.randn(256, 12)
-                output = (model if itself else average)(inputs)
-                run.log({"eval/loss": functional.cross_entropy(output, (inputs @ directions).argmax(1))}, step=step)
+                output = (model if itself else average)(held_out)
+                run.log({"eval/loss": functional.cross_entropy(output, (held_out @ directions).argmax(1))}, step=step)
     run.finish()
     found = diagnose(barograph.read(str(run.dir))[0])["findings"]
     assert ("average_behind" in [item["rule"] for item in found]) == warns

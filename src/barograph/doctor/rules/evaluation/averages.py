@@ -59,7 +59,7 @@ class AverageBehind(Walker):
         early = passed <= self.at["share"] * point.step
         few = len(self._points) <= self.at["evaluations"]
         self._behind = 0 if few or not (falls and worse and early) else self._behind + 1
-        if self._behind != self.at["evaluations"]:
+        if self._behind < self.at["evaluations"]:
             return
         time = int(channel.rows(point.row, point.row + 1).time[0])
         itself = came_by(history.channel("model/passes_without_gradients"), time)

@@ -374,7 +374,7 @@ def test_two_models_are_one_watch_and_never_two_in_one_series(
     squares = []
     with barograph.init(project="p", dir=tmp_path, console="none", git=False, machine=False) as run:
         if together:
-            run.watch(nn.ModuleList(players), optimizers, budget=None)
+            run.watch(players, optimizers, budget=None)
         else:
             run.watch(players[0], optimizers[0], budget=None)
             assert run.watch(players[1], optimizers[1], budget=None) is None
@@ -386,7 +386,7 @@ def test_two_models_are_one_watch_and_never_two_in_one_series(
             for optimizer in optimizers:
                 optimizer.step()
             run.log({"train/loss": 1.0}, step=step)
-    assert ("torch.nn.ModuleList([model, other])" in caplog.text) is not together
+    assert ("run.watch([model, other]" in caplog.text) is not together
     norms = barograph.runs(dir=tmp_path)[0].series("model/grad_norm").value.tolist()
     assert norms == pytest.approx([math.sqrt(sum(pair) if together else pair[0]) for pair in squares], rel=1e-5)
 

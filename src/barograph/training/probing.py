@@ -52,6 +52,7 @@ class RunModel:
         try:
             from barograph.probes.model.watch import ModelWatch
 
+            model = ModelWatch.joined(model)
             if not hasattr(model, "named_parameters") or not hasattr(model, "named_modules"):
                 kind = type(model).__name__
                 out.odd(
@@ -70,8 +71,8 @@ class RunModel:
                 others[0].close()
             elif others:
                 raise ValueError(
-                    "the run has one already, and their figures would be one series; watch both as one module, "
-                    "`torch.nn.ModuleList([model, other])`, with a list of optimizers"
+                    "the run has one already, and their figures would be one series; watch both at once: "
+                    "run.watch([model, other], [optimizer, another])"
                 )
             watch = ModelWatch(out, model, optimizer, **options)
         except (ValueError, TypeError) as error:

@@ -172,11 +172,11 @@ class Run(_Names, contextlib.AbstractContextManager["Run"]):
     def watch(self, model: Any, optimizer: Any = None, **options: Any) -> ModelWatch | None:
         """Look at the model from inside while it is trained: gradients, weights, updates, activations, experts.
 
-        model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one or several; found by themselves if
-        not given. Options are intervals in steps, 0 is off: `gradients`, `updates`, `weights`, `histograms`,
-        `activations`, `spectral`, `optimizer_state`, `moe`; and `scaler`, `budget` (share of the step time;
-        0.02 where no interval is given), `memory_budget_mb`, `modules`: docs/guides/model.md has them all. None, with
-        a warning, where it can't.
+        model: as it is trained (plain, compiled, DDP, FSDP2), or a list of those that are trained together. optimizer:
+        one or several; found by themselves if not given. Options are intervals in steps, 0 is off: `gradients`,
+        `updates`, `weights`, `histograms`, `activations`, `spectral`, `optimizer_state`, `moe`; and `scaler`, `budget`
+        (share of the step time; 0.02 where no interval is given), `memory_budget_mb`, `modules`: docs/guides/model.md
+        has them all. None, with a warning, where it can't.
         """
         return self.model.watch(model, optimizer, **options)
 

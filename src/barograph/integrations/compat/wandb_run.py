@@ -214,10 +214,6 @@ class WandbRun:
         """Gradients each `log_freq` steps; with `log="all"` or `"parameters"` weights too."""
         every = max(1, whole(log_freq) or 1000)
         if self.barograph is not None and log is not None:
-            if isinstance(models, (list, tuple)) and models and all(hasattr(one, "_modules") for one in models):
-                from torch.nn import ModuleList
-
-                models = ModuleList(models) if len(models) > 1 else models[0]
             wanted: dict[str, Any] = {"gradients": every if log in ("gradients", "all") else 0, "histograms": every}
             if every == 1000:  # W&B's default, not an interval that was asked for
                 wanted["budget"] = BUDGET

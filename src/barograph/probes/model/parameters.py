@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def joined(models: Any) -> Any:
+    """Several models, in a list, as one; anything else as it is."""
+    if isinstance(models, (list, tuple)) and models and all(hasattr(model, "_modules") for model in models):
+        from torch.nn import ModuleList
+
+        return ModuleList(models) if len(models) > 1 else models[0]
+    return models
+
+
 def trainable(model: Any) -> dict[str, Any]:
     """{name: parameter} of those that learn, a tied one once: floating point or complex, not on meta."""
     result = {}

@@ -23,7 +23,7 @@ from barograph.probes.model.findings import Witness
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of
 from barograph.probes.model.looks import Looks, skipped_round
 from barograph.probes.model.outlet import Outlet, due_lines
-from barograph.probes.model.parameters import mesh_of
+from barograph.probes.model.parameters import joined, mesh_of
 from barograph.probes.model.reach import Reach
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.model.schedule import BUDGET, DEFAULTS, WatchSchedule
@@ -45,17 +45,19 @@ _SAID_ONCE = {
 class ModelWatch:
     """Watches one model until `close` or the end of the run.
 
-    model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one, or several; by default those that
-    step the model's parameters are found by themselves. `gradients`, `updates`, `weights`, `histograms`,
-    `activations`, `spectral`, `optimizer_state`, `moe`: intervals in optimizer steps, 0 is off; the defaults are
-    those of the stability guide. every_step_norms: global norms at each step. scaler: the GradScaler, if one scales
-    the loss. budget: the share of the step time to stay below, by postponing measurements and widening intervals;
-    by default 0.02, and none where an interval is given or the model is sharded. memory_budget_mb: for
-    the weights kept while a step is measured. modules: for activations, instead of the model's blocks; names or
-    modules. show: called with (lines, "INFO" or "WARNING") at the stability guide's intervals.
+    model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one, or several; by default those that step the
+    model's parameters are found by themselves. `gradients`, `updates`, `weights`, `histograms`, `activations`,
+    `spectral`, `optimizer_state`, `moe`: intervals in optimizer steps, 0 is off; the defaults are those of the
+    stability guide. every_step_norms: global norms at each step. scaler: the GradScaler, if one scales the loss.
+    budget: the share of the step time to stay below, by postponing measurements and widening intervals; by default
+    0.02, and none where an interval is given or the model is sharded. memory_budget_mb: for the weights kept while a
+    step is measured. modules: for activations, instead of the model's blocks; names or modules. show: called with
+    (lines, "INFO" or "WARNING") at the stability guide's intervals.
 
     Raises ValueError for an interval or a budget that is none; nothing after that.
     """
+
+    joined = staticmethod(joined)
 
     def __init__(
         self,

@@ -45,14 +45,14 @@ _SAID_ONCE = {
 class ModelWatch:
     """Watches one model until `close` or the end of the run.
 
-    model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one, or several; by default those that step the
-    model's parameters are found by themselves. `gradients`, `updates`, `weights`, `histograms`, `activations`,
-    `spectral`, `optimizer_state`, `moe`: intervals in optimizer steps, 0 is off; the defaults are those of the
-    stability guide. every_step_norms: global norms at each step. scaler: the GradScaler, if one scales the loss.
-    budget: the share of the step time to stay below, by postponing measurements and widening intervals; by default
-    0.02, and none where an interval is given or the model is sharded. memory_budget_mb: for the weights kept while a
-    step is measured. modules: for activations, instead of the model's blocks; names or modules. show: called with
-    (lines, "INFO" or "WARNING") at the stability guide's intervals.
+    model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one, or several; by default those that step its
+    parameters are found. `gradients`, `updates`, `weights`, `histograms`, `activations`, `spectral`, `optimizer_state`,
+    `moe`: intervals in optimizer steps, 0 is off; the defaults are those of the stability guide. every_step_norms:
+    global norms at each step. scaler: the GradScaler, if one scales the loss. budget: the share of the step time to
+    stay below, by postponing measurements and widening intervals; by default 0.02, and none where an interval is given
+    or the model is sharded. memory_budget_mb: for the weights kept while a step is measured. modules: for activations,
+    instead of blocks; names or modules. show: called with (lines, "INFO" or "WARNING") at the stability guide's
+    intervals.
 
     Raises ValueError for an interval or a budget that is none; nothing after that.
     """

@@ -51,8 +51,7 @@ class ModelWatch:
     global norms at each step. scaler: the GradScaler, if one scales the loss. budget: the share of the step time to
     stay below, by postponing measurements and widening intervals; by default 0.02, and none where an interval is given
     or the model is sharded. memory_budget_mb: for the weights kept while a step is measured. modules: for activations,
-    instead of blocks; names or modules. show: called with (lines, "INFO" or "WARNING") at the stability guide's
-    intervals.
+    instead of blocks. show: called with (lines, "INFO" or "WARNING") at the stability guide's intervals.
 
     Raises ValueError for an interval or a budget that is none; nothing after that.
     """

@@ -52,7 +52,8 @@ class OutputLook:
 
         tensors = list(tensors)
         if trains and self._due:
-            whole = (one for one in tensors if one.dim() == 2 and not one.is_floating_point() and one.shape[1] >= 8)
+            numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
+            whole = (one for one in numbers if one.shape[1] >= 8 and mesh_of(one) is None)  # no rank asks others
             tokens = next(whole, None)
             self._tokens = None if tokens is None else tokens[0, : _TOKENS + max(_SHIFTS)].clone()
         tensor = next((one for one in tensors if one.is_floating_point()), None)

@@ -7,6 +7,7 @@ Out:  findings of `TargetShift`, `BroadcastTargets`, `SortedTargets`, `Evaluatio
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +20,8 @@ from barograph.doctor.kernel.rule import Rule
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
+
+_KEPT = 64  # looks of a launch that are compared
 
 
 class TargetShift(Rule):
@@ -48,6 +51,8 @@ class TargetShift(Rule):
             if here[2] not in (0, 2, 3) or (self._row and self._row[0][1:] != here[1:]):
                 self._row = []
             if here[2] not in (0, 2, 3):
+                continue
+            if len(self._row) >= self.at["looks"]:
                 continue
             self._row.append(here)
             if len(self._row) == self.at["looks"] and self.first(*here[1:]):
@@ -101,8 +106,9 @@ class BroadcastTargets(Rule):
             step, segment, value = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
             if self._values and self._values[0][1] != segment:
                 self._values = []
-            if len(self._values) < 64:
-                self._values.append((step, segment, value))
+            if len(self._values) == _KEPT:  # later looks only lower their share
+                continue
+            self._values.append((step, segment, value))
             values = numpy.array([one[2] for one in self._values])
             size = float(numpy.abs(values).max())
             different = len({round(one / size / self.at["apart"]) for one in values}) if 0 < size < math.inf else 0
@@ -147,8 +153,8 @@ class SortedTargets(Rule):
 
     def reset(self) -> None:
         self._cursor = RowCursor()
-        self._row: list[tuple[int, float]] = []
-        self._segment = -1
+        self._looks: Counter[float] = Counter()  # of the row, by class; NaN where that is not known
+        self._began = self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         shares = self._cursor.new(history.channel("model/top_target_share"))
@@ -156,18 +162,22 @@ class SortedTargets(Rule):
         for at in range(len(shares) if shares is not None else 0):
             assert shares is not None
             step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
-            if segment != self._segment or not shares.value[at] >= self.at["share"]:
-                self._segment, self._row = segment, []
-            if not shares.value[at] >= self.at["share"]:
+            high = bool(shares.value[at] >= self.at["share"])
+            if segment != self._segment or not high:
+                self._segment, self._looks = segment, Counter()
+            if not high:
                 continue
-            self._row.append((step, known(tops, step, time, segment)))
-            counts = numpy.unique([top for _, top in self._row if top == top], return_counts=True)[1]
-            often = int((counts >= self.at["each"]).sum())
-            if len(self._row) >= self.at["looks"] and often >= 2 and self.first(segment):
+            if not self._looks:
+                self._began = step
+            top = known(tops, step, time, segment)
+            self._looks[top if top == top else math.nan] += 1
+            counts = [count for top, count in self._looks.items() if top == top]
+            often = sum(count >= self.at["each"] for count in counts)
+            if self._looks.total() >= self.at["looks"] and often >= 2 and self.first(segment):
                 yield self.finding(
-                    self._row[0][0], f"Nearly all targets of a batch are of one class, since step {self._row[0][0]}, "
+                    self._began, f"Nearly all targets of a batch are of one class, since step {self._began}, "
                     f"and of {len(counts)} classes one after the other.",
-                    found=step, segment=segment, confidence=0.95, evidence={"looks": len(self._row)},
+                    found=step, segment=segment, confidence=0.95, evidence={"looks": self._looks.total()},
                 )  # fmt: skip
 
 

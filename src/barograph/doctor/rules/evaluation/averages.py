@@ -6,6 +6,7 @@ Out:  findings of `AverageBehind`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -48,11 +49,14 @@ class AverageBehind(Walker):
 
     def begin(self) -> None:
         self._points: list[EvaluationPoint] = []
-        self._behind = 0
+        self._behind, self._lowest = 0, math.inf  # lowest: training loss of the points
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         before = self._points[-1] if self._points else None
-        passed = next((one.step for one in self._points if one.train <= point.value), point.step)
+        passed = point.step
+        if self._lowest <= point.value:
+            passed = next(one.step for one in self._points if one.train <= point.value)
+        self._lowest = min(self._lowest, point.train)
         self._points.append(point)
         falls = before is not None and point.value < before.value
         worse = point.train > 0 and point.value > self.at["worse"] * point.train

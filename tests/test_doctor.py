@@ -179,8 +179,8 @@ def test_every_source_of_a_rule_has_an_entry_that_can_be_opened() -> None:
     assert len({source.anchor for source in SOURCES.values()}) == len(SOURCES)
 
 
-def test_rules_know_core_the_kernel_and_the_roles_of_series_alone() -> None:
-    known = re.compile(r"barograph\.(core|doctor\.kernel|doctor\.rules|query\.roles)\b")
+def test_rules_know_core_the_kernel_and_what_time_goes_to_alone() -> None:
+    known = re.compile(r"barograph\.(core|doctor\.kernel|doctor\.rules|query\.causes)\b")
     for path in (Path(barograph.__file__).parent / "doctor" / "rules").rglob("*.py"):
         for module in re.findall(r"(?m)^\s*(?:from|import) (barograph[\w.]*)", path.read_text()):
             assert known.match(module), f"{path.name} imports {module}"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barograph.core.roles import candidates
 from barograph.doctor.kernel.channels import KEEP, KEEP_LAYER, Channel, RunHistory, is_wanted
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import tick_starts
-from barograph.query.roles import candidates
 
 VALUES = st.lists(
     st.one_of(st.floats(0.01, 20), st.sampled_from([0.0, -1.0, float("nan"), float("inf"), float("-inf"), 1e300])),

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from rule_columns import random_columns
 
 from barograph.core.record import Record
+from barograph.core.roles import ROLES
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import rule_classes
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.outlook import outlook_of
-from barograph.query.roles import ROLES
 
 LAYERS = ("h.0.weight", "h.1.weight", "h.2.weight", "h.2.bias")
 WITH = ("train/loss", "train/norm", "train/lr", "eval/loss")  # what nearly every rule reads beside its own series

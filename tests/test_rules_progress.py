@@ -120,6 +120,15 @@ def test_a_loss_that_stays_that_of_a_guess_is_not_learning(answers: int) -> None
     assert next(one for one in look(loss) if one.rule == "not_learning").severity == "critical"
 
 
+@pytest.mark.parametrize("level", [4.9, 7.3])
+def test_no_number_of_answers_is_said_that_the_run_does_not_have(level: float) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.03, 900)
+    (still,) = [one for one in look(level + noise) if one.rule == "not_learning"]
+    assert still.severity == "critical" and "among" not in still.message
+    slowly = level - 2 + 2 * np.exp(-np.arange(900) / 3000) + noise
+    assert not [one for one in look(slowly) if one.rule == "not_learning"]
+
+
 def test_a_loss_that_hardly_falls_after_the_warmup_is_told_of() -> None:
     loss = 5.55 - 0.2 * np.linspace(0, 1, 300) + np.random.default_rng(0).normal(0, 0.03, 300)
     finding = next(one for one in look(loss, lr=cosine(300, 3e-7)) if one.rule == "not_learning")

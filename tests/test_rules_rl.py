@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, found, warned
 
+from barograph.doctor.rules.rl.preference import PreferenceReversed, ReferenceMoves
 from barograph.doctor.rules.rl.rl import RULES, RewardCollapse
 
 STEPS = np.arange(480)
@@ -148,4 +149,32 @@ def test_a_reference_that_is_the_policy_is_proven_by_rewards_of_exactly_zero(cho
     rate = np.zeros(60) if chosen == "rate of 0" else np.full(60, 1e-5)
     series = {"train/loss": np.full(60, 0.693), "train/lr": rate, "rewards/chosen": rewards}
     judged = found([rule() for rule in RULES], {name: (np.arange(60), values) for name, values in series.items()})
+    assert ("reference_moves" in [one.rule for one in judged]) == told
+
+
+@pytest.mark.parametrize(("sign", "told"), [(1, False), (-1, True)])
+def test_a_preference_for_rejected_answers_is_known_by_its_own_loss(sign: int, told: bool) -> None:
+    steps = np.arange(1, 81)
+    margins = np.linspace(0, 1.5, 80)  # what the loss sees
+    loss = np.log1p(np.exp(-margins))
+    judged = found([PreferenceReversed()], {"loss": (steps, loss), "rewards/margins": (steps, sign * margins)})
+    assert ("preference_reversed" in [one.rule for one in judged]) == told
+
+
+@pytest.mark.parametrize(
+    ("rises", "itself", "adapters", "told"), [(0.0, True, 0, True), (0.01, True, 0, False), (0.0, False, 0, False),
+     (0.0, True, 4, False)]
+)  # fmt: skip
+def test_a_reference_with_dropout_that_is_the_policy_is_known_by_noise(
+    rises: float, itself: bool, adapters: int, told: bool
+) -> None:
+    steps = np.arange(1, 81)
+    margins = np.random.default_rng(3).normal(0, 0.05, 80) + rises * steps
+    margins[:48] -= margins[:48].mean() * (rises == 0) * 0.9
+    series = {"loss": (steps, np.full(80, 0.69)), "rewards/margins": (steps, margins)}
+    if itself:
+        series["model/passes_without_gradients"] = (steps[:1], np.ones(1))
+    if adapters:
+        series["model/trained_adapters"] = (steps[:1], np.full(1, float(adapters)))
+    judged = found([ReferenceMoves()], series)
     assert ("reference_moves" in [one.rule for one in judged]) == told

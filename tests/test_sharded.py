@@ -19,6 +19,8 @@ PROGRAM = Path(__file__).parent / "sharded_program.py"
 # a mean is a small difference of large sums: it is held against the deviation, not against itself
 MEANS = ("mean", "p50")
 OWN = ("residual_growth", "log_z", "embedding_norm", "loss_weight", "passes")  # of the recording rank's batch and rows
+# of a process's passes: the whole model has one for each rank's batch, and parts of parameters tell none
+OF_PASSES = ("backwards", "loss_undivided", "loss_summed", "loss_classes", "activation_twice")
 
 
 def launch(kind: str, size: int, folder: Path) -> list[dict[str, Any]]:
@@ -58,7 +60,7 @@ def compare(found: dict[str, Any], whole: dict[str, Any]) -> None:
                 assert math.isfinite(fields[name]), (step, name)
             elif isinstance(value, str):
                 assert fields[name] == value, (step, name)
-            elif not name.startswith("watch"):
+            elif name not in OF_PASSES and not name.startswith("watch"):
                 assert fields[name] == pytest.approx(value, rel=1e-4), (step, name)
     assert found["tables"].keys() == whole["tables"].keys()
     for key, table in whole["tables"].items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -51,6 +52,14 @@ def test_other_families_are_read_whole(tmp_path: Path, family: str) -> None:
         "step-{s}: loss_without_aux at {v}\n",
         "step {s} out of 400: logloss '{v}'\n",
         "[iter {s}]\nce_loss = {v} (best 1.2)\n",
+        "Cost after iteration {s}: {v}\n",
+        "Minibatch xent at step {s}: {v}\nMinibatch accuracy: 78.1%\n",
+        "[3/25][{s}/400] Loss: {v}\n",
+        "Round {s}, mse: {v}\n",
+        "Episode {s}, Loss: {v}, mean of games (last 50): 7\n",
+        "#   step {s}: loss = {v}\n",
+        "> iter {s} loss={v}\n> Update[9]: changed the rate\n",
+        "// epoch 1 | step {s} | rmse {v}\n",
     ],
 )
 def test_rows_as_people_write_them(tmp_path: Path, form: str) -> None:
@@ -58,6 +67,92 @@ def test_rows_as_people_write_them(tmp_path: Path, form: str) -> None:
     path.write_text("".join(form.format(s=s, v=f"{6 - s / 50:.4f}") for s in range(1, 60)))
     truth = [(s, f"{6 - s / 50:.4f}") for s in range(1, 60)]
     assert dialects.problem_of(path, truth) == ""
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "EPOCH: {e}\nLoss={v} Batch_id=97: 100%|####| 98/98 [00:08<00:00, 11.62it/s]\n\nTest set: Average loss: 0.3\n",
+        "Epoch {e}\nLoss = {v} | Batch = 98: 100% 98/98 [00:49<00:00, 15.66it/s]\n",
+        "loss={v} batch_id=97: 100%|####| 98/98 [00:21<00:00, 22.06it/s]\n\nTest set: Average loss: 0.338\n",
+        "New data, epoch {e}\nStep 0 Loss 2.5\nStep 98 Loss {v}\n",
+    ],
+)
+def test_a_bar_that_is_full_again_is_another_epoch(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "bars.log"
+    values = [2.0, 1.5, 1.25, 1.125]
+    path.write_text("".join(form.format(e=e, v=v) for e, v in enumerate(values, 1)))
+    rows = next(rows for name, rows in read(path).series.items() if name.lower().endswith("loss"))
+    assert [value for _, value in rows if value != 2.5] == values
+    assert all(late > early for (early, _), (late, _) in itertools.pairwise(rows))
+
+
+@pytest.mark.parametrize(
+    "cut", ["step 9 loss 2.slurmstepd: error: *** JOB 7 CANCELLED ***\n", "step 9: loss 2.3-2.5\n"]
+)
+def test_half_a_number_is_none(tmp_path: Path, cut: str) -> None:
+    path = tmp_path / "cut.log"
+    path.write_text("".join(f"step {s} loss 3.5\n" for s in range(1, 9)) + cut)
+    assert next(iter(read(path).series.values())) == [(s, 3.5) for s in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'assert run(["loss: nan"] + losses, ["step 20 | loss 9.5"])["step 20"] == 1\ne = run(["step 3 loss nan"])\n',
+        "loss: nan from step 1: the rate is too high\n- By step 200: loss should be under 2.0\n",
+        'line = "epoch=5 loss=0.3 val_loss=0.4"\n{ text: "[INFO] Epoch 3/10 - Loss: 0.8", delay: 5000 },\n' * 3,
+        "| Best step | Best loss | Final loss |\n|---|---|---|\n| 18 | 17.1 | 6.4 |\n| 17 | 16.7 | 6.3 |\n",
+    ],
+)
+def test_programs_sentences_and_summaries_are_no_rows(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "alike.log"
+    path.write_text(text)
+    assert not list(find(path))
+
+
+def test_rows_that_come_many_times_an_epoch_are_all_read(tmp_path: Path) -> None:
+    path = tmp_path / "inner.log"
+    rows = [(epoch, 2 / epoch - batch / 100) for epoch in (1, 2, 3) for batch in range(6)]
+    path.write_text(
+        "".join(f"Epoch {epoch} loss {loss:.4f} valid acc {batch}/16\n" for batch, (epoch, loss) in enumerate(rows))
+    )
+    assert [value for _, value in read(path).series["loss"]] == [round(loss, 4) for _, loss in rows]
+    path.write_text("".join(f"Epoch {epoch} loss {loss:.4f}\n" for epoch, (_, loss) in enumerate(rows)))
+    assert read(path).axes == {"loss": "epoch"}
+
+
+@pytest.mark.parametrize(
+    "bar", ["[==========]", "━━━━━━━━━━━━━━━━━━━━", "\x1b[32m━━━━━━━━━━━━━━━━━━━━\x1b[0m\x1b[37m\x1b[0m"]
+)
+def test_kerass_epochs_are_read_with_any_bar_and_an_evaluation_behind_them(tmp_path: Path, bar: str) -> None:
+    path = tmp_path / "keras.log"
+    text = "".join(
+        f"Epoch {e}/4\n32/32 {bar} 0s 25ms/step - loss: {3 - e / 2} - val_loss: {4 - e / 2}\n"
+        f"Epoch {e}: val_loss improved from 9.5 to {4 - e / 2}, saving model to best.keras\n"
+        for e in (1, 2, 3, 4)
+    )
+    path.write_text(text + f"8/8 {bar} 0s 9ms/step - loss: 9.5\n")
+    found = read(path).series
+    assert [found["loss"], found["val_loss"]] == [
+        [(1, 2.5), (2, 2.0), (3, 1.5), (4, 1.0)], [(1, 3.5), (2, 3.0), (3, 2.5), (4, 2.0)],
+    ]  # fmt: skip
+
+
+def test_a_bar_before_a_row_of_a_table_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "table.log"
+    text = "Epoch:   0%|     | 0/9 [00:00<?, ?it/s]epoch      trn_loss   val_loss\n    0      1.5   2.5\n"
+    path.write_text(
+        text
+        + "".join(f"Epoch:  {e}%|##   | {e}/9 [03:19<1:36, 19s/it]    {e}      1.{e}   2.{e}\n" for e in range(1, 5))
+    )
+    assert [value for _, value in read(path).series["trn_loss"]] == [1.5, 1.1, 1.2, 1.3, 1.4]
+
+
+def test_a_value_in_a_padded_field_and_behind_another_unit(tmp_path: Path) -> None:
+    path = tmp_path / "odd.log"
+    path.write_text("".join(f"Epoch[0] Batch [{s}] 181.2 samples/sec mse=nanxxx\n" for s in range(50, 300, 50)))
+    assert [step for step, _ in read(path).series["mse"]] == [50, 100, 150, 200, 250]
 
 
 def test_a_file_that_is_read_wrongly_is_noticed(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import barograph
 from barograph.doctor import diagnose
 from barograph.importing import textlogs
 from barograph.importing.textlogs import SOURCES, forms, messages
+from barograph.importing.textlogs.patterns import _Pattern
 
 SAMPLES = sorted(path.name for path in LOGS.iterdir())
 
@@ -195,6 +196,8 @@ def patterns() -> dict[str, re.Pattern[bytes]]:
             if isinstance(value, re.Pattern):
                 if isinstance(value.pattern, bytes):
                     made[f"{module.name} {len(made):03d}"] = value
+            elif isinstance(value, _Pattern):
+                waiting.append(re.compile(*value._given))
             elif isinstance(value, (list, tuple, set, frozenset)):
                 waiting += value
             elif isinstance(value, dict):

@@ -9,8 +9,8 @@ import pytest
 from textlog_readings import find, read
 
 import barograph
+from barograph.core.roles import candidates
 from barograph.doctor import diagnose
-from barograph.query.roles import candidates
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
 

@@ -1,16 +1,20 @@
-"""What the rules cost: live, a step; and a doctor's look at a run of a million steps.
+"""What the rules cost: live, a step; a doctor's look at a run of a million steps, and at a log of 1 MB, cold.
 
     python benchmarks/doctor/cost.py [--steps 1000000] [--folder FOLDER]
 
 Live: 20 scalars a step are given to all rules sixteen rows at a time, as the pump's thread does; processor time a step.
 Replay: `diagnose` of a stored run of --steps rows of 20 series, processor and wall time. The run is made once, in
 --folder.
+Cold: `barograph doctor` of a text log of 1 MB and of 2 MB, each in a new process, by turns with a bare `import numpy`;
+wall time.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -68,6 +72,33 @@ def stored(folder: Path, steps: int) -> barograph.StoredRun:
     return found[0]
 
 
+def text_log(folder: Path, size: int) -> Path:
+    """A healthy training's log of this many bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, values = folder / f"cold-{size}.log", rows(size // 50)
+    lines = [f"step {step} | loss {row[0]:.4f} | grad norm {row[1]:.3f} | lr {row[2]:.1e} | {row[4]:.0f} tok/s\n"
+             for step, row in enumerate(values)]  # fmt: skip
+    path.write_text("".join(lines)[:size])
+    return path
+
+
+def cold(folder: Path, times: int = 7) -> dict[str, float]:
+    """Wall seconds of a doctor in a new process, the middle one of several by turns."""
+    doctor = [sys.executable, "-m", "barograph", "doctor"]
+    commands = {
+        "1 MB": [*doctor, str(text_log(folder, 1_000_000))],
+        "2 MB": [*doctor, str(text_log(folder, 2_000_000))],
+        "import numpy": [sys.executable, "-c", "import numpy"],
+    }
+    took: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(times):
+        for name, command in commands.items():
+            began = time.perf_counter()
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+            took[name].append(time.perf_counter() - began)
+    return {name: sorted(each)[times // 2] for name, each in took.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=1_000_000)
@@ -76,6 +107,7 @@ def main() -> None:
     micros = [live() for _ in range(3)]
     each = ", ".join(f"{one:.1f}" for one in micros)
     print(f"all rules live, 16 rows at a time: {sorted(micros)[1]:.1f} µs a step (of {each})")
+    print("doctor, cold: " + ", ".join(f"{name} {took:.2f} s" for name, took in cold(options.folder).items()))
     run = stored(options.folder, options.steps)
     wall, processor = [], []
     for _ in range(3):

@@ -356,9 +356,9 @@ def case(words: Words, seed: int) -> Case:
 def rows_read(path: Path) -> tuple[str, str, list[tuple[int, float]]]:
     """The source, the series that is judged as the loss, and its rows as the doctor reads them."""
     from barograph.core.aliases import Names
+    from barograph.core.roles import candidates
     from barograph.importing.registry import identify
     from barograph.importing.source import ImportedPoints, Restart
-    from barograph.query.roles import candidates
 
     series: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
     axes: dict[str, str] = {}

@@ -23,7 +23,7 @@ function row(key: string, more: Partial<Row> = {}): Row {
   // prettier-ignore
   return {
     key, project: "p", id: key, name: key, status: "finished", status_since: null, created: 0, wall_seconds: 1, tags: [], notes: "", pinned: false, archived: false,
-    config: {}, step: 10, total_steps: 10, remaining_seconds: null, last: {}, best: {}, findings: { critical: 0, warning: 0, info: 0 }, parent: null, fork_step: null, ...more,
+    config: {}, step: 10, total_steps: 10, remaining_seconds: null, last: {}, best: {}, loss: null, eval_loss: null, findings: { critical: 0, warning: 0, info: 0 }, parent: null, fork_step: null, ...more,
   };
 }
 
@@ -183,12 +183,15 @@ test("the columns by default are the losses and what tells the runs apart", () =
   const rows = [1, 2, 3].map((at) =>
     row(`r${at}`, {
       config: { lr: at, same: 1, seed: at },
-      last: { "train/loss": 1, "eval/loss": 2 },
-      best: { "eval/loss": 2 },
+      last: { mse: 1, val_mse: 2 },
+      best: { val_mse: 2 },
+      loss: "mse",
+      eval_loss: "val_mse",
     }),
   );
   const ids = defaultColumns(rows);
-  assert.ok(ids.includes("best:eval/loss") && ids.includes("last:train/loss") && ids.includes("config:lr"));
+  assert.ok(ids.includes("best:val_mse") && ids.includes("last:mse") && ids.includes("config:lr"));
+  assert.ok(defaultColumns([...rows, row("z", { loss: "loss" })]).includes("last:mse"), "what most rows have");
   assert.ok(!ids.includes("config:same") && !ids.includes("project"));
   assert.deepEqual(varying(rows), ["lr", "seed"]);
   assert.equal(fitted("config:lr", rows)?.numeric, true);

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from barograph.query.roles import candidates
+from barograph.core.roles import candidates
 from barograph.query.stored import StoredRun
 
 # What a log for other tools calls a role. The names are ones that runmedic, losslint and gradsnitch all know.

@@ -42,7 +42,8 @@ BATCH = (
 ACCUMULATION = (
     "gradient_accumulation_steps", "grad_accum_steps", "accumulate_grad_batches", "grad_accum", "accumulation_steps",
     "gradient_accumulation", "grad_accumulation", "accumulation", "gradient_accumulation_iters", "accum_steps",
-    "accum_freq", "accum_iter", "num_micro_batches", "num_microbatches", "micro_batches",
+    "accum_freq", "accum_iter", "grad_acc", "grad_acc_steps", "accumulate", "accum",
+    "num_micro_batches", "num_microbatches", "micro_batches",
 )  # fmt: skip
 PROCESSES = ("world_size", "num_processes", "num_gpus", "n_gpus")
 SEQUENCE = (

@@ -30,9 +30,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barograph.core.aliases import Names
 from barograph.core.lazy import lazy
 from barograph.core.place import host
+from barograph.core.roles import main_loss
 
 psutil = lazy("psutil")
 _PROC = "/proc"  # of Linux; elsewhere psutil answers
@@ -116,8 +116,7 @@ def has_diverged(manifest: Mapping[str, Any]) -> bool:
     odd = [name for name, value in final.items() if _is_not_finite(value)]
     if not odd:
         return False
-    names = Names()
-    return any(names.canonical(str(name)).name == "train/loss" for name in odd)
+    return main_loss(final) in odd
 
 
 def _is_not_finite(value: Any) -> bool:

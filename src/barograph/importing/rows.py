@@ -15,7 +15,7 @@ import numpy
 from numpy.typing import NDArray
 
 from barograph.core.record import Record
-from barograph.query.roles import logarithm_of
+from barograph.core.roles import logarithm_of
 
 MOST_STEP = 2**63 - 1  # steps and times are kept in 64 bits
 _LOSS = re.compile(r"(?i)loss|nll|x_?ent|cross_?entropy|bpb|log_perplexity")

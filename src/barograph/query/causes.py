@@ -134,3 +134,17 @@ def microseconds(milliseconds: Any) -> int:
     if (type(milliseconds) is float or type(milliseconds) is int) and 0 < milliseconds < LONGEST / 1000:
         return int(milliseconds * 1000)
     return 0  # also NaN
+
+
+def cause_of_time(name: str) -> str | None:
+    """What a series of durations in ms is of, a span's or a phase's within steps: "checkpoint", "evaluation",
+    "evaluation record"; None for anything else."""
+    if name == "eval/duration_ms":
+        return "evaluation record"
+    if name.startswith("span/"):
+        cause = cause_of_span(name.removeprefix("span/").removesuffix("_ms"))
+        return cause if cause in ("checkpoint", "evaluation") else None
+    if name.startswith("speed/phase/"):
+        at = cause_of_phase(name[len("speed/phase/") :]) - 1
+        return IN_STEP[at] if at >= 0 and IN_STEP[at] in ("checkpoint", "evaluation") else None
+    return None

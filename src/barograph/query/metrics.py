@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.core import liveness
 from barograph.core.lazy import lazy
+from barograph.core.roles import plays
 from barograph.query.stored import StoredRun
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ else:
 
 MOST_METRICS = 40  # of which a row has the values
 _BEST = 8  # series whose best value is looked for in the columns of a run that has ended
-LOSSES = ("train/loss", "loss", "train_loss")
-EVALUATIONS = ("eval/loss", "val/loss", "val_loss", "eval_loss")
 _LAST_FAMILIES = ("goodput", "energy", "host", "gpu", "allocator", "span", "sol", "data", "memory", "ranks", "model")
 _RISING = re.compile(
     r".*(?:acc(?:uracy)?|reward|score|bleu|rouge|f1|exact_match|win_?rate|pass_?at|pass@|centered|core_metric|hellaswag"
@@ -42,7 +41,9 @@ def direction(metric: str) -> int:
     """1 if larger is better, −1 if smaller is, 0 if the name does not tell."""
     if _FALLING.fullmatch(metric):
         return -1
-    return 1 if _RISING.fullmatch(metric) else 0
+    if _RISING.fullmatch(metric):
+        return 1
+    return -1 if plays("loss", metric) or plays("eval_loss", metric) else 0
 
 
 def is_evaluation(metric: str) -> bool:
@@ -54,9 +55,9 @@ def is_evaluation(metric: str) -> bool:
 def interest(name: str) -> tuple[int, int, str]:
     """The order in a row: losses, evaluations, norm, learning rate, speed, then the rest."""
     family, _, leaf = name.rpartition("/")
-    if name in LOSSES:
+    if plays("loss", name):
         place = 0
-    elif name in EVALUATIONS:
+    elif plays("eval_loss", name):
         place = 1
     elif "loss" in leaf:
         place = 2

@@ -15,6 +15,7 @@ import numpy
 
 from barograph.core.aliases import Names
 from barograph.core.record import mark_non_finite
+from barograph.core.roles import plays
 from barograph.query import given
 from barograph.query.findings import findings_of
 from barograph.query.leaves import flat, moment, number, number_in, plain_text, sound, whole
@@ -100,7 +101,6 @@ def runs(shelf: Shelf, condition: Condition, columns: frozenset[str] | None) -> 
     look = columns is None or bool(columns & {"step", "loss", "eval_loss"})
     status = columns is None or "status" in columns
     spent = columns is None or bool(columns & {"wall_seconds", "gpu_hours", "cost"})
-    names = Names()
 
     def rows() -> Iterator[dict[str, Any]]:
         for entry in shelf.matching(condition):
@@ -112,7 +112,7 @@ def runs(shelf: Shelf, condition: Condition, columns: frozenset[str] | None) -> 
             row["name"] = run.id if row["name"] is None else row["name"]
             row["tags"] = [str(tag) for tag in run.tags]
             row["status"] = run.status if status else None
-            row |= latest(entry, names) if look else {}
+            row |= latest(entry) if look else {}
             yield {"project": entry.project, "run": entry.key, "dir": str(run.dir)} | row
 
     yield from _batches("runs", rows())
@@ -178,7 +178,7 @@ class _Evaluations(Condition):
 
     def is_loss(self, name: str) -> bool:
         if name not in self._known:
-            self._known[name] = self._names.canonical(name).name == "eval/loss"
+            self._known[name] = self._names.canonical(name).name == "eval/loss" or plays("eval_loss", name)
         return self._known[name]
 
     def allows(self, keys: Mapping[str, str]) -> bool:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from barograph.core import manifest
-from barograph.core.aliases import Names
 from barograph.core.lazy import lazy
+from barograph.core.roles import main_evaluation, main_loss
 from barograph.query.pushdown import ANY, Condition
 from barograph.query.stored import StoredRun
 
@@ -106,17 +106,12 @@ def series_of(shelf: Shelf, condition: Condition, every_branch: bool = False) ->
         shelf.note(entry.run, entry.run.problems)
 
 
-def latest(entry: RunEntry, names: Names | None = None) -> dict[str, Any]:
+def latest(entry: RunEntry) -> dict[str, Any]:
     """The last `loss` and `eval_loss` of a run, by whatever name it logs them, and its last `step`."""
-    names = names or Names()
     run = entry.run
     result: dict[str, Any] = {"loss": None, "eval_loss": None, "step": None}
     known = run.names()
-    wanted: dict[str, str] = {}
-    for key, series in (("loss", "train/loss"), ("eval_loss", "eval/loss")):
-        same = [name for name in known if name == series or names.canonical(name).name == series]
-        if same:
-            wanted[series if series in same else same[0]] = key
+    wanted = {name: key for key, name in (("loss", main_loss(known)), ("eval_loss", main_evaluation(known))) if name}
     for name, (step, time, value, _, _) in run.points_of(wanted):
         last = int(numpy.lexsort((time, step))[-1])
         result[wanted[name]] = float(value[last])

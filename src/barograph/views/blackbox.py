@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from barograph.core.record import numbers
+from barograph.core.roles import losses
 from barograph.core.text import escape, number, sparkline
 from barograph.training.blackbox.files import Box
 
 _STEPS = 12  # rows of the table
+_LOSS = "LOSS"
 _COLUMNS = (
-    ("LOSS", ("train/loss", "loss")),
     ("GRAD NORM", ("train/norm", "model/grad_norm", "train/grad_norm", "grad_norm")),
     ("LR", ("train/lr", "lr")),
     ("MS", ("train/duration_ms", "speed/step_ms")),
@@ -138,21 +139,25 @@ def _optimizers(about: Mapping[str, Any]) -> str:
 def _steps(box: Box) -> dict[int, dict[str, float]]:
     """{step: {column: value}} of the steps that have any."""
     found: dict[int, dict[str, float]] = {}
-    wanted = {name: (label, place) for label, names in _COLUMNS for place, name in enumerate(names)}
+    values = [
+        (record.step, name, value)
+        for record in box.records if record.kind in ("step", "metrics", "model", "speed")
+        for name, value in numbers(record)
+    ]  # fmt: skip
+    columns = ((_LOSS, losses(sorted({name for _, name, _ in values}))), *_COLUMNS)
+    wanted = {name: (label, place) for label, names in columns for place, name in enumerate(names)}
     ranks: dict[tuple[int, str], int] = {}
-    for record in box.records:
-        if record.kind not in ("step", "metrics", "model", "speed"):
-            continue
-        for name, value in numbers(record):
-            known = wanted.get(name)
-            if known is not None and known[1] <= ranks.get((record.step, known[0]), 99):
-                found.setdefault(record.step, {})[known[0]] = value
-                ranks[record.step, known[0]] = known[1]
+    for step, name, value in values:
+        known = wanted.get(name)
+        if known is not None and known[1] <= ranks.get((step, known[0]), 99):
+            found.setdefault(step, {})[known[0]] = value
+            ranks[step, known[0]] = known[1]
     return dict(sorted(found.items()))
 
 
 def _drawn(table: Mapping[int, Mapping[str, float]], steps: int) -> Iterable[str]:
-    labels = [label for label, _ in _COLUMNS if any(label in row for row in table.values())]
+    every = (_LOSS, *(label for label, _ in _COLUMNS))
+    labels = [label for label in every if any(label in row for row in table.values())]
     yield "  " + f"{'STEP':>9}" + "".join(f"{label:>12}" for label in labels)
     for step in list(table)[-steps:]:
         row = table[step]
@@ -160,7 +165,7 @@ def _drawn(table: Mapping[int, Mapping[str, float]], steps: int) -> Iterable[str
 
 
 def _curves(table: Mapping[int, Mapping[str, float]], width: int) -> Iterable[str]:
-    for label in ("LOSS", "GRAD NORM"):
+    for label in (_LOSS, "GRAD NORM"):
         values = [row[label] for row in table.values() if label in row][-width:]
         if len(values) > 1:
             yield f"  {label.lower():<10} {sparkline(values)}  {number(values[0])} … {number(values[-1])}"

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from barograph.core.record import parse_time
+from barograph.core.roles import evaluation_losses, losses, main_evaluation, main_loss
 from barograph.core.text import (
     ago,
     bar,
@@ -34,7 +35,6 @@ from barograph.query.given import spent, wall_seconds
 from barograph.query.goodput import CAUSES, Totals, fields
 from barograph.query.goodput import money as cost_by_cause
 from barograph.query.groups import GroupedRuns, GroupStatistics
-from barograph.query.metrics import EVALUATIONS, LOSSES
 from barograph.query.stored import StoredRun
 from barograph.views.inside import expert_lines, flow_lines
 from barograph.views.lineage.command import page_lines
@@ -56,8 +56,8 @@ def summary(run: StoredRun) -> dict[str, Any]:
         "tags": run.tags,
         "dir": str(run.dir),
     }
-    for column, candidates in (("loss", LOSSES), ("eval_loss", EVALUATIONS)):
-        row[column] = next((final[name] for name in candidates if name in final), None)
+    for column, name in (("loss", main_loss(final)), ("eval_loss", main_evaluation(final))):
+        row[column] = None if name is None else final[name]
     row["step"] = final.get("step")
     if row["step"] is None or row["loss"] is None:
         _look(run, row)
@@ -66,9 +66,8 @@ def summary(run: StoredRun) -> dict[str, Any]:
 
 def _look(run: StoredRun, row: dict[str, Any]) -> None:
     """From the series themselves: for runs in progress or killed, and for names of the user's own."""
-    known = set(run.names())
-    for column, candidates in (("loss", LOSSES), ("eval_loss", EVALUATIONS)):
-        name = next((name for name in candidates if name in known), None)
+    known = run.names()
+    for column, name in (("loss", main_loss(known)), ("eval_loss", main_evaluation(known))):
         if name is not None:
             series = run.series(name)
             if len(series):
@@ -125,7 +124,7 @@ def group_table(found: Sequence[GroupedRuns]) -> str:
     lines: list[tuple[str, ...]] = [("GROUP", "RUNS", "FAILED", "LOSS", "EVAL", "BEST")]
     for group in found:
         names = group.metrics
-        loss, evaluation = (next((name for name in wanted if name in names), None) for wanted in (LOSSES, EVALUATIONS))
+        loss, evaluation = main_loss(names), main_evaluation(names)
         each = ["" if name is None else _spread(group.last(name)) for name in (loss, evaluation)]
         best = evaluation or loss
         value = number(group.best(best).best) if best else ""
@@ -348,10 +347,12 @@ def _interesting(names: list[str]) -> list[str]:
     families = ("train/", "eval/", "val/", "moe/", "perf/", "gpu/")
     itself = ("speed/", "data/", "memory/", "ranks/", "host/", "span/", "goodput/", "energy/", "sol/", "allocator/")
 
+    first = (*losses(names), *evaluation_losses(names))
+
     def place(name: str) -> tuple[int, int, str]:
         family = next((at for at, lead in enumerate(families) if name.startswith(lead)), len(families))
         family = next((7 + at for at, lead in enumerate(itself) if name.startswith(lead)), family)
-        return (0 if name in LOSSES + EVALUATIONS else 1, family + (10 if name.count("/") > 1 else 0), name)
+        return (0 if name in first else 1, family + (10 if name.count("/") > 1 else 0), name)
 
     return sorted(names, key=place)
 

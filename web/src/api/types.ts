@@ -26,7 +26,7 @@ export interface Row {
   project: string;
   id: string;
   name: string;
-  /** running, silent, stuck, stalled, hung, crashed, diverged, finished, or as it was ended. */
+  /** running, silent, stuck, hung, crashed, …, finished, or as it was ended. */
   status: string;
   status_since: number | null;
   /** What a live run is at, beside its steps. */
@@ -46,6 +46,10 @@ export interface Row {
   remaining_seconds: number | null;
   last: Record<string, Num>;
   best: Record<string, Num>;
+  /** What of `last` is the training's loss. */
+  loss: string | null;
+  /** What of `last` is the loss on data held out. */
+  eval_loss: string | null;
   findings: Counts;
   /** false: no rule has checked the run yet. */
   examined?: boolean;

@@ -109,11 +109,11 @@ export const storyOf = (run: Key, finding: Pick<Finding, "rule" | "step">): stri
 const record = (value: unknown): Record<string, unknown> =>
   typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 
-/** The metrics that a finding is about; the losses where it says none. */
-function metricsOf({ evidence }: Finding): string[] {
+/** The metrics that a finding is about; the loss where it says none. */
+function metricsOf({ evidence }: Finding, loss: string | null | undefined): string[] {
   const said = [evidence.spark?.series, evidence["series"]];
   const names = said.filter((one): one is string => typeof one === "string" && one !== "");
-  return names.length ? names : ["train/loss", "loss"];
+  return names.length ? names : [loss ?? "train/loss"];
 }
 
 /** What happened in a run, as flags: findings, checkpoints, resumes, rewinds and forks. */
@@ -126,7 +126,7 @@ export function flagsOf(run: Key, detail: RunDetail | null, diagnosis: Diagnosis
       kind: finding.severity,
       label: `Step ${finding.step}: ${finding.message}`,
       href: storyOf(run, finding),
-      names: metricsOf(finding),
+      names: metricsOf(finding, detail?.loss),
     });
   }
   for (const one of detail?.checkpoints ?? []) {

@@ -38,7 +38,7 @@ function unread(key: string): RunDetail {
   // prettier-ignore
   return {
     key, id, name: id, project: parts.length > 1 ? (parts[0] ?? "") : "", status: "", status_since: null, created: null, wall_seconds: null, tags: [], notes: "",
-    pinned: false, archived: false, config: {}, step: null, total_steps: null, remaining_seconds: null, last: {}, best: {}, findings: { critical: 0, warning: 0, info: 0 },
+    pinned: false, archived: false, config: {}, step: null, total_steps: null, remaining_seconds: null, last: {}, best: {}, loss: null, eval_loss: null, findings: { critical: 0, warning: 0, info: 0 },
     parent: null, fork_step: null, manifest: {},
   };
 }

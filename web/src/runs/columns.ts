@@ -225,7 +225,6 @@ export function available(rows: readonly Row[]): { title: string; ids: ColumnId[
 const names = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 export const byName = (a: string, b: string): number => names.compare(a, b);
 
-const LOSSES = ["eval/loss", "val/loss", "validation/loss", "train/loss", "loss"];
 const VARYING_MOST = 5;
 const SAMPLE = 2000; // rows looked at for what varies: enough to see it, and no wait with ten thousand
 
@@ -233,9 +232,8 @@ const SAMPLE = 2000; // rows looked at for what varies: enough to see it, and no
  *  there is room for one, else it is before the name. */
 export function defaultColumns(rows: readonly Row[], tight = false): ColumnId[] {
   const some = sampled(rows);
-  const has = (name: string): boolean => some.some((row) => Object.hasOwn(row.last, name));
-  const train = has("train/loss") ? "train/loss" : LOSSES.slice(3).find(has);
-  const evaluation = LOSSES.slice(0, 3).find(has);
+  const train = commonest(some.map((row) => row.loss));
+  const evaluation = commonest(some.map((row) => row.eval_loss));
   const losses: ColumnId[] = [];
   if (evaluation) losses.push(`best:${evaluation}`);
   if (train) losses.push(`last:${train}`);
@@ -249,6 +247,13 @@ export function defaultColumns(rows: readonly Row[], tight = false): ColumnId[] 
   ids.push("created", "duration");
   if (some.some((row) => row.notes)) ids.push("notes");
   return ids;
+}
+
+/** The name that most rows have; the first of several. */
+function commonest(names: readonly (string | null)[]): string | null {
+  const counts = new Map<string, number>();
+  for (const name of names) if (name !== null) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return [...counts].reduce<[string | null, number]>((most, one) => (one[1] > most[1] ? one : most), [null, 0])[0];
 }
 
 /** Rows from all over the list. */

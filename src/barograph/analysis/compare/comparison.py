@@ -22,7 +22,7 @@ from barograph.analysis.compare.contrasts import Contrast
 from barograph.analysis.compare.difference import Differences, differences
 from barograph.analysis.compare.ends import SharedStretch, stretch
 from barograph.analysis.compare.measures import MeasureRow, measure
-from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, direction
+from barograph.analysis.compare.member import ComparedMember, preferred
 from barograph.analysis.compare.pooled import PooledDeviation, pooled_deviation
 from barograph.analysis.compare.ranking import Ranking, best_side, rank
 from barograph.analysis.compare.refusals import (
@@ -266,7 +266,7 @@ def compare(
     if equal and len(pair) != 2:
         raise ValueError(f"whether runs are equal is asked of two, not of {len(pair)}; name two runs")
     if equal or (len(pair) == 2 and len(sides) == 2 and comparison.verdict.attribution == NONE):
-        names = None if equal else [item for item in (*EVALUATIONS, *LOSSES, "train/norm") if item in shared]
+        names = None if equal else [*preferred(shared), *(item for item in ("train/norm",) if item in shared)]
         comparison.equal = equality.compare_values(pair[0], pair[1], names, tolerance)
     return comparison
 
@@ -296,7 +296,7 @@ def _shared_metrics(sides: Sequence[Side]) -> tuple[list[str], list[str]]:
     if not names:
         return [], []
     common, some = set.intersection(*names), set.union(*names)
-    order = (*EVALUATIONS, *LOSSES)
+    order = preferred(some)
 
     def place(name: str) -> tuple[int, str]:
         return (order.index(name) if name in order else len(order), name)
@@ -319,16 +319,12 @@ def _metric(
         why = metric_obstacle(name, reason)
         if why is None:
             return name
-        looked = [item for item in (*EVALUATIONS, *LOSSES) if item in shared]
-        refusal = refused_metrics([name, *looked], reason)[name]
+        refusal = refused_metrics([name, *preferred(shared)], reason)[name]
         if not anyway:
             raise ValueError(f"{refusal.sentence} (--anyway compares it all the same)")
         comparison.refusals.append(refusal)
         return name
-    fallback = [
-        item for item in shared if item not in (*EVALUATIONS, *LOSSES) and direction(item) < 0 and "loss" in item
-    ]
-    candidates = [item for item in (*EVALUATIONS, *LOSSES, *fallback[:1]) if item in shared]
+    candidates = preferred(shared)
     refused = refused_metrics(candidates, reason)
     late = None
     for candidate in candidates:

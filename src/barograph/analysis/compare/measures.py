@@ -17,8 +17,9 @@ from barograph.analysis.compare import statistics
 from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.curves import GRID, ComparisonCurve, first_reach
 from barograph.analysis.compare.ends import Placed, SharedStretch
-from barograph.analysis.compare.member import LOSSES, ComparedMember, direction, is_evaluation
+from barograph.analysis.compare.member import ComparedMember, direction, is_evaluation
 from barograph.analysis.compare.sides import Side
+from barograph.core.roles import main_loss
 from barograph.core.text import number
 
 MANY = 40  # with more runs than these, only what is read anyway is measured
@@ -119,12 +120,15 @@ def _ends(sides: Sequence[Side], stretch: SharedStretch, pooled: tuple[float, fl
 
         rows.append(_row(f"{metric}, best", "", way, sides, best))
     if is_evaluation(metric):
-        loss = next(
-            (name for name in LOSSES if all(name in member.names for side in sides for member in side.members)), None
-        )
+        loss = main_loss(_shared(sides))
         if loss is not None and sum(len(side.members) for side in sides) <= MANY:
             rows.append(_row(f"{loss}, last 2%", "", -1, sides, lambda member: _last_part(member, loss)))
     return rows
+
+
+def _shared(sides: Sequence[Side]) -> list[str]:
+    """The metrics that all runs have."""
+    return sorted(set.intersection(*(set(member.names) for side in sides for member in side.members)))
 
 
 def _last_part(member: ComparedMember, metric: str) -> float | None:
@@ -231,8 +235,9 @@ def _totals(sides: Sequence[Side], few: bool) -> list[MeasureRow]:
 def _spikes(sides: Sequence[Side], few: bool) -> list[MeasureRow]:
     """OLMo 2's spike score of loss and gradient norm, as far as all sides log them."""
     rows = []
-    for metric in ("train/loss", "train/norm") if few else ():
-        if all(metric in member.names for side in sides for member in side.members):
+    shared = _shared(sides)
+    for metric in (main_loss(shared), "train/norm") if few else ():
+        if metric in shared:
 
             def share(member: ComparedMember, metric: str = metric) -> float | None:
                 spikes = member.spikes(metric)

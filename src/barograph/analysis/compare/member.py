@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from barograph.analysis.compare.curves import ComparisonCurve, Spikes, spike_sco
 from barograph.analysis.compare.facts import RunFacts, gather
 from barograph.core import liveness
 from barograph.core.aliases import Names
+from barograph.core.roles import main_evaluation, main_loss
 from barograph.core.utilization import mfu_fraction
 from barograph.query.metrics import direction as direction
 from barograph.query.metrics import is_evaluation as is_evaluation
@@ -29,11 +31,18 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-LOSSES = ("train/loss", "train/mean_loss", "train/loss_raw", "loss")
 EVALUATIONS = ("eval/loss", "val/loss", "eval/bpb", "eval/bits_per_byte", "eval/perplexity", "eval/accuracy")
 # Measures of text that don't depend on how it is cut into tokens
 PER_BYTE = re.compile(r".*(?:bpb|bits?_per_(?:byte|char\w*)|bpc|nats_per_byte).*", re.IGNORECASE)
 _PER_TOKEN = re.compile(r".*(?:loss|ppl|perplexity|nll|cross_?entropy|(?<![a-z])ce)(?![a-z]).*", re.IGNORECASE)
+
+
+def preferred(names: Iterable[str]) -> tuple[str, ...]:
+    """What runs are compared by, of these names: measures on data held out, then the training's loss."""
+    known = tuple(names)
+    evaluations = [name for name in EVALUATIONS if name in known]
+    found = (main_evaluation(known), *evaluations, main_loss(known))
+    return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 def is_per_token(metric: str) -> bool:
@@ -83,7 +92,7 @@ class ComparedMember:
     @cached_property
     def main(self) -> Series | None:
         """The series whose steps and times are the run's: the training loss, else the longest that it trains by."""
-        name = next((item for item in LOSSES if item in self.names), None)
+        name = main_loss(self.names)
         if name is None:
             shown = [name for name in self.names if name.startswith("train/")] or list(self.names)
             name = max(shown[:20], key=lambda item: len(self.read(item)), default=None)

@@ -16,6 +16,7 @@ from barograph.analysis.forecast.plans import schedule_of
 from barograph.analysis.forecast.predict import forecast_columns
 from barograph.core import configuration
 from barograph.core.configuration import as_number
+from barograph.core.roles import main_loss
 from barograph.query.given import GivenRun, stored_run
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-LOSSES = ("train/loss", "train/loss_raw", "train/total_loss", "loss")
 RATES = ("train/lr", "train/learning_rate", "lr", "learning_rate", "train/lr_multiplier", "lr_multiplier")
 LEAST_RATES = 8
 TARGETS = ("target_loss", "loss_target")
@@ -71,7 +71,7 @@ def forecast(
     """
     stored = cast("ForecastRun", run) if hasattr(run, "series") else stored_run(run)
     names, config = stored.names(), stored.config
-    name = next((item for item in LOSSES if item in names), None)
+    name = main_loss(names)
     if name is None:
         return Forecast(None, None, None, coverage, "nothing", False, 0, None, None, "The run has no training loss.")
     losses: ForecastColumn = stored.series(name)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.analysis.compare.member import EVALUATIONS, LOSSES
+from barograph.analysis.compare.member import preferred
 from barograph.analysis.importance import statistics
 from barograph.analysis.importance.statistics import Factor, Floats
 from barograph.core import providers
@@ -132,7 +132,7 @@ def importance(
 
 def _usual(owned: Sequence[Mapping[str, float]]) -> str:
     """The loss that most of the runs have."""
-    for name in (*EVALUATIONS, *LOSSES):
+    for name in preferred(dict.fromkeys(name for values in owned for name in values)):
         if owned and 2 * sum(name in values for values in owned) > len(owned):
             return name
     raise KeyError("most of these runs have no loss: name a metric")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from barograph.core.roles import main_loss
 from barograph.core.segments import Segment
 from barograph.query.stored import StoredRun
 from barograph.store.branch import Branch
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     Integers = NDArray[numpy.int64]
     Floats = NDArray[numpy.float64]
 
-_MAIN = ("train/loss", "loss", "train/mean_loss", "train/step_tokens")  # series that have a point a logged step
+_MAIN = ("train/mean_loss", "train/step_tokens")  # have a point a logged step, as the loss has
 # families that a run has without a step of its training
 _BESIDE = ("goodput/", "energy/", "host/", "gpu/", "memory/", "allocator/", "span/", "ranks/", "sol/", "watch/")
 _SEEN = ("data/tokens_seen", "train/tokens_seen")
@@ -73,7 +74,7 @@ class Tracks:
         earlier = [item for item in found if until is None or item.time <= until]
         self.segments: list[Segment] = earlier or found or [Segment(1)]
         known = set(run.names())
-        names = [name for name in _MAIN if name in known] or [
+        names = [name for name in (main_loss(run.names()), *_MAIN) if name in known] or [
             name for name in sorted(known) if not name.startswith(_BESIDE)
         ][:20]
         columns = max((run.columns(name, "all") for name in names), key=lambda item: len(item[0]), default=None)

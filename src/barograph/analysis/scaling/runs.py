@@ -16,7 +16,7 @@ import numpy as np
 
 from barograph.analysis.compare.curves import window_of
 from barograph.analysis.compare.difference import differences
-from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, direction, is_evaluation
+from barograph.analysis.compare.member import ComparedMember, direction, is_evaluation, preferred
 from barograph.analysis.compare.refusals import metric_obstacle, obstacles, refused_metrics
 from barograph.analysis.compare.sides import Side
 from barograph.core.liveness import LOST
@@ -144,10 +144,7 @@ def _metric(members: Sequence[ComparedMember], asked: str | None, anyway: bool) 
 
 def _losses(counts: dict[str, int]) -> list[str]:
     """Series that are losses, those of evaluations first, then in the order that comparisons prefer."""
-    chosen_names = [
-        name for name in (*EVALUATIONS, *LOSSES) if name in counts and direction(name) < 0 and "perplex" not in name
-    ]
-    return chosen_names or sorted(name for name in counts if re.fullmatch(r"(?:.*[/_])?(?:loss|bpb|nll)", name))
+    return [name for name in preferred(counts) if direction(name) < 0 and "perplex" not in name]
 
 
 # -- N --------------------------------------------------------------------------------------------------------

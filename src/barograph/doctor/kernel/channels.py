@@ -9,16 +9,17 @@ looked. What a rule needs of older rows it keeps itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
 from barograph.core.configuration import Configuration
 from barograph.core.record import Record
+from barograph.core.roles import candidates, logarithm_of, may_play
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import Local
-from barograph.query.roles import candidates, logarithm_of, may_play
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +32,7 @@ _MESSAGES = 20_000
 _DECIDED = 64  # rows after which the one of several series that plays a role is chosen
 _TOGETHER = 1000  # sets of series that come together
 _ALWAYS = (1 << 63) - 1  # µs; later than any row
+_ASKED = 16  # answers of a channel that are kept until it grows
 _WAITING = 64  # blocks of a channel that wait for somebody to look
 LAYERED = {
     "gradients": {"norm", "std", "mean", "nan", "inf", "zeros"},
@@ -69,22 +71,61 @@ _SERIES = {
 }  # families
 
 
-class ChannelRows(NamedTuple):
-    """Columns of one length. `first`: the absolute number of the first row; time in µs since 1970."""
+class ChannelRows:
+    """Columns of one length. `first`: the absolute number of the first row; time in µs since 1970.
 
-    first: int
-    step: NDArray[numpy.int64]
-    value: NDArray[numpy.float64]
-    time: NDArray[numpy.int64]
-    segment: NDArray[numpy.int32]
+    What several rules ask of the same rows is found out once, when the first of them asks: `lowest` and `highest`
+    value (NaN if one is), whether all are `finite`; `gaps`, each step's distance from the one before [n - 1]; `cuts`,
+    the rows with which another segment begins than that of the row before.
+    """
 
-    def __len__(self) -> int:  # the number of rows, not of columns
+    __slots__ = ("cuts", "finite", "first", "gaps", "highest", "lowest", "segment", "step", "time", "value")
+    lowest: float
+    highest: float
+    finite: bool
+    gaps: NDArray[numpy.int64]
+    cuts: list[int]
+
+    def __init__(
+        self,
+        first: int,
+        step: NDArray[numpy.int64],
+        value: NDArray[numpy.float64],
+        time: NDArray[numpy.int64],
+        segment: NDArray[numpy.int32],
+    ):
+        self.first, self.step, self.value, self.time, self.segment = first, step, value, time, segment
+
+    def __getattr__(self, name: str) -> Any:
+        """What nobody has asked for yet."""
+        if name not in _FOUND:
+            raise AttributeError(name)
+        result = _FOUND[name](self)
+        setattr(self, name, result)
+        return result
+
+    def __len__(self) -> int:
         return len(self.value)
 
     def part(self, low: int, high: int) -> ChannelRows:
         """Rows `low` to `high` (not with it) of these."""
-        _, step, value, time, segment = self
-        return ChannelRows(self.first + low, step[low:high], value[low:high], time[low:high], segment[low:high])
+        if low == 0 and high == len(self.value):
+            return self
+        some = slice(low, high)
+        return ChannelRows(self.first + low, self.step[some], self.value[some], self.time[some], self.segment[some])
+
+    def all_of(self, segment: int | None) -> bool:
+        """Whether all rows are of this segment."""
+        return bool(self.segment[0] == segment) and not self.cuts
+
+
+_FOUND: dict[str, Callable[[ChannelRows], Any]] = {
+    "lowest": lambda rows: float(numpy.minimum.reduce(rows.value)),
+    "highest": lambda rows: float(numpy.maximum.reduce(rows.value)),
+    "finite": lambda rows: -math.inf < rows.lowest and rows.highest < math.inf,
+    "gaps": lambda rows: rows.step[1:] - rows.step[:-1],
+    "cuts": lambda rows: (numpy.flatnonzero(rows.segment[1:] != rows.segment[:-1]) + 1).tolist(),
+}
 
 
 class Clock:
@@ -109,6 +150,7 @@ class Channel:
         self.began = 0, 0  # step and time of its first row
         self._columns = Growing((numpy.int64, numpy.float64, numpy.int64, numpy.int32), keep, unread)
         self._waiting: list[tuple[Any, Any, Any, Any, Any]] = []  # count, step, value, time, segment of each block
+        self._asked: dict[int, ChannelRows] = {}  # rows that were asked for, by the first, up to the newest
 
     @property
     def start(self) -> int:
@@ -123,6 +165,8 @@ class Channel:
         count = len(value) if isinstance(value, numpy.ndarray) else 1
         waiting = self._waiting
         waiting.append((count, step, value, time, segment))
+        if self._asked:
+            self._asked = {}
         if not self.end and count:
             self.first = float(numpy.ravel(value)[0])
             self.began = int(numpy.ravel(step)[0]), int(numpy.ravel(time)[0])
@@ -142,6 +186,16 @@ class Channel:
 
     def rows(self, first: int = 0, last: int | None = None) -> ChannelRows:
         """Rows `first` to `last` (not with it), as far as they are kept. Views: not to be changed."""
+        if last is None or last >= self.end:
+            found = self._asked.get(first)
+            if found is None:
+                if len(self._asked) >= _ASKED:
+                    self._asked = {}
+                found = self._asked[first] = self._rows(first, None)
+            return found
+        return self._rows(first, last)
+
+    def _rows(self, first: int, last: int | None) -> ChannelRows:
         columns = self._known() if self._waiting else self._columns
         columns.read = columns.end
         return ChannelRows(*columns.views(first, last))
@@ -193,6 +247,7 @@ class RunHistory:
         self._messages = 0
         self.catching_up = False  # rules look at all there is, however little that is
         self._longest: Channel | None = None
+        self._patience = -1, 0, 1  # rows and limit when it was asked for, and the answer
         self._spaced = -1, 1.0  # the longest channel's end when the time between its rows was looked up, and that time
         self._roles: dict[str, _Role] = {}
         self._decided_at: dict[str, tuple[bool, int]] = {}  # role → whether it is a time, and which time or step
@@ -220,7 +275,9 @@ class RunHistory:
 
     def add(self, name: str, step: Any, value: Any, time: Any = 0, segment: Any = 1) -> None:
         """Rows of a series: arrays [n], or one row."""
-        channel = self._channel_for(name)
+        channel = None if self._logarithms else self.channels.get(name)
+        if channel is None:
+            channel = self._channel_for(name)
         if channel is not None:
             self._grow(channel, step, value, time, segment)
 
@@ -278,8 +335,12 @@ class RunHistory:
         """
         if self.catching_up:
             return 1
-        wait = max(32, min(self.rows // 32, most))
-        return max(1, min(wait, int(10e6 / self._spacing()))) if self._longest is not None else wait
+        if self._patience[:2] != (self.rows, most):
+            wait = max(32, min(self.rows // 32, most))
+            if self._longest is not None:
+                wait = max(1, min(wait, int(10e6 / self._spacing())))
+            self._patience = self.rows, most, wait
+        return self._patience[2]
 
     def _spacing(self) -> float:
         """Time between the newest rows of the longest channel, µs; looked up again when there are 64 rows more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -51,6 +52,7 @@ class Tick(NamedTuple):
     segment: int
     width: int
     nth: int  # the row's number within its segment
+    time: int
 
 
 class SmoothedCurve:
@@ -63,9 +65,8 @@ class SmoothedCurve:
         self._known = Growing((numpy.float64,), 64)
         self._known.restart(channel.start)
         self._begin, self._segment = channel.start, -1
-        self.ticks = Growing(
-            (numpy.int64, numpy.int64, numpy.float64, numpy.float64, numpy.int32, numpy.int32, numpy.int64), 4096
-        )
+        whole, real, short = numpy.int64, numpy.float64, numpy.int32
+        self.ticks = Growing((whole, whole, real, real, short, short, whole, whole), 4096)  # as in `Tick`
         self.end = channel.start
         self._given: tuple[int, int, list[Tick]] = (-1, -1, [])
 
@@ -78,10 +79,8 @@ class SmoothedCurve:
             self._known.restart(rows.first)
             self._begin, self._segment = rows.first, -1
         spread = history.local(channel, log=True).rows(rows.first)[1]
-        cuts = [0, *(numpy.flatnonzero(rows.segment[1:] != rows.segment[:-1]) + 1).tolist(), len(rows)]
-        for low, high in pairwise(cuts):
-            if high > low:
-                self._extend(rows, low, high, spread)
+        for low, high in pairwise([0, *rows.cuts, len(rows)]):
+            self._extend(rows, low, high, spread)
         self.end = channel.end
 
     def _extend(self, rows: ChannelRows, low: int, high: int, spread: NDArray[Any]) -> None:
@@ -95,7 +94,9 @@ class SmoothedCurve:
             else numpy.nan
         )
         value = rows.value[low:high]
-        with numpy.errstate(divide="ignore", invalid="ignore"):
+        if numpy.minimum.reduce(value) > 0:
+            good = numpy.log(value)
+        else:
             good = numpy.where(value > 0, numpy.log(numpy.where(value > 0, value, 1.0)), numpy.nan)
         filled = _fill(good, before)
         behind = max(self._known.start, self._known.end - 33, self._begin)
@@ -110,8 +111,10 @@ class SmoothedCurve:
         floor = 0
         offset = behind - self._begin  # the row within the segment with which `known` begins
         for limit, width in WIDTHS:
-            some = numpy.flatnonzero((at >= floor) & (at < limit))
-            floor = limit
+            low_row, floor = floor, limit
+            if at[-1] < low_row or at[0] >= limit:
+                continue
+            some = numpy.flatnonzero((at >= low_row) & (at < limit))
             widths[some] = width
             few = some[at[some] - offset < width - 1]
             for item in few:
@@ -123,13 +126,15 @@ class SmoothedCurve:
         level[~numpy.isfinite(good[at - first])] = numpy.nan  # nobody knows where the curve is
         spread = numpy.fmin(spread[at - first + low], self._restless(known, at - offset))
         place = at - first + low
-        self.ticks.add(len(at), place + rows.first, rows.step[place], level, spread, segment, widths, at)
+        row, time = place + rows.first, rows.time[place]
+        self.ticks.add(len(at), row, rows.step[place], level, spread, segment, widths, at, time)
 
     def _restless(self, known: NDArray[Any], at: NDArray[Any]) -> NDArray[Any]:
         """Twice the noise that neighbouring rows show, from the last 32 differences without their trend: a bound for
         the spread, which takes a bend or a steep fall of the curve for noise where a curve is young.
         """
-        apart = numpy.diff(known, prepend=known[:1])
+        apart = numpy.zeros(len(known))
+        numpy.subtract(known[1:], known[:-1], out=apart[1:])
         found = numpy.full(len(at), numpy.nan)
         for item in numpy.flatnonzero((at >= 12) & (at < 32)):
             found[item] = _middle(apart[None, 1 : at[item] + 1])[0]
@@ -141,7 +146,7 @@ class SmoothedCurve:
     def rows(self, first: int) -> list[Tick]:
         """Ticks from number `first` on."""
         if self._given[:2] != (first, self.ticks.end):  # rules ask one after the other, for the same
-            columns = [self.ticks.view(column, first).tolist() for column in range(7)]
+            columns = [self.ticks.view(column, first).tolist() for column in range(8)]
             self._given = (first, self.ticks.end, [Tick(*item) for item in zip(*columns, strict=True)])
         return self._given[2]
 
@@ -247,7 +252,12 @@ def before_step(rows: ChannelRows, step: int) -> int:
 
 def is_game(history: RunHistory, channel: Channel) -> bool:
     """Whether the loss is one of players or policies, or their sum, whose course says little."""
-    return bool(GAME.search(channel.name)) or history.role("reward") is not None or _has_players(history)
+    return _is_player(channel.name) or history.role("reward") is not None or _has_players(history)
+
+
+@cache
+def _is_player(name: str) -> bool:
+    return GAME.search(name) is not None
 
 
 _PLAYED: WeakKeyDictionary[RunHistory, tuple[int, bool]] = WeakKeyDictionary()

@@ -29,7 +29,7 @@ class CurveRule(SeriesRule):
             if tick.segment != self._segment:
                 self.begin(history, channel, tick, self._segment)
                 self._segment = tick.segment
-            history.as_of(channel.rows(tick.row, tick.row + 1).time[0])
+            history.as_of(tick.time)
             yield from self.step(history, channel, tick)
         self._tick = curve.ticks.end
 

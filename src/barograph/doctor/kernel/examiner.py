@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+import numpy
 
 from barograph.doctor.kernel.channels import ROUNDS, RunHistory
 from barograph.doctor.kernel.curve import has_vanished
@@ -47,8 +48,12 @@ class Examiner:
         it is urgent. A rule that lacks something it needs is not asked; from when all is there on it is, from the first
         row. A rule's findings don't depend on how rows are cut, so waiting saves work and changes no finding.
         """
+        with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return self._ask(self._due(urgent))
+
+    def _ask(self, rules: list[Rule]) -> bool:
         changed = False
-        for rule in self._due(urgent):
+        for rule in rules:
             if rule.name in self.failed:
                 continue
             known = self._findings[rule.name]

@@ -42,10 +42,12 @@ class Growing:
         count = sum(counts)
         held = self._room(count)
         for column, values in zip(self._columns, columns, strict=True):
-            parts = [
-                value if isinstance(value, numpy.ndarray) else numpy.full(rows, value)
-                for rows, value in zip(counts, values, strict=True)
-            ]
+            parts: Any = values
+            if set(map(type, values)) != {numpy.ndarray}:
+                parts = [
+                    value if isinstance(value, numpy.ndarray) else numpy.full(rows, value)
+                    for rows, value in zip(counts, values, strict=True)
+                ]
             numpy.concatenate(parts, out=column[held : held + count], casting="unsafe")
         self.end += count
 

@@ -16,6 +16,7 @@ a row, the rows before are thinned to the new distance; where they come four tim
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 KEEP = 32_768  # rows, as a channel's
 _LOOKED_BACK = 4096  # rows of which some are kept where the distance between rows grows
+_AT_ONCE = 2048  # windows: some megabytes
 LEAST = 12  # rows before the first row that has a level
 MAD_TO_STD = 1.4826
 _FLOOR = 1e-3  # of the level: no series is trusted to be quieter; in logarithms, 0.1%
@@ -79,7 +81,7 @@ class Spacing:
         gaps = steps[1:] - steps[:-1]
         if not self.each:
             self.each = max(int(numpy.sort(gaps[:3])[1]), 1)
-        if 4 * gaps.min() > self.each and gaps.max() < 4 * self.each:
+        if 4 * numpy.minimum.reduce(gaps) > self.each and numpy.maximum.reduce(gaps) < 4 * self.each:
             return 0
         apart = gaps >= 4 * self.each
         self.far = apart[-len(step) :] if held else numpy.concatenate([[False], apart])
@@ -110,6 +112,8 @@ class Local:
         self._begin = 0  # the row with which the windows of the last row may begin: that of its segment, mostly
         self._segment: int | None = None
         self._spacing = Spacing()
+        self._along = numpy.arange(window) - (window // 2 - 1) / 2.0  # each row's distance from the early half's middle
+        self._asked: dict[int, tuple[float, float]] = {}  # extremes that were asked for, by the first row
 
     @property
     def end(self) -> int:
@@ -120,17 +124,26 @@ class Local:
         level, spread, z = (self._columns.view(at, first, last) for at in (1, 2, 3))
         return level, spread, z
 
+    def extremes(self, first: int) -> tuple[float, float]:
+        """The lowest and highest z of the rows from `first` on; NaN where none has one."""
+        found = self._asked.get(first)
+        if found is None:
+            z = self._columns.view(3, first)
+            found = self._asked[first] = float(numpy.fmin.reduce(z)), float(numpy.fmax.reduce(z))
+        return found
+
     def extend(self) -> None:
         """Take the channel's new rows."""
-        new = self._channel.rows(self.end)
+        if self._channel.end == self._columns.end:
+            return
+        self._asked = {}
+        new = self._channel.rows(self._columns.end)
         if not len(new):
             return
         if new.first > self.end:  # rows went before anybody looked
             self._columns.restart(new.first)
             self._begin, self._segment = new.first, None
-        cuts = numpy.flatnonzero(new.segment[1:] != new.segment[:-1]) + 1
-        edges = [0, *cuts.tolist(), len(new)]
-        for low, high in pairwise(edges):
+        for low, high in pairwise([0, *new.cuts, len(new)]):
             if int(new.segment[low]) != self._segment:
                 self._segment, self._begin, self._spacing = int(new.segment[low]), self.end, Spacing()
             while count := self._spacing.change(new.step[low:high]):
@@ -155,8 +168,8 @@ class Local:
 
     def _extend(self, value: NDArray[Any]) -> None:
         far = self._spacing.far
-        if self._log and (value > 0).all():
-            value = numpy.log(numpy.maximum(value, 1e-300))
+        if self._log and numpy.minimum.reduce(value) > 1e-300:
+            value = numpy.log(value)
         elif self._log:
             with numpy.errstate(divide="ignore", invalid="ignore"):
                 value = numpy.where(value > 0, numpy.log(numpy.maximum(value, 1e-300)), numpy.nan)
@@ -168,19 +181,20 @@ class Local:
         known = numpy.concatenate([self._columns.view(0, low), filled])
         level_at, slope_at, spread_at = self._ticks(known, starts, low - self._begin)
         rows = numpy.arange(first, last)
-        tick = starts.searchsorted(rows, side="right") - 1
+        tick = rows // 16 - first // 16 if first >= 256 else starts.searchsorted(rows, side="right") - 1
         level = level_at[tick] + slope_at[tick] * (rows - starts[tick])
         spread = spread_at[tick]
         if far is not None:
             level[far] = numpy.nan  # the window does not reach that far
-        with numpy.errstate(invalid="ignore", over="ignore"):
-            z = (value - level) / spread
+        z = (value - level) / spread
         self._columns.add(len(value), filled, level, spread, z)
 
     def _ticks(
         self, known: NDArray[Any], starts: NDArray[numpy.int64], low: int
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Level and slope at the first row of each tick [k], and spread. known: rows from `low` of the segment on."""
+        if starts[0] >= self._window and len(starts) <= _AT_ONCE:
+            return self._lines(windows(known, self._window)[starts - (low + self._window)])
         level, slope = numpy.full(len(starts), numpy.nan), numpy.zeros(len(starts))
         spread = numpy.full(len(starts), numpy.nan)
         least, full = starts.searchsorted((LEAST, self._window)).tolist()
@@ -189,8 +203,8 @@ class Local:
             level[at], slope[at], spread[at] = one[0][0], one[1][0], one[2][0]
         if full < len(starts):
             behind = windows(known, self._window)
-        for first in range(full, len(starts), 2048):  # some megabytes at a time
-            some = slice(first, first + 2048)
+        for first in range(full, len(starts), _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
             level[some], slope[some], spread[some] = self._lines(behind[starts[some] - low - self._window])
         return level, slope, spread
 
@@ -198,31 +212,31 @@ class Local:
         """Level at the row behind each window [k, n], slope a row, spread [k]."""
         count = windows.shape[1]
         half = count // 2
-        with numpy.errstate(invalid="ignore", over="ignore"):
-            early, late = _median(windows[:, :half]), _median(windows[:, count - half :])
-            rise = (late - early) / (count - half)  # between the middles of the halves
-            along = numpy.arange(count) - (half - 1) / 2.0
-            apart = numpy.abs(windows - (early[:, None] + rise[:, None] * along))
-            spread = MAD_TO_STD * _median(apart)
-            noise = spread * 3.0 / numpy.sqrt(half)  # a rise that noise alone may make is none
-            slope = numpy.where(numpy.abs(late - early) > noise, rise / 2.0, 0.0)
-            level = late + slope * (half + 1) / 2.0
-            floor = _FLOOR if self._log else _FLOOR * numpy.abs(late)
-        return level, slope, numpy.maximum(spread, numpy.maximum(floor, 1e-12))
+        early, late = _median(windows[:, :half].copy()), _median(windows[:, count - half :].copy())
+        apart = late - early
+        rise = apart / (count - half)  # between the middles of the halves
+        along = self._along if count == self._window else numpy.arange(count) - (half - 1) / 2.0
+        off = windows - (early[:, None] + rise[:, None] * along)
+        spread = MAD_TO_STD * _median(numpy.abs(off, off))
+        noise = spread * (3.0 / math.sqrt(half))  # a rise that noise alone may make is none
+        slope = numpy.where(numpy.abs(apart) > noise, rise / 2.0, 0.0)
+        level = late + slope * ((half + 1) / 2.0)
+        floor = _FLOOR if self._log else numpy.maximum(_FLOOR * numpy.abs(late), 1e-12)
+        return level, slope, numpy.maximum(spread, floor)
 
 
 def _median(rows: NDArray[Any]) -> NDArray[Any]:
-    """Median of each row; the upper one of the two in the middle."""
+    """Median of each row; the upper one of the two in the middle. Puts the rows in another order."""
     middle = rows.shape[1] // 2
-    result: NDArray[Any] = numpy.partition(rows, middle, axis=1)[:, middle]
-    return result
+    rows.partition(middle, axis=1)
+    return rows[:, middle]
 
 
 def _fill(value: NDArray[Any], before: float) -> NDArray[Any]:
     """Values with those that are not finite replaced by the last finite one, at the start by the first."""
     good = numpy.isfinite(value)
     if good.all():
-        return value.astype(numpy.float64, copy=True)
+        return value
     places = numpy.where(good, numpy.arange(len(value)), -1)
     numpy.maximum.accumulate(places, out=places)
     filled = numpy.where(places >= 0, value[places], before)

@@ -79,14 +79,12 @@ class Shifts:
             return []
         local = history.local(channel, log=True)
         rows = channel.rows(self._next)
-        level, spread, z = local.rows(rows.first)
         self._next, self._channel = channel.end, channel
-        same = rows.segment[0] == self._segment == rows.segment[-1]
-        if same and self._suspect is None and self._shift is None and rows.first >= self._rest:
-            with numpy.errstate(invalid="ignore"):
-                far = z * self.sign > self.z if self.sign else numpy.abs(z) > self.z
-            if not far.any():
+        if self._suspect is None and self._shift is None and rows.first >= self._rest and rows.all_of(self._segment):
+            lowest, highest = local.extremes(rows.first)
+            if not ((self.sign >= 0 and highest > self.z) or (self.sign <= 0 and lowest < -self.z)):
                 return []
+        level, spread, _ = local.rows(rows.first)
         with numpy.errstate(divide="ignore", invalid="ignore"):
             value = numpy.where(rows.value > 0, numpy.log(numpy.maximum(rows.value, 1e-300)), numpy.nan)
         value[~numpy.isfinite(rows.value)] = numpy.nan
@@ -96,9 +94,7 @@ class Shifts:
             return history.local(channel, log=True, window=_SHORT).rows(rows.first)[:2]
 
         shifts: list[Shift] = []
-        cuts = numpy.flatnonzero(rows.segment[1:] != rows.segment[:-1]) + 1
-        edges = [0, *cuts.tolist(), len(rows)]
-        for low, high in pairwise(edges):
+        for low, high in pairwise([0, *rows.cuts, len(rows)]):
             if int(rows.segment[low]) != self._segment:
                 self._segment, self._begin = int(rows.segment[low]), rows.first + low
                 self._suspect = self._shift = None
@@ -139,8 +135,7 @@ class Shifts:
                 column[first:last] = other[first:last]
         off = value[low:high] - level[low:high]
         need = numpy.maximum(self.limit, self.z * spread[low:high])
-        with numpy.errstate(invalid="ignore"):
-            bad = numpy.abs(off) > need if not self.sign else off * self.sign > need
+        bad = numpy.abs(off) > need if not self.sign else off * self.sign > need
         bad[: max(0, self._begin + self.least - rows.first - low)] = False
         if self._rest:
             bad[max(0, changed - rows.first - low) : max(0, changed + _BLIND - rows.first - low)] = False

@@ -6,20 +6,21 @@ Out:  `Block`s, ascending by line.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.importing.textlogs.patterns import expression
+
 # What a person would take for a row: a step and a loss, each with a number. Programs' text and settings are none.
-ROW = re.compile(
+ROW = expression(
     rb"(?i)(?<![a-z])(?:steps?|iter(?:ation)?s?|updates?|epochs?)[\s:=#\[(]{0,4}\d"
     rb"[^\n]{0,400}?(?:loss|nll|perplexity)[^\n\d]{1,20}?(?<![a-z\d])(?:[-+]?\d|nan|-?inf)"
 )
-LOSS = re.compile(r"(?i)loss|nll|perplexity")
-NOT_A_ROW = re.compile(rb"""^\s*(?:[#"'{<]|def |class |if |elif |for |while |print|return|assert)|[{}]|==|\+=|\w\(""")
+LOSS = expression(r"(?i)loss|nll|perplexity")
+NOT_A_ROW = expression(rb"""^\s*(?:[#"'{<]|def |class |if |elif |for |while |print|return|assert)|[{}]|==|\+=|\w\(""")
 
 
 class Block:
@@ -57,8 +58,8 @@ def ordered(blocks: list[Block]) -> tuple[NDArray[Any], NDArray[Any]]:
     return where[order], steps[order]
 
 
-_OF_EPOCH = re.compile(rb"(?i)\bepoch\W{0,3}\d+ ?/")
-_OF_PLAN = re.compile(rb"(?i)\b(?:step|iter|iteration)[ :=\[]{1,3}0*(\d{1,15}) ?/ {0,9}0*(\d{1,15})\b")
+_OF_EPOCH = expression(rb"(?i)\bepoch\W{0,3}\d+ ?/")
+_OF_PLAN = expression(rb"(?i)\b(?:step|iter|iteration)[ :=\[]{1,3}0*(\d{1,15}) ?/ {0,9}0*(\d{1,15})\b")
 
 
 def planned_steps(lines: list[bytes], block: Block) -> int | None:

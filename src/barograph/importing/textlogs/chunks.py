@@ -17,11 +17,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barograph.importing.textlogs import pages
+from barograph.importing.textlogs.patterns import expression
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
 LONGEST = 1 << 23  # bytes of a line; a longer one is dropped
 _PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 16 MB
-_ESCAPE = re.compile(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
+_ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
+
+
+_MARK = rb"[ \t]{0,8}(?:#{1,3}|//|>|;)(?:[ \t]|(?=\n)|$)"
+_COMMENTS = expression(rb"(?m)(?:^" + _MARK + rb"[^\n]*(?:\n|\Z)){2,}+")
+_MARKS = expression(rb"(?m)^(?:" + _MARK + rb"){1,4}")
+_FIGURES = expression(
+    rb"(?im)(?:loss|cost|acc(?:uracy)?|error|r?mse|ppl|perplexity)[^\n=:]{0,40}?[=: ][ \t]{0,3}[-+]?"
+    rb"(?:\d|nan\b|inf\b)[^\n]*$"
+    rb"|\b(?:step|epoch|iter(?:ation)?)\b[^\n\d]{1,80}loss[^\n\d]*$"
+)
 
 
 class Chunk(NamedTuple):
@@ -43,8 +54,17 @@ class Chunk(NamedTuple):
 
 
 def clean(text: bytes) -> bytes:
-    """Without escape codes."""
-    return _ESCAPE.sub(b"", text) if b"\x1b" in text else text
+    """Without escape codes, and without the marks of comments and quotations in which rows stand."""
+    text = _ESCAPE.sub(b"", text) if b"\x1b" in text else text
+    return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
+
+
+def _as_rows(found: re.Match[bytes]) -> bytes:
+    """Lines of comments with blanks instead of their marks, if two or more of them hold figures of a training."""
+    rows = found[0]
+    if sum(1 for _ in zip(_FIGURES.finditer(rows), range(2), strict=False)) < 2:
+        return rows
+    return _MARKS.sub(lambda mark: b" " * len(mark[0]), rows)
 
 
 def encoding(head: bytes) -> str:

@@ -7,10 +7,10 @@ Out:  `step=10, loss=2.3013, lr=3.0e-04` in the row's place.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from barograph.importing.textlogs import forms
+from barograph.importing.textlogs.patterns import expression
 
 _COUNT = (
     rb"(?:(?:(?:global|train(?:ing)?)[ _])?(?:steps?|iter(?:ation)?s?|updates?|epochs?|batch|rounds?)|itn?\.?|"
@@ -20,19 +20,32 @@ _MEASURE = (
     rb"loss|nll|ppl|perplexity|x-?ent|cross.?entropy|(?<![a-z])[cx]e(?![a-z])|acc(?:uracy)?|reward|bpb|r?mse|objective|(?<![a-z])cost|"
     rb"(?<![a-z])(?:box|giou)[ \t|]{1,40}(?:obj|cls)(?![a-z])"
 )
-_HEADING = re.compile(
+_HEADING = expression(
     rb"(?im)(?<![\w./])" + _COUNT + rb"[ \t|,]{1,40}(?=[a-z#][^\n=:{}\"]{1,500}$)"
     rb"(?=[^\n]{0,400}?(?:" + _MEASURE + rb"))"
 )
-_FIRST = re.compile(rb"(?i)(?<![\w./])" + _COUNT + rb"(?=[\s|,])")
-_SAID = re.compile(rb"(?i)" + _MEASURE)
-_WORD = re.compile(rb"[A-Za-z][\w ./@%()#:'-]{0,60}|#")
-_is_number = re.compile(forms.NUMBER + rb"(?:%|[kKMGT]i?B?)?").fullmatch
-_is_count = re.compile(rb"(\d{1,15})(?:/\d{1,15})?").fullmatch
-_BAR = re.compile(
+_BEGINS = {  # the words of `_COUNT` in small letters, each with what must follow
+    word: expression(rb"(?m)" + word + end + rb"[ \t|,]{1,40}(?=[a-z#][^\n=:{}\"]{1,500}$)")
+    for end, words in (
+        (rb"s?", (b"step", b"iter", b"iteration", b"update", b"epoch", b"batch", b"round")),
+        (rb"n?\.?", (b"it",)),
+        (rb"(?=[ \t]{2}|[ \t]*\|)", (b"e", b"ep", b"nr", b"#")),
+    )
+    for word in words
+}
+_FIRST = expression(rb"(?i)(?<![\w./])" + _COUNT + rb"(?=[\s|,])")
+_SAID = expression(rb"(?i)" + _MEASURE)
+_WORD = expression(rb"[A-Za-z][\w ./@%()#:'-]{0,60}|#")
+_NUMBER = expression(forms.NUMBER + rb"(?:%|[kKMGT]i?B?)?")
+_WHOLE = expression(rb"(\d{1,15})(?:/\d{1,15})?")
+_BAR = expression(
     rb":?\s{1,8}\d{1,3}%\s?(?:\||[^\x00-\x7f])[^\n]{0,300}?\s(\d{1,15})/(\d{1,15})(?!\d)"
 )  # behind the last cell
-_ASIDE = re.compile(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
+_OF_DATA = expression(  # `train loss`
+    rb"(?i)(?<![\w.])(train(?:ing)?|val(?:id(?:ation)?)?|test|eval|dev) (loss|acc(?:uracy)?|err(?:or)?)(?!\w)"
+)
+_QUALIFIED = expression(rb"(?i)\|[ \t]{0,8}(?:[a-z]{1,20} ){1,3}$")
+_ASIDE = expression(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
 _SHORT = {b"#": b"step", b"e": b"epoch", b"ep": b"epoch"} | dict.fromkeys(
     (b"it", b"itn", b"nr", b"round", b"rounds"), b"iteration"
 )
@@ -41,10 +54,10 @@ _MOST = 60  # columns
 _FRAME = {mark.encode(): b" " for mark in "─━═"} | dict.fromkeys(
     map(str.encode, "│┃║┌┬┐├┼┤└┴┘╭╮╰╯┏┳┓┣╋┫┗┻┛╒╤╕╞╪╡╘╧╛╔╦╗╠╬╣╚╩╝┡╇┩"), b"|"
 )
-_DRAWN = re.compile(rb"\xe2[\x94\x95][\x80-\xbf]")
+_DRAWN = expression(rb"\xe2[\x94\x95][\x80-\xbf]")
 _WIDEST = 4096  # bytes of a row
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#")
-_is_time = re.compile(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?").fullmatch
+_TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?")
 
 
 def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
@@ -52,7 +65,7 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     if b"\xe2\x94" in text or b"\xe2\x95" in text:  # a table with drawn lines
         text = _DRAWN.sub(lambda found: _FRAME.get(found[0], found[0]), text)
     between, *names = [word.encode() for word in own.get("heading", [""])]
-    heads = {text.rfind(b"\n", 0, match.start()) + 1 for match in _HEADING.finditer(text)}
+    heads = _headings(text)
     if not names and not heads:
         return text
     begin = at = 0 if names else min(heads)
@@ -72,6 +85,21 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     return text[:begin] + b"\n".join(lines)
 
 
+def _headings(text: bytes) -> set[int]:
+    """Where headings begin. A word is looked for in a text that has it, and a line is looked at once for each."""
+    low, found = text.lower(), set()
+    for word, begins in _BEGINS.items():
+        end = -1  # of the line that was looked at last
+        for match in begins.finditer(low) if word in low else ():
+            if match.start() < end:
+                continue
+            start, end = text.rfind(b"\n", 0, match.start()) + 1, text.find(b"\n", match.end())
+            end = end if end >= 0 else len(text)
+            if _HEADING.search(text, start, end):
+                found.add(start)
+    return found
+
+
 def heading(line: bytes) -> list[bytes]:
     """What stands between the names of a heading, and its names from the one that counts steps on; [] for a
     sentence."""
@@ -80,6 +108,9 @@ def heading(line: bytes) -> list[bytes]:
         return []
     rest = line[first.start() :].strip(b" \t|")
     between = next((mark for mark in (b"|", b"\t", b"  ") if mark in rest), b" ")
+    if _QUALIFIED.search(line[: first.start()]):
+        return []  # `Best step` counts nothing
+    rest = _OF_DATA.sub(rb"\1_\2", rest) if between == b" " else rest
     cells = [cell.strip() for cell in rest.split(between) if cell.strip()]
     if not 2 <= len(cells) <= _MOST or not all(map(_WORD.fullmatch, cells)):
         return []
@@ -92,24 +123,28 @@ def heading(line: bytes) -> list[bytes]:
 
 def _says_nothing(cell: bytes) -> bool:
     """Whether a cell is empty, or a time of day or how long something took."""
-    return cell in _NO_VALUE or _is_time(cell) is not None
+    return cell in _NO_VALUE or _TIME.fullmatch(cell) is not None
 
 
 def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
     """What a logger writes first, and the numbers at a line's end, as many as there are names; [] for anything else."""
     if b"%" in line and (drawn := _BAR.search(line)):  # a row that is drawn again and again counts once its bar is full
-        if drawn[1] != drawn[2]:
+        behind = line[drawn.end() :].partition(b"]")[2]
+        if len(behind.split()) == count:
+            line = behind  # a bar goes before the row, and goes on
+        elif drawn[1] != drawn[2]:
             return []
-        line = line[: drawn.start()]
+        else:
+            line = line[: drawn.start()]
     if between.isspace() and between != b"\t":
         first, *cells = line.rsplit(None, count) if len(line.split(None, count)) > count else (b"", *line.split())
     else:
         first, *cells = (b"", *(cell.strip() for cell in line.strip(b" \t|").split(between)))
         cells = cells[-count:]
         first, _, cells[0] = cells[0].rpartition(b" ")  # a bar or a tab of the logger's own is left out with the rest
-    if len(cells) != count or not _is_count(cells[0]) or _SAID.search(line):
+    if len(cells) != count or not _WHOLE.fullmatch(cells[0]) or _SAID.search(line):
         return []
     cells = [cell.strip(b"*'\"[]") for cell in cells]  # the best so far is marked
-    numbers = sum(_is_number(cell) is not None for cell in cells)
-    numbers += not _is_number(cells[0])
+    numbers = sum(_NUMBER.fullmatch(cell) is not None for cell in cells)
+    numbers += not _NUMBER.fullmatch(cells[0])
     return [first, *cells] if numbers > 1 and numbers + sum(map(_says_nothing, cells)) == count else []

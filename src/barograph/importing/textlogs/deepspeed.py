@@ -11,15 +11,15 @@ Out:  the names as printed; lr is the first parameter group's, `lr[1]` … the o
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
-_STEP = re.compile(rb"(?<![\w./])step=(\d{1,15}), skipped=(\d+), lr=\[([^\]]*)\], mom=\[")
-_TIMES = re.compile(rb"(?<![\w.])time \(ms\) \| (?=\w+: )")
-_TIME = re.compile(rb"(?<!\w)(\w{1,60}): (" + forms.NUMBER + rb")(?=\s*(?:\||$))")
-_LIST = re.compile(forms.NUMBER)
+_STEP = expression(rb"(?<![\w./])step=(\d{1,15}), skipped=(\d+), lr=\[([^\]]*)\], mom=\[")
+_TIMES = expression(rb"(?<![\w.])time \(ms\) \| (?=\w+: )")
+_TIME = expression(rb"(?<!\w)(\w{1,60}): (" + forms.NUMBER + rb")(?=\s*(?:\||$))")
+_LIST = expression(forms.NUMBER)
 
 
 def _step(line: bytes) -> forms.Parsed | None:
@@ -45,7 +45,7 @@ class DeepSpeed(engine.Dialect):
     kind = "deepspeed"
     about = "DeepSpeed's own lines"
     hints = (b"skipped=", b"steps: ", b"global_step=", b"time (ms) | ", b"loss scale: ", b"oss")
-    looks = re.compile(rb"(?<![\w./])(?:step=\d+, skipped=|steps: \d+ loss: |global_step=\d+, RunningAvg)")
+    looks = expression(rb"(?<![\w./])(?:step=\d+, skipped=|steps: \d+ loss: |global_step=\d+, RunningAvg)")
     shapes = (
         forms.Lines(_step),
         forms.pairs(

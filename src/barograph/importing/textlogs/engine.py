@@ -77,10 +77,9 @@ class Dialect:
                 for index, line in enumerate(lines)
                 if (one in line or two in line or three in line) and len(line) <= WIDEST
             ]
-        hints = self.hints
-        return [
-            index for index, line in enumerate(lines) if len(line) <= WIDEST and any(hint in line for hint in hints)
-        ]
+        first, *hints = self.hints  # the commonest one first
+        narrow = [index for index, line in enumerate(lines) if len(line) <= WIDEST]
+        return [index for index in narrow if first in lines[index] or any(hint in lines[index] for hint in hints)]
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
         """Text with the same number of line breaks, in which each row is on one line. own: as in `place`."""

@@ -17,17 +17,18 @@ from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
-_TAG = re.compile(
+_TAG = expression(
     rb"(?:\| INFO \| |\]\[|\[)(train_inner|train|valid|test|dev)((?:/|_)?[\w.-]{0,60})"
     rb"(?:\]\[INFO\])?(?: \||\]| -)[^{\n]{0,20}(\{\"[^\n]*\})\s*$"
 )
-_PAIR = re.compile(rb'"([^"]{1,100})": ?(?:"([^"]{0,100})"|([^",}\]\[{\s]{1,60}))(?=\s*[,}])')
-_OLD = re.compile(rb"\| ?epoch (\d+):\s+(\d+) /\s*(\d+) (?=\w+=)")
-_OLD_PAIR = re.compile(rb"(?<!\w)(\w{1,60})=(" + forms.NUMBER + rb")(?=[\s,(]|$)")
-_EPOCH = re.compile(rb"\| ?epoch (\d+) \| (?:(valid|test) on '([^']{1,60})' subset \| )?(?=\w+ [-+\d])")
-_EPOCH_PAIR = re.compile(rb"\| ?(\w{1,60}) (" + forms.NUMBER + rb")(?=\s*(?:\||$))")
-_NO_NUMBER = re.compile(rb"^\s*(?:null|none|true|false|n/a)?\s*$", re.I)
+_PAIR = expression(rb'"([^"]{1,100})": ?(?:"([^"]{0,100})"|([^",}\]\[{\s]{1,60}))(?=\s*[,}])')
+_OLD = expression(rb"\| ?epoch (\d+):\s+(\d+) /\s*(\d+) (?=\w+=)")
+_OLD_PAIR = expression(rb"(?<!\w)(\w{1,60})=(" + forms.NUMBER + rb")(?=[\s,(]|$)")
+_EPOCH = expression(rb"\| ?epoch (\d+) \| (?:(valid|test) on '([^']{1,60})' subset \| )?(?=\w+ [-+\d])")
+_EPOCH_PAIR = expression(rb"\| ?(\w{1,60}) (" + forms.NUMBER + rb")(?=\s*(?:\||$))")
+_NO_NUMBER = expression(rb"^\s*(?:null|none|true|false|n/a)?\s*$", re.I)
 
 
 def _json(line: bytes) -> forms.Parsed | None:
@@ -80,7 +81,7 @@ class Fairseq(engine.Dialect):
     kind = "fairseq"
     about = "fairseq and metaseq, JSON and older forms"
     hints = (b"num_updates",)
-    looks = re.compile(
+    looks = expression(
         rb"(?:train_inner|\| valid|\]\[valid|\| train)\b[^{]{0,20}\{\"|\| ?epoch \d+(?::\s+\d+ / \d+ | \| )\w+[ =]"
     )
     shapes = (forms.Lines(_json), forms.Lines(_old))

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from barograph.importing.textlogs import templates
+from barograph.importing.textlogs.patterns import expression
 
 NUMBER = templates.NUMBER
-_SCALED = re.compile(rb"^\s*(" + NUMBER + rb")\s*([a-zA-Z%/]*)\s*$")
+_SCALED = expression(rb"^\s*(" + NUMBER + rb")\s*([a-zA-Z%/]*)\s*$")
 LESSONS = 8  # lines of a chunk that may teach a template
 KEPT = 12  # templates of a form
 _SCALES = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9, b"G": 1e9, b"T": 1e12}
@@ -41,9 +42,7 @@ class Form:
     """
 
     def __init__(self, pattern: bytes, names: Sequence[str], *, main: bool = True, x: str = "step") -> None:
-        self.pattern = re.compile(pattern)
-        if self.pattern.groups != len(names):
-            raise ValueError(f"{self.pattern.groups} groups and {len(names)} names: give each group a name")
+        self.pattern = expression(pattern)
         self.names, self.main, self.x = tuple(names), main, x
         self._whole = templates.whole_lines(pattern)
 
@@ -208,7 +207,7 @@ def pairs(
 
     pair: two groups, name and value. rename: name → name, or None to leave the value out.
     """
-    begin, find = re.compile(anchor).search, re.compile(pair).findall
+    begins, pairs_of = expression(anchor), expression(pair)
     shown: dict[bytes, str | None] = {}
 
     def name_of(key: bytes) -> str | None:
@@ -220,7 +219,7 @@ def pairs(
         return shown[key]
 
     def parse(line: bytes) -> Parsed | None:
-        match = begin(line)
+        match = begins.search(line)
         if match is None:
             return None
         names: dict[str, Any] = {}
@@ -230,7 +229,7 @@ def pairs(
                 step = value
             elif value and not known.startswith("_"):
                 names[known] = value
-        for key, value in find(line, match.end()):
+        for key, value in pairs_of.findall(line, match.end()):
             name = name_of(key)
             if name and name not in names:
                 names[name] = value

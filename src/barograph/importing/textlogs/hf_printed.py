@@ -22,15 +22,16 @@ import numpy as np
 
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
-_PAIR = re.compile(rb"""(['"])([\w./@ -]{1,100})\1: ?['"]?(""" + forms.NUMBER + rb""")['"]?(?=\s*[,}])""")
-_START = re.compile(
+_PAIR = expression(rb"""(['"])([\w./@ -]{1,100})\1: ?['"]?(""" + forms.NUMBER + rb""")['"]?(?=\s*[,}])""")
+_START = expression(
     rb"""\{(?=['"][\w./@-])(?=[^{}]*['"](?:loss|eval_loss|train_loss|train_runtime|eval_runtime|reward)['"]: ?)"""
     rb"""(?=[^{}]*(?:['"](?:epoch|learning_rate|train_runtime|eval_runtime)['"]|'(?:global_)?step'): ?)"""
 )
-_OPEN = re.compile(rb"""\{['"][^{}\n]{0,2000}\n(?:[^{}\n]{0,2000}\n){0,60}?[^{}\n]{0,2000}\}""")
-_BAR = re.compile(rb"^\s*\d+%\|[^|]*\| ?(\d{1,15})/(\d{1,15}) \[")
-_TOTAL = re.compile(rb"Total optimization steps = ([\d,]{1,20})")
+_OPEN = expression(rb"""\{['"][^{}\n]{0,2000}\n(?:[^{}\n]{0,2000}\n){0,60}?[^{}\n]{0,2000}\}""")
+_BAR = expression(rb"^\s*\d+%\|[^|]*\| ?(\d{1,15})/(\d{1,15}) \[")
+_TOTAL = expression(rb"Total optimization steps = ([\d,]{1,20})")
 _STEPS = {"current_steps", "step", "global_step", "iter", "iteration", "batch"}  # JSON that counts itself
 _NEAR = 4  # lines between a dict and the bar that is drawn again behind it
 
@@ -68,7 +69,7 @@ class PrintedDicts(engine.Dialect):
     kind = "hf_printed"
     about = "dicts that Hugging Face's Trainer and TRL print"
     hints = (b"loss'", b'loss"', b"_runtime'", b'_runtime"', b"%|", b"Total optimization")
-    looks = re.compile(rb"""^\s*\{['"](?:loss|eval_loss|train_runtime)['"]: """)
+    looks = expression(rb"""^\s*\{['"](?:loss|eval_loss|train_runtime)['"]: """)
     shapes = (forms.Lines(_dict),)
     begins = (b"***** Running training *****",)
     closers = (b"}",)

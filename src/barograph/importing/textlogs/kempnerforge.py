@@ -9,17 +9,17 @@ Steps whose loss was not finite are left out by the source itself.
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
 
 class KempnerForge(engine.Dialect):
     kind = "kempnerforge"
     about = "KempnerForge's console lines"
     hints = (b"[step ",)
-    looks = re.compile(rb"\[step \d+\] loss=")
+    looks = expression(rb"\[step \d+\] loss=")
     shapes = (
         forms.Form(
             rb"\[step (\d{1,15})\] loss=([^\s|]+) \| lr=([^\s|]+) \| grad_norm=([^\s|]+) \| tok/s=([^\s|]+)"

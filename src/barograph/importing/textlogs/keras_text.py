@@ -10,16 +10,18 @@ A bar is drawn again and again; an epoch's row is the last one in which it is fu
 from __future__ import annotations
 
 import bisect
-import re
 from typing import Any, ClassVar
 
 import numpy as np
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
-_EPOCH = re.compile(rb"^\s*Epoch (\d{1,12})(?:/\d{1,12})?\s*:?\s*$")
-_FULL = re.compile(rb"(?:^|[\s\x08])(\d{1,12})/\1 (?:\[=+>?\]|\xe2[\x80-\xbf\xe2]* ?|-)[^\n]{0,80}?(?= - [a-z_]\w*: )")
-_PAIR = re.compile(rb" - ([A-Za-z][\w/. ]{0,80}): (" + forms.NUMBER + rb")(?=\s|\x08|$)")
+_EPOCH = expression(rb"^\s*Epoch (\d{1,12})(?:/\d{1,12})?\s*:?\s*$")
+_FULL = expression(  # where frames of tables were taken out, Keras 3's bar is blanks
+    rb"(?:^|[\s\x08])(\d{1,12})/\1 (?:\[=+>?\]|\xe2[\x80-\xbf\xe2]* ?|-|\s{2,80}(?=\d))[^\n]{0,80}?(?= - [a-z_]\w*: )"
+)
+_PAIR = expression(rb" - ([A-Za-z][\w/. ]{0,80}): (" + forms.NUMBER + rb")(?=\s|\x08|$)")
 
 
 def _row(line: bytes) -> forms.Parsed | None:
@@ -54,11 +56,13 @@ class KerasText(engine.Dialect):
             (at, int(match[1])) for at, line in enumerate(lines) if b"Epoch " in line and (match := _EPOCH.match(line))
         ]
         heads = [at for at, _ in said]
-        last: dict[int, int] = {}  # place among the heads → line of the last row under it
+        # place among the heads → names and line of the last row under it; an evaluation behind it says fewer
+        full: dict[int, tuple[int, int]] = {}
         for row in rows:
             for index in row.where.tolist():
                 head = bisect.bisect_right(heads, index)
-                last[head] = max(last.get(head, -1), index)
+                full[head] = max(full.get(head, (0, -1)), (len(row.names), index))
+        last = {head: index for head, (_, index) in full.items()}
         placed = []
         if not said and not own.get("epochs"):  # nothing counts: every row is an epoch
             order = sorted(index for row in rows for index in row.where.tolist())

@@ -9,12 +9,12 @@ Out:  the names as they are; elapsed_time in seconds. A throughput of 0 and 0 to
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
-_TIME = re.compile(r"^(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)")
+_TIME = expression(r"^(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)")
 
 
 def _row(line: bytes) -> forms.Parsed | None:
@@ -52,7 +52,7 @@ class LlamaFactory(engine.Dialect):
     kind = "llamafactory"
     about = "LLaMA-Factory's trainer_log.jsonl"
     hints = (b'"current_steps"',)
-    looks = re.compile(rb'"current_steps": ?\d')
+    looks = expression(rb'"current_steps": ?\d')
     shapes = (forms.Lines(_row),)
     closers = (b"}",)
     aliases: ClassVar[engine.Aliases] = {

@@ -15,6 +15,7 @@ import re
 from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
 _MFU = rb"(?:-\d[\d.]*|([^\s%|]+))% [^|]*?MFU"
 
@@ -23,7 +24,7 @@ class LlmC(engine.Dialect):
     kind = "llmc"
     about = "llm.c: main.log and the screen"
     hints = (b"s:", b"step ", b"val loss ", b"HellaSwag: ")
-    looks = re.compile(rb"(?:^s:\d+ (?:trl|tel|eval):|(?<![\w./])step\s+\d+/\d+:? (?:\| )?(?:train )?loss )")
+    looks = expression(rb"(?:^s:\d+ (?:trl|tel|eval):|(?<![\w./])step\s+\d+/\d+:? (?:\| )?(?:train )?loss )")
     shapes = (
         forms.Form(
             rb"^s:(\d{1,15}) trl:([^\s:]+)(?: lr:([^\s:]+))?(?: norm:([^\s:]+))?[ \t]*$", ("step", "trl", "lr", "norm")

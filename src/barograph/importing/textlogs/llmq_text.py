@@ -7,14 +7,14 @@ Out:  the names as printed; time in milliseconds (printed in seconds from 100 on
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.surogate_text import read_gpu
 
-_STEP = re.compile(rb"(?<!\w)\[([TV])\] step\s+(\d{1,15}) \[\s*[\d.]+%\](?=\s*\|)")
-_PAIR = re.compile(rb"\|\s*([a-z][\w ]{0,40}?):?\s{1,20}(" + forms.NUMBER + rb")\s?(ms|s|[kM])?%?(?=\s*(?:\||$))")
+_STEP = expression(rb"(?<!\w)\[([TV])\] step\s+(\d{1,15}) \[\s*[\d.]+%\](?=\s*\|)")
+_PAIR = expression(rb"\|\s*([a-z][\w ]{0,40}?):?\s{1,20}(" + forms.NUMBER + rb")\s?(ms|s|[kM])?%?(?=\s*(?:\||$))")
 _FACTORS = {b"s": 1000.0, b"k": 1e3, b"M": 1e6}
 
 
@@ -41,7 +41,7 @@ class LlmqText(engine.Dialect):
     kind = "llmq_text"
     about = "llmq's console lines"
     hints = (b"[T] step ", b"[V] step ", b"[G] step ")
-    looks = re.compile(rb"(?<!\w)\[[TV]\] step\s+\d+ \[")
+    looks = expression(rb"(?<!\w)\[[TV]\] step\s+\d+ \[")
     shapes = (forms.Lines(_step), forms.Lines(read_gpu))
     closers = (b"%",)
     clock: ClassVar[engine.Clock] = {"time": ("duration", 1e3)}

@@ -15,12 +15,13 @@ import re
 from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
 _BAR = rb"([^:|]{1,100}):\s{0,60}(" + forms.NUMBER + rb")(?=\s*(?:\||$))"
-_VALIDATION = re.compile(
+_VALIDATION = expression(
     rb"validation loss at (?:iteration (\d{1,15})|the end of training)([^|]{0,200}?)\s*\|(?=.*lm loss value|.*value:)"
 )
-_PAIRS = re.compile(_BAR)
+_PAIRS = expression(_BAR)
 
 
 def _validation(line: bytes) -> forms.Parsed | None:
@@ -43,7 +44,7 @@ class Megatron(engine.Dialect):
     kind = "megatron"
     about = "Megatron-LM and Megatron-DeepSpeed"
     hints = (b"iteration ", b"validation loss at the end")
-    looks = re.compile(rb"(?<![\w./])(?:iteration\s+\d+/\s*\d+\s*\||validation loss at iteration \d+[^|]*\|)")
+    looks = expression(rb"(?<![\w./])(?:iteration\s+\d+/\s*\d+\s*\||validation loss at iteration \d+[^|]*\|)")
     shapes = (
         forms.pairs(
             rb"(?<![\w./])iteration\s+(\d{1,15})/\s*\d+\s*\|(?=.*\|\s*$)",

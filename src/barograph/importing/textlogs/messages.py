@@ -14,6 +14,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from barograph.importing.textlogs.patterns import expression
+
 TEXT = 300  # bytes of a line that are kept
 MOST = 2000  # messages of a file
 _WORDS = (
@@ -22,32 +24,32 @@ _WORDS = (
     b"keyboardinterrupt",
     b"connection reset", b"failed", b"diverged", b"nan loss", b"is nan", b"invalid loss", b"infinite or nan",
 )  # fmt: skip
-_OPENS = re.compile(rb"Traceback \(most recent call last\)")
-_EXCEPTION = re.compile(
+_OPENS = expression(rb"Traceback \(most recent call last\)")
+_EXCEPTION = expression(
     rb"((?:[A-Za-z_]\w{0,60}\.){0,8}"
     rb"(?:[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Timeout|Unavailable)|StopIteration))"
     rb"(?::\s?(.*))?$"
 )
-_MEMORY = re.compile(
+_MEMORY = expression(
     rb"(?i)CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|HIP out of memory"
 )
-_TRIED = re.compile(rb"(?i)tried to allocate ([\d.]{1,12}) ([KMGT])i?B")
+_TRIED = expression(rb"(?i)tried to allocate ([\d.]{1,12}) ([KMGT])i?B")
 _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 # how a process ends that can't say so itself, the plainest words first: pattern, status, signal
 _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
-    (re.compile(rb"(?i)oom[-_ ]?kill(?!_disable)|Out of memory: Kill|killed by the OOM"), "out of memory", "SIGKILL"),
-    (re.compile(rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
-    (re.compile(rb"^\s*Killed\s*$|:\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b"),
+    (expression(rb"(?i)oom[-_ ]?kill(?!_disable)|Out of memory: Kill|killed by the OOM"), "out of memory", "SIGKILL"),
+    (expression(rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
+    (expression(rb"^\s*Killed\s*$|:\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b"),
      "killed", "SIGKILL"),
-    (re.compile(rb"Segmentation fault|\bSIGSEGV\b|exitcode: -11\b"), "killed", "SIGSEGV"),
-    (re.compile(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
-    (re.compile(rb"Aborted \(core dumped\)|\bSIGABRT\b|exitcode: -6\b|terminate called after throwing"),
+    (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode: -11\b"), "killed", "SIGSEGV"),
+    (expression(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
+    (expression(rb"Aborted \(core dumped\)|\bSIGABRT\b|exitcode: -6\b|terminate called after throwing"),
      "killed", "SIGABRT"),
-    (re.compile(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
-    (re.compile(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
+    (expression(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
+    (expression(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
 )  # fmt: skip
-_BEHIND = re.compile(rb"slurmstepd: error: |CANCELLED AT|DUE TO TIME LIMIT|Segmentation fault|Aborted \(core dumped\)")
-_TROUBLE = re.compile(
+_BEHIND = expression(rb"slurmstepd: error: |CANCELLED AT|DUE TO TIME LIMIT|Segmentation fault|Aborted \(core dumped\)")
+_TROUBLE = expression(
     rb"(?i)CUDA error|CUDA driver error|device-side assert|illegal memory access|uncorrectable ECC|\bXid\b|"
     rb"NCCL (?:WARN|error|operation|timeout)|ncclSystemError|ncclUnhandled|ncclInternalError|"
     rb"collective operation timeout|"
@@ -55,10 +57,11 @@ _TROUBLE = re.compile(
     rb"\bdiverged\b|\bnan loss\b|\bloss (?:is|was|became) (?:nan|inf)|invalid loss|infinite or nan|"
     rb"timed? ?out|\w{0,40}Error:|\bERROR\b|\bfatal\b|failed to "
 )
-_HARMLESS = re.compile(
+_HARMLESS = expression(
     rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b"
 )
-_CODE = re.compile(
+_STATEMENT = expression(rb"\s*(?:assert|def|class|print|log(?:ger|ging)?\.\w{1,9})[ (].*\w\([^)\n]{0,80}[\"']")
+_CODE = expression(
     rb"^\s*(?:raise|print|except|assert|if|with|log(?:ger|ging)?\.|return|#|//|def|class|import|from|try|else)\b"
     rb"|\w\([rfb]?[\"']|[\"']\);?\s*$|[;{}]\s*$"
 )
@@ -127,6 +130,8 @@ def _ended(index: int, line: bytes, begins: int) -> Message | None:
 
 def _single(index: int, line: bytes, within: bool) -> Message | None:
     """What a line says by itself. within: it is a part of a traceback."""
+    if _STATEMENT.match(line):
+        return None
     if _MEMORY.search(line):
         return None if within else Message(index, _text(line), {}, _memory(line))
     for pattern, status, signal in () if within else _ENDS:

@@ -9,17 +9,17 @@ Older versions set their clock back after step 10, so that compiling isn't count
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
 
 class ModdedNanoGPT(engine.Dialect):
     kind = "modded_nanogpt"
     about = "modded-nanogpt's logs, all generations"
     hints = (b"step:", b"peak memory")
-    looks = re.compile(rb"(?<![\w./])step:\d+/\d+ (?:train|val)_")
+    looks = expression(rb"(?<![\w./])step:\d+/\d+ (?:train|val)_")
     shapes = (
         forms.Form(
             rb"(?<![\w./])step:(\d{1,15})/(\d+) (?:train_loss:([^\s:]+) )?(?:val_loss:([^\s:]+) )?"

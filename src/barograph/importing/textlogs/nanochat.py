@@ -21,6 +21,7 @@ import numpy as np
 
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
 _BETA = 0.9  # the source's `ema_beta`
 _VALUES = (
@@ -30,7 +31,7 @@ _VALUES = (
 )
 _NAMES = ("lrm", "dt", "tok/sec", "bf16_mfu", "mfu", "epoch", "pq", "rg", "total time", "eta")
 _PAIR = rb"(?<=[|\d ]) ?([A-Za-z_][\w/]{0,40}(?: [a-z]\w{0,40}){0,3}): ([-+]?(?:[\d.,]+(?:[eE][-+]?\d+)?|nan|inf))"
-_TASK = re.compile(
+_TASK = expression(
     rb"Evaluating: ([\w./-]{1,64}) \((\d+)-shot[^)]*\)\.\.\. "
     rb"accuracy: ([^ |]+) \| centered: ([^ |]+)(?: \| time: ([^ |s]+)s)?[ \t]*$"
 )
@@ -49,7 +50,7 @@ class Nanochat(engine.Dialect):
     kind = "nanochat"
     about = "nanochat and picoLLM: training, fine-tuning, validation, CORE"
     hints = (b"step ", b"Step ", b"Evaluating: ", b"Final: ")
-    looks = re.compile(
+    looks = expression(
         rb"(?<![\w./])(?:step \d+(?:/\d+)? \([\d.]+%\) \||Step \d+ \| (?:Validation|CORE)"
         rb"|Evaluating: \w+ \(\d+-shot[^)]*\)\.\.\. a)"
     )

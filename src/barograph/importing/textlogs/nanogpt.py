@@ -12,8 +12,9 @@ import re
 from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
-_FINE = re.compile(rb"^(\d{1,15}) (train|val|hella) (\S+)[ \t]*$")
+_FINE = expression(rb"^(\d{1,15}) (train|val|hella) (\S+)[ \t]*$")
 
 
 def _log_file(line: bytes) -> forms.Parsed | None:
@@ -29,7 +30,7 @@ class NanoGPT(engine.Dialect):
     kind = "nanogpt"
     about = "nanoGPT, llama2.c, build-nanogpt"
     hints = (b"iter ", b"step", b" | loss ", b" val ", b" train ", b" hella ", b"validation loss: ", b"HellaSwag")
-    looks = re.compile(rb"(?<![\w./])(?:iter \d+: loss|step \d+: train loss|(?<![a-z] )\d+ \| loss [\d.]+ \|)")
+    looks = expression(rb"(?<![\w./])(?:iter \d+: loss|step \d+: train loss|(?<![a-z] )\d+ \| loss [\d.]+ \|)")
     shapes = (
         forms.Form(
             rb"(?<![\w./])iter (\d{1,15}): loss ([^\s,]+), time ([^\s,m]+)ms"

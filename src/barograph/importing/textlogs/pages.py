@@ -11,14 +11,16 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 
-_BEGINS = re.compile(
+from barograph.importing.textlogs.patterns import expression
+
+_BEGINS = expression(
     rb"(?i)\s{0,64}(?:\xef\xbb\xbf)?\s{0,64}(?:<!doctype html|<html|<\?xml[^>]{0,200}\?>\s{0,8}<!doctype html)"
 )
-_SILENT = re.compile(rb"(?i)<(script|style)\b[^>]{0,2000}>.*?</\1\s{0,8}>|<!--.*?-->", re.S)
-_CELL = re.compile(rb"(?i)</t[dh]\s{0,8}>")
-_LINE = re.compile(rb"(?i)<(?:br\s{0,8}/?|/(?:p|div|tr|li|pre|h[1-6]))\s{0,8}>")
-_TAG = re.compile(rb"<[/!?a-zA-Z][^<>]{0,4000}>")
-_ENTITY = re.compile(rb"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z]{2,24});")
+_SILENT = expression(rb"(?i)<(script|style)\b[^>]{0,2000}>.*?</\1\s{0,8}>|<!--.*?-->", re.S)
+_CELL = expression(rb"(?i)</t[dh]\s{0,8}>")
+_LINE = expression(rb"(?i)<(?:br\s{0,8}/?|/(?:p|div|tr|li|pre|h[1-6]))\s{0,8}>")
+_TAG = expression(rb"<[/!?a-zA-Z][^<>]{0,4000}>")
+_ENTITY = expression(rb"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z]{2,24});")
 
 
 def is_page(head: bytes) -> bool:

@@ -66,6 +66,10 @@ class Plain(engine.Dialect):
         b"LOSS",
         b"PPL",
         b"eward",
+        b"mse",
+        b"MSE",
+        b"mae",
+        b"MAE",
     )
     shapes = (forms.Lines(plain_lines.row),)
     last_resort = True
@@ -94,11 +98,9 @@ class Plain(engine.Dialect):
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
-        rows = [
-            self.uncounted(row, own)
-            for row in self.leads(rows, own)
-            if not (own.get("second") and "_drawn" in row.names)
-        ]
+        rows = self.leads(rows, own)
+        many = self.many(rows, own)
+        rows = [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
         order = sorted(
             (int(index), number, at) for number, row in enumerate(rows) for at, index in enumerate(row.where)
         )
@@ -116,7 +118,7 @@ class Plain(engine.Dialect):
         for _, number, at in order:
             now = {name: plain_lines.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
             if now:
-                found_step = self.step(now, own)
+                found_step = self.step(now, own, bool(values[number]))
                 if found_step is not None and "_aside" not in now:
                     own["now"] = found_step
                 if found_step is not None or stray or not isinstance(above, int):
@@ -127,6 +129,8 @@ class Plain(engine.Dialect):
                 again.add(int(rows[number].where[at]))  # the same is said again
             else:
                 steps[number][at] = above
+                own["between"] = True
+                own["steps"] = own.get("steps") or isinstance(above, int)
         own["above"] = above
         own["per_step"] = sorted(
             {*own.get("per_step", ()), *(name for count, names in zip(counts, values, strict=True)
@@ -200,12 +204,21 @@ class Plain(engine.Dialect):
         return result
 
     @staticmethod
-    def uncounted(row: forms.Raw, own: dict[str, Any]) -> forms.Raw:
-        """Rows that say an epoch and a percentage of it: without their epoch where several say the same one."""
-        if "_share" not in row.names:
+    def many(rows: list[forms.Raw], own: dict[str, Any]) -> bool:
+        """Whether rows that say an epoch alone come several times an epoch."""
+        said = [row.columns[row.names.index("_epoch")] for row in rows if _counts(row) == ["_epoch"]]
+        total = sum(map(len, said))
+        if "many" not in own and total >= 2 * _NUMBERED:
+            own["many"] = total >= _NUMBERED * sum(len(set(epochs)) for epochs in said)
+        return bool(own.get("many"))
+
+    @staticmethod
+    def uncounted(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
+        """Rows that say an epoch, and perhaps a percentage of it: without it where several say the same one."""
+        if "_share" not in row.names and not (many and _counts(row) == ["_epoch"]):
             return row
         epochs = row.columns[row.names.index("_epoch")]
-        again = len(set(epochs)) < _OWN_HEADING * len(epochs) and len(epochs) >= _NUMBERED
+        again = many or (len(set(epochs)) < _OWN_HEADING * len(epochs) and len(epochs) >= _NUMBERED)
         left = [at for at, name in enumerate(row.names) if name != "_share" and not (again and name == "_epoch")]
         row = row._replace(names=tuple(row.names[at] for at in left), columns=[row.columns[at] for at in left])
         if again:
@@ -241,21 +254,31 @@ class Plain(engine.Dialect):
         yield points
 
     @staticmethod
-    def step(said: dict[str, int], own: dict[str, Any]) -> int | None:
-        """A row's step; None if it says an epoch alone."""
+    def step(said: dict[str, int], own: dict[str, Any], valued: bool) -> int | None:
+        """A row's step; None if it says an epoch alone. valued: it has values, and is not a heading."""
+        between, own["between"] = own.get("between"), "_batches" not in said
         if "_batch" not in said and "_step" not in said:
+            if not valued:
+                own["headed"] = said["_epoch"]
             return None
         if "_aside" in said and "now" in own:
             return int(own["now"])
-        own["steps"] = True
+        if valued:
+            own["steps"] = True
         count = said["_batch"] if "_batch" in said else said["_step"]
         epoch = said.get("_epoch")
+        if epoch is None and valued:
+            epoch = own.get("headed")
+            if epoch is None and not said.get("_batches"):
+                own["epoch"], own["count"] = -1, count
+            elif epoch is not None:
+                said = {"_batch": count, **said}
         if epoch is None and said.get("_batches"):
             # bars of one length, one after the other, are epochs; one that was left in its middle was broken off
             length, last = said["_batches"], int(own.get("bar", 0))
             if length < own.setdefault("length", length):
                 return int(own["now"]) if "now" in own else count  # a shorter one between them is an evaluation
-            if count < last:
+            if count < last or (between and count == last == length):  # another one, or full anew
                 own["base"] = int(own.get("base", 0)) + int(own["length"]) if last >= 0.8 * own["length"] else 0
             own["bar"], own["length"] = count, length
             return int(own.get("base", 0)) + count
@@ -267,14 +290,20 @@ class Plain(engine.Dialect):
         # no length is said: a count that falls as the epoch rises begins anew, behind the last one
         bases, last = own.setdefault("bases", {}), own.get("epoch", epoch)
         base = int(bases.get(str(last), 0))
-        if epoch > last and count < own.get("count", 0):
-            base += int(own["count"])
+        if epoch > last and count <= own.get("count", 0):
+            base += int(own["count"]) + (count == 0)
         elif epoch < last:
             base = int(bases.get(str(epoch), base))
         if len(bases) < 10_000:
             bases[str(epoch)] = base
         own["epoch"], own["count"] = epoch, count
         return base + count
+
+
+def _counts(row: forms.Raw) -> list[str]:
+    """What a row with values says of its place; [] for a heading."""
+    counts = [name for name in row.names if name[0] == "_"]
+    return counts if len(counts) < len(row.names) else []
 
 
 SOURCE = Plain()

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from barograph.importing.textlogs import forms
+from barograph.importing.textlogs.patterns import expression
 
 _INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%)"
 _COUNT = (
@@ -20,26 +21,34 @@ _COUNT = (
     + _INTEGER
     + rb"))?"
 )
-_STEP = re.compile(
+_STEP = expression(
     rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
     rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|up(?=\.\s\d)|it|s(?==\d))"
     + _COUNT
 )
-_DONE = re.compile(
+_DONE = expression(
     rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")(?:\s?/\s?\d{1,15})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
 )
-_BATCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
-_EPOCH = re.compile(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
+_ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
+_AT = expression(  # `Cost after iteration 100: 0.58`
+    rb" (?i:after|at|in|for|on) (?:the )?((?i:(?:global[_ ])?step|iteration|iter|epoch|batch|update|round|episode)s?)"
+    rb"[ #]{1,2}(\d{1,15})(?=\s?[:=])"
+)
+_BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
+    rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
+)
+_BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
+_EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?|ep)(?:\((?:train|val|test)\))?|Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
     + _COUNT
     + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+batches))?"
 )
-_BAR = re.compile(rb"\d{1,3}%(?:\|[^|\n]{0,300}\|)?\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
-_DRAWN = re.compile(  # Keras's, whose newer one stands here as blanks
+_BAR = expression(rb"\d{1,3}%(?:\|[^|\n]{0,300}\|)?\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
+_DRAWN = expression(  # Keras's, whose newer one stands here as blanks
     rb"(?<![\w./])(\d{1,15})/(\d{1,15}) ?(?:\[[=>.#*o\- ]{1,100}\]|"
     rb"\s{2,80}(?:\d{1,6}:)?\d{1,6}s?\s\d{1,9}(?:ms|us|s)/step\b)"
 )
-_GLUED = re.compile(rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:)")  # `5epoch:train:376-750batch:`
+_GLUED = expression(rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:)")  # `5epoch:train:376-750batch:`
 _MEASURE = (
     rb"(?:(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:[a-z]{0,24}loss|nll|ce|xe|x-?ent(?:ropy)?|"
     rb"cross[-_ ]?entropy|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
@@ -56,8 +65,9 @@ _UNIT = (
     rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?(?![\w:/]|\.\d)"
 )
 _JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of|at)(?=\s)|\.{2,40})\s{0,8}"
-_KNOWN = re.compile(rb"^" + _MEASURE + rb"$", re.I)
-_PAIR = re.compile(
+_OF_WORD = expression(rb"[ ]" + _MEASURE + rb"(?=[ :=])", re.I)  # `valid acc 15/16`
+_KNOWN = expression(rb"^" + _MEASURE + rb"$", re.I)
+_PAIR = expression(
     rb"(?<!\w)(?<!\d/)(?!(?i:nan|inf)\b)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2}?)"
     + _JOINT
     + rb"("
@@ -72,44 +82,44 @@ _PAIR = re.compile(
     + rb")"
     + _UNIT
 )
-_RATE = re.compile(
+_RATE = expression(
     rb"(?<![\w.])("
     + forms.NUMBER
     + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
 )
-PHASE = re.compile(
+PHASE = expression(
     rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev|h[eo]ld[-_ ]?out)|(test|testing)|"
     rb"train(?:ing)?)(?![A-Za-z_/-]|\.\S)(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
     rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
 )
-_BARE = re.compile(
+_BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
     r"reward|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
-    r"|(?:[a-z]+_)?loss_[a-z0-9]{1,24}"
+    r"|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total)[_/ ])?(?:cost|objective)"
 )
-_COUNTS = re.compile(
+_COUNTS = expression(
     rb"(?i)^(?:global[_ ]?|[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
     rb"eta|time|rank|gpu)$"
 )
-_LOSSES = re.compile(rb"oss|OSS|ost|bjective")
-_FRACTION = re.compile(
+_LOSSES = expression(rb"oss|OSS|ost|bjective")
+_FRACTION = expression(
     rb"[\[(]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])]"
 )  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
-_TURNED = re.compile(rb"(?i)^(loss|accuracy|acc) (train|val)$")
-_OF_BOTH = re.compile(
+_TURNED = expression(rb"(?i)^(loss|accuracy|acc) (train|val)$")
+_OF_BOTH = expression(
     rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
 )  # `loss train: 3.7, val: 3.9`
-_SOURCE = re.compile(
+_SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
-_LEAD = re.compile(  # a number that begins a line, or the value of its first name: perhaps a count
+_LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
     rb"[^\w\n\[(]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
     rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s]))"
 )
-_INSIDE = re.compile(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
-_BEHIND = re.compile(  # `2.31 avg loss, 0.001 rate`
+_INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
+_BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])("
     + forms.NUMBER
     + rb")\s{1,4}((?i:"
@@ -117,63 +127,70 @@ _BEHIND = re.compile(  # `2.31 avg loss, 0.001 rate`
     + _MEASURE
     + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
-_LISTED = re.compile(rb"(?<=[:=])(\s{0,4})\[(-?\d{1,15}\.\d{1,20}(?:e[-+]?\d{1,3})?|-?nan|-?inf)\]")  # `loss: [2.31]`
-_REMARK = re.compile(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][a-z ._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
-_SHARE = re.compile(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
-_LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
+_LISTED = expression(rb"(?<=[:=])(\s{0,4})\[(-?\d{1,15}\.\d{1,20}(?:e[-+]?\d{1,3})?|-?nan|-?inf)\]")  # `loss: [2.31]`
+_REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][a-z0-9 ._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
+_SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
+_OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
+_RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
+_GOES_ON = expression(rb"\.[A-Za-z]{2}")
+_PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
+_WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:step|epoch|iter(?:ation)?) \d")
+_CALL = expression(rb"\w\((?:[^()\"'\n]{0,80}[\[,] ?|[\[{]? ?)[rbf]?[\"']")
+_STATEMENT = expression(rb"\s*(?:assert|return|print)\b")
+_TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{1,40}: ?[\"'`])")  # `line = "epoch 5`
+_LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
-_SETTINGS = re.compile(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
+_SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
     rb"\w*(?i:config|arguments|args|settings|options|params)\w*\(\w{1,60}=|"
     rb"[A-Z]\w{2,60}\((?!(?:global_)?(?:step|iteration|epoch)=\d)\w{1,60}="
 )
-_CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
-_PROSE = re.compile(
+_CODE = expression(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
+_PROSE = expression(
     rb"[{}\"']|;\s*$|==|\w\(|"
     rb"\b(?:best|weights?|threshold|target|patience|improved|from|default|diverged|stopping|terminating)\b",
     re.I,
 )
-_NOTE = re.compile(rb"\([^()]{0,80}\)|\{[\dT:., -]{1,40}\}")  # `(best 2.1)`, `{12:00:07}`
-_PRINTED = re.compile(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
+_NOTE = expression(rb"\([^()]{0,80}\)|\{[\dT:., -]{1,40}\}")  # `(best 2.1)`, `{12:00:07}`
+_PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
-_ASIDE = re.compile(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
-_OBJECT = re.compile(
+_ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
+_OBJECT = expression(
     rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
 )
-_QUOTED = re.compile(rb"([=:\s])([\"'])(" + forms.NUMBER + rb")\2")  # `step="100"`, as an attribute is written
-_COMMENT = re.compile(rb"\s*#+(?:\s|$)")
+_QUOTED = expression(rb"([=:\s])([\"'])(" + forms.NUMBER + rb")\2")  # `step="100"`, as an attribute is written
+_COMMENT = expression(rb"\s*#+(?:\s|$)")
 _WIDEST = 4000  # bytes of a line that are looked at
 
 
 def row(line: bytes) -> forms.Parsed | None:
-    if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line):
+    if _is_text(line):
         return None
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     if printed:
         line = line.translate(_UNMARKED)
     line = _as_pairs(line)
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
-    step = step or (_DONE.search(line) if batch is None and epoch is None else None)
+    if step is None and batch is None and epoch is None:
+        step = _DONE.search(line) or _ROUND.search(line)
     bar = _BAR.search(line) if b"%" in line else None
     bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
     if (step, epoch, batch, bar) == (None,) * 4 and _LOSSES.search(line):
         bar = _FRACTION.search(line)
     counts = [match for match in (step, batch, epoch, bar) if match]
     first = min((match.start() for match in counts), default=-1)
-    phases = [(found.start(), _phase(found)) for found in PHASE.finditer(line)]
-    pairs = list(_PAIR.finditer(line))
-    # a word that is a part of a name says nothing of what stands before it: `loss 0.5, val loss 0.6`
-    alone = not any(found.start() <= at < found.end() for at, _ in phases for found in pairs)
+    words, pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))
+    phases = [(found.start(), _phase(found)) for found in words]
+    alone = _stands_alone(line, words, pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
         return None  # an evaluation is a row once its bar is full
-    names: dict[str, Any] = {}
-    known, beside = False, b""
+    names, known, beside = dict[str, Any](), False, b""
     for found in pairs:
         name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
-        name = name.rstrip(b".")
+        name = _OTHER_UNIT.sub(b"", name.rstrip(b".").replace(b". ", b" "))
         if step and found.start() <= step.start() < step.end() < found.end(1):
             name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
-        if _is_place(line, found, name):
+        if _is_place(line, found, name) or _is_cut(line, found.end(2 if found[1] else 5), number):
             continue
         first = found.start() if first < 0 else first
         if _COUNTS.match(name):
@@ -208,7 +225,8 @@ def row(line: bytes) -> forms.Parsed | None:
     if printed and not any(map(_BARE.fullmatch, names)):
         return None  # settings
     if not counts:
-        if not known or not any(map(_BARE.fullmatch, names)) or printed or _PROSE.search(_NOTE.sub(b"", line)):
+        settings = printed and "loss" not in names
+        if not known or not any(map(_BARE.fullmatch, names)) or settings or _PROSE.search(_NOTE.sub(b"", line)):
             return None
         names |= _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
@@ -219,7 +237,8 @@ def row(line: bytes) -> forms.Parsed | None:
         names.setdefault(unit.decode(), value)
     named = names | _counted(step, batch, epoch, bar)
     share = counts == [epoch] and "_batch" not in named and known and b"%" in line and _SHARE.search(line)
-    for flag, is_set in (("_aside", bar and not of_training), ("_drawn", bar and bar.re is _DRAWN), ("_share", share)):
+    drawn = bar and _DRAWN.match(bar[0])
+    for flag, is_set in (("_aside", bar and not of_training), ("_drawn", drawn), ("_share", share)):
         if is_set:
             named[flag] = b"1"
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
@@ -248,7 +267,13 @@ def _as_pairs(line: bytes) -> bytes:
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if b"(" in line:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
+    if b"nanx" in line:
+        line = _PADDED.sub(rb"\1", line)
+    if (at := _AT.search(line)) and (said := _LAST_WORD.search(line[: at.start()])):
+        begin = said.start(1)
+        line = b"%s%s %s %s%s" % (line[:begin], at[1], at[2], line[begin : at.start()], line[at.end() :])
     if b"[" in line:
+        line = _BRACKETS.sub(_epoch_and_batch, line)
         line = _LISTED.sub(rb"\1\2", line)
     if b"epoch:" in line or b"batch:" in line:
         line = _GLUED.sub(rb"\2 \1", line)
@@ -257,6 +282,12 @@ def _as_pairs(line: bytes) -> bytes:
     if b"'s " in line:
         line = line.replace(b"'s ", b" ")  # `training's log loss`
     return _QUOTED.sub(rb"\1\3 ", line) if b'"' in line or b"'" in line else line
+
+
+def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
+    """`[1/25][300/3183]` as `epoch 1 batch 300/3183`."""
+    batch = found[5] or b"%s/%s" % (found[3], found[4])
+    return b"%sepoch %s batch %s" % (found[1], found[2], batch)
 
 
 def _counted(step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
@@ -287,6 +318,26 @@ def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
         return False
     edges = line[max(found.start() - 1, 0) : found.start()] + line[found.end() : found.end() + 1]
     return edges in (b"()", b"[]") and not _KNOWN.match(name) and not _COUNTS.match(name)
+
+
+def _is_text(line: bytes) -> bool:
+    """Whether a line is a program's text, settings or a sentence, which hold no row."""
+    if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line) or _WHEN.search(line) or _TEXT.match(line):
+        return True
+    if b"(" not in line or _CALL.search(line) is None:  # a call with a text in its brackets
+        return False
+    return line.rstrip().endswith((b")", b");", b"),")) or _STATEMENT.match(line) is not None
+
+
+def _stands_alone(line: bytes, words: list[re.Match[bytes]], pairs: list[re.Match[bytes]]) -> bool:
+    """Whether none of the words for data is a part of a name, which says nothing of what comes before: `val loss`."""
+    within = any(found.start() <= word.start() < found.end() for word in words for found in pairs)
+    return not within and not any(_OF_WORD.match(line, word.end()) for word in words)
+
+
+def _is_cut(line: bytes, end: int, number: bytes) -> bool:
+    """Whether a number is cut by another program's text, or one of a range: `2.slurmstepd`, `2.3-2.5`."""
+    return _RANGE.match(line, end) is not None or (b"." not in number and _GOES_ON.match(line, end) is not None)
 
 
 def _before(found: re.Match[bytes]) -> bytes:

@@ -6,16 +6,17 @@ Out:  times as microseconds since 1970 (a log says no zone: taken as UTC) and ra
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-TIME = re.compile(rb"(?<!\d)((?:19|20)\d\d[-/][01]\d[-/][0-3]\d[ T_][0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d{1,6})?)")
+from barograph.importing.textlogs.patterns import expression
+
+TIME = expression(rb"(?<!\d)((?:19|20)\d\d[-/][01]\d[-/][0-3]\d[ T_][0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d{1,6})?)")
 # torchrun's [default3]:, torch's [rank3]:, srun's "3: ", mpirun's [1,3]<stdout>:, and words such as [Rank 3] or rank=3
-_RANK = re.compile(
+_RANK = expression(
     rb"\[(?:default|rank)[ _]?(\d{1,6})\]|(?i:\brank)[ _:=]{0,3}(\d{1,6})\b"
     rb"|^\s*(\d{1,6}):\s|^\[\d+,(\d{1,6})\]<std|^(?:default|gpu|node)(\d{1,6}):"
 )

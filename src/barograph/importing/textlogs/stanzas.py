@@ -13,18 +13,19 @@ import re
 from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
-_STANZA = re.compile(
+_STANZA = expression(
     rb"(?m)\[step=\d{1,15}(?:/\d+)?(?:,epoch=\d+)?\]\n(?:[ \t]+[^\n=\[\]]{1,100}=[^\n]{1,60}\n?){1,400}"
     rb"|\[batch=\d{1,15}/\d+\]:\n(?:[ \t]+(?:Train|Eval) [^\n:]{1,100}: [^\n]{1,60}\n?){1,400}"
     rb"|^-{12,}\n(?:\|[^\n|]{1,100}\|[^\n|]{1,60}\|\n){1,200}-{12,}$"
 )
-_OPEN = re.compile(rb"\[(?:step|batch)=\d+(?:/\d+)?(?:,epoch=\d+)?\]:?\n(?:[ \t]++[^\n]*\n)*+$")
-_HEAD = re.compile(rb"\[(?:step|batch)=(\d{1,15})(?:/\d+)?(?:,epoch=\d+)?\]:? ")
-_EQUALS = re.compile(rb"\x1f ?([^\x1f=]{1,100})=(" + forms.NUMBER + rb")(?=\x1f|\s*$)")
-_COLON = re.compile(rb"\x1f ?(?:Train )?([^\x1f:]{1,100}): (" + forms.NUMBER + rb")(?=\x1f|\s*$)")
-_CELLS = re.compile(rb"\|\s*([^|\x1f]{1,100}?)\s*\|\s*([^|\x1f]{0,60}?)\s*\|")
-_is_number = re.compile(forms.NUMBER).fullmatch
+_OPEN = expression(rb"\[(?:step|batch)=\d+(?:/\d+)?(?:,epoch=\d+)?\]:?\n(?:[ \t]++[^\n]*\n)*+$")
+_HEAD = expression(rb"\[(?:step|batch)=(\d{1,15})(?:/\d+)?(?:,epoch=\d+)?\]:? ")
+_EQUALS = expression(rb"\x1f ?([^\x1f=]{1,100})=(" + forms.NUMBER + rb")(?=\x1f|\s*$)")
+_COLON = expression(rb"\x1f ?(?:Train )?([^\x1f:]{1,100}): (" + forms.NUMBER + rb")(?=\x1f|\s*$)")
+_CELLS = expression(rb"\|\s*([^|\x1f]{1,100}?)\s*\|\s*([^|\x1f]{0,60}?)\s*\|")
+_NUMBER = expression(forms.NUMBER)
 _COUNTS = ("total_timesteps", "TotalEnvInteracts", "timesteps", "Epoch", "epoch", "Iteration", "iterations")
 
 
@@ -45,13 +46,23 @@ def _table(line: bytes) -> forms.Parsed | None:
         name = key.decode("utf-8", "replace")
         if not value:
             heading = name if name.endswith("/") else ""
-        elif _is_number(value):
+        elif _NUMBER.fullmatch(value):
             names[heading + name] = value
     for count in _COUNTS:
         step = step or next((value for name, value in names.items() if name.rpartition("/")[2] == count), None)
-    if step is None or not step.isdigit() or len(step) > 15 or len(names) < 2:
+    step = _whole(step or b"")
+    if step is None or len(names) < 2:
         return None
     return 0, step, tuple(names), tuple(names.values()), True
+
+
+def _whole(text: bytes) -> bytes | None:
+    """A count, which a table may write as `8e+04`."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return b"%d" % number if number.is_integer() and 0 <= number < 1e15 else None
 
 
 class Stanzas(engine.Dialect):

@@ -12,21 +12,21 @@ tps is printed in thousands with one decimal, so it has that precision. `[%]` is
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
-_STEP = re.compile(
+_STEP = expression(
     rb"(?<![\w:]):: step\s+(\d{1,15}) \[\s*([\d.]+)%\][ \\/]+loss\s+(" + forms.NUMBER + rb") \| norm\s*[ !]\s*("
     + forms.NUMBER + rb") \|\s+(" + forms.NUMBER + rb")k tps \|\s+(\d+) ms(?=\s*(?:\||$))"
 )  # fmt: skip
-_EVAL = re.compile(
+_EVAL = expression(
     rb">> eval\s+loss\s+(" + forms.NUMBER + rb")(?: \| gap\s+(" + forms.NUMBER + rb"))? \|\s+("
     + forms.NUMBER + rb")k tps \|\s+(\d+) ms\s*$"
 )  # fmt: skip
-_MORE = re.compile(rb"\| ([a-z]+)\s+(" + forms.NUMBER + rb")%?(?=\s*(?:\||$))")
-GPU = re.compile(
+_MORE = expression(rb"\| ([a-z]+)\s+(" + forms.NUMBER + rb")%?(?=\s*(?:\||$))")
+GPU = expression(
     rb"\[G\] step\s+(\d{1,15}) \[gpu\s+(\d{1,4})\] \| power\s+(\d+) W\s+"
     rb"\| temp\s+(\d+) /\s*(\d+)\S{0,4}C \| clock\s+(\d+) MHz"
 )
@@ -70,7 +70,7 @@ class SurogateText(engine.Dialect):
     kind = "surogate_text"
     about = "Surogate's console lines"
     hints = (b":: step ", b">> eval ", b"[G] step ")
-    looks = re.compile(rb"(?<![\w:]):: step\s+\d+ \[|^>> eval\s+loss")
+    looks = expression(rb"(?<![\w:]):: step\s+\d+ \[|^>> eval\s+loss")
     shapes = (forms.Lines(_step), forms.Lines(_eval), forms.Lines(read_gpu))
     closers = (b" ms",)
     clock: ClassVar[engine.Clock] = {"ms": ("duration", 1e3)}

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from barograph.importing.textlogs.patterns import expression
+
 NUMBER = (
     rb"[-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN][aA][nN]|[iI]nf(?:inity)?)"
 )
@@ -34,7 +36,7 @@ def whole_lines(pattern: bytes) -> re.Pattern[bytes]:
 
     The first group is the line's first letter where the pattern fits at its beginning; else all groups are empty.
     """
-    return re.compile(rb"(?m)^(?:(?=([^\n]))(?:" + pattern + rb")[^\n]*|[^\n]*)$")
+    return expression(rb"(?m)^(?:(?=([^\n]))(?:" + pattern + rb")[^\n]*|[^\n]*)$")
 
 
 def find_all(whole: re.Pattern[bytes], lines: Sequence[bytes]) -> list[tuple[bytes, ...]] | None:

@@ -11,20 +11,20 @@ tps (older: wps) is tokens a second of one device.
 from __future__ import annotations
 
 import itertools
-import re
 from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs.patterns import expression
 
-_STEP = re.compile(rb"(?<![\w./:])(validate )?step:\s+(\d{1,15})\s+(?=[a-z_]+:)")
-_PAIR = re.compile(
+_STEP = expression(rb"(?<![\w./:])(validate )?step:\s+(\d{1,15})\s+(?=[a-z_]+:)")
+_PAIR = expression(
     rb"(?<![\w/])([a-z][\w/]{0,60}(?:\([^)\s]{1,12}\))?):\s*("
     + forms.NUMBER
     + rb")(?:GiB|MiB|%|s)?(?:\(("
     + forms.NUMBER
     + rb")%\))?(?=\s|$)"
 )
-_TABLE = re.compile(rb"^(\d{1,12}) (-?\d+\.\d+(?:[eE][-+]\d+)?|nan|inf)$")
+_TABLE = expression(rb"^(\d{1,12}) (-?\d+\.\d+(?:[eE][-+]\d+)?|nan|inf)$")
 
 
 def _step(line: bytes) -> forms.Parsed | None:
@@ -52,7 +52,7 @@ class Torchtitan(engine.Dialect):
     kind = "torchtitan"
     about = "torchtitan's metrics and its tables of losses"
     hints = (b"step: ", b".")
-    looks = re.compile(rb"(?<![\w./:])(?:validate )?step:\s+\d+\s+loss:")
+    looks = expression(rb"(?<![\w./:])(?:validate )?step:\s+\d+\s+loss:")
     shapes = (forms.Lines(_step), forms.Lines(_table))
     begins = (b"Starting job: ",)
     closers = (b"%",)

@@ -94,7 +94,7 @@ class ActivationWatch:
         self._warn = warn
         self._table: dict[str, dict[str, Any]] = {}
         self._peaks: dict[str, Any] = {}  # greatest |unit| of each MLP since the last `collect`
-        self._attention: list[tuple[Any, Any]] = []
+        self._attention: list[tuple[Any, Any, Any]] = []
         self._mode: Any = None
         self._heads = heads
         self._handles: list[Any] = []
@@ -244,9 +244,12 @@ class ActivationWatch:
         if len(stream) > 1:
             whole["residual_growth"] = stream[-1] / stream[0].clamp_min(1e-30)
         if self._attention:
-            whole["attention/logit_max"] = torch.stack([largest for largest, _ in self._attention]).amax()
-            whole["attention/entropy"] = torch.stack([share for _, share in self._attention]).mean()
-            for depth, (largest, share) in enumerate(self._attention):
+            whole["attention/logit_max"] = torch.stack([largest for largest, _, _ in self._attention]).amax()
+            whole["attention/entropy"] = torch.stack([share for _, share, _ in self._attention]).mean()
+            later = torch.stack([later.to(self._attention[0][0]) for _, _, later in self._attention])
+            least = torch.where(later.isnan(), 2.0, later).amin()
+            whole["attention/later"] = torch.where(least <= 1, least, torch.nan)
+            for depth, (largest, share, _) in enumerate(self._attention):
                 if depth < len(self._order):
                     table.setdefault(self._order[depth], {}).update(
                         {"attention_logit_max": largest, "attention_entropy": share}

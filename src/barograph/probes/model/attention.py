@@ -2,7 +2,8 @@
 
 In:   calls of `scaled_dot_product_attention` or of a softmax over scores, while `AttentionWatch` is entered.
 Out:  for each call, in order, `logit_max` and `entropy` (mean over queries, divided by the logarithm of the
-      keys that a query may see: 1 is uniform, 0 is one key).
+      keys that a query may see: 1 is uniform, 0 is one key), and the share of keys behind a query's own place that
+      it may see (0 with a causal mask; NaN where keys are not of the queries' places).
 
 The scores are computed again for a few queries of a few sequences, the last ones, which see the most keys: a
 sample costs little beside the attention itself. A compiled model hides these calls.
@@ -16,8 +17,8 @@ from typing import Any
 QUERIES, SEQUENCES = 32, 2
 
 
-def watch(found: list[tuple[Any, Any]]) -> Any:
-    """A context manager that appends (logit_max, entropy), scalars on the device, to `found` for each call."""
+def watch(found: list[tuple[Any, Any, Any]]) -> Any:
+    """A context manager that appends (logit_max, entropy, later), scalars on the device, to `found` for each call."""
     import torch
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
@@ -30,13 +31,13 @@ def watch(found: list[tuple[Any, Any]]) -> Any:
             if function is functional.scaled_dot_product_attention:
                 _keep(found, lambda: of_queries(*arguments, **named))
             elif function in softmaxes and getattr(arguments[0], "dim", lambda: 0)() == 4:
-                _keep(found, lambda: of_scores(arguments[0][:SEQUENCES, :, -QUERIES:]))
+                _keep(found, lambda: of_scores(arguments[0][:SEQUENCES, :, -QUERIES:], arguments[0].shape[-2]))
             return function(*arguments, **named)
 
     return AttentionWatch()
 
 
-def _keep(found: list[tuple[Any, Any]], measure: Any) -> None:
+def _keep(found: list[tuple[Any, Any, Any]], measure: Any) -> None:
     import torch
 
     try:
@@ -55,8 +56,8 @@ def of_queries(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> tuple[Any, Any]:
-    """The last queries' greatest logit and entropy, for the arguments of torch's attention.
+) -> tuple[Any, Any, Any]:
+    """The last queries' greatest logit, entropy and share of later keys, for the arguments of torch's attention.
 
     query: (…, heads, queries, size); key: (…, heads, keys, size).
     """
@@ -78,12 +79,12 @@ def of_queries(
     if attn_mask is not None:
         mask = attn_mask[..., -chosen:, :] if attn_mask.shape[-2] > 1 else attn_mask
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    return of_scores(scores)
+    return of_scores(scores, queries)
 
 
-def of_scores(scores: Any) -> tuple[Any, Any]:
-    """The greatest logit and the entropy of scores (…, queries, keys), those hidden at -inf or near the
-    least number of their type."""
+def of_scores(scores: Any, places: int = 0) -> tuple[Any, Any, Any]:
+    """The greatest logit, the entropy and the share of later keys of scores (…, queries, keys), those hidden at -inf or
+    near the least number of their type. places: of all queries, of which these are the last."""
     import torch
 
     scores = scores.float()
@@ -94,4 +95,9 @@ def of_scores(scores: Any) -> tuple[Any, Any]:
     room = seen.sum(-1).clamp_min(2).log()
     many = seen.sum(-1) > 1  # a query with one key has nothing to choose
     share = torch.where(many, entropy / room, torch.zeros_like(entropy)).sum() / many.sum().clamp_min(1)
-    return largest, share
+    later = torch.full_like(largest, math.nan)
+    keys = scores.shape[-1]
+    if places == keys and scores.shape[-2] > 1:
+        behind = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + keys - scores.shape[-2])
+        later = (seen & behind).sum() / behind.expand(seen.shape).sum()
+    return largest, share, later

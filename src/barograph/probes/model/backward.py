@@ -9,11 +9,16 @@ last reductions there too. So what is queued first queues itself once more, and 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.guest import Guest
+from barograph.probes.model.loss_graph import LossGraph
 from barograph.probes.model.parameters import mesh_of
+
+if TYPE_CHECKING:
+    from barograph.probes.model.rounds import ModelRound
 
 
 class BackwardEnd:
@@ -100,3 +105,46 @@ def tensors(output: Any, depth: int = 4) -> Iterable[Any]:
             parts = vars(output).values() if hasattr(output, "__dict__") and not callable(output) else ()
         for part in parts:
             yield from tensors(part, depth - 1)
+
+
+class Sentinel:
+    """The last parameter's gradient tells of each backward pass, by `call()`. Passes that add up are counted."""
+
+    def __init__(self, call: Callable[[], Any]):
+        self._call = call
+        self._parameters: Any = ()
+        self._handle: Any = None
+        self._loss = LossGraph()
+        self._passes, self._added = 0, (0, 0)  # of the step in progress; the gradient they add up in, and its changes
+
+    def __deepcopy__(self, memo: Any) -> Sentinel:
+        """Copying a model copies its hooks: those stay what they are."""
+        return self
+
+    def follow(self, parameters: tuple[Any, ...]) -> None:
+        """Listen to one of these."""
+        if parameters is self._parameters:
+            return
+        self._parameters = parameters
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+        whole = (parameter for parameter in reversed(parameters) if mesh_of(parameter) is None)
+        if (chosen := next(whole, None)) is not None:
+            self._handle = chosen.register_post_accumulate_grad_hook(self._came)
+
+    def _came(self, parameter: Any) -> None:
+        """Gradients add up where it is the same tensor, changed once, by the pass; a cleared one begins anew."""
+        with contextlib.suppress(Exception):  # within the training's pass: a gradient of another make
+            gradient, known = parameter.grad, self._added
+            self._added = id(gradient), 0 if gradient is None else gradient._version
+            self._passes = self._passes + 1 if known == (self._added[0], self._added[1] - 1) else 1
+            self._loss.came()
+        self._call()
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins: how many passes have added up for it, and what their loss is."""
+        current.figures |= self._loss.new()
+        current.backwards, self._passes = self._passes, 0
+        if current.backwards and "passes" in current.figures:
+            current.figures["backwards"] = float(current.backwards)

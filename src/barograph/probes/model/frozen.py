@@ -7,20 +7,23 @@ Out:  figures for the `model` record; nothing waits for a device.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
-from barograph.probes.model.parameters import local
+from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 ADAPTER = re.compile(r"lora|adapter|ia3|dora|loha|lokr|prompt_(?:encoder|embedding)|prefix_", re.I)
+_ADAPTED = re.compile(r"(.+?)\.lora_(?:a|down)\b", re.I)
 _OTHER_NETWORK = re.compile(r"target|teacher|ema|ref|momentum|frozen|random", re.I)
 _LAYERS = 4  # of batch norm whose statistics are compared
 _EVERY = 10  # steps between two comparisons
 _MOST_NORMS = 64
+_LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
 
 
 def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) -> None:
@@ -32,6 +35,14 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
     frozen = [(name, parameter) for name, parameter in named if not parameter.requires_grad]
     elements = sum(parameter.numel() for _, parameter in named)
     current.figures["frozen_parameters"] = float(len(frozen))
+    gains = _gains(model.modules(), trained=True)
+    if gains:
+        current.put("untrained", ("",), _all_one(gains))
+    matrices = [name for name, item in named if id(item) in ours and item.dim() > 1 and not ADAPTER.search(name)]
+    carriers = {match[1] for name, _ in named if (match := _ADAPTED.match(name))}
+    current.figures["trained_carriers"] = float(
+        sum(any(name.startswith(f"{carrier}.") for name in matrices) for carrier in carriers)
+    )
     if not frozen:
         return
     current.figures["frozen_share"] = sum(parameter.numel() for _, parameter in frozen) / max(1, elements)
@@ -43,18 +54,57 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
     still = [block for block in blocks if not any(item.requires_grad for item in block.parameters())]
     inside = {id(parameter) for block in still for parameter in block.parameters()}
     middle = [place for place, (_, parameter) in enumerate(named) if id(parameter) in inside]
+    norms = _gains((module for block in still for module in block.modules()), trained=False)
+    between = bool(middle) and bool(places) and places[0] < middle[0] and middle[-1] < places[-1]
+    if between and norms:
+        current.put("blank", ("",), _all_one(norms))
+        current.figures["frozen_blocks"] = float(len(still))
+    behind = {id(parameter) for _, parameter in named[places[0] :]} if places else set()  # what is trained comes before
+    drawn = [
+        fresh
+        for name, module in model.named_modules()
+        if id(module._parameters.get("weight")) in behind
+        and not _OTHER_NETWORK.search(name)
+        and not ADAPTER.search(name)
+        and (fresh := _as_drawn(module)) is not None
+    ]
+    if drawn:
+        current.put("frozen_as_drawn", ("",), torch.stack(drawn).sum().reshape(1))
+
+
+def _gains(modules: Iterable[Any], trained: bool) -> list[Any]:
+    """The weights of normalisation layers; on this rank some may have no part."""
     weights = [
         local(module.weight)
-        for block in still
-        for module in block.modules()
-        if "Norm" in type(module).__name__ and getattr(module, "weight", None) is not None
+        for module in modules
+        if "Norm" in type(module).__name__
+        and getattr(module, "weight", None) is not None
+        and bool(module.weight.requires_grad) == trained
+        and not module.weight.is_meta
     ]
-    norms = [weight for weight in weights if weight.numel()][:_MOST_NORMS]  # some have no part on this rank
-    between = bool(middle) and bool(places) and places[0] < middle[0] and middle[-1] < places[-1]
-    if between and norms and not any(item.is_meta for item in norms):
-        home = norms[0].device
-        current.put("blank", ("",), torch.stack([(item == 1).all().to(home) for item in norms]).all().reshape(1))
-        current.figures["frozen_blocks"] = float(len(still))
+    return [weight for weight in weights if weight.numel()][:_MOST_NORMS]
+
+
+def _all_one(weights: list[Any]) -> Any:
+    import torch
+
+    return torch.stack([(item == 1).all().to(weights[0].device) for item in weights]).all().reshape(1)
+
+
+def _as_drawn(module: Any) -> Any:
+    """Whether a frozen layer's weight still is as torch draws it: uniform, up to one over the root of its inputs. None
+    of other layers."""
+    import torch
+
+    weight = module._parameters.get("weight")
+    if not isinstance(module, (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)) or weight is None:
+        return None
+    if weight.requires_grad or weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN:
+        return None
+    bound = weight[0].numel() ** -0.5
+    some = weight.detach().reshape(-1)[:_COMPARED].float()
+    near = (some.abs().amax() <= bound * 1.001) & (some.abs().amax() > 0.98 * bound)
+    return (near & ((some.std() / bound * 3**0.5 - 1).abs() < 3 * (0.2 / len(some)) ** 0.5)).float()
 
 
 class BatchNormStatistics:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from barograph.probes.model.accounts import OptimizerAccounts
 from barograph.probes.model.activations import ActivationWatch
 from barograph.probes.model.exchanges import Exchanges
 from barograph.probes.model.findings import Witness
@@ -130,7 +131,7 @@ class Looks:
         self._probes: dict[int, UpdateProbe] = {}
         self._followers: dict[int, FollowedNorms] = {}
         self._exchanges: Exchanges | None = None
-        self._spectral = SpectralNorms()
+        self._spectral, self._accounts = SpectralNorms(), OptimizerAccounts()
         self._late = False  # no forward pass was seen before the step began
         self._routers: Any = None
         self._activations = _activations_of(model, modules, run) if schedule.given["activations"] else None
@@ -238,6 +239,7 @@ class Looks:
             host = isinstance(rate, (int, float)) or getattr(getattr(rate, "device", None), "type", "") == "cpu"
             rates.append(float(rate) if host else None)
         current.rates.append((own, rates))
+        self._accounts.before(current, optimizer, own, rates)
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides by it within its step
         if current.due & {"norms", "gradients", "updates"}:
             with self._cost(current, "norms"):
@@ -338,6 +340,7 @@ class Looks:
         own = self.own(optimizer)
         if not own.names:
             return
+        self._accounts.after(current, optimizer, own)
         probe = self._probes.get(id(optimizer))
         if "updates" in current.due and probe is not None:
             with self._cost(current, "updates"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import first_tensor
@@ -25,42 +25,49 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
-_FIRST, _EVERY = 8, 10  # the first steps, and then each tenth
+_FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
+_STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
 _TOKENS = 32  # places of one sequence whose targets are compared with its inputs
 _SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
+_INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
+_FEW = 16  # rows in which two softmaxes are looked for
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
-           "broadcast_target", "target_weight", "targets", "target_shift")  # fmt: skip
+           "broadcast_target", "target_weight", "noise_floor", "targets", "places", "target_shift",
+           "padding_targets")  # fmt: skip
+_SEEN = 4  # of `FIGURES`, the last: those of the whole gradient
+_NAMED = 32  # classes whose targets are counted
 
 
 class OutputLook:
     """Looks at one forward pass of some steps."""
 
     def __init__(self) -> None:
+        self.timed: Callable[[Callable[..., None]], Callable[..., None]] = lambda hook: hook
         self._steps = self._passes = 0
-        self._due = True
+        self.due = True
         self._found: Tensor | None = None
         self._training: Tensor | None = None  # mean and standard deviation of the inputs
         self._evaluation: Tensor | None = None
-        self._tokens: Tensor | None = None  # the first sequence of a batch
+        self._tokens: list[Tensor] = []  # of a batch, whole
+        self._classes: Tensor | None = None  # targets by class
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
         """The inputs of a pass."""
         import torch
 
         tensors = list(tensors)
-        if trains and self._due:
+        if trains and self.due:
             numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
             whole = (one for one in numbers if one.shape[1] >= 8 and mesh_of(one) is None)  # no rank asks others
-            tokens = next(whole, None)
-            self._tokens = None if tokens is None else tokens[0, : _TOKENS + max(_SHIFTS)].clone()
+            self._tokens = [one[:_ROWS].clone() for _, one in zip(range(_INPUTS), whole, strict=False)]
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
         known = self._training if trains else self._evaluation
-        if known is None and (self._due or not trains) and tensor.numel() > _ROWS:
+        if known is None and (self.due or not trains) and tensor.numel() > _ROWS:
             values = _few(local(tensor.detach())).float()
             moments = torch.stack([values.mean(), values.std()])
             if trains:
@@ -71,42 +78,55 @@ class OutputLook:
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients."""
         self._passes += 1
-        if not self._due:
+        if not self.due:
             return
         tensor = first_tensor(output) if getattr(output, "logits", None) is None else output.logits
         if tensor is None or not tensor.requires_grad or tensor.is_sparse or mesh_of(tensor) is not None:
             return
-        self._due = False
+        self.due = False
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
-        tokens, self._tokens = self._tokens, None
-        long = tokens is not None and tensor.dim() == 3 and tensor.shape[1] >= 8
+        given, self._tokens = self._tokens, []
+        given = [one for one in given if tensor.dim() == 3 and tensor.shape[1] >= 8]
 
         def arrived(gradient: Tensor) -> None:
             import torch
 
             with contextlib.suppress(Exception), torch.no_grad():
-                self._found = figures(rows, _rows(gradient))
+                self._found, self._classes = figures(rows, _rows(gradient)), None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     classes = 1 if gradient.dim() > 3 else -1
                     # no abs(): of a language model's logits a copy may be more than the device has left
-                    self._found[-2] = ((gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)).sum()
-                if long:
-                    self._found[-1] = _shift(tokens, gradient[0, :_TOKENS], self._found[0])
+                    alive = (gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)
+                    self._found[-_SEEN], self._found[1 - _SEEN] = alive.sum(), alive.numel()
+                    same = [one for one in given if one.shape == alive[:_ROWS].shape]
+                    if same:
+                        self._found[-1] = _of_padding(same[0], alive[:_ROWS])
+                if given:
+                    follows = self._found[0]
+                    shifts = torch.stack([_shift(one[0, : _TOKENS + max(_SHIFTS)], gradient[0, :_TOKENS], follows)
+                                          for one in given])  # fmt: skip
+                    # others than the first may be the targets themselves: they count where they are inputs for sure
+                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
+                if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED:
+                    self._classes = _by_class(_rows(gradient), self._found[0])
 
-        tensor.register_hook(arrived)
+        tensor.register_hook(self.timed(arrived))
 
     def put(self, current: ModelRound) -> None:
         """A step begins: what its passes have shown."""
         if self._found is not None:
             current.put("output", FIGURES, self._found)
             current.figures["passes"] = float(self._passes)
+        if self._classes is not None:
+            current.put("classes", tuple(map(str, range(len(self._classes)))), self._classes)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
-        self._found = self._training = self._evaluation = None
+        self._found = self._training = self._evaluation = self._classes = None
         self._passes = 0
         self._steps += 1
-        self._due = self._steps < _FIRST or self._steps % _EVERY == 0
+        ten, place = divmod(self._steps, _EVERY)
+        self.due = self._steps < _FIRST or place == _STRIDE * ten % _EVERY
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
@@ -143,8 +163,14 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
         ranges = (output.amax(1) - output.amin(1)).median()
         result["logit_range"] = torch.where(follows, ranges, nothing)
         sums = ((output.sum(1) - 1).abs() < within).all()
-        result["softmax_twice"] = torch.where(follows, (bounded & sums).to(wide), nothing)
-        if 2 < width <= _CLASSES and count >= 16:
+        few = output[:_FEW], gradient[:_FEW]
+        twice = bounded & sums & (follows | _exponential(*few, within))
+        if exact:
+            twice = twice | (~follows & _twice(*few))
+        result["softmax_twice"] = torch.where(follows | twice, twice.to(wide), nothing)
+        if width <= _CLASSES:
+            result["noise_floor"] = torch.where(follows, _floor(output), nothing)
+        if 2 <= width <= _CLASSES and count >= 16:
             counts = torch.zeros(width, dtype=wide, device=output.device)
             counts.index_add_(0, target, alive.to(wide))
             share, top = counts.max(0)
@@ -154,6 +180,10 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
         scale = gradient / (torch.sigmoid(output) - (gradient < 0).to(wide))
         logistic = (scale.amin() > 0) & (scale.amax() - scale.amin() <= within * scale.amax())
         result["sigmoid_twice"] = torch.where(logistic, bounded.to(wide), nothing)
+        if width == 1 and count >= 16:
+            share = (gradient < 0).to(wide).mean()
+            result["top_target"] = torch.where(logistic, (share > 0.5).to(wide), nothing)
+            result["top_target_share"] = torch.where(logistic, torch.maximum(share, 1 - share), nothing)
     if width == 1 and count >= 8:
         result["broadcast_target"] = _line(output[:, 0], gradient[:, 0], _LINE if exact else 0.0)
     return torch.stack([result[name] for name in FIGURES])
@@ -180,6 +210,79 @@ def _softmax(output: Tensor, gradient: Tensor, within: float) -> tuple[Tensor, T
     straight = (low > 0) & (high - low <= within * high)
     adds = gradient.sum(1).abs() <= within * size
     return ((straight & adds) | ~alive).all() & (alive.sum() >= 4), target, alive, weight
+
+
+def _floor(output: Tensor) -> Tensor:
+    """How much of the probability is spread evenly over all classes, whatever the row: the classes' number times the
+    probability that a tenth of them are below, in the row of which a quarter are below."""
+    import torch
+
+    chances, width = torch.softmax(output, 1), output.shape[1]
+    return (chances.kthvalue(1 + width // 10, 1).values * width).quantile(0.25)
+
+
+def _exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:
+    """Whether nearly all of a row's gradients are proportional to exp(output), as of a loss that takes them for logits
+    or their logarithms; the others are targets."""
+    if output.shape[1] < 8:
+        return (output != output).any()
+    ratio = gradient / output.exp()
+    middle = ratio.median(1, keepdim=True).values
+    same = ((ratio - middle).abs() <= within * middle.abs()).sum(1) >= output.shape[1] - max(3, output.shape[1] // 4)
+    return ((middle[:, 0] > 0) & same | (gradient == 0).all(1)).all() & (gradient != 0).any()
+
+
+def _twice(output: Tensor, gradient: Tensor) -> Tensor:
+    """Whether two softmaxes and a cross-entropy follow: the gradient of the first one's result is that of the second.
+
+    That of the output is p (v − Σ p v), with v = c (softmax(p) − target) and p = softmax(output): divided by p, a line
+    over softmax(p) but for the target.
+    """
+    import torch
+
+    width = output.shape[1]
+    if width < 5:
+        return (output != output).any()
+    first = torch.softmax(output, 1)
+    value, second = gradient / first, torch.softmax(first, 1)
+    seen = first > 1e-4
+    seen.scatter_(1, value.argmin(1, keepdim=True), False)
+    count = seen.sum(1, keepdim=True).clamp_min(1)
+    here = (second - (second * seen).sum(1, keepdim=True) / count) * seen
+    there = (value - (value * seen).sum(1, keepdim=True) / count) * seen
+    slope = (here * there).sum(1, keepdim=True) / here.square().sum(1, keepdim=True)
+    off = (there - slope * here).square().sum(1) / there.square().sum(1)
+    # rounding of single precision, which both differences magnify: rows in which it is small against them
+    alive = (count[:, 0] >= 4) & (here.abs().amax(1) > 1e-3 * second.amax(1)) & (gradient.abs().sum(1) > 0)
+    right = (slope[:, 0] > 0) & (off < 1e-4)
+    steady = torch.where(alive & right, slope[:, 0], torch.nan)
+    apart = steady.nan_to_num(-torch.inf).amax() - steady.nan_to_num(torch.inf).amin()
+    return (right | ~alive).all() & (alive.sum() >= 4) & (apart <= 0.01 * steady.nan_to_num(0.0).amax())
+
+
+def _by_class(gradient: Tensor, follows: Tensor) -> Tensor:
+    """How many rows have each class as target [k]; NaN where no cross-entropy follows."""
+    import torch
+
+    alive = (gradient != 0).any(1)
+    counts = torch.zeros(gradient.shape[1], dtype=follows.dtype, device=gradient.device)
+    counts.index_add_(0, gradient.argmin(1), alive.to(counts.dtype))
+    return torch.where(follows.isfinite(), counts, torch.nan)
+
+
+def _of_padding(tokens: Tensor, alive: Tensor) -> Tensor:
+    """The share of targets that lie in padding: behind the second of three equal tokens or more up to a row's end, of
+    one token in all rows; NaN where no row ends in such."""
+    last = tokens[:, -1:]
+    tail = (tokens.flip(1) == last).long().cumprod(1).flip(1)
+    size = tail.sum(1, keepdim=True)
+    padding = tokens[size.argmax(), -1]
+    of_it = (size >= 3) & (last == padding)
+    within = tail.bool() & of_it
+    within[:, 1:] = within[:, 1:] & within[:, :-1]  # the first of them may be an end that is learnt
+    within[:, 0] = within[:, 0] & False
+    share = (within & alive).sum() / alive.sum().clamp_min(1)
+    return share.double().masked_fill(~of_it.any(), math.nan)
 
 
 def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:

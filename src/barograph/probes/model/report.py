@@ -7,8 +7,8 @@ Out:  fields of the record; {prefix: {layer: {statistic: number}}}; histograms. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from barograph.probes.model.optimizers import COLUMNS
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.stats.statistics import PERCENTILES
 
+if TYPE_CHECKING:
+    from barograph.probes.model.state import ModelState
+
 Table = dict[str, dict[str, float]]
 
 BINS = 64
@@ -24,6 +27,9 @@ STATISTICS = (
     ("norm", "norm"), ("mean", "mean"), ("std", "std"), ("min", "min"), ("max", "max"),
     ("zeros", "zeros"), ("nan", "nans"), ("inf", "infs"),
 )  # fmt: skip
+_SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn", "untrained": "untrained",
+           "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
+           "optimizer_age": "optimizer_age"}  # fmt: skip
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 
@@ -44,9 +50,11 @@ class ModelReport(NamedTuple):
     distributions: Table
 
 
-def make(found: ModelRound, blocks: Iterable[str], order: Sequence[str] = ()) -> ModelReport:
+def make(
+    found: ModelRound, blocks: Iterable[str], order: Sequence[str] = (), state: ModelState | None = None
+) -> ModelReport:
     """The report of a round that is `ready`. blocks: names of the model's blocks in order of depth; order: of all
-    parameters as the model has them."""
+    parameters as the model has them; state: what remembers examples of earlier steps."""
     numbers = found.numbers()
     fields: dict[str, Any] = {}
     tables: dict[str, Table] = {}
@@ -88,6 +96,8 @@ def make(found: ModelRound, blocks: Iterable[str], order: Sequence[str] = ()) ->
     _spectra(numbers, fields, tables)
     _activations(numbers, fields, tables)
     fields |= outputs.fields_of(numbers)
+    if state is not None:
+        fields |= state.fields_of(found.step, numbers)
     fields |= found.figures
     return ModelReport(fields, tables, histograms, distributions)
 
@@ -129,18 +139,33 @@ def _norms(
         fields["grad_norm_before"] = known
         if after is not None and known > 0:
             fields["clip_coefficient"] = after / known
+            if after == 0:
+                fields["cleared_gradients"] = 1
     if loss_scale := _column(numbers, "loss_scale"):
         fields["loss_scale"] = loss_scale[""]
     if "inputs" in numbers and not math.isfinite(_column(numbers, "inputs")[""]):
         fields["non_finite_inputs"] = 1
-    if "blank" in numbers:
-        fields["frozen_untrained"] = int(_column(numbers, "blank")[""])
-    if "untied_copy" in numbers:
-        fields["untied_copy"] = int(_column(numbers, "untied_copy")[""])
-    if "stale_statistics" in numbers:
-        fields["stale_statistics"] = int(_column(numbers, "stale_statistics")[""])
+    for family, name in _SINGLE.items():
+        if family in numbers:
+            fields[name] = int(_column(numbers, family)[""])
     if "weight_squares" in numbers:
-        fields["param_norm"] = _root(_column(numbers, "weight_squares").values())
+        weights = _column(numbers, "weight_squares")
+        fields["param_norm"] = _root(weights.values())
+        if 0.0 in weights.values():
+            zero = [weights.get(name) == 0 for own, _ in found.rates for name, item in zip(own.names, own.parameters,
+                    strict=True) if item.dim() > 1]  # fmt: skip
+            fields["zero_share"] = float(np.mean(zero)) if zero else 0.0
+        if reach := list(_reach(found, weights)):
+            fields["reach"] = float(np.median(reach))
+
+
+def _reach(found: ModelRound, squares: Mapping[str, float]) -> Iterator[float]:
+    """How far the steps so far can have moved each matrix at most, of the size of its elements."""
+    for own, sums in found.travel:
+        for name, parameter, number in zip(own.names, own.parameters, own.groups, strict=True):
+            square = squares.get(name, 0.0)
+            if parameter.dim() > 1 and 0 < square < math.inf:
+                yield sums[number] * math.sqrt(parameter.numel() / square)
 
 
 def _root(squares: Iterable[float]) -> float:

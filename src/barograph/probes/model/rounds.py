@@ -74,7 +74,9 @@ class ModelRound:
         self.stepped: set[int] = set()
         self.parts: list[RoundPart] = []
         self.columns: list[ModelColumn] = []
+        self.backwards = 0  # passes that added up their gradients
         self.rates: list[tuple[Owned, list[float | None]]] = []  # of each optimizer, its groups' learning rates
+        self.travel: list[tuple[Owned, tuple[float, ...]]] = []  # of Adam's kind: the sum of each group's rates so far
         self.present: set[str] = set()  # layers that had a gradient
         self.sampled: set[str] = set()  # layers of whose update a part is known
         self.unchanged: set[str] | None = None  # layers with a gradient that the step did not touch

@@ -10,10 +10,12 @@ Out:  `ModelState.put`, which adds to a step's figures: mode of training and eva
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import first_tensor
+from barograph.probes.model.classes import ClassCounts
+from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.outputs import OutputLook
@@ -30,9 +32,12 @@ _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each s
 class ModelState:
     """Hooks on the model itself, not on its parts: two short calls a forward pass. None where it is compiled."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, clock: Callable[[], float]):
         self._model = model
+        self._clock, self._seconds = clock, 0.0
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
+        self._examples, self._classes = ExampleLook(), ClassCounts()
+        self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
         self._passes: dict[str, float] = {}
@@ -43,9 +48,26 @@ class ModelState:
         self._handles: list[Any] = []
         if not any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
             self._handles = [
-                model.register_forward_pre_hook(Guest(self._before), with_kwargs=True),
-                model.register_forward_hook(Guest(self._after)),
+                model.register_forward_pre_hook(Guest(self._timed(self._before)), with_kwargs=True),
+                model.register_forward_hook(Guest(self._timed(self._after))),
             ]
+
+    def _timed(self, hook: Callable[..., None]) -> Callable[..., None]:
+        def timed(*given: Any) -> None:
+            import torch
+
+            if torch.compiler.is_compiling():  # nothing of a hook is for the compiler to follow
+                return
+            began = self._clock()
+            hook(*given)
+            self._seconds += self._clock() - began
+
+        return timed
+
+    def taken(self) -> float:
+        """Seconds that the hooks took since the last call."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
     def _before(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         import torch
@@ -60,6 +82,7 @@ class ModelState:
                 self._passes["passes_without_gradients"] = 1.0
             tensors = list(_tensors((*given, *named.values())))
             with torch.no_grad():
+                self._examples.given(tensors, trains, self._output.due)
                 self._output.given(tensors, trains)
             if trains:
                 self._modes.add(bool(module.training))
@@ -83,6 +106,8 @@ class ModelState:
             logits = first_tensor(output) if logits is None else logits
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:
                 self._passes["output_width"] = float(logits.shape[-1])
+                if torch.is_grad_enabled():
+                    self._passes["half_output"] = float(logits.dtype == torch.float16)
 
     def put(self, current: ModelRound, parameters: tuple[Any, ...]) -> None:
         """Add what is new since the step before."""
@@ -95,6 +120,7 @@ class ModelState:
             untied_figures(current, self._model)
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)
+        self._examples.put(current)
         if (
             len(self._modes) == 2 or "gradients_in_evaluation" in self._last
         ):  # trained in one mode, evaluated in the other
@@ -110,6 +136,10 @@ class ModelState:
             largest = torch.stack([item.float().to(home) for item in self._inputs]).amax()
             current.put("inputs", ("",), largest.reshape(1))
             self._inputs = []
+
+    def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
+        """What is recorded of a step's examples, when it has arrived."""
+        return self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers)
 
     def close(self) -> None:
         """Leave no hook behind."""

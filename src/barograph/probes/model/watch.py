@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from barograph.probes.model import blocks, report
-from barograph.probes.model.backward import BackwardEnd
+from barograph.probes.model.backward import BackwardEnd, Sentinel
 from barograph.probes.model.findings import Witness
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of
 from barograph.probes.model.looks import Looks, skipped_round
@@ -135,8 +135,7 @@ class ModelWatch:
             self._after_step,
             self._other_step,
         )
-        self._state, self._sentinel = cast("ModelState | None", None), cast(Any, None)
-        self._listened: Any = None  # the names of the parameters of which the sentinel is one
+        self._state, self._sentinel = cast("ModelState | None", None), Sentinel(self._mark)
         self._safely("set-up", self._begin)
 
     def _begin(self) -> None:
@@ -153,26 +152,12 @@ class ModelWatch:
                 "with torch.optim.Optimizer and what is made from it",
                 key=f"watch optimizer {name}",
             )
-        self._state = ModelState(self.model)
-        self._listen()
+        self._state = ModelState(self.model, self._clock)
         self._arm(_upcoming(self._run))
         register = getattr(self._run, "at_each_round", None)
         if register is not None:
             register(self.poll)
         self._run.at_finish.append(self.close)
-
-    def _listen(self) -> None:
-        """Have the last parameter's gradient tell that a backward pass has come by."""
-        if self._listened is self._looks.names:
-            return
-        self._listened = self._looks.names
-        if self._sentinel is not None:
-            self._sentinel.remove()
-            self._sentinel = None
-        for parameter in reversed(self._looks.parameters):
-            if mesh_of(parameter) is None:
-                self._sentinel = parameter.register_post_accumulate_grad_hook(self._mark)
-                break
 
     @property
     def optimizers(self) -> list[Any]:
@@ -185,7 +170,7 @@ class ModelWatch:
 
     # -- which step it is --------------------------------------------------------------------------------
 
-    def _mark(self, parameter: Any) -> None:
+    def _mark(self) -> None:
         """A backward pass has reached the first parameter. What the loop logs after it is of this step still."""
         upcoming = self._marked = _upcoming(self._run)
         self._touched = True
@@ -269,6 +254,8 @@ class ModelWatch:
         self._before = None
         if self._state is not None:
             self._state.put(current, self._looks.parameters)
+            self._spent += self._state.taken()
+        self._sentinel.put(current)
         if self._scaler is not None:
             self._looks.scaled(current, self._scaler, self._skipped)
         current.suspect(self._unchanged.loose(self._looks.parameters, self._looks.owners(self._hooks.optimizers)))
@@ -301,6 +288,8 @@ class ModelWatch:
         self._reach.ended(
             current, self._witness.waiting, self._looks.names, lambda: self._looks.owners(self._hooks.optimizers)
         )
+        if current.backwards and not current.present and owners and not self._freed:
+            current.figures["cleared_gradients"] = 1.0
         if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:
             current.figures["without_gradient"] = len(self._witness.waiting)
         looked = sum(current.costs.values())
@@ -349,7 +338,7 @@ class ModelWatch:
 
     def _arm(self, upcoming: int) -> None:
         """Have in place what the next step needs, and nothing else."""
-        self._listen()
+        self._sentinel.follow(self._looks.parameters)
         due = self._armed = self.schedule.due(upcoming)
         self._looks.arm(due)
         if self._freed:
@@ -378,7 +367,8 @@ class ModelWatch:
             else:
                 self._end_round(current)
             return
-        if "gradients" not in self._armed and any(item.grad is not None for item in self._looks.parameters):
+        seen = self._hooks.seen  # of the first step the norm is read in any case: who clears it, clears all
+        if seen and "gradients" not in self._armed and any(item.grad is not None for item in self._looks.parameters):
             return
         squares = self._looks.gradient_squares()
         if squares is not None:
@@ -443,7 +433,7 @@ class ModelWatch:
         try:
             if found.events:  # of the device's clock, which have arrived now
                 self._looks.tell(found)
-            made = report.make(found, self._blocks, tuple(self._looks.names.values()))
+            made = report.make(found, self._blocks, tuple(self._looks.names.values()), self._state)
             for name, family in _SAID_ONCE.items():
                 if name in made.fields:
                     if made.fields[name] == self._said.get(name) == 0 and family not in found.due:
@@ -481,8 +471,7 @@ class ModelWatch:
         if self._state is not None:
             self._state.close()
         self._backward.disarm()
-        if self._sentinel is not None:
-            self._sentinel.remove()
+        self._sentinel.follow(())
         self.flush()
         self._looks.close()
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from barograph.query.roles import ROLES, candidates
+from barograph.core.roles import ROLES, candidates
 from barograph.sidecar.alerts.thresholds import Answer, Threshold, Watched
 
 _MOST_NAMES = 20_000  # whose thresholds are remembered; others are matched again

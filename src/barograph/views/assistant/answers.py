@@ -23,9 +23,9 @@ from barograph.analysis.compare import comparison
 from barograph.analysis.forecast import forecast, forecast_sentences
 from barograph.analysis.lineage.tree import lineage
 from barograph.analysis.scaling.fit import fit_scaling
-from barograph.core.aliases import Names
 from barograph.core.columns import thin_indices
 from barograph.core.record import format_time, mark_non_finite
+from barograph.core.roles import evaluation_losses, losses
 from barograph.doctor.diagnosis import diagnose
 from barograph.query import catalog, filters, given, goodput, tables
 from barograph.query import sql as query_sql
@@ -241,13 +241,12 @@ def _texts(run: StoredRun) -> Iterator[tuple[str, str]]:
 
 def _telling(names: Sequence[str]) -> list[str]:
     """Losses first, then training and evaluation, then short names before those of single layers."""
-    known = Names()
-    first = ("train/loss", "eval/loss")
+    first = (*losses(names), *evaluation_losses(names))
     lead = ("train/", "eval/", "val/")
 
     def place(name: str) -> tuple[int, int, str]:
-        if (canonical := known.canonical(name).name) in first:
-            return 0, first.index(canonical), name
+        if name in first:
+            return 0, first.index(name), name
         return (1 if name.startswith(lead) and name.count("/") == 1 else 2), name.count("/"), name
 
     return sorted(names, key=place)

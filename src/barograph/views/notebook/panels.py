@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from barograph.core.columns import buckets as in_buckets
+from barograph.core.roles import candidates
 from barograph.core.text import short
-from barograph.query.roles import candidates
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from barograph.analysis.compare.member import direction
 from barograph.analysis.forecast.outlook import Forecast
-from barograph.analysis.forecast.stored import LOSSES
 from barograph.analysis.forecast.stored import forecast as forecast_run
 from barograph.analysis.forecast.words import forecast_sentences as sentences
 from barograph.core import text
@@ -129,7 +128,7 @@ class _Part:
 def forecast(subject: Subject) -> Section | None:
     """What could have been known early, against what came; of a run that goes on, what is to come."""
     title = "Forecast"
-    if subject.first_of(LOSSES) is None or subject.last_step is None:
+    if subject.loss is None or subject.last_step is None:
         return section("forecast", title, [say("There is no training loss to forecast.", "dim")])
     if subject.loss is not None and len(subject.series(subject.loss)) == 1:
         return section("forecast", title, [say("The loss has one value: there is nothing to forecast from.", "dim")])

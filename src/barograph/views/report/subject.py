@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, is_evaluation
+from barograph.analysis.compare.member import EVALUATIONS, ComparedMember, is_evaluation
 from barograph.core import liveness
 from barograph.core.configuration import PROCESSES, Configuration
 from barograph.core.record import Record
+from barograph.core.roles import losses
 from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
 from barograph.log.read import records_of
@@ -161,11 +162,7 @@ class Subject:
     @cached_property
     def loss(self) -> str | None:
         """The training's loss."""
-        result = self.first_of(LOSSES)
-        if result is not None:
-            return result
-        other = [name for name in self.names if re.search(r"(?:^|[/_.])loss$", name, re.I) and not is_evaluation(name)]
-        return self.first_of(tuple(sorted(other, key=lambda item: (item.count("/"), len(item), item))))
+        return self.first_of(losses(self.names))
 
     @cached_property
     def evaluations(self) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from barograph.analysis.compare.comparison import Comparison
 from barograph.analysis.compare.contrasts import BETTER, WORSE
-from barograph.analysis.compare.member import EVALUATIONS, LOSSES
+from barograph.analysis.compare.member import EVALUATIONS
 from barograph.analysis.compare.words import (
     PLUS_MINUS,
     TEST_COLUMNS,
@@ -24,6 +24,7 @@ from barograph.analysis.compare.words import (
     letter,
     smoothing,
 )
+from barograph.core.roles import evaluation_losses, losses
 from barograph.core.text import change, escape, number
 from barograph.views.compare.tables import unknown_words
 from barograph.views.report import figures
@@ -53,7 +54,8 @@ _KINDS = {
 }
 MOST_SIDES = 8  # drawn: one for each colour
 MOST_DIFFERENCES = 200
-_TITLES = (("losses", "Training loss", LOSSES), ("evaluations", "Evaluation", EVALUATIONS),
+_TITLES = (("losses", "Training loss", losses),
+           ("evaluations", "Evaluation", lambda names: (*EVALUATIONS, *evaluation_losses(names))),
            ("learning-rate", "Learning rate", RATES), ("gradient-norm", "Gradient norm", NORMS),
            ("throughput", "Throughput", THROUGHPUTS), ("step-time", "Time of a step", STEP_TIMES))  # fmt: skip
 
@@ -234,9 +236,10 @@ def _samples(comparison: Comparison) -> Section | None:
 def _beside(comparison: Comparison) -> Iterator[Block]:
     """What explains the curves, of the first run of each side, along steps."""
     firsts = [(at, side.members[0]) for at, side in enumerate(comparison.sides[:MOST_SIDES]) if side.members]
-    for slug, title, names in _TITLES:
+    for slug, title, wanted in _TITLES:
         lines = []
         for at, member in firsts:
+            names = wanted(member.names) if callable(wanted) else wanted
             name = next((name for name in names if name in member.names and len(member.read(name))), None)
             if name is not None:
                 label = f"{letter(at)} · {escape(member.name, 60)}"

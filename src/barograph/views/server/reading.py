@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.core import segments
+from barograph.core.roles import evaluation_losses, losses
 from barograph.log.files import is_log_name
 from barograph.query import expressions
 from barograph.query.stored import Rank, StoredRun
@@ -196,8 +197,8 @@ class SeriesReading:
         def read() -> None:
             try:
                 names = self.names(place)
-                losses = [name for name in names if name.endswith("loss")][:_FIRST_LOSSES]
-                self._series(place, [*losses, *(name for name in _FIRST if name in names)], None, False, None)
+                first = (*losses(names), *evaluation_losses(names))[:_FIRST_LOSSES]
+                self._series(place, [*first, *(name for name in _FIRST if name in names)], None, False, None)
             except (KeyError, OSError, ValueError):  # whoever asks for it gets the error
                 pass
             finally:

@@ -19,6 +19,7 @@ from barograph.core import liveness, manifest, segments
 from barograph.core.configuration import planned_steps
 from barograph.core.manifest import wall_seconds
 from barograph.core.record import encode_fields, format_time, mark_non_finite, parse_time
+from barograph.core.roles import main_evaluation, main_loss
 from barograph.log.spool import best_copy
 from barograph.query import curation
 from barograph.query.findings import SEVERITIES
@@ -155,6 +156,7 @@ class RunRow:
     def encode(self) -> None:
         """The row as JSON, kept: a list of thousands is put together from these."""
         self.derived = {}
+        self.data |= {"loss": main_loss(self.data["last"]), "eval_loss": main_evaluation(self.data["last"])}
         shown = {key: value for key, value in self.data.items() if key != "source"}
         try:
             self.raw = _encode(shown).encode()

@@ -54,10 +54,7 @@ class RowJson(AnswerJson, kw_only=True):
     project: str
     id: str
     name: str
-    status: Annotated[
-        str,
-        Meta(description="running, silent, stuck, stalled, hung, crashed, diverged, finished, or as it was ended."),
-    ]
+    status: Annotated[str, Meta(description="running, silent, stuck, hung, crashed, …, finished, or as it was ended.")]
     status_since: float | None
     phase: Annotated[Literal["eval"] | UnsetType, Meta(description="What a live run is at, beside its steps.")] = UNSET
     problem: Annotated[str | UnsetType, Meta(description="Why something of the run could not be read.")] = UNSET
@@ -73,6 +70,8 @@ class RowJson(AnswerJson, kw_only=True):
     remaining_seconds: float | None
     last: dict[str, Num]
     best: dict[str, Num]
+    loss: Annotated[str | None, Meta(description="What of `last` is the training's loss.")]
+    eval_loss: Annotated[str | None, Meta(description="What of `last` is the loss on data held out.")]
     findings: CountsJson
     examined: Annotated[bool | UnsetType, Meta(description="false: no rule has checked the run yet.")] = UNSET
     parent: Key | None

@@ -22,10 +22,10 @@ from barograph.core import liveness
 from barograph.core.configuration import planned_steps
 from barograph.core.manifest import wall_seconds
 from barograph.core.record import Record, numbers
+from barograph.core.roles import candidates
 from barograph.log.blocks import WideRow
 from barograph.log.follow import Entry, Follower
 from barograph.query.causes import Totals
-from barograph.query.roles import candidates
 from barograph.query.stored import StoredRun
 from barograph.views.top.fold import Fold
 from barograph.views.top.logbook import Logbook

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
+_START = 20  # steps; a first table behind them says nothing of the start
+
 
 class AttentionLogits(Rule):
     """The largest attention logit is large and grows: softmax is about to see one key alone.
@@ -109,7 +111,7 @@ class AttentionLogits(Rule):
         ]
         if state != "jump":
             causes.reverse()
-        if not len(before):
+        if not len(before) and step <= _START:
             causes = ["bad initialisation: weights are too large", *causes]
         largest = float(value[worst])
         strong = state in ("jump", "growth")

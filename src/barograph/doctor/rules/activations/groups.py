@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
-    Freezing is usual, so an info finding says how much of the model is trained and what is not. Two things are never
-    meant, and warn. Adapters, by their names, of which none is trained while other parameters are. And frozen blocks
+    Freezing is usual, so an info finding says how much of the model is trained and what is not. Four things are never
+    meant, and warn. Adapters, by their names, of which none is trained while other parameters are; and the other way
+    round, layers that are trained beside the LoRA matrices that are added to them. And frozen blocks
     between parameters that are trained, before and after them, whose normalisation weights are all exactly 1: these
-    blocks were never trained by anybody. A linear probe on top of frozen blocks stays an info finding.
+    blocks were never trained by anybody. So were frozen layers whose weights are as torch draws them, uniform up to one
+    over the root of their inputs, while what is before them is trained. A linear probe on top of frozen blocks stays an
+    info finding.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -45,9 +48,10 @@ class FrozenGroup(Rule):
             count, figures = whole(float(rows.value[at])), {
                 name: known(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
-                             "frozen_untrained", "frozen_blocks")
+                             "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn")
             }  # fmt: skip
-            if count > 0 and figures["trained_parameters"] > 0 and self.first(segment, count):
+            carried = figures["trained_carriers"] > 0
+            if (count > 0 or carried) and figures["trained_parameters"] > 0 and self.first(segment, count):
                 yield self._say(history, step, time, segment, count, figures)
 
     def _say(
@@ -58,13 +62,20 @@ class FrozenGroup(Rule):
             (str(event.fields["frozen"]) for event in history.events_of("model")
              if "frozen" in event.fields and event.step == step and event.time <= time), "names are not recorded",
         )  # fmt: skip
-        severity, key = "warning", "adapters"
-        if figures["frozen_adapters"] > 0 and figures["trained_adapters"] == 0:
+        severity, key, causes = "warning", "adapters", list(self.causes)
+        if figures["trained_carriers"] > 0:
+            key, carriers = "carriers", whole(figures["trained_carriers"])
+            message = f"{carriers} layers that have adapters are trained themselves."
+            causes = ["base not frozen: layers are trained beside the adapters that are added to them"]
+        elif figures["frozen_adapters"] > 0 and figures["trained_adapters"] == 0:
             adapters = whole(figures["frozen_adapters"])
             message = f"None of {adapters} parameters of adapters is trained, but {trained} others are."
         elif figures["frozen_untrained"] == 1 and not figures["trained_adapters"] > 0:
             key, blocks = "blocks", whole(figures["frozen_blocks"])
             message = f"{blocks} blocks between layers that are trained are frozen as they were initialised ({names})."
+        elif figures["frozen_as_drawn"] > 0 and not figures["trained_adapters"] > 0:
+            key, layers = "drawn", whole(figures["frozen_as_drawn"])
+            message = f"{layers} layer{'s are' if layers > 1 else ' is'} frozen as torch has drawn it ({names})."
         else:
             severity, key, share = "info", "share", 1 - figures["frozen_share"]
             message = (
@@ -72,7 +83,7 @@ class FrozenGroup(Rule):
             )
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
-            confidence=0.95 if severity == "warning" else 0.3,
+            confidence=0.95 if severity == "warning" else 0.3, causes=causes,
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]},
         )  # fmt: skip
 

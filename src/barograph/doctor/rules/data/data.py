@@ -1,7 +1,8 @@
 """What the model is fed: batches that come again, padding, labels, tokens.
 
 In:   series `data/…` of the probe of batches, tokens of each step.
-Out:  findings of `RepeatedBatches`, `RepeatedRows`, `IgnoredLabels`, `Padding`, `StepTokens`, and those of `targets`.
+Out:  findings of `RepeatedBatches`, `RepeatedRows`, `IgnoredLabels`, `Padding`, `StepTokens`, and those of
+      `targets`, `examples` and `labels`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.data import targets
+from barograph.doctor.rules.data import examples, labels, targets
 
 
 class RepeatedBatches(SeriesRule):
@@ -324,4 +325,13 @@ class StepTokens(SeriesRule):
             self._level, self._before, self._rest = level, self._rest, []
 
 
-RULES = (RepeatedBatches, RepeatedRows, IgnoredLabels, Padding, StepTokens, *targets.RULES)
+RULES = (
+    RepeatedBatches,
+    RepeatedRows,
+    IgnoredLabels,
+    Padding,
+    StepTokens,
+    *targets.RULES,
+    *examples.RULES,
+    *labels.RULES,
+)

@@ -7,7 +7,7 @@ Out:  findings of `TargetShift`, `BroadcastTargets`, `SortedTargets`, `Evaluatio
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _KEPT = 64  # looks of a launch that are compared
+_SORTED = 4  # times as many looks as are needed: a class of few examples comes once in an epoch
 
 
 class TargetShift(Rule):
@@ -132,9 +133,9 @@ class BroadcastTargets(Rule):
 class SortedTargets(Rule):
     """The training's examples come by class: nearly all targets of a batch are one, and another one later.
 
-    The gradient of a cross-entropy shows each row's target. In twelve looks in a row nine tenths of a batch's targets
-    or more were the same, and at least two classes were so in three of them each: a class that is that frequent leaves
-    no room for another one. The model forgets each class while it learns the next.
+    The gradient of a cross-entropy shows each row's target. In half of the last looks or more (twelve to 48), three
+    quarters of a batch's targets were the same, and at least two classes were so in three of them each: a class that is
+    that frequent leaves no room for another one. The model forgets each class while it learns the next.
 
     What to do: shuffle: `DataLoader(..., shuffle=True)`, or the files before they are read.
     """
@@ -144,8 +145,8 @@ class SortedTargets(Rule):
     least = 12
     about = "The training's examples come by class."
     thresholds: ClassVar = {
-        "share": (0.9, "of a batch's targets; ours"),
-        "looks": (12.0, "in a row; ours"),
+        "share": (0.75, "of a batch's targets; ours"),
+        "looks": (12.0, "the last ones, of which half are such; ours"),
         "each": (3.0, "looks of each of two classes; ours"),
     }
     causes = ("data sorted: batches are of one class each",)
@@ -153,8 +154,8 @@ class SortedTargets(Rule):
 
     def reset(self) -> None:
         self._cursor = RowCursor()
-        self._looks: Counter[float] = Counter()  # of the row, by class; NaN where that is not known
-        self._began = self._segment = -1
+        self._looks: deque[tuple[int, float]] = deque()  # step; class of most of the batch, NaN where there is none
+        self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         shares = self._cursor.new(history.channel("model/top_target_share"))
@@ -162,22 +163,25 @@ class SortedTargets(Rule):
         for at in range(len(shares) if shares is not None else 0):
             assert shares is not None
             step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
+            if segment != self._segment:
+                self._segment, self._looks = segment, deque()
             high = bool(shares.value[at] >= self.at["share"])
-            if segment != self._segment or not high:
-                self._segment, self._looks = segment, Counter()
-            if not high:
-                continue
-            if not self._looks:
-                self._began = step
-            top = known(tops, step, time, segment)
-            self._looks[top if top == top else math.nan] += 1
-            counts = [count for top, count in self._looks.items() if top == top]
-            often = sum(count >= self.at["each"] for count in counts)
-            if self._looks.total() >= self.at["looks"] and often >= 2 and self.first(segment):
+            self._looks.append((step, known(tops, step, time, segment) if high else math.nan))
+            if len(self._looks) > _SORTED * self.at["looks"]:
+                self._looks.popleft()
+            counts = Counter(top for _, top in self._looks if top == top)
+            often = sum(count >= self.at["each"] for count in counts.values())
+            if (
+                len(self._looks) >= self.at["looks"]
+                and 2 * counts.total() >= len(self._looks)
+                and often >= 2
+                and self.first(segment)
+            ):
+                began = next(step for step, top in self._looks if top == top)
                 yield self.finding(
-                    self._began, f"Nearly all targets of a batch are of one class, since step {self._began}, "
-                    f"and of {len(counts)} classes one after the other.",
-                    found=step, segment=segment, confidence=0.95, evidence={"looks": self._looks.total()},
+                    began, f"Most targets of a batch are of one class, since step {began}, and of {len(counts)} "
+                    "classes one after the other.",
+                    found=step, segment=segment, confidence=0.95, evidence={"looks": counts.total()},
                 )  # fmt: skip
 
 

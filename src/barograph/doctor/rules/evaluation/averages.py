@@ -47,15 +47,20 @@ class AverageBehind(Walker):
         "check that the average is updated at each step, buffers included, and begins as a copy of the weights",
     )
 
+    def reset(self) -> None:
+        super().reset()
+        self._waits: tuple[EvaluationPoint, int] | None = None
+
     def begin(self) -> None:
         self._points: list[EvaluationPoint] = []
+        self._waits = None
         self._behind, self._lowest = 0, math.inf  # lowest: training loss of the points
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         before = self._points[-1] if self._points else None
         passed = point.step
-        if self._lowest <= point.value:
-            passed = next(one.step for one in self._points if one.train <= point.value)
+        if self._lowest <= point.value:  # the points that are kept may begin after the lowest
+            passed = next((one.step for one in self._points if one.train <= point.value), point.step)
         self._lowest = min(self._lowest, point.train)
         self._points.append(point)
         falls = before is not None and point.value < before.value
@@ -65,7 +70,15 @@ class AverageBehind(Walker):
         self._behind = 0 if few or not (falls and worse and early) else self._behind + 1
         if self._behind < self.at["evaluations"]:
             return
-        time = int(channel.rows(point.row, point.row + 1).time[0])
+        self._waits = point, passed  # the watch's records of a short run come behind its evaluations
+        yield from self._say(history, point, passed, int(channel.rows(point.row, point.row + 1).time[0]))
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if history.facts.get("finished") and self._waits is not None:
+            yield from self._say(history, *self._waits, 1 << 62)
+
+    def _say(self, history: RunHistory, point: EvaluationPoint, passed: int, time: int) -> Iterator[Finding]:
         itself = came_by(history.channel("model/passes_without_gradients"), time)
         if itself or not came_by(history.channel("model/passes"), time) or not self.first(point.segment):
             return

@@ -117,11 +117,11 @@ class NonFiniteGradient(Rule):
 
     def _look(self, name: str, rows: ChannelRows) -> None:
         counts = self._counts.setdefault(name, [0, 0])
-        finite = numpy.isfinite(rows.value)
         last = self._last.get(name)
-        if finite.all() and last is None:
+        if rows.finite and last is None:
             counts[0] += len(rows)
             return
+        finite = numpy.isfinite(rows.value)
         edges = numpy.flatnonzero((numpy.diff(finite) != 0) | (numpy.diff(rows.segment) != 0)) + 1
         for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(rows)], strict=True):
             if finite[low]:
@@ -291,9 +291,11 @@ class GradientSpike(Rule):
         rows = self._cursor.new(channel)
         if rows is None or channel is None:
             return () if not self._pending else self._settle(history)
-        level, _, z = history.local(channel, log=True).rows(rows.first)
-        with numpy.errstate(invalid="ignore"):
-            places = numpy.flatnonzero(z > self.at["z"])
+        local = history.local(channel, log=True)
+        if rows.all_of(self._segment) and not local.extremes(rows.first)[1] > self.at["z"]:
+            return self._settle(history) if self._pending else ()
+        level, _, z = local.rows(rows.first)
+        places = numpy.flatnonzero(z > self.at["z"])
         if rows.segment[-1] != self._segment or rows.segment[0] != self._segment:
             cuts = numpy.flatnonzero(numpy.diff(rows.segment, prepend=self._segment))
             begins = {int(rows.segment[cut]): rows.first + int(cut) for cut in cuts}
@@ -423,8 +425,7 @@ class GradientNormRange(Rule):
         if new is None:
             return ()
         at, result = self.at, []
-        with numpy.errstate(invalid="ignore"):
-            strange = (new.middle > at["high"]) | ((new.middle < at["quiet"]) & (new.middle > 0))
+        strange = (new.middle > at["high"]) | ((new.middle < at["quiet"]) & (new.middle > 0))
         for place in numpy.flatnonzero(strange):
             middle, segment = float(new.middle[place]), int(new.segment[place])
             step, last_step, time = int(new.step[place]), int(new.last_step[place]), int(new.time[place])

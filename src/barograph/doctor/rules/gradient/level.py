@@ -275,8 +275,17 @@ class ZeroGradient(SeriesRule):
             step, time = int(rows.step[at]), int(rows.time[at])
             if self._count == int(self.at["rows"]) and self._positive:
                 yield self._say(history, step, time)
-            elif self._count == int(self.at["start"]) and not self._positive and self._is_zero(history, step, time):
-                yield self._never(history, step, time)
+            else:
+                yield from self._from_start(history, step, time)
+
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        """The watch's records of a short run come behind its losses."""
+        yield from self._from_start(history, int(channel.rows(channel.end - 1).step[0]), 1 << 62)
+
+    def _from_start(self, history: RunHistory, step: int, time: int) -> Iterator[Finding]:
+        long = self._count >= int(self.at["start"]) and not self._positive
+        if long and self._is_zero(history, step, time) and self.first(self._segment):
+            yield self._never(history, step, time)
 
     def _is_zero(self, history: RunHistory, step: int, time: int) -> bool:
         own = known(history.channel("model/grad_norm"), step, time, self._segment)
@@ -286,7 +295,8 @@ class ZeroGradient(SeriesRule):
     def _never(self, history: RunHistory, step: int, time: int) -> Finding:
         first = [channel.first for name, channel in history.layers("updates", "weight_norm").items()
                  if not is_vector(name) and came_by(channel, time)]  # fmt: skip
-        blank = bool(first) and not any(first)
+        norm = history.channel("model/param_norm")
+        blank = (bool(first) and not any(first)) or (norm is not None and came_by(norm, time) and norm.first == 0)
         cause = (
             "bad initialisation: all matrices that are trained begin at 0, and so does each gradient"
             if blank

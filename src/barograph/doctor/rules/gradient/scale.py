@@ -337,6 +337,53 @@ class ClippedWhileScaled(Rule):
                 )  # fmt: skip
 
 
+class LossNotScaled(Rule):
+    """The output is in fp16, and the loss is not multiplied by a scale: small gradients become 0.
+
+    The gradient of a cross-entropy shows the weight of its loss (`model/loss_weight`). Under a GradScaler it is the
+    scale's size, 16 or more; in three looks in a row it is 1 or less, with a scaler that exists or without one.
+    A scale of 16 or less says nothing.
+
+    What to do: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`; or bf16, which needs none.
+    """
+
+    name, family, kind, severity = "loss_not_scaled", "gradient", "loss_scale", "warning"
+    needs = ("=model/half_output", "=model/loss_weight")
+    least = 1
+    about = "The output is in fp16, and the loss is not scaled."
+    sources = ("DeepSpeed: loss scaling",)
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours"), "most": (1.03, "weight of the loss; ours"),
+                            "scale": (16.0, "of a scaler; ours")}  # fmt: skip
+    causes = ("scaler not used: gradients of fp16 below 6e-8 become 0",)
+    remedies = ("use `scaler.scale(loss).backward()`, `scaler.step(optimizer)` and `scaler.update()`",
+                "else train in bf16, which needs no scale")  # fmt: skip
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._count, self._began = 0, (0, 0)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/loss_weight"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            half, scale = (
+                known(history.channel(f"model/{name}"), step, time, segment) for name in ("half_output", "loss_scale")
+            )
+            weight = float(rows.value[at]) * (scale if scale == scale else 1.0)
+            if half != 1 or scale <= self.at["scale"] or not 0 < weight <= self.at["most"]:
+                self._count = 0
+                continue
+            if not self._count or segment != self._began[1]:
+                self._count, self._began = 0, (step, segment)
+            self._count += 1
+            if self._count == self.at["looks"] and self.first(segment):
+                yield self.finding(
+                    self._began[0], f"The output is in fp16, and the loss has a weight of {weight:.3g}: it is not "
+                    "scaled.", found=step, segment=segment, confidence=0.95, evidence={"weight": weight},
+                )  # fmt: skip
+
+
 _OVERFLOW = ["fp16 overflow: activations or gradients leave the range of half precision", "overflow in a layer",
              "learning rate too high"]  # fmt: skip
 _REMEDIES = ["train in bf16, if the device has it", "look at the layer whose activations grow",
@@ -344,4 +391,4 @@ _REMEDIES = ["train in bf16, if the device has it", "look at the layer whose act
              "go back to a checkpoint from before"]  # fmt: skip
 
 
-RULES = (ClipSaturation, LossScaleCollapse, ScalerNotGiven, ClippedWhileScaled)
+RULES = (ClipSaturation, LossScaleCollapse, ScalerNotGiven, ClippedWhileScaled, LossNotScaled)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_EQUAL = 1.05  # the largest over the smallest distance of falls that are epochs'
 _WORSE = 1.02  # of two evaluations
 
 
@@ -45,7 +47,8 @@ class LossJumpDown(SeriesRule):
     expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
-    by a fifth of that and by 3%; otherwise an info finding.
+    by a fifth of that and by 3%; otherwise an info finding. Falls at equal distances are those of epochs: data come
+    again.
     """
 
     name, family, kind, severity = "loss_jump_down", "loss", "jump_down", "warning"
@@ -68,6 +71,7 @@ class LossJumpDown(SeriesRule):
     def reset(self) -> None:
         self._open: dict[str, Any] | None = None
         self._told: list[tuple[Finding, float, float]] = []  # with the evaluation before, and the ratio
+        self._jumps: list[Finding] = []  # the last ones of one segment
         self._quiet = 0
         self._segment, self._segment_row = -1, 0  # the segment of the last row, and its first row
 
@@ -80,9 +84,11 @@ class LossJumpDown(SeriesRule):
         yield from self._follow(history)
 
     def _search(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        level, spread, z = history.local(channel, log=True).rows(rows.first)
-        with numpy.errstate(invalid="ignore"):
-            low = (z < -self.at["z"]) & (z * spread < math.log(self.at["fall"]))
+        local = history.local(channel, log=True)
+        if self._open is None and rows.all_of(self._segment) and not local.extremes(rows.first)[0] < -self.at["z"]:
+            return
+        level, spread, z = local.rows(rows.first)
+        low = (z < -self.at["z"]) & (z * spread < math.log(self.at["fall"]))
         low &= self._nth(rows) >= 48  # a curve falls fast at its beginning
         if self._open is None and not low.any():
             return
@@ -170,6 +176,14 @@ class LossJumpDown(SeriesRule):
         elif ratio < 0.5 * self.at["large"]:
             finding.severity, finding.confidence = "warning", 0.6
         self._told.append((finding, evals, ratio))
+        self._jumps = [*(jump for jump in self._jumps if jump.segment == segment), finding][-16:]
+        gaps = [later.step - jump.step for jump, later in pairwise(self._jumps)]
+        gaps = [*gaps, self._jumps[0].step] if len(gaps) == 1 else gaps  # the first epoch begins with the first step
+        if len(gaps) > 1 and max(gaps) < _EQUAL * min(gaps):
+            for jump in self._jumps:
+                jump.causes.sort(key=lambda cause: not cause.startswith("data replayed"))
+                yield again(jump)
+            return
         yield again(finding)
 
     def _follow(self, history: RunHistory) -> Iterator[Finding]:

@@ -36,6 +36,8 @@ class DoubleSoftmax(Rule):
     Where the model is watched, the gradient of its output shows that a softmax follows (`model/softmax_twice`), or a
     sigmoid (`model/sigmoid_twice`), though the output's rows are probabilities: that is proof, and needs no accuracy.
     Two looks for a softmax; twelve for a sigmoid, the first of the run, since outputs may be between 0 and 1 by chance.
+    One look is enough where the loss's own graph shows both, one behind the other (`model/activation_twice`), as
+    of similarities.
 
     What to do: give `cross_entropy` the logits; or take the logarithm of the probabilities and use `nll_loss`.
     """
@@ -43,8 +45,8 @@ class DoubleSoftmax(Rule):
     name, family, kind, severity = "double_softmax", "loss", "logits", "warning"
     needs = (
         "loss|eval_loss",
-        "accuracy|eval_accuracy|=model/softmax_twice|=model/sigmoid_twice",
-        "vocabulary|=model/output_width|config",
+        "accuracy|eval_accuracy|=model/softmax_twice|=model/sigmoid_twice|=model/activation_twice",
+        "vocabulary|=model/output_width|config|=model/activation_twice",
     )
     about = "The loss has the floor of a softmax that is applied twice."
     thresholds: ClassVar = {
@@ -55,6 +57,7 @@ class DoubleSoftmax(Rule):
         "slope": (0.15, "off the line's; ours"),
         "softmax": (2.0, "looks in a row; ours"),
         "sigmoid": (12.0, "looks, from the first on; ours"),
+        "activation": (1.0, "looks at the loss's graph; ours"),
         "learnt": (0.25, "of the way from a guess to an accuracy of 1; ours"),
     }
     causes = ("softmax twice: the output goes through a softmax before the cross-entropy",)
@@ -82,7 +85,11 @@ class DoubleSoftmax(Rule):
 
     def _inside(self, history: RunHistory) -> Iterator[Finding]:
         """What the watch has seen of the output and its gradient."""
-        for name, loss in (("softmax", "cross-entropy"), ("sigmoid", "binary cross-entropy")):
+        for name, what, loss in (
+            ("activation", "softmax or sigmoid", "loss"),
+            ("softmax", "softmax", "cross-entropy"),
+            ("sigmoid", "sigmoid", "binary cross-entropy"),
+        ):
             rows = self._cursor.new(history.channel(f"model/{name}_twice"))
             for at in range(len(rows) if rows is not None and not self._said else 0):
                 assert rows is not None
@@ -96,10 +103,10 @@ class DoubleSoftmax(Rule):
                 if count + 1 == self.at[name] and not self._said:
                     self._said = True
                     yield self.finding(
-                        began, f"The output goes through a {name}, and then through that of the {loss}: it is "
+                        began, f"The output goes through a {what}, and then through that of the {loss}: it is "
                         "probabilities, and its gradient is that of logits.",
                         found=step, segment=segment, confidence=0.98, evidence={"looks": count + 1},
-                        causes=[f"softmax twice: the output goes through a {name} before the {loss}"],
+                        causes=[f"softmax twice: the output goes through a {what} before the {loss}"],
                     )  # fmt: skip
 
     def _look(self, history: RunHistory, pairs: _Pairs, step: int, segment: int, time: int) -> Finding | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
+_BY_CHANCE = 1.5  # standard errors of a difference of means; a level that stays passes in nine looks of ten
 _TOO_NOISY = 0.3  # standard deviation of single rows, in ln, in which a fall of a quarter can't be seen
 _BEGINNING = 100  # steps within which a training begins
 
@@ -35,11 +36,13 @@ class NotLearning(CurveRule):
     After 50 rows and 200 steps (20 rows where rows are further apart) the smoothed loss is within 2% of the first
     rows', and its lowest point is too. A model that goes on from a checkpoint has such a curve as well, so this is an
     info finding, unless the loss is that of a uniform guess: within 2% of ln of the vocabulary; where that isn't known,
-    between 4 and 12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of
-    outputs without information about the targets, since it began as log Z (within 10%). Then it is a warning, and
-    critical after four times the rows. One that has lost less than 7% after 150 steps, the warm-up over, is a warning
-    too, until it has lost two fifths. While the learning rate is still below a tenth of the highest seen, or 0, the
-    rows don't count. Where each row has its evaluation and rows are numbered one by one they are epochs: 20 are enough.
+    between 4 and 12.2, where no trained model begins (among how many it guesses nothing says), or within 0.3% of ln 2,
+    3, 10, 100, 1000 classes, or that of outputs without information about the targets, since it began as log Z (within
+    10%). Then it is a warning, and critical after four times the rows. One that has lost less than 7% after 150 steps,
+    the warm-up over, is a warning too, until it has lost two fifths. While the learning rate is still below a tenth of
+    the highest seen, or 0, the rows don't count. One that, behind the first quarter of its rows, still falls by more
+    than chance is slow: nothing is said. Where each row has its evaluation and rows are numbered one by one they are
+    epochs: 20 are enough.
 
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
     accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began.
@@ -115,7 +118,7 @@ class NotLearning(CurveRule):
         rows = self.at["rows"] / (2.5 if sparse else 1)
         steps = tick.step - self._begin.step
         rates = between(history.role("lr"), 0, tick.step + 1, tick.segment)
-        needed = self.at["steps"] * (0.5 if len(rates) else 1)
+        needed = self.at["steps"] * (0.5 if len(rates) and guess >= 0 else 1)  # a level alone says less
         epochs = tick.nth >= self.at["rows"] / 2.5 and self._in_epochs(history, tick)
         if epochs:
             rows, needed = self.at["rows"] / 2.5, 0.0
@@ -129,15 +132,16 @@ class NotLearning(CurveRule):
                 return  # still in the warm-up
         long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
         blank = not guess and not middle and began_blank(history, exp(start))
-        severity = ("critical" if long else "warning") if guess or blank else "info"
-        if is_game(history, channel):
-            severity = "info"
+        if guess <= 0 and not blank and self._falls(channel, tick):
+            return
+        tells = (guess or blank) and not is_game(history, channel)
+        severity = ("critical" if long else "warning") if tells else "info"
         order = ("info", "warning", "critical")
         if self._told is not None and order.index(severity) <= order.index(self._told.severity):
             return
         level = exp(tick.level)
         message = f"The loss is {level:.4g} after {steps} {'epochs' if epochs else 'steps'}, its initial value"
-        message += f": that of a uniform guess among {guess}" if guess else ""
+        message += f": that of a uniform guess among {guess}" if guess > 0 else ""
         message += ": it began as log Z, so the outputs carry no information about the targets" if blank else ""
         causes, remedies = _advice(suspects(history, tick), rates)
         self._told = self.finding(
@@ -255,7 +259,9 @@ class NotLearning(CurveRule):
         yield again(self._guessed)
 
     def _guess(self, history: RunHistory, start: float, tick: Tick) -> int:
-        """How many equally likely answers the loss is that of, 0 if none."""
+        """How many equally likely answers the loss is that of, 0 if none; -1 where it is one of a number that nothing
+        says.
+        """
         vocabulary = history.facts.get("vocabulary")
         near = self.at["near"] if vocabulary or history.role("accuracy") is not None else 0.15 * self.at["near"]
         noise = 2.5 * (tick.spread if math.isfinite(tick.spread) else 0.0) / math.sqrt(tick.width)
@@ -268,9 +274,20 @@ class NotLearning(CurveRule):
                 return int(count)
         # trained models that go on, and classifiers, begin below 4; ln of a million is 13.8
         off = min(abs(tick.level - start), max(abs(tick.level - mean) - noise, 0.0) if self._ticks >= 48 else math.inf)
-        if not vocabulary and 4 <= exp(start) <= 12.2 and off < self.at["near"]:
-            return round(exp(exp(start)))
-        return 0
+        high = not vocabulary and 4 <= exp(start) <= 12.2 and off < self.at["near"]
+        return -1 if high else 0
+
+    def _falls(self, channel: Channel, tick: Tick) -> bool:
+        """Whether of the rows behind the first quarter the later half lies below the earlier by more than chance: slow
+        is not still.
+        """
+        values = between(channel, self._begin.step, tick.step + 1, tick.segment)
+        part = 3 * len(values) // 8
+        if part < 4:
+            return False
+        early, late = values[-2 * part : -part], values[-part:]
+        error = math.sqrt((float(early.var()) + float(late.var())) / (part - 1))
+        return float(early.mean() - late.mean()) > _BY_CHANCE * error
 
 
 def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str]]:

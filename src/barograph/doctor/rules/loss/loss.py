@@ -17,6 +17,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.rules.loss import others
 from barograph.doctor.rules.loss.falls import LossJumpDown, LossSlide
 from barograph.doctor.rules.loss.spikes import LossSpike
 from barograph.doctor.rules.loss.stillness import FrozenLoss, ZeroLoss
@@ -63,11 +64,11 @@ class NonFiniteLoss(SeriesRule):
         self._lasting: Finding | None = None  # one that healed and is a warning
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        finite = numpy.isfinite(rows.value)
-        if self._start is None and finite.all():
+        if self._start is None and rows.finite:
             self._good = (int(rows.step[-1]), float(rows.value[-1]))
             self._finite += len(rows)
             return
+        finite = numpy.isfinite(rows.value)
         edges = numpy.flatnonzero(numpy.diff(finite)) + 1
         cuts = [0, *edges.tolist(), len(rows)]
         for low, high in pairwise(cuts):
@@ -220,18 +221,13 @@ class LossLevel(SeriesRule):
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         if is_game(history, channel):
             return
-        if self._told is None and self._rows >= 64:
-            # what cannot pass is averaged in one go: no row above the threshold times a bound from below
-            low = numpy.nanmin(rows.value) if numpy.isfinite(rows.value).any() else math.nan
-            if (
-                low > 0
-                and numpy.isfinite(rows.value).all()
-                and rows.value.max() < self.at["spike"] * min(low, self._average)
-            ):
-                weights = 0.02 * 0.98 ** numpy.arange(min(len(rows), 1000) - 1, -1, -1)
-                self._average = self._average * 0.98 ** len(rows) + float(weights @ rows.value[-1000:])
-                self._rows += len(rows)
-                return
+        # what cannot pass is averaged in one go: no row above the threshold times a bound from below
+        usual = self._told is None and self._rows >= 64 and rows.finite
+        if usual and 0 < rows.highest < self.at["spike"] * min(rows.lowest, self._average):
+            weights = 0.02 * 0.98 ** numpy.arange(min(len(rows), 1000) - 1, -1, -1)
+            self._average = self._average * 0.98 ** len(rows) + float(weights @ rows.value[-1000:])
+            self._rows += len(rows)
+            return
         for at in range(len(rows)):
             value = float(rows.value[at])
             if not math.isfinite(value):
@@ -363,4 +359,4 @@ class SpikeScore(SeriesRule):
             )
 
 
-RULES = (NonFiniteLoss, LossSpike, LossLevel, SpikeScore, ZeroLoss, FrozenLoss, LossJumpDown, LossSlide)
+RULES = (NonFiniteLoss, LossSpike, LossLevel, SpikeScore, ZeroLoss, FrozenLoss, LossJumpDown, LossSlide, *others.RULES)

@@ -93,11 +93,10 @@ class LossSpike(SeriesRule):
 
     def _look(self, history: RunHistory, channel: Channel, rows: ChannelRows, young: bool) -> Iterator[Finding]:
         level, spread, z = history.local(channel, log=True).rows(rows.first, rows.first + len(rows))
-        lift = z * spread
-        least = math.log(self.at["lift"])
         limit = self._limits(z)
-        with numpy.errstate(invalid="ignore"):
-            hot = (z > limit) & (lift > least)
+        if not young and self._open is None and not numpy.fmax.reduce(z) > self.at["z"]:  # no limit is lower
+            return
+        hot = (z > limit) & (z * spread > math.log(self.at["lift"]))
         if not young and self._open is None and not hot.any():
             return
         at = 0
@@ -175,7 +174,8 @@ class LossSpike(SeriesRule):
         held = len(self._rest)
         known = numpy.concatenate([self._rest, z]) if held else z
         whole = len(known) // 32
-        blocks = numpy.nan_to_num(known[: whole * 32], nan=0.0, posinf=0.0, neginf=0.0).reshape(whole, 32)
+        blocks = known[: whole * 32]
+        blocks = numpy.where(numpy.isfinite(blocks), blocks, 0.0).reshape(whole, 32)
         dips = numpy.concatenate([self._dips, numpy.minimum(-blocks.min(axis=1), 60.0) if whole else []])
         rises = numpy.concatenate([self._rises, numpy.partition(blocks, 29, axis=1)[:, 29] if whole else []])
         before_it = len(self._dips)

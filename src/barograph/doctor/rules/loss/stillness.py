@@ -205,7 +205,7 @@ class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
     After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from
-    the start on it takes 20 rows. The same batch with weights that no longer change gives such rows. Numbers printed
+    the start on it takes 16 rows. The same batch with weights that no longer change gives such rows. Numbers printed
     with few digits repeat by chance, and are distinguished from it by how often they did.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
@@ -219,7 +219,7 @@ class FrozenLoss(SeriesRule):
     sources = ("TrainCheck: silent errors, the optimizer's step changes nothing",)
     thresholds: ClassVar = {
         "rows": (8.0, "0.05^8 by chance; ours"),
-        "rows_from_start": (20.0, "ours"),
+        "rows_from_start": (16.0, "twice as many; ours"),
         "repeats": (0.05, "share of rows equal to the one before that a healthy log may have; ours"),
         "fitted": (0.05, "as for zero_loss"),
     }
@@ -236,9 +236,17 @@ class FrozenLoss(SeriesRule):
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         value = rows.value
-        edges = numpy.flatnonzero((value[1:] != value[:-1]) | (numpy.diff(rows.segment) != 0)) + 1
         old = self._stretch
         goes_on = old is not None and old.value == value[0] and old.segment == rows.segment[0]
+        changes = value[1:] != value[:-1]
+        if not goes_on and self._told is None and changes.all() and not rows.cuts:  # each row is a stretch
+            self._end(old)
+            last = len(rows) - 1
+            self._rows += last
+            step, segment = int(rows.step[last]), int(rows.segment[last])
+            self._stretch = _Stretch(float(value[last]), rows.first + last, step, segment, 1)
+            return
+        edges = numpy.flatnonzero(changes | (rows.segment[1:] != rows.segment[:-1])) + 1
         lengths = numpy.diff(edges, prepend=0, append=len(rows))
         longest = int(lengths.max()) + (old.length if goes_on and old else 0)
         cuts = [0, *edges.tolist(), len(rows)]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _START = 20  # a run whose first row is later goes on with another one's weights
+_MANY = 64  # more are targets, not micro-batches: accumulation rarely has more; ours
 _PARTS = {"micro-batches": ACCUMULATION, "ranks": PROCESSES, "examples": BATCH, "tokens": SEQUENCE}
 """What a loss may be added up over → the settings that say how many there are."""
 
@@ -134,7 +135,7 @@ class SummedLoss(Rule):
         step = loss.began[0]
         cause = (
             f"gradient accumulation scaled wrongly: the losses of {number:.3g} {what} are added, not averaged"
-            if what in ("micro-batches", "ranks", "targets")
+            if what in ("micro-batches", "ranks") or (what == "targets" and number < _MANY)
             else f"loss summed: over {number:.3g} {what}, not averaged"
         )
         return self.finding(
@@ -160,26 +161,39 @@ class LossWeight(Rule):
     - the number of targets, 8 or more: the loss is summed. A warning where the first logged loss, too, is more than
       twice ln of the output's width; else an info finding, for gradients may be divided later.
     - 1, where the configuration says that gradients of k micro-batches are accumulated, and k passes were seen in the
-      step: they are added, not averaged.
+      step, or the watch has seen k backward passes add up, three at least, of one forward pass each: they are added,
+      not averaged.
+      Where clipping has divided them by k, they were averaged behind the passes.
     - 1 / k², there: the loss is divided twice.
+    - the share of places that have a target, of all places of the output (`model/places`) or seven eighths of them and
+      more, where a tenth or more have none and the share changes by a twentieth: the loss is divided by all places,
+      padding too.
 
     Losses that a scaler multiplies count where the watch was given the scaler.
+
+    Of any loss, as those of pairs and preferences, the graph that autograd keeps shows the last operations. Where that
+    is a mean, or several that are added, and nothing divides or multiplies it (`model/loss_undivided`), micro-batches
+    are added as above. A sum of cross-entropies or logistic losses that nothing divides (`model/loss_summed`) is a
+    finding as above: a warning where the first logged loss is more than twice ln of the number of its terms.
     """
 
     name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
-    needs = ("=model/loss_weight", "=model/targets")
-    least = 3
+    needs = ("=model/loss_weight|=model/loss_undivided",)
+    least = 1
     about = "The loss is summed, or divided too often or not at all."
     thresholds: ClassVar = {
         "looks": (3.0, "in a row; ours"),
         "same": (0.002, "of the number; ours"),
         "half": (0.03, "of the number, for half precision; ours"),
         "targets": (8.0, "ours"),
+        "passes": (3.0, "backward passes; two may be of two losses; ours"),
     }
 
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._row: list[tuple[int, int, str]] = []
+        self._added: list[tuple[int, int, str]] = []
+        self._divided: list[tuple[float, float]] = []  # by how many of all places; what share of them has a target
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         rows = self._cursor.new(history.channel("model/loss_weight"))
@@ -194,6 +208,40 @@ class LossWeight(Rule):
             self._row.append((place[0], place[2], what))
             if len(self._row) == self.at["looks"] and self.first(place[2], what):
                 yield self._say(history, float(rows.value[at]), what, *place)
+        weight = history.channel("model/loss_weight")
+        if weight is None or not weight.end:  # the gradient of the output says more than the graph does
+            yield from self._of_graph(history)
+
+    def _of_graph(self, history: RunHistory) -> Iterator[Finding]:
+        """What the loss's own graph shows, where the gradient of the output is none of a cross-entropy."""
+        rows = self._cursor.new(history.channel("model/loss_summed"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if rows.value[at] >= self.at["targets"] and self.first(place[2], "summed"):
+                self._row = [(place[0], place[2], "summed")]
+                yield self._say(history, float(rows.value[at]), "summed", *place)
+        rows = self._cursor.new(history.channel("model/backwards"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if not self._adds(history, float(rows.value[at]), *place):
+                self._added = []
+                continue
+            self._added.append((place[0], place[2], "added"))
+            if len(self._added) == self.at["looks"] and self.first(place[2], "added"):
+                self._row = self._added
+                yield self._say(history, 1.0, "added", *place)
+
+    def _adds(self, history: RunHistory, counted: float, step: int, time: int, segment: int) -> bool:
+        """Whether the micro-batches of a step are added, by the loss's graph."""
+        whole, passes = (known(history.channel(f"model/{name}"), step, time, segment)
+                         for name in ("loss_undivided", "passes"))  # fmt: skip
+        parts = self._parts(history, counted, step, time, segment)
+        clipped = known(history.channel("model/clip_coefficient"), step, time, segment)
+        apart = bool(self._added) and self._added[-1][1] != segment
+        several = whole == 1 and parts >= 2 and parts == counted and passes % counted == 0
+        return several and not apart and not scaled_loss(history, time) and abs(clipped * parts - 1) >= 0.002
 
     def _what(self, history: RunHistory, weight: float, step: int, time: int, segment: int) -> str:
         targets, passes, half = (
@@ -204,32 +252,61 @@ class LossWeight(Rule):
         if scaled and not came_by(history.channel("model/loss_scale"), time):
             return ""
         same = self.at["half" if scaled or half > 0 else "same"]
+        of_all = targets / weight / known(history.channel("model/places"), step, time, segment)
+        if targets >= self.at["targets"] and weight <= 0.9 and 7 / 8 <= of_all < 1 + same:
+            self._divided.append((of_all, weight))
+            all_alike = all(abs(one / of_all - 1) < same for one, _ in self._divided)
+            weights = [one for _, one in self._divided]
+            return "padded" if all_alike and max(weights) > 1.05 * min(weights) else ""
         if targets >= self.at["targets"] and abs(weight / targets - 1) < same:
             return "summed"
-        parts = numeric_setting(history, *ACCUMULATION)
+        parts = self._parts(history, passes, step, time, segment)
         if not parts >= 2 or passes != parts:
             return ""
+        clipped = known(history.channel("model/clip_coefficient"), step, time, segment)
+        if abs(clipped * parts - 1) < 0.002:
+            return ""  # gradients are divided behind the passes
         return "added" if abs(weight - 1) < same else "twice" if abs(weight * parts * parts - 1) < same else ""
 
+    def _parts(self, history: RunHistory, passes: float, step: int, time: int, segment: int) -> float:
+        """Micro-batches of a step: by the configuration, else backward passes that add up, of one forward pass each."""
+        parts = numeric_setting(history, *ACCUMULATION)
+        counted = known(history.channel("model/backwards"), step, time, segment)
+        alone = counted if counted == passes and counted >= self.at["passes"] else math.nan
+        return parts if parts == parts else alone
+
     def _say(self, history: RunHistory, weight: float, what: str, step: int, time: int, segment: int) -> Finding:
-        parts, loss = numeric_setting(history, *ACCUMULATION), history.role("loss")
+        passes, loss = known(history.channel("model/passes"), step, time, segment), history.role("loss")
+        parts = self._parts(history, passes, step, time, segment)
         if what == "summed":
-            width = known(history.channel("model/output_width"), step, time, segment)
+            terms = known(history.channel("model/loss_summed"), step, time, segment)
+            width = terms if terms > 1 else known(history.channel("model/output_width"), step, time, segment)
             guess = math.log(width) if width > 1 else math.nan
             shown = loss is not None and came_by(loss, time) and loss.first > 2 * guess
-            message = f"The loss is summed over {weight:.0f} targets: the gradient gives each of them a weight of 1"
+            message = f"The loss is summed over {weight:.0f} targets: each of them has a weight of 1"
             cause, number = f"loss summed: over {weight:.0f} targets, not averaged", weight
+        elif what == "padded":
+            shown, number = True, 1.0
+            message = "The loss is divided by the number of all places of the output: those without a target count too"
+            cause = "padding in the mean: the loss is averaged over padding too"
         else:
             shown, often = True, "not at all" if what == "added" else "twice"
-            message = f"The losses of {parts:.0f} micro-batches are divided by their number {often}"
+            how = "are not divided by their number" if what == "added" else "are divided by their number twice"
+            message = f"The losses of {parts:.0f} micro-batches {how}"
             cause = f"gradient accumulation scaled wrongly: divided {often} by {parts:.0f}"
             number = parts
         return self.finding(
             self._row[0][0], message, found=step, segment=segment, severity="warning" if shown else "info",
             evidence={"weight": rounded(weight)}, causes=[cause], confidence=0.95 if shown else 0.6,
-            remedies=[f"Divide the loss by {number:.3g} before `backward()`, or use `reduction='mean'`."
-                      if what != "twice" else f"Divide the loss by {number:.3g} once."],
+            remedies=[_REMEDIES.get(what, _REMEDIES["summed"]).format(number=number)],
         )  # fmt: skip
+
+
+_REMEDIES = {
+    "summed": "Divide the loss by {number:.3g} before `backward()`, or use `reduction='mean'`.",
+    "twice": "Divide the loss by {number:.3g} once.",
+    "padded": "Divide the summed loss by the number of targets: `loss.sum() / mask.sum()`.",
+}
 
 
 def _width(history: RunHistory) -> float:

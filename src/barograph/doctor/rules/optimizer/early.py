@@ -42,7 +42,8 @@ class EarlyGrowth(Rule):
     passed the stability guide's red flag of a tenth of the weights; without that twice is an info finding, for small
     models that learn fast double their norm as well, and the longest healthy trainings do in thousands of steps.
     Adapters have no initialisation that is worth keeping, and a start of any size: where at least half of the trained
-    matrices began at exactly 0, by the first table of updates, there is no finding.
+    matrices began at exactly 0 (`model/zero_share`), or parameters of adapters are trained, by their names, there is
+    no finding.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -123,7 +124,12 @@ class EarlyGrowth(Rule):
 
 
 def _are_adapters(history: RunHistory, time: int) -> bool:
-    """Whether half of the matrices that are trained began at exactly 0: one factor of each pair."""
+    """Whether adapters are trained, or half of the matrices that are trained began at exactly 0: one factor of each."""
+    named, zero = history.channel("model/trained_adapters"), history.channel("model/zero_share")
+    if named is not None and came_by(named, time) and named.first > 0:
+        return True
+    if zero is not None and came_by(zero, time) and zero.began[0] <= _START and zero.first >= 0.5:
+        return True
     first = [
         channel.first
         for name, channel in history.layers("updates", "weight_norm").items()

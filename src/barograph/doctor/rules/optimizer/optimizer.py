@@ -243,6 +243,43 @@ class UnclearedGradients(Rule):
         )  # fmt: skip
 
 
+class ClearedGradients(Rule):
+    """Gradients are cleared between the backward pass and the step that should use them.
+
+    The watch sees backward passes leave gradients, and none at the optimizer's step, or zeros where their norm was
+    above 0 when backward had ended (`model/cleared_gradients` is 1). With zeros one such step is proof; without any
+    gradient it takes three, for some trainings leave steps out by clearing.
+
+    What to do: `optimizer.zero_grad()` behind the step, or before the first backward pass.
+    """
+
+    name, family, kind, severity = "cleared_gradients", "optimizer", "missing_zero_grad", "critical"
+    needs = ("=model/cleared_gradients",)
+    about = "Gradients are cleared before the step."
+    sources = ("TrainCheck: misuse of step and zero_grad",)
+    thresholds: ClassVar = {"rows": (3.0, "steps without a gradient; ours")}
+    causes = ("zero_grad too early: between `backward()` and `optimizer.step()`",)
+    remedies = ("call `optimizer.zero_grad()` behind the step, or before the first backward pass",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._count = self._began = 0
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/cleared_gradients"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            zeros = known(history.channel("model/grad_norm"), step, int(rows.time[at]), segment) == 0
+            self._began = step if not self._count else self._began
+            self._count += 1
+            if (zeros or self._count >= self.at["rows"]) and self.first(segment):
+                yield self.finding(
+                    self._began, f"Backward passes leave gradients, and at the optimizer's step they are gone, since "
+                    f"step {self._began}: nothing is trained.", found=step, segment=segment, confidence=0.95,
+                )  # fmt: skip
+
+
 class EpsilonDominates(Rule):
     """Adam's epsilon is larger than the gradients it is added to, so that it shrinks the updates.
 
@@ -386,4 +423,11 @@ class WeightDecayTooHigh(BlockRule):
         )  # fmt: skip
 
 
-RULES = (UnchangedParameters, UnclearedGradients, *updates.RULES, EpsilonDominates, WeightDecayTooHigh)
+RULES = (
+    UnchangedParameters,
+    UnclearedGradients,
+    ClearedGradients,
+    *updates.RULES,
+    EpsilonDominates,
+    WeightDecayTooHigh,
+)

@@ -46,11 +46,15 @@ class LearningRateJump(SeriesRule):
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         value = rows.value
-        whole = numpy.isfinite(value).all() and (rows.segment == self._segment).all() and self._open is None
-        if whole and value.max() <= self.at["ratio"] * self._peak and self._peak > 0:
-            rises = numpy.flatnonzero(numpy.diff(value, prepend=self._last) > 1e-4 * self._peak)
-            self._calm = self._calm + len(value) if not len(rises) else len(value) - 1 - int(rises[-1])
-            self._peak, self._last = max(self._peak, float(value.max())), float(value[-1])
+        whole = rows.finite and self._open is None and rows.all_of(self._segment)
+        if whole and rows.highest <= self.at["ratio"] * self._peak and self._peak > 0:
+            least = 1e-4 * self._peak
+            rises = numpy.flatnonzero(value[1:] - value[:-1] > least)
+            if len(rises):
+                self._calm = len(value) - 2 - int(rises[-1])
+            else:
+                self._calm = len(value) - 1 if value[0] - self._last > least else self._calm + len(value)
+            self._peak, self._last = max(self._peak, rows.highest), float(value[-1])
             return
         for at in range(len(rows)):
             one, step, segment = float(value[at]), int(rows.step[at]), int(rows.segment[at])
@@ -206,6 +210,10 @@ class LearningRateCollapse(SeriesRule):
         self._open: tuple[int, float, float, int] | None = None  # step, rate before and after, rows
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        usual = self._open is None and rows.finite and rows.all_of(self._segment)
+        if usual and rows.lowest >= self.at["fall"] * max(rows.highest, self._last):  # no row is so far below another
+            self._rows, self._last = self._rows + len(rows), float(rows.value[-1])
+            return
         for at in range(len(rows)):
             value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
             if segment != self._segment:

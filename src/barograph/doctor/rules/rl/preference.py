@@ -6,6 +6,7 @@ Out:  findings of `ReferenceMoves`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _NAMES = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen")
+_MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin")
 
 
 class ReferenceMoves(Rule):
@@ -27,16 +29,21 @@ class ReferenceMoves(Rule):
     DPO's reward is β times the difference of the policy's and the reference's log probability. At the first step both
     models are one, and it is 0. In eight rows in a row behind the first update, with a learning rate above 0, a reward
     of exactly 0 says that the reference is the same object, or is copied anew at each step: the margin is 0, and the
-    loss stays at ln 2.
+    loss stays at ln 2. With dropout it is 0 but for noise: there the model that is trained runs without gradients in
+    the very first step, no adapters can be switched off, and the mean margin of 48 rows is below three standard errors.
 
     What to do: `reference = copy.deepcopy(policy).requires_grad_(False)`, before the training.
     """
 
     name, family, kind, severity = "reference_moves", "rl", "rl", "critical"
-    needs = tuple(["|".join(f"={name}" for name in _NAMES)])
+    needs = tuple(["|".join(f"={name}" for name in (*_NAMES, *_MARGINS))])
     about = "The reference of a preference is the policy itself."
     sources = ()
-    thresholds: ClassVar = {"rows": (8.0, "ours")}
+    thresholds: ClassVar = {
+        "rows": (8.0, "ours"),
+        "margins": (48.0, "rows; ours"),
+        "errors": (3.0, "standard errors; ours"),
+    }
     causes = ("reference is the policy: both are one model, so that the margin is 0",)
     remedies = ("make the reference a frozen copy: `copy.deepcopy(policy).requires_grad_(False)`",)
 
@@ -46,6 +53,7 @@ class ReferenceMoves(Rule):
         self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._noisy(history)
         name = next((name for name in _NAMES if history.channel(name) is not None), "")
         rows = self._cursor.new(history.channel(name))
         for at in range(len(rows) if rows is not None else 0):
@@ -63,5 +71,69 @@ class ReferenceMoves(Rule):
                     "policy and reference are one model.", found=step, segment=segment, confidence=0.95,
                 )  # fmt: skip
 
+    def _noisy(self, history: RunHistory) -> Iterator[Finding]:
+        """A margin of noise alone, where the policy itself runs as the reference does."""
+        channel = history.channel(next((name for name in _MARGINS if history.channel(name) is not None), ""))
+        itself, adapters = (
+            history.channel(f"model/{name}") for name in ("passes_without_gradients", "trained_adapters")
+        )
+        count = int(self.at["margins"])
+        if channel is None or channel.end < count or itself is None or not itself.end:
+            return
+        rows, first = channel.rows(0, count), itself.began[0]
+        if first > rows.step[0] or int(rows.segment[-1]) != int(rows.segment[0]) or not self.first("noisy"):
+            return
+        error = float(rows.value.std()) / count**0.5
+        if not 0 < abs(float(rows.value.mean())) < self.at["errors"] * error or (adapters and adapters.first > 0):
+            return
+        yield self.finding(
+            int(rows.step[0]), f"The margin of chosen over rejected answers is noise around 0 up to step "
+            f"{int(rows.step[-1])}, and the model that is trained runs without gradients too: it is its own reference.",
+            found=int(rows.step[-1]), segment=int(rows.segment[0]), confidence=0.95, key="noise",
+        )  # fmt: skip
 
-RULES = (ReferenceMoves,)
+
+class PreferenceReversed(Rule):
+    """The loss of a preference is below that of indifference, and the margin is negative: the rejected answer wins.
+
+    The loss is convex in the margin, so its mean is at least the loss of the mean margin: of DPO's −ln σ(m) at least
+    ln 2 where the margin is not positive, and IPO's and the hinge's are above that too. A loss below 0.98 ln 2 with a
+    margin below 0, in eight rows in a row, is a loss of another sign than what is logged: chosen and rejected are
+    swapped, or the sign of the margin is.
+
+    What to do: compare one pair by hand; the loss is `-logsigmoid(beta * (chosen - rejected))`.
+    """
+
+    name, family, kind, severity = "preference_reversed", "rl", "rl", "critical"
+    needs = (*tuple(["|".join(f"={name}" for name in _MARGINS)]), "loss")
+    about = "The rejected answers of a preference are preferred."
+    sources = ()
+    thresholds: ClassVar = {"rows": (8.0, "ours"), "share": (0.98, "of ln 2; ours")}
+    causes = ("sign reversed: the loss prefers the rejected answers, or chosen and rejected are swapped",)
+    remedies = ("compare one pair by hand: the loss is `-logsigmoid(beta * (chosen - rejected))`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._count, self._began, self._segment = 0, 0, -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        name = next((name for name in _MARGINS if history.channel(name) is not None), "")
+        rows, loss = self._cursor.new(history.channel(name)), history.role("loss")
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            low = known(loss, step - 1, time, segment) < self.at["share"] * math.log(2)  # of a row that is complete
+            if not (low and rows.value[at] < 0) or segment != self._segment:
+                self._segment, self._count, self._began = segment, 0, step
+            if not (low and rows.value[at] < 0):
+                continue
+            self._count += 1
+            if self._count == self.at["rows"] and self.first(segment):
+                yield self.finding(
+                    self._began, f"The margin of chosen over rejected answers is negative since step {self._began}, "
+                    f"{rows.value[at]:.3g}, while the loss is below ln 2.", found=step, segment=segment,
+                    confidence=0.95,
+                )  # fmt: skip
+
+
+RULES = (ReferenceMoves, PreferenceReversed)

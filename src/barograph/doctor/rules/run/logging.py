@@ -54,13 +54,13 @@ class MissingRows(_Steps):
         self._lost = 0
 
     def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
-        apart = numpy.diff(rows.step)
-        same = numpy.diff(rows.segment) == 0
-        if len(apart) and self._spacings:
+        apart = rows.gaps
+        if len(apart) and self._spacings and not rows.cuts:
             usual = max(self._spacings, key=lambda item: self._spacings[item])
-            if (apart == usual).all() and same.all():
+            if (apart == usual).all():
                 self._spacings[usual] += len(apart)
                 return
+        same = rows.segment[1:] == rows.segment[:-1]
         for at in range(len(apart)):
             distance = int(apart[at])
             if distance <= 0 or not same[at]:
@@ -109,8 +109,11 @@ class StepsGoBack(_Steps):
         self._back = self._twice = 0
 
     def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
-        apart = numpy.diff(rows.step)
-        bad = (apart <= 0) & (numpy.diff(rows.segment) == 0)
+        apart = rows.gaps
+        bad = apart <= 0
+        if not bad.any():
+            return
+        bad &= rows.segment[1:] == rows.segment[:-1]
         if not bad.any():
             return
         for at in numpy.flatnonzero(bad).tolist():
@@ -148,9 +151,14 @@ class ClockSkew(_Steps):
     remedies = ("Synchronize the machines' clocks with NTP.",)
 
     def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
-        apart = numpy.diff(rows.time)
-        back = (apart < -1e6 * self.at["seconds"]) & (numpy.diff(rows.segment) == 0) & (numpy.diff(rows.step) > 0)
-        if self._told is not None or not back.any():
+        if self._told is not None:
+            return
+        apart = rows.time[1:] - rows.time[:-1]
+        back = apart < -1e6 * self.at["seconds"]
+        if not back.any():
+            return
+        back &= (rows.segment[1:] == rows.segment[:-1]) & (rows.gaps > 0)
+        if not back.any():
             return
         at = int(numpy.flatnonzero(back)[0])
         self._told = self.finding(
@@ -185,8 +193,7 @@ class RunsInOneFile(_Steps):
     def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         if self._segment == rows.segment[0] == rows.segment[-1]:
             return
-        places = [0, *(numpy.flatnonzero(numpy.diff(rows.segment)) + 1).tolist()]
-        for at in places:
+        for at in (0, *rows.cuts):
             if int(rows.segment[at]) == self._segment:
                 continue
             self._segment = int(rows.segment[at])

@@ -328,11 +328,14 @@ def _apart(values: NDArray[Any]) -> NDArray[Any]:
 class ResumedSchedule(_Borders):
     """After a resume the learning rate differs by more than a quarter from what it was: an info finding.
 
+    A warning where its first rows, four at least, of three values or more, are those of the run's very start: the
+    scheduler began anew.
+
     It is compared with the same step of the old segment if that was logged, else with its last value. Warming up again
     after a resume may be intended; a schedule that starts again rarely is.
     """
 
-    name, kind, severity = "resumed_schedule", "resume", "info"
+    name, kind, severity = "resumed_schedule", "resume", "warning"
     needs: ClassVar[tuple[str, ...]] = ("loss", "lr")
     about = "The learning rate jumps when a run is resumed."
     thresholds: ClassVar = {"ratio": (1.25, "ours")}
@@ -355,15 +358,22 @@ class ResumedSchedule(_Borders):
         found = border.steps[-1] if border.steps else border.step
         if not (old > 0 and new >= 0) or 1 / self.at["ratio"] < new / old < self.at["ratio"]:
             return
+        start = rows.value[rows.segment == rows.segment[0]][: len(behind[:8])]
+        mine = rows.value[behind[:8]][: len(start)]
+        anew = len(mine) >= 4 and numpy.allclose(mine, start, rtol=1e-6, atol=0) and len(set(mine.tolist())) >= 3
         yield self.finding(
             step,
-            f"After the resume at step {border.step} the learning rate is {new:.3g}; it was {old:.3g}",
+            f"After the resume at step {border.step} the learning rate is {new:.3g}; it was {old:.3g}"
+            + (": the schedule begins again, row by row as at the start" if anew else ""),
             last_step=found,
             found=max(found, step),
             segment=border.segment,
-            confidence=0.6,
+            severity="warning" if anew else "info",
+            confidence=0.95 if anew else 0.6,
             evidence={"lr_before": rounded(old), "lr_after": rounded(new)},
-            causes=[
+            causes=["schedule restarted: the scheduler's state was not loaded"]
+            if anew
+            else [
                 "learning rate too high: the schedule restarted"
                 if new > old
                 else "learning rate too low: the schedule restarted, or continued too far",

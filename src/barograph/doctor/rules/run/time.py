@@ -14,7 +14,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor
 from barograph.doctor.kernel.rule import Rule
-from barograph.query.roles import cause_of_time
+from barograph.query.causes import cause_of_time
 
 if TYPE_CHECKING:
     from barograph.core.record import Record
@@ -126,20 +126,25 @@ class RestartTime(Rule):
         self._times: dict[int, int] = {}  # step → time of the newest row; the last 65,536
         self._begun = self._last = self._segment = self._count = 0
         self._lost = 0.0
-        self._events = 0
+        self._events = self._current = 0
         self._ended: set[int] = set()  # segments that ended as planned
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        current = 0
-        for event in history.events:
+        new, self._events = history.events[self._events :], len(history.events)
+        for event in new:
             if event.fields.get("rank"):
                 continue
             if event.kind == "segment":
-                current = int(event.fields.get("segment") or 0)
+                self._current = int(event.fields.get("segment") or 0)
             elif event.kind == "end" and event.fields.get("status") in ("finished", "paused", "stopped"):
-                self._ended.add(current)
+                self._ended.add(self._current)
         rows = self._cursor.new(history.role("loss"))
         if rows is None:
+            return
+        if self._begun and rows.all_of(self._segment):
+            self._times.update(zip(rows.step.tolist(), rows.time.tolist(), strict=True))
+            self._last = int(rows.time[-1])
+            self._forget()
             return
         for step, time, segment in zip(rows.step.tolist(), rows.time.tolist(), rows.segment.tolist(), strict=True):
             if not self._begun:
@@ -151,8 +156,11 @@ class RestartTime(Rule):
                     self._begun += max(time - self._last, 0)  # a planned pause does not count
                 self._segment = segment
             self._times[step], self._last = time, time
-            if len(self._times) > 1 << 17:
-                self._times = dict(list(self._times.items())[1 << 16 :])
+            self._forget()
+
+    def _forget(self) -> None:
+        if len(self._times) > 1 << 17:
+            self._times = dict(list(self._times.items())[1 << 16 :])
 
     def _restarted(self, step: int, time: int, segment: int) -> Iterator[Finding]:
         again = self._last - self._times.get(step - 1, self._last)

@@ -145,7 +145,7 @@ class InputBound(Rule):
 
 def _share(part: ChannelRows, whole: ChannelRows) -> NDArray[numpy.float64]:
     """The part's value over the whole's at the same time and step; NaN where there is none."""
-    if len(part) == len(whole[1][-len(part) :]):
+    if len(part) <= len(whole):
         tail = len(whole) - len(part)
         if (whole.step[tail:] == part.step).all():
             with numpy.errstate(all="ignore"):

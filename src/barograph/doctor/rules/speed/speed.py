@@ -243,13 +243,15 @@ class StepTimeOutliers(Rule):
         rows = self._cursor.new(channel)
         if rows is None or channel is None:
             return
-        _, spread, z = history.local(channel, log=True).rows(rows.first)
+        local = history.local(channel, log=True)
+        lowest, highest = local.extremes(rows.first)
+        if not (highest if sign > 0 else -lowest) > self.at["z"]:
+            return
+        _, spread, z = local.rows(rows.first)
+        high = z * sign > self.at["z"]
         with numpy.errstate(invalid="ignore", over="ignore"):
-            high = z * sign > self.at["z"]
-            if not high.any():
-                return
             times = numpy.exp(z * sign * spread)  # as long as others
-            high &= times > self.at["ratio"]
+        high &= times > self.at["ratio"]
         for at in numpy.flatnonzero(high):
             segment, step = int(rows.segment[at]), int(rows.step[at])
             if segment != self._segment:

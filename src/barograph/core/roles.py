@@ -7,11 +7,11 @@ Out:  those that may play a part, the likeliest first.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from barograph.core.aliases import ALIASES, CONVERTED, normal
-from barograph.query.causes import IN_STEP, cause_of_phase, cause_of_span
 
 # not a loss of evaluation, of routers, or a part beside the main one
 _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-z])?"
@@ -90,7 +90,7 @@ _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
 
 # Made of a loss, or an error that a run with a loss measures beside it.
 _MADE = re.compile(rf"(?i)perplexity|bp[bc](?![a-z])|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
-_WHOLE = re.compile(r"(?i)(?<![a-z])(?:total|overall|combined|final)(?![a-z])")
+_WHOLE = re.compile(r"(?i)(?<![a-z])(?:tot(?:al)?|overall|combined|final)(?![a-z])")
 _OF_PART = re.compile(
     rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|per_|{_ENTROPIES}|{_ERRORS}))[a-z0-9]+$"
 )
@@ -112,14 +112,18 @@ def _plain(name: str) -> str:
     return _WITHOUT.sub("", plain).strip("/_. ") or plain
 
 
+@lru_cache(maxsize=1 << 14)
+def _matches(role: str, name: str) -> bool:
+    pattern = ROLES[role][1]
+    return bool(pattern) and re.fullmatch(pattern, _plain(name)) is not None
+
+
 def may_play(name: str) -> bool:
     """Whether a series of that name may play any role."""
     plain = _plain(name)
     return any(
-        name in canonical
-        or any(plain in _SPELLINGS.get(item, ()) for item in canonical)
-        or (pattern and re.fullmatch(pattern, plain))
-        for canonical, pattern in ROLES.values()
+        name in canonical or any(plain in _SPELLINGS.get(item, ()) for item in canonical) or _matches(role, name)
+        for role, (canonical, _) in ROLES.items()
     )
 
 
@@ -128,13 +132,13 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
 
     count: rows of a channel, if not all it has.
     """
-    canonical, pattern = ROLES[role]
+    canonical, _ = ROLES[role]
     rows = count or (lambda name: len(channels[name]))
     chosen_names: list[str] = [name for name in canonical if name in channels]
     if chosen_names and role != "loss":
         return chosen_names
     if chosen_names:  # a series of a few rows is hardly what the training logs at each step
-        others = [name for name in channels if name not in canonical and re.fullmatch(pattern, _plain(name))]
+        others = [name for name in channels if name not in canonical and _matches(role, name)]
         longest = max(others, key=rows, default=None)
         if longest is None:
             return chosen_names
@@ -146,9 +150,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         chosen_names += [
             spelled[item] for item in _SPELLINGS.get(name, ()) if item in spelled and spelled[item] not in chosen_names
         ]
-    matching = [
-        name for name in channels if name not in chosen_names and pattern and re.fullmatch(pattern, _plain(name))
-    ]
+    matching = [name for name in channels if name not in chosen_names and _matches(role, name)]
     # what is made of a loss, and the loss of a part, stand behind it
     return chosen_names + sorted(
         matching,
@@ -163,15 +165,32 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     )
 
 
-def cause_of_time(name: str) -> str | None:
-    """What a series of durations in ms is of, a span's or a phase's within steps: "checkpoint", "evaluation",
-    "evaluation record"; None for anything else."""
-    if name == "eval/duration_ms":
-        return "evaluation record"
-    if name.startswith("span/"):
-        cause = cause_of_span(name.removeprefix("span/").removesuffix("_ms"))
-        return cause if cause in ("checkpoint", "evaluation") else None
-    if name.startswith("speed/phase/"):
-        at = cause_of_phase(name[len("speed/phase/") :]) - 1
-        return IN_STEP[at] if at >= 0 and IN_STEP[at] in ("checkpoint", "evaluation") else None
-    return None
+def losses(names: Iterable[str]) -> tuple[str, ...]:
+    """The series that are the training's loss by their names alone, the likeliest first."""
+    return _by_name("loss", tuple(names))
+
+
+def evaluation_losses(names: Iterable[str]) -> tuple[str, ...]:
+    """The series that are a loss on data held out by their names alone, the likeliest first."""
+    return _by_name("eval_loss", tuple(names))
+
+
+def main_loss(names: Iterable[str]) -> str | None:
+    """The training's loss, whatever it is called."""
+    return next(iter(losses(names)), None)
+
+
+def main_evaluation(names: Iterable[str]) -> str | None:
+    """The loss on data held out, whatever it is called."""
+    return next(iter(evaluation_losses(names)), None)
+
+
+@lru_cache(maxsize=1 << 12)
+def plays(role: str, name: str) -> bool:
+    """Whether a series of that name may play a role."""
+    return bool(_by_name(role, (name,)))
+
+
+@lru_cache(maxsize=1 << 10)
+def _by_name(role: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(candidates(role, dict.fromkeys(names, ())))

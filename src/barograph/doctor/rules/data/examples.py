@@ -1,0 +1,302 @@
+"""What a model is given, as the watch saw it: examples that come again, that evaluations share, that come by length.
+
+In:   figures of the watch.
+Out:  findings of `CopiedExamples`, `RepeatedExamples`, `EvaluationExamples`, `SortedLengths`, `LaterTokens`,
+      `PaddingTargets`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.core.configuration import BATCH
+from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting, setting
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+Place = tuple[int, int, int]  # step, time, segment
+
+
+class WatchRule(Rule):
+    """A rule that is asked for each row of its series, and counts rows in a row that are alike."""
+
+    series: ClassVar[str]
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[Place] = []
+        self._segment = -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel(self.series))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if place[2] != self._segment:
+                self._segment, self._row = place[2], []
+                self.begin()
+            yield from self.look(history, float(rows.value[at]), place)
+
+    def begin(self) -> None:
+        """Another launch."""
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """A row."""
+        raise NotImplementedError
+
+    def lasts(self, holds: bool, place: Place, count: float) -> bool:
+        """Whether something held in `count` rows up to this one, for the first time in a launch."""
+        if not holds:
+            self._row = []
+            return False
+        if len(self._row) < count:
+            self._row.append(place)
+        return len(self._row) >= count and self.first(place[2])
+
+
+def watched(history: RunHistory, name: str, place: Place) -> float:
+    """What the watch last said of something at a place; NaN if nothing."""
+    return known(history.channel(f"model/{name}"), *place)
+
+
+class CopiedExamples(WatchRule):
+    """Half of a batch's examples or more are copies of others in it, in five looks in a row.
+
+    Rows are compared by fingerprints of what the model is given. Where a policy is trained, a prompt is answered
+    several times, and there is no finding.
+
+    What to do: look at the sampler and at the collation: an index that is repeated, an `expand` or `repeat`.
+    """
+
+    name, family, kind, severity = "copied_examples", "data", "repeated_data", "warning"
+    series = "model/batch_copies"
+    needs = ("=model/batch_copies",)
+    least = 5
+    about = "A batch holds the same examples several times."
+    thresholds: ClassVar = {"share": (0.5, "of a batch's examples; ours"), "looks": (5.0, "in a row; ours")}
+    causes = ("data repeated: a batch holds the same examples several times",)
+    remedies = ("look at the sampler and at the collation: an index that comes again, an `expand` or `repeat`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        policy = history.role("reward") is not None
+        if self.lasts(value >= self.at["share"] and not policy, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",
+                found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},
+            )  # fmt: skip
+
+
+class RepeatedExamples(WatchRule):
+    """The first batches are the same, or each is used in several steps in a row.
+
+    Of the first steps each is looked at. Where all examples of six looks in a row were seen before, the training has
+    one batch: a warning where the configuration has a batch size, for data that fit a batch as a whole need none; else
+    an info finding. Where, of seven looks at consecutive steps, at least half repeat a batch that is at most four steps
+    old, and others are new, each batch is used several times. Policies are trained on a batch several times on purpose.
+
+    What to do: ask the loader for a new batch in each step.
+    """
+
+    name, family, kind, severity = "repeated_examples", "data", "repeated_data", "warning"
+    series = "model/rows_again"
+    needs = ("=model/rows_again",)
+    least = 6
+    about = "The same batch is trained on in several steps in a row."
+    thresholds: ClassVar = {
+        "share": (0.9, "of a batch's examples, and at most the rest of it where it is new; ours"),
+        "looks": (6.0, "in a row: one batch; ours"),
+        "steps": (4.0, "to the last look that had them; ours"),
+    }
+    causes = ("data repeated: the same batch comes again in the next steps",)
+    remedies = ("ask the loader for a new batch in each step: `next(batches)`, not the batch that is there",)
+
+    def begin(self) -> None:
+        self._near: list[bool] = []
+        self._last = -2
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if history.role("reward") is not None:
+            return
+        again, rows = value >= self.at["share"], watched(history, "distinct_rows", place)
+        after = watched(history, "rows_again_after", place) if again else math.nan
+        follows, self._last = self._last < 0 or place[0] == self._last + 1, place[0]
+        if self.lasts(again and rows < 2 * watched(history, "example_rows", place), place, self.at["looks"]):
+            sized = numeric_setting(history, *BATCH) > 0
+            yield self.finding(
+                self._row[0][0], f"Each step is trained on the same {rows:.0f} examples.",
+                found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
+                severity="warning" if sized else "info", evidence={"examples": rows},
+                causes=["data repeated: the same batch in each step"],
+            )  # fmt: skip
+        if follows and len(self._near) < 7 and (again or value <= 1 - self.at["share"]):
+            self._near.append(again and after <= self.at["steps"])
+            enough = len(self._near) >= 6 and 0.5 <= sum(self._near) / len(self._near) < 1
+            if enough and self.first("several", place[2]):
+                yield self.finding(
+                    place[0] - len(self._near) + 1, "A batch is trained on in several steps in a row: of "
+                    f"{len(self._near)} steps {sum(self._near)} had one of the steps before.",
+                    key="several", found=place[0], segment=place[2], confidence=_PROOF,
+                    evidence={"steps": sum(self._near)},
+                )  # fmt: skip
+
+
+class EvaluationExamples(WatchRule):
+    """Evaluations are given examples that were trained on.
+
+    Fingerprints of some of an evaluation's rows are compared with those of the training's rows at the steps that were
+    looked at, which are a part of them all. A twentieth of the rows and four or more, and some in each pass, in two
+    evaluations in a row, is a warning. Where the training has fewer than three batches of different rows, as of a graph
+    that is one input, or rows are alike by chance, there is no finding; nor where a policy is trained on what it
+    generated.
+
+    What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
+    """
+
+    name, family, kind, severity = "evaluation_examples", "eval", "eval", "warning"
+    series = "model/evaluated_trained"
+    needs = ("=model/evaluated_trained", "eval_loss")
+    least = 2
+    about = "Evaluations are given examples of the training."
+    thresholds: ClassVar = {
+        "share": (0.05, "of an evaluation's rows that were looked at; ours"),
+        "rows": (4.0, "ours"),
+        "evaluations": (2.0, "in a row; ours"),
+        "batches": (3.0, "of different rows that the training has had; ours"),
+    }
+    causes = ("validation leak: evaluation examples are among those of the training",)
+    remedies = ("split before anything is drawn, and by what belongs together: documents, persons, scenes",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        rows = watched(history, "evaluated_rows", place)
+        batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
+        trained = value * rows >= self.at["rows"] and value >= self.at["share"] and batches >= self.at["batches"]
+        trained = (
+            trained and watched(history, "evaluated_trained_passes", place) == 1 and history.role("reward") is None
+        )
+        if self.lasts(trained, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"Of {rows:.0f} examples of an evaluation that were looked at {value * rows:.0f} were "
+                "trained on before.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"share": value},
+            )  # fmt: skip
+
+
+class SortedLengths(WatchRule):
+    """Batches come by length.
+
+    Shuffled, the mean lengths of batches differ by what chance gives: their variance is that of the rows within a batch
+    over their number. Here it is four times that or more, and lengths rise from look to look more often than not (or
+    fall), by four standard deviations of what is so by chance: n differences of numbers in random order have
+    (n ± √(n / 3)) / 2 rises. Batches of like lengths in random order have no such order. Where all rows of a batch have
+    one length in each look, as those of a planned change of length, or the configuration has a curriculum, there is no
+    finding.
+
+    What to do: shuffle, or shuffle the order of batches of like lengths.
+    """
+
+    name, family, kind, severity = "sorted_lengths", "data", "data", "warning"
+    series = "model/input_length_mean"
+    needs = ("=model/input_length_mean",)
+    least = 12
+    about = "The training's examples come by length."
+    thresholds: ClassVar = {
+        "apart": (4.0, "times the variance that chance gives; ours"),
+        "sure": (4.0, "standard deviations; ours"),
+        "looks": (12.0, "ours"),
+    }
+    remedies = ("shuffle the examples, or the order of batches of like lengths",)
+
+    def begin(self) -> None:
+        self._means: list[float] = []
+        self._within: list[float] = []
+        self._began = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        within = watched(history, "input_length_std", place)
+        rows = watched(history, "example_rows", place)
+        if not math.isfinite(value) or not within >= 0 or not rows > 0 or len(self._means) >= 256:
+            return
+        if not self._means:
+            self._began = place[0]
+        self._means.append(value)
+        self._within.append(within * within / rows)
+        if len(self._means) < self.at["looks"] or setting(history, "curriculum", "curriculum_learning") is not None:
+            return
+        between, chance = float(numpy.var(self._means, ddof=1)), float(numpy.mean(self._within))
+        steps = numpy.sign(numpy.diff(self._means))
+        steps = steps[steps != 0]
+        order = float(steps.sum()) / math.sqrt((len(steps) + 1) / 3)
+        if between > self.at["apart"] * chance > 0 and abs(order) > self.at["sure"] and self.first(place[2]):
+            up = order > 0
+            yield self.finding(
+                self._began, f"Batches come by length, {'short' if up else 'long'} ones first: of {len(steps)} changes "
+                f"of their mean length {int((steps > 0).sum() if up else (steps < 0).sum())} go "
+                f"{'up' if up else 'down'}.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"changes": len(steps), "order": order},
+                causes=[f"data sorted: by length, {'short' if up else 'long'} ones first"],
+            )  # fmt: skip
+
+
+class LaterTokens(WatchRule):
+    """A language model's attention sees the tokens that it is to predict.
+
+    The targets are one place ahead of the inputs, and the attention has no mask that hides later places: half of them
+    or more can be seen, in each layer. The loss falls far, and what is generated makes no sense.
+
+    What to do: `is_causal=True`, or a mask that hides the places behind a query's own.
+    """
+
+    name, family, kind, severity = "later_tokens", "data", "data", "warning"
+    series = "model/attention/later"
+    needs = ("=model/attention/later", "=model/target_shift")
+    about = "A language model sees the tokens that it is to predict."
+    thresholds: ClassVar = {"share": (0.5, "of later places, in the layer that sees the fewest; ours")}
+    causes = ("labels can be seen: the attention has no causal mask",)
+    remedies = ("mask later places: `is_causal=True`, or a triangular mask that is added before the softmax",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        sees = value >= self.at["share"] and watched(history, "target_shift", place) == 1
+        if self.lasts(sees, place, 1):
+            yield self.finding(
+                place[0], "The targets are one place ahead of the inputs, and the attention sees later places: the "
+                "model is given what it is to predict.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"share": value},
+            )  # fmt: skip
+
+
+class PaddingTargets(WatchRule):
+    """The loss counts padding.
+
+    Behind the second of three or more equal tokens at the end of a row, targets have a gradient: a fiftieth of all
+    targets or more, in five looks in a row. The loss is then that of a text of which a part says nothing, and falls for
+    it.
+
+    What to do: `ignore_index=pad`, or labels of −100 where a row is padded.
+    """
+
+    name, family, kind, severity = "padding_targets", "data", "padding", "warning"
+    series = "model/padding_targets"
+    needs = ("=model/padding_targets",)
+    least = 5
+    about = "The loss counts padding."
+    thresholds: ClassVar = {"share": (0.02, "of all targets; ours"), "looks": (5.0, "in a row; ours")}
+    causes = ("padding in the loss: padded places are targets",)
+    remedies = ("leave padding out of the loss: `ignore_index=pad`, or labels of -100 where a row is padded",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value >= self.at["share"], place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"{100 * value:.0f}% of the targets lie in the padding at the end of rows.",
+                found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},
+            )  # fmt: skip
+
+
+RULES = (CopiedExamples, RepeatedExamples, EvaluationExamples, SortedLengths, LaterTokens, PaddingTargets)

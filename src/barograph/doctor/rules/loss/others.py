@@ -1,0 +1,140 @@
+"""Losses beside the judged one, and norms, that are not numbers.
+
+In:   series named as losses; the gradient norm.
+Out:  findings.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import KEEP
+from barograph.doctor.kernel.cursor import RowCursor
+from barograph.doctor.kernel.curve import again, between
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+
+_LOSS = re.compile(r"(?i)(?:^|.*[^a-z])(?:[a-z]*loss|nll|kl)(?:[^a-z].*)?")
+_MOST = 64  # series; more are a table
+
+
+class _Column:
+    """What is known of one series: rows that are numbers and others, and the stretch of others that lasts."""
+
+    def __init__(self) -> None:
+        self.numbers = self.others = self.length = 0  # others: before the stretch, which has this length
+        self.step = self.segment = 0  # of its first row
+        self.value = math.nan
+        self.told: Finding | None = None
+
+
+class NonFiniteSeries(Rule):
+    """A loss beside the judged one (a term of it, or another model's) becomes NaN or infinite and stays so, while the
+    judged loss is finite: 16 rows, or 3 that end the run. If it is finite again later it is an info finding. A series
+    in which more than one row in twenty was not a number before has gaps and says nothing.
+
+    A gradient norm that is not finite in any row of the run is an info finding, and a warning where no loss tells how
+    the training went.
+    """
+
+    name, family, kind, severity = "non_finite_series", "loss", "nonfinite", "warning"
+    needs = ("loss|norm",)
+    least = 3
+    about = "Another loss, or each gradient norm, is NaN or infinite."
+    thresholds: ClassVar = {
+        "rows": (16.0, "in a row; ours"),
+        "last": (3.0, "rows that end the run; ours"),
+        "before": (8.0, "rows that were numbers; ours"),
+        "missing": (0.05, "share of earlier rows, as in non_finite_gradient"),
+    }
+    causes = ("a term divides by 0 or takes the logarithm of 0", "bad batch: a term has no example in it")
+    remedies = ("Look at how it is computed for the batch of that step.",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._columns: dict[str, _Column] = {}
+        self._names: tuple[int, list[str]] = -1, []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        if self._names[0] != len(history.channels):
+            found = [name for name in history.channels if name.count("/") < 3 and _LOSS.fullmatch(name)]
+            found = [name for name in found if history.source_of(name) == name]
+            self._names = len(history.channels), found if len(found) <= _MOST else []
+        finished = bool(history.facts.get("finished"))
+        for name in self._names[1]:
+            channel, column = history.channels[name], self._columns.setdefault(name, _Column())
+            rows = self._cursor.new(channel)
+            if rows is not None:
+                yield from self._look(history, channel, column, rows)
+            short = 0 < column.length < self.at["rows"]
+            if finished and short and column.length >= self.at["last"] and column.told is None:
+                yield from self._say(history, channel, column, channel.last_step)
+        if finished:
+            yield from self._norm(history)
+
+    def _look(self, history: RunHistory, channel: Channel, column: _Column, rows: ChannelRows) -> Iterator[Finding]:
+        if rows.finite and not column.length:
+            column.numbers += len(rows)
+            return
+        for at, value in enumerate(rows.value.tolist()):
+            if math.isfinite(value):
+                column.numbers, column.others, column.length = column.numbers + 1, column.others + column.length, 0
+                if column.told is not None:
+                    column.told.severity = "info"
+                    column.told.message += f"; it is finite again from step {int(rows.step[at])}"
+                    yield again(column.told)
+                    column.told = None
+                continue
+            column.length += 1
+            if column.length == 1:
+                column.step, column.segment, column.value = int(rows.step[at]), int(rows.segment[at]), value
+            if column.length == int(self.at["rows"]):
+                history.as_of(rows.time[at])
+                yield from self._say(history, channel, column, int(rows.step[at]))
+                history.as_of(None)
+
+    def _say(self, history: RunHistory, channel: Channel, column: _Column, found: int) -> Iterator[Finding]:
+        loss = history.role("loss")
+        gaps = column.others > max(2.0, self.at["missing"] * (column.numbers + column.others))
+        if channel is loss or channel is history.role("eval_loss") or column.numbers < self.at["before"] or gaps:
+            return
+        beside = between(loss, column.step, found + 1, column.segment, finite=False)
+        if not len(beside) or not numpy.isfinite(beside).all():
+            return
+        column.told = self.finding(
+            column.step, f"{channel.name} is {_word(column.value)} since step {column.step}, and the loss is finite",
+            key=channel.name, found=found, segment=column.segment, confidence=0.6,
+            evidence={"rows": column.length, "value": str(column.value)},
+        )  # fmt: skip
+        yield again(column.told)
+
+    def _norm(self, history: RunHistory) -> Iterator[Finding]:
+        norm, loss = history.role("norm"), history.role("loss")
+        if norm is None or norm.end < self.at["last"] or norm.end > KEEP or not self.first(norm.name):
+            return
+        rows = norm.rows()
+        if numpy.isfinite(rows.value).any():
+            return
+        what = _word(float(rows.value[0]))
+        yield self.finding(
+            int(rows.step[0]), f"The gradient norm is {what} in each of {len(rows)} rows",
+            severity="info" if loss is not None else "warning", key="norm", found=norm.last_step,
+            segment=int(rows.segment[0]), confidence=0.5, evidence={"rows": len(rows), "value": what},
+            causes=["gradients that are not finite", "the norm is not measured, and logged all the same"],
+            remedies=["Look at the gradients of one step; log the loss too."],
+        )  # fmt: skip
+
+
+def _word(value: float) -> str:
+    return "NaN" if math.isnan(value) else "infinite"
+
+
+RULES = (NonFiniteSeries,)

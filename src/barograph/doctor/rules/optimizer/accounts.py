@@ -1,0 +1,299 @@
+"""What the optimizer's own figures prove: a count of steps that does not go on, a schedule that is stepped too seldom
+or too often, rates too small to leave the initialisation, a decay that undoes the training.
+
+In:   `model/optimizer_age`, `rate_share`, `decay_share`, `reach` and what the watch has counted of passes.
+Out:  findings of `OptimizerCount`, `ScheduleStuck`, `ScheduleTooFast`, `RateTooLow`, `DecayDominates`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.core.configuration import ACCUMULATION
+from barograph.doctor.kernel.cursor import RowCursor, numeric_setting, param_norm_of, saved_before
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class OptimizerCount(Rule):
+    """After a resume the optimizer's count of steps does not go on with the run's.
+
+    Adam and its kind count their steps. Within a launch that count stays at one distance from the run's steps. Where a
+    run goes on and the count is 0, the optimizer's state was not loaded; where it is another distance away, the run
+    goes on at another step than the checkpoint's, and schedule, data and evaluations with it.
+    """
+
+    name, family, kind, severity = "optimizer_count", "optimizer", "resume", "warning"
+    needs = ("=model/optimizer_age",)
+    least = 3
+    about = "After a resume, the optimizer's count of steps does not go on."
+    sources = ("Adam: bias correction",)
+    thresholds: ClassVar = {"steps": (10.0, "off; a scaler may skip some; ours"), "share": (0.02, "of the steps; ours")}
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._segment, self._first = -1, 0
+        self._last: tuple[int, float] | None = None  # step and count
+        self._away = self._before = math.nan  # steps less count, where two records agree; that of the launch before
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/optimizer_age"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment, age = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
+            if segment != self._segment:
+                anew = self._last is not None and step < 0.5 * self._last[0] and step <= self._first + 1
+                self._before = math.nan if anew else self._away  # another stage, or another try
+                self._segment, self._first, self._away = segment, step, math.nan
+                if age == 0:
+                    yield from self._lost(history, step, segment)
+            elif self._last is not None:
+                same = age > self._last[1] and abs(step - age - (self._last[0] - self._last[1])) <= 2
+                self._away = step - age if same else math.nan
+                yield from self._compare(history, step, segment, age)
+            self._last = (step, age)
+
+    def _lost(self, history: RunHistory, step: int, segment: int) -> Iterator[Finding]:
+        if step - self._before > self.at["steps"] and self.first(segment):
+            yield self.finding(
+                step, f"The run goes on at step {step}, and the optimizer begins at 0: its state was not loaded.",
+                found=step, segment=segment, confidence=0.95, evidence={"optimizer_steps": 0},
+                causes=["optimizer state lost: its moments begin at zero"],
+                remedies=["load the optimizer's state with the weights", "if it is gone, warm the learning rate up "
+                          "again", *saved_before(history, step)],
+            )  # fmt: skip
+
+    def _compare(self, history: RunHistory, step: int, segment: int, age: float) -> Iterator[Finding]:
+        off = self._before - self._away  # the count beyond what goes with the steps
+        if not abs(off) > max(self.at["steps"], self.at["share"] * step):
+            return
+        loss = history.role("loss")
+        rows = loss.rows() if loss is not None else None
+        steps = rows.step[rows.segment == segment].tolist() if rows is not None else []
+        if steps and abs(self._away - steps[0]) <= 2:
+            yield from self._lost(history, steps[0], segment)
+        elif self.first(segment):
+            began = self._first if off < 0 else self._last[0] if self._last is not None else step
+            yield self.finding(
+                began, f"The optimizer has made {age:.0f} steps at step {step}, which would be step {step + off:.0f} "
+                "of the launch before: the number of steps is not that of the checkpoint.",
+                found=step, segment=segment, confidence=0.95, evidence={"optimizer_steps": age, "off": off},
+                causes=["resumed at the wrong step: the loop's count is not the checkpoint's"],
+                remedies=["save the step with the checkpoint, and go on with it: schedule, data and evaluations follow",
+                          "check that weights and optimizer state are of one checkpoint"],
+            )  # fmt: skip
+
+
+def _shares(history: RunHistory, least: int) -> ChannelRows | None:
+    """The schedule's share of the rate, of a run that is over and was launched once."""
+    channel = history.channel("model/rate_share")
+    if channel is None or not history.facts.get("finished") or channel.end < 4:
+        return None
+    rows = channel.rows()
+    whole = not rows.first and rows.segment[0] == rows.segment[-1] and rows.step[-1] - rows.step[0] >= least
+    return rows if whole and numpy.isfinite(rows.value).all() else None
+
+
+class ScheduleStuck(Rule):
+    """The run is over, and the scheduler never came near the rate that the optimizer was made with.
+
+    Schedulers keep the rate that they start from in each group. The share in force never falls, over 90 steps at
+    least, and ends below a half: the scheduler is never stepped, or once an epoch where steps are meant, or its warm-up
+    is longer than the run. A run that ends before half of its planned steps is left alone.
+    """
+
+    name, family, kind, severity = "schedule_stuck", "optimizer", "learning_rate", "warning"
+    needs = ("=model/rate_share",)
+    least = 4
+    about = "The scheduler never came near the optimizer's learning rate."
+    thresholds: ClassVar = {"share": (0.5, "of the optimizer's rate; ours"), "steps": (90.0, "ours")}
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = _shares(history, int(self.at["steps"]))
+        if rows is None or not self.first():
+            return
+        share, last, planned = rows.value, int(rows.step[-1]), history.facts.get("planned_steps")
+        if (numpy.diff(share) < 0).any() or share[-1] >= self.at["share"] or (planned and last < 0.5 * planned):
+            return
+        moved = int((numpy.diff(share) > 0).sum())
+        what, remedy = "warm-up never ends: it is longer than the run", "warm up over 1 to 5% of the steps"
+        if not moved:
+            what, remedy = "scheduler never stepped", "call `scheduler.step()` after each `optimizer.step()`"
+        elif moved < 0.5 * len(share) - 1:
+            what = "scheduler stepped too seldom: the warm-up counts steps, and it is stepped once an epoch"
+            remedy = "call `scheduler.step()` after each `optimizer.step()`, or give it numbers of epochs"
+        yield self.finding(
+            int(rows.step[0]), f"The schedule is at {share[-1]:.3g} of the optimizer's learning rate at the end, step "
+            f"{last}, and was never above.", found=last, segment=int(rows.segment[0]), confidence=0.95,
+            evidence={"share": rounded(float(share[-1])), "changes": moved}, causes=[what], remedies=[remedy],
+        )  # fmt: skip
+
+
+class ScheduleTooFast(Rule):
+    """The schedule is over after one k-th of the run, and the gradients of k micro-batches are accumulated.
+
+    Behind its peak the share of the rate in force falls, in two records in a row or more, to below a half, and stands
+    still or rises again from 1 / k of the steps on (within a tenth), where each step has k backward passes, or the
+    configuration says so: the scheduler is stepped at each of them.
+    """
+
+    name, family, kind, severity = "schedule_too_fast", "optimizer", "learning_rate", "warning"
+    needs = ("=model/rate_share",)
+    least = 4
+    about = "The scheduler is stepped at each micro-batch."
+    thresholds: ClassVar = {
+        "within": (0.1, "of a k-th of the steps; ours"),
+        "steps": (90.0, "ours"),
+        "falls": (2.0, "records in a row in which it falls, more than a single drop; ours"),
+    }
+    remedies = ("call `scheduler.step()` once after each `optimizer.step()`",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = _shares(history, int(self.at["steps"]))
+        if rows is None or not self.first():
+            return
+        share, steps = rows.value, rows.step
+        peak = int(share.argmax())
+        falls = numpy.diff(share) < 0
+        ends = numpy.flatnonzero((share[:-1] < 0.5 * share[peak]) & ~falls)  # flat from there on, or rising again
+        before = int(self.at["falls"])
+        low = next((at for at in ends.tolist() if at >= peak + before and falls[at - before : at].all()), -1)
+        length = history.facts.get("planned_steps") or int(steps[-1]) + int(steps[1] - steps[0])
+        if low < 0:
+            return
+        channel = history.channel("model/backwards")
+        counted = float(numpy.median(channel.rows().value)) if channel is not None and channel.end else math.nan
+        parts = {number for number in (counted, numeric_setting(history, *ACCUMULATION)) if number >= 2}
+        end = (float(steps[low - 1]) + float(steps[low])) / 2
+        slack = (float(steps[low]) - float(steps[low - 1])) / 2
+        fits = [k for k in parts if abs(end - length / k) <= slack + self.at["within"] * length / k]
+        if not fits:
+            return
+        yield self.finding(
+            int(steps[low]), f"The schedule is over at step {int(steps[low])} of {length:.0f}, and each step has "
+            f"{fits[0]:.0f} micro-batches.", found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,
+            evidence={"micro_batches": fits[0], "steps": length},
+            causes=[f"scheduler stepped at each micro-batch: {fits[0]:.0f} times too often"],
+        )  # fmt: skip
+
+
+def _from_scratch(history: RunHistory, first: float) -> bool:
+    """Whether a model was not trained before: its normalisation is as initialised, or it guesses."""
+    untrained, width = (history.channel(f"model/{name}") for name in ("untrained", "output_width"))
+    if untrained is not None and untrained.end and untrained.first == 1:
+        return True
+    crossed = history.channel("model/loss_weight")
+    guess = math.log(width.first) if width is not None and width.end and width.first > 1 else math.nan
+    return crossed is not None and crossed.end > 0 and first > 0.9 * guess
+
+
+def _level(history: RunHistory) -> tuple[float, float, float]:
+    """The loss at the start, its lowest stretch and at the end, medians of 16 rows; NaN where there are too few."""
+    loss = history.role("loss")
+    values: Any = loss.rows().value if loss is not None else numpy.empty(0)
+    values = values[numpy.isfinite(values)]
+    if len(values) < 64:
+        return math.nan, math.nan, math.nan
+    middles = numpy.median(values[: len(values) // 16 * 16].reshape(-1, 16), axis=1)
+    return float(numpy.median(values[:3])), float(middles.min()), float(numpy.median(values[-16:]))
+
+
+class RateTooLow(Rule):
+    """The run is over, and its learning rates were too small to leave the initialisation.
+
+    A step of Adam moves a weight by the learning rate at most. Were all steps of the run to go one way, the median
+    matrix would have moved by less than a fifth of its own size; the model was not trained before (its normalisation
+    begins at 1, or its loss at that of a guess), and the loss has fallen by less than a third. It takes 100 steps.
+
+    What to do: a learning rate ten times higher.
+    """
+
+    name, family, kind, severity = "rate_too_low", "optimizer", "learning_rate", "warning"
+    needs = ("=model/reach", "loss")
+    about = "The learning rate is too low to leave the initialisation."
+    sources = ("Adam: bias correction",)
+    thresholds: ClassVar = {
+        "reach": (0.2, "of the size of a matrix's elements; ours"),
+        "fall": (1 / 3, "of the first loss; ours"),
+        "steps": (100.0, "ours"),
+    }
+    causes = ("learning rate too low: the steps are too small to leave the initialisation",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel, loss = history.channel("model/reach"), history.role("loss")
+        if not history.facts.get("finished") or channel is None or loss is None or not self.first():
+            return
+        rows, losses = channel.rows(), loss.rows()
+        first, _, last = _level(history)
+        if not len(rows) or not len(losses) or losses.first or losses.segment[0] != losses.segment[-1]:
+            return
+        steps = int(losses.step[-1] - losses.step[0])
+        if steps < self.at["steps"] or len(rows) < 2 or not last > (1 - self.at["fall"]) * first > 0:
+            return
+        each = float(rows.value[-1] - rows.value[-2]) / max(1, int(rows.step[-1] - rows.step[-2]))
+        reach = float(rows.value[-1]) + each * int(losses.step[-1] - rows.step[-1])  # the newest is of an earlier step
+        if reach > self.at["reach"] or not _from_scratch(history, first):
+            return
+        yield self.finding(
+            int(losses.step[0]), f"In {steps} steps the weights can have moved by {reach:.2g} of their size at most, "
+            f"and the loss went from {first:.4g} to {last:.4g}.",
+            found=int(losses.step[-1]), segment=int(losses.segment[0]), confidence=0.95,
+            evidence={"reach": rounded(reach), "first": rounded(first), "last": rounded(last)},
+            remedies=[f"raise the learning rate {max(3.0, min(100.0, 10 ** round(math.log10(1 / reach)))):.0f}-fold"],
+        )  # fmt: skip
+
+
+class DecayDominates(Rule):
+    """Weight decay takes more from the weights than the training gives them.
+
+    Each step takes learning rate × decay of every weight. Where that is a five-hundredth or more, weights remember some
+    hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, and the run ends with a
+    loss that is 10% above its lowest stretch, or that has not fallen by a third.
+
+    What to do: a decay of which a step takes 1e-5 to 1e-4; none on gains, biases and embeddings.
+    """
+
+    name, family, kind, severity = "decay_dominates", "optimizer", "weight_growth", "warning"
+    needs = ("=model/decay_share", "param_norm", "loss")
+    about = "Weight decay takes more than the training gives."
+    sources = ("AdamW: each step takes lr × decay of a weight",)
+    thresholds: ClassVar = {
+        "each": (2e-3, "of a weight in a step; usual are 1e-5 to 1e-4; ours"),
+        "share": (0.7, "of the largest norm; ours"),
+        "loss": (1.1, "times its lowest stretch; ours"),
+        "fall": (1 / 3, "of the first loss; ours"),
+    }
+    causes = ("weight decay too high: it takes more from the weights than the training gives",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel, norm = history.channel("model/decay_share"), param_norm_of(history)
+        if not history.facts.get("finished") or channel is None or norm is None or not self.first():
+            return
+        rows, norms = channel.rows(), norm.rows().value
+        norms = norms[numpy.isfinite(norms)]
+        each = float(numpy.where(numpy.isfinite(rows.value), rows.value, 0.0).max(initial=0.0))
+        if not each >= self.at["each"] or len(norms) < 3 or norms[-1] > self.at["share"] * norms.max():
+            return
+        first, lowest, last = _level(history)
+        if not (last > self.at["loss"] * lowest or last > (1 - self.at["fall"]) * first):
+            return
+        step = int(rows.step[int(numpy.argmax(rows.value >= self.at["each"]))])
+        yield self.finding(
+            step, f"Each step takes {each:.2g} of every weight: their norm fell from {norms.max():.4g} to "
+            f"{norms[-1]:.4g}, and the loss ends at {last:.4g}, lowest {lowest:.4g}.",
+            found=int(rows.step[-1]), segment=int(rows.segment[-1]), confidence=0.95,
+            evidence={"each_step": rounded(each), "param_norm": rounded(float(norms[-1]))},
+            remedies=[f"divide the weight decay by {10 ** max(1, round(math.log10(each / 1e-4))):.0f}",
+                      "leave gains, biases and embeddings without decay"],
+        )  # fmt: skip
+
+
+RULES = (OptimizerCount, ScheduleStuck, ScheduleTooFast, RateTooLow, DecayDominates)

@@ -1,0 +1,80 @@
+"""What an optimizer says of itself: its count of steps, its schedule's share of the rate, its decay, how far it can go.
+
+In:   torch optimizers, before and after their steps.
+Out:  figures for the `model` record at the first step and every tenth, from numbers on the host; nothing waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barograph.probes.model.parameters import Owned
+    from barograph.probes.model.rounds import ModelRound
+
+_EVERY = 10  # steps
+
+
+class OptimizerAccounts:
+    """Follows the watched optimizers."""
+
+    def __init__(self) -> None:
+        self._steps, self._next, self._reads = -1, 0, False
+        self._empty: dict[int, bool] = {}  # by optimizer: whether it had no state before the first step seen
+        self._travel: dict[int, list[float]] = {}  # by optimizer: of each group, the sum of its rates so far
+
+    def before(self, current: ModelRound, optimizer: Any, own: Owned, rates: list[float | None]) -> None:
+        """A step begins. rates: of each group, None where it is not known without waiting."""
+        first = len(current.begun) == 1
+        self._steps += first
+        travel = self._travel.setdefault(id(optimizer), [])
+        travel += [0.0] * (len(rates) - len(travel))
+        for number, rate in enumerate(rates):
+            travel[number] += rate or 0.0
+        if self._empty.get(id(optimizer)) is None:
+            self._empty[id(optimizer)] = not any(optimizer.state.get(item) for item in own.parameters)
+        if first:
+            self._reads = "norms" in current.due and self._steps >= self._next
+            self._next = self._steps + _EVERY if self._reads else self._next
+        groups = optimizer.param_groups
+        if self._reads and all("betas" in group for group in groups):
+            current.travel.append((own, tuple(travel)))
+        if not first or self._steps % _EVERY:
+            return
+        chosen = [(groups[number], rates[number]) for number in dict.fromkeys(own.groups)]
+        shares = [
+            rate / float(base)
+            for group, rate in chosen
+            if rate is not None and isinstance(base := _base(group), (int, float)) and base > 0
+        ]
+        if shares:
+            current.figures["rate_share"] = max(shares)
+        lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]
+        if lost:
+            current.figures["decay_share"] = max(lost)
+
+    def after(self, current: ModelRound, optimizer: Any, own: Owned) -> None:
+        """A step has ended."""
+        if self._steps % _EVERY or len(current.begun) != 1:
+            return
+        states = [state for item in own.parameters if item.grad is not None and (state := optimizer.state.get(item))]
+        if not states:
+            return
+        age = states[0].get("step")
+        if age is None:
+            if self._empty[id(optimizer)] and not self._steps:
+                current.figures["optimizer_age"] = 0.0
+        elif isinstance(age, (int, float)) or age.device.type == "cpu":
+            current.figures["optimizer_age"] = float(age) - 1
+        else:
+            current.put("optimizer_age", ("",), age.reshape(1) - 1)
+
+
+def _base(group: dict[str, Any]) -> Any:
+    """The rate that a group's scheduler starts from, or that it means to reach; None where there is no scheduler."""
+    return group.get("initial_lr") and group.get("max_lr", group["initial_lr"])
+
+
+def _shrinks(group: dict[str, Any]) -> bool:
+    """Whether a step takes rate × decay of each weight: not where the decay is part of Adam's gradient."""
+    return "betas" not in group or bool(group.get("decoupled_weight_decay", "eps" not in group))

@@ -1,0 +1,161 @@
+"""Which examples a model is given: those that come again, and those of an evaluation that were trained on.
+
+In:   inputs of forward passes: tokens, or what else has a row an example.
+Out:  figures for the `model` record. A row's fingerprint is computed on the device, exact and alike in batches of any
+      size; which were seen before is known when it has arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from barograph.probes.model.parameters import local, mesh_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+_ROWS, _ELEMENTS = 64, 1024  # of a batch, of a row
+_PASSES, _EVALUATED = 8, 64  # passes of an evaluation, rows of each
+_ALIKE = 0.02  # of a batch: rows that are drawn with replacement are fewer
+_KEPT = 1 << 16  # rows that are remembered
+_BITS = (1 << 52) - 1  # what a double holds
+_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # 2⁶⁴ / golden ratio: consecutive multiples differ in all bits
+
+
+class ExampleLook:
+    """Looks at the inputs of some steps, and of evaluations."""
+
+    def __init__(self) -> None:
+        self._rows: Tensor | None = None
+        self._lengths: Tensor | None = None
+        self._evaluated: list[Tensor] = []  # some passes of an evaluation, evenly over it
+        self._passes, self._every = 0, 1  # of an evaluation so far; how many of them one is looked at of
+        self._trained: dict[float, int] = {}  # fingerprints → the step at which they were seen last
+        self._looks = self._steps = self._evaluating = 0
+        self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
+
+    def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
+        """The inputs of a pass."""
+        if trains and (not due or self._rows is not None):
+            return
+        if not trains:  # of many passes, as of a generation token by token, ever fewer
+            self._passes += 1
+            if (self._passes - 1) % self._every or self._evaluating > self._steps // 4 + 1:
+                return
+        tensor = _examples(tensors)
+        if tensor is None:
+            return
+        if trains:
+            self._rows = fingerprints(tensor[:_ROWS])
+            self._lengths = lengths(tensor[:_ROWS])
+        else:
+            if len(self._evaluated) == _PASSES:
+                del self._evaluated[1::2]
+                self._every *= 2
+            self._evaluated.append(fingerprints(tensor[:_EVALUATED]))
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins: what its passes, and those of an evaluation before it, were given."""
+        self._steps += 1
+        self._evaluating += bool(self._evaluated)
+        if self._rows is not None:
+            current.put("examples", tuple(map(str, range(len(self._rows)))), self._rows)
+        if self._lengths is not None:
+            current.put("input_lengths", ("mean", "std"), self._lengths)
+        if self._evaluating > self._steps // 4 + 1:  # no evaluation: a part of each step
+            self._evaluated = []
+        self._passes, self._every = 0, 1
+        for at, rows in enumerate(self._evaluated):
+            current.put("evaluated", (str(at),) * len(rows), rows)
+        self._rows, self._lengths, self._evaluated = None, None, []
+
+    def fields_of(self, numbers: Mapping[str, Any], step: int) -> dict[str, float]:
+        """What is recorded of a step, in the order of steps."""
+        found: dict[str, float] = {}
+        if "input_lengths" in numbers:
+            names, values = numbers["input_lengths"]
+            found |= {f"input_length_{name}": float(value) for name, value in zip(names, values[0], strict=True)}
+        if "evaluated" in numbers:
+            found |= self._seen_in_training(*numbers["evaluated"])
+        if "examples" in numbers:
+            rows = numbers["examples"][1][0].tolist()
+            found["batch_copies"] = 1 - len(set(rows)) / len(rows)
+            found["example_rows"] = float(len(rows))
+            self._copies += len(rows) - len(set(rows))
+            self._looked += len(rows)
+            again = [step - self._trained[row] for row in rows if row in self._trained]
+            if self._looks:
+                found["rows_again"] = len(again) / len(rows)
+                if again:
+                    found["rows_again_after"] = float(numpy.median(again))
+            self._looks += 1
+            if len(self._trained) < _KEPT:
+                self._trained |= dict.fromkeys(rows, step)
+            found["distinct_rows"] = float(len(self._trained))
+        return found
+
+    def _seen_in_training(self, passes: Sequence[str], values: Any) -> dict[str, float]:
+        """How many of an evaluation's rows were trained on, and the share of passes that had any."""
+        if self._copies > _ALIKE * self._looked or not self._looked:  # inputs of few values are alike by chance
+            return {}
+        known = [row in self._trained for row in values[0].tolist()]
+        having = {at for at, seen in zip(passes, known, strict=True) if seen}
+        return {
+            "evaluated_rows": float(len(known)),
+            "evaluated_trained": sum(known) / len(known),
+            "evaluated_trained_passes": len(having) / len(set(passes)),
+        }
+
+
+def _examples(tensors: Sequence[Tensor]) -> Tensor | None:
+    """The input that tells examples apart: the first of tokens, else of numbers, with rows of several elements."""
+    rows = [one for one in tensors if one.dim() >= 2 and len(one) >= 4 and mesh_of(one) is None]
+    rows = [one for one in rows if one.device.type != "mps"]  # which has no whole numbers of 64 bits in full
+    tokens = [one for one in rows if not one.is_floating_point() and one.dim() == 2 and one.shape[1] >= 4]
+    numbers = [one for one in rows if one.is_floating_point()]
+    return next(iter([*tokens, *numbers]), None)
+
+
+def fingerprints(rows: Tensor) -> Tensor:
+    """A number a row [n]: sums of products of whole numbers, which no order of adding changes. Padding behind the
+    longest row of a batch does not change it."""
+    import torch
+
+    lines = _lines(rows)
+    if lines.is_floating_point():
+        lines = lines.float().contiguous().view(torch.int32)
+        values = lines.long()
+    else:
+        values = lines.long()
+        values = values - values[:, -1:]
+    places = torch.arange(1, values.shape[1] + 1, device=values.device)
+    mixed = values * (places * _FACTOR | 1)
+    return ((mixed ^ (mixed >> 29)) * _FACTOR >> 7).sum(1) & _BITS
+
+
+def lengths(rows: Tensor) -> Tensor | None:
+    """Mean and standard deviation of the rows' lengths without padding behind or before; None of what has no tokens."""
+    import torch
+
+    if rows.is_floating_point():
+        return None
+    real = torch.ones_like(rows, dtype=torch.long).sum(1)
+    for line in (rows, rows.flip(1)):
+        same = (line == line[:, :1]).long().cumprod(1).sum(1)
+        real = real - torch.where(same > 2, same, 0)
+    real = real.clamp_min(0).double()
+    return torch.stack([real.mean(), real.std()])
+
+
+def _lines(rows: Tensor) -> Tensor:
+    """Rows of elements [n, k], some of each where there are many."""
+    tensor = local(rows.detach())
+    lines = tensor.reshape(len(tensor), -1)
+    if tensor.is_floating_point():
+        return lines[:, :: max(1, lines.shape[1] // _ELEMENTS)]
+    return lines[:, :_ELEMENTS]

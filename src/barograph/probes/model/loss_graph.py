@@ -1,0 +1,168 @@
+"""How a loss is put together, told from autograd's graph of it: whatever the loss is and whatever the model gives.
+
+In:   the end of a backward pass, on the thread that called it.
+Out:  figures for the `model` record; no tensor is read.
+
+Torch's `backward` keeps the tensors that it was called with: the last node of their graph is the loss, and behind it
+come its divisions, its mean or sum, and what that is of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_MOST = 64  # nodes that are looked at
+_SHAPED = {
+    "View", "UnsafeView", "Reshape", "ReshapeAlias", "Permute", "Transpose", "T", "Select", "Slice", "Squeeze",
+    "Unsqueeze", "Expand", "ToCopy", "Clone", "Alias", "Index", "Split", "SplitWithSizes", "Unbind",
+}  # fmt: skip
+_ADDED = _SHAPED | {"Neg", "Add", "Sub"}  # between a loss and its terms
+_SCALED = frozenset({"Mul", "Div"})
+_BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropyWithLogits": "Sigmoid"}
+
+
+def find() -> dict[str, float]:
+    """Figures of the loss whose backward pass is running on this thread; none where it is not to be seen."""
+    frame, roots = sys._getframe(), ()
+    while frame is not None:
+        if frame.f_code.co_name == "backward" and frame.f_globals.get("__name__") == "torch.autograd":
+            # the outermost one: recomputed parts have a pass of their own. Only this frame is asked for its variables,
+            # for it ends with the pass: those of a longer one would be kept alive.
+            values = frame.f_locals
+            roots = values["tensors"] if values.get("grad_tensors") is None else ()
+        frame = frame.f_back  # type: ignore[assignment]
+    roots = (roots,) if hasattr(roots, "grad_fn") else roots
+    return figures(roots[0].grad_fn) if len(roots) == 1 else {}
+
+
+def figures(root: Any) -> dict[str, float]:
+    """`loss_undivided`: whether a loss is a mean, or several that are added, and nothing multiplies or divides it.
+    `loss_summed`: how many elements are added up, where nothing does. `activation_twice`: whether a softmax or sigmoid
+    goes into a loss that has it. `loss_classes`: the classes of a cross-entropy that is all of the loss."""
+    means, sums, other, scaled = [], [], False, False
+    waiting, seen = [root], 0
+    while waiting and seen < _MOST:
+        node, seen = waiting.pop(), seen + 1
+        kind, reduction = _kind(node), getattr(node, "_saved_reduction", None)
+        if kind == "Mean" or reduction == 1:
+            means.append(node)
+        elif kind == "Sum" or reduction == 2:
+            sums.append(node)
+        elif kind in _ADDED or kind in _SCALED:
+            scaled |= kind in _SCALED
+            waiting += _behind(node)
+        else:
+            other = True
+    terms = [*means, *sums]
+    if not terms or waiting:
+        return {}
+    plain = not scaled and not other
+    found = {"loss_undivided": float(plain and not sums), "activation_twice": float(any(map(_twice, terms)))}
+    if plain and not means and len(sums) == 1 and _of_chances(sums[0]):
+        found["loss_summed"] = _elements(sums[0])
+    classes = {_classes(term) for term in terms}
+    if len(terms) <= 2 and len(classes) == 1 and not other and not sums:
+        found["loss_classes"] = classes.pop()
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _kind(node: Any) -> str:
+    return str(node.name()).rpartition("::")[2].partition("Backward")[0]
+
+
+def _behind(node: Any) -> list[Any]:
+    return [following for following, _ in node.next_functions if following is not None]
+
+
+def _under(node: Any) -> Any:
+    """What is behind a node but for changes of shape; None where that is not one node."""
+    for _ in range(8):
+        behind = _behind(node)
+        if len(behind) != 1:
+            return None
+        node = behind[0]
+        if _kind(node) not in _SHAPED:
+            return node
+    return None
+
+
+def _twice(term: Any) -> bool:
+    return any(
+        (wanted := _BEFORE.get(_kind(node))) is not None
+        and (under := _under(node)) is not None
+        and _kind(under) == wanted
+        for node in _near(term)
+    )
+
+
+def _near(term: Any) -> Iterator[Any]:
+    waiting = [term]
+    for _ in range(_MOST):
+        if not waiting:
+            return
+        node = waiting.pop(0)
+        yield node
+        waiting += _behind(node)
+
+
+def _classes(term: Any) -> float:
+    """Of a cross-entropy; NaN of another loss."""
+    under = _under(term) if _kind(term).startswith("NllLoss") else None
+    if under is None or _kind(under) != "LogSoftmax":
+        return math.nan
+    shape, at = under._input_metadata[0].shape, under._saved_dim
+    return float(shape[at if at < len(shape) else at - (1 << 64)])
+
+
+def _of_chances(term: Any) -> bool:
+    """Whether a sum is of cross-entropies or logistic losses, whose size is known."""
+    if _kind(term) != "Sum":
+        return _kind(term).startswith(("NllLoss", "BinaryCrossEntropy"))
+    under = _under(term)
+    while under is not None and _kind(under) == "Neg":
+        under = _under(under)
+    return under is not None and _kind(under) == "LogSigmoid"
+
+
+def _elements(term: Any) -> float:
+    """How many are added up."""
+    if _kind(term) == "Sum":
+        return float(math.prod(term._saved_self_sym_sizes))
+    under = _under(term)
+    shape = under._input_metadata[0].shape if under is not None else ()
+    size = float(math.prod(shape)) if shape else math.nan
+    return size / _classes(term) if _kind(term).startswith("NllLoss") else size
+
+
+class LossGraph:
+    """Looks at the loss of the first passes, and of some later ones."""
+
+    def __init__(self) -> None:
+        self._passes = 0
+        self._found: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+
+    def came(self) -> None:
+        """A backward pass has reached the parameters."""
+        self._passes += 1
+        if self._passes > 4 and self._passes % 50:
+            return
+        import torch
+
+        with contextlib.suppress(Exception):
+            torch.autograd.Variable._execution_engine.queue_callback(self._look)
+
+    def _look(self) -> None:
+        with contextlib.suppress(Exception):  # within the training's pass: another torch may be made otherwise
+            self._found = find()
+
+    def new(self) -> dict[str, float]:
+        """What is another than before."""
+        fresh = {name: value for name, value in self._found.items() if self._last.get(name) != value}
+        self._last |= self._found
+        self._found = {}
+        return fresh

@@ -1,0 +1,293 @@
+"""What optimizers say of themselves, in real trainings; and what rules make of it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+STEPS = 120
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(12, 24), nn.LayerNorm(24), nn.GELU(), nn.Linear(24, 6))
+
+
+RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3))
+
+
+def warm_cosine(warm: int, steps: int) -> Any:
+    def share(step: int) -> float:
+        if step < warm:
+            return (step + 1) / warm
+        return 0.05 + 0.475 * (1 + math.cos(math.pi * min(1.0, (step - warm) / max(1, steps - warm))))
+
+    return share
+
+
+def loud(run: Any) -> list[dict[str, Any]]:
+    """Warnings and worse."""
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    return [item for item in findings if item["severity"] != "info"]
+
+
+class Training:
+    """A loop with micro-batches, a scheduler, and a stop in the middle after which it goes on in another launch."""
+
+    def __init__(self, folder: Path, **how: Any):
+        torch.set_num_threads(1)
+        self.how, self.model = how, how.get("model") or net()
+        self.parts, self.dice = how.get("parts", 1), torch.Generator().manual_seed(1)
+        self.run = barograph.init(
+            project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        kind = self.how.get("kind", torch.optim.AdamW)
+        learning = [item for item in self.model.parameters() if item.requires_grad]
+        self.optimizer = kind(learning, lr=self.how.get("lr", 3e-3), weight_decay=self.how.get("decay", 0.01))
+        share = self.how.get("share") or warm_cosine(10, STEPS)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, share)
+        self.run.watch(self.model, self.optimizer, **self.how.get("watch", {}))
+
+    def go(self, first: int, last: int) -> None:
+        for step in range(first, last + 1):
+            self.optimizer.zero_grad()
+            whole = 0.0
+            for _ in range(self.parts):
+                inputs = torch.randn(32, 12, generator=self.dice)
+                loss = functional.cross_entropy(self.model(inputs), (inputs @ RULE).argmax(1))
+                (loss / self.how.get("divide", self.parts)).backward()
+                whole += loss.item() / self.parts
+                if self.how.get("each_part"):
+                    self.scheduler.step()
+            if self.how.get("clears") is not None:
+                self.optimizer.zero_grad(set_to_none=self.how["clears"])
+            self.optimizer.step()
+            if not self.how.get("each_part") and step % self.how.get("every", 1) == 0:
+                self.scheduler.step()
+            self.run.log({"loss": whole, "lr": self.optimizer.param_groups[0]["lr"]}, step=step)
+
+    def resume(self, *lost: str) -> None:
+        """Finish, and go on in another launch without what is lost."""
+        kept = copy.deepcopy((self.optimizer.state_dict(), self.scheduler.state_dict()))
+        folder = str(self.run.dir)
+        self.run.finish()
+        self.run = barograph.init(resume=folder, console="none", machine=False, sidecar=False, git=False)
+        self.begin()
+        if "optimizer" not in lost:
+            self.optimizer.load_state_dict(kept[0])
+        if "scheduler" not in lost:
+            self.scheduler.load_state_dict(kept[1])
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * self.scheduler.lr_lambdas[0](self.scheduler.last_epoch)
+
+    def findings(self) -> dict[str, str]:
+        """{rule: its first cause} of warnings and worse; without a cause of those in stories."""
+        self.run.finish()
+        told = loud(self.run)
+        members = [part for item in told for part in item["evidence"].get("story", ())]
+        found = {part["rule"]: "" for part in members if part["severity"] != "info"}
+        return found | {item["rule"]: item["causes"][0] for item in told}
+
+
+OURS = {
+    "optimizer_count", "schedule_stuck", "schedule_too_fast", "rate_too_low", "decay_dominates", "cleared_gradients",
+    "resumed_schedule", "loss_weight", "loss_not_scaled",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD, torch.optim.NAdam])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_sound_training_with_a_sound_resume_is_left_alone(tmp_path: Path, kind: Any, parts: int) -> None:
+    training = Training(tmp_path, kind=kind, parts=parts, lr=0.1 if kind is torch.optim.SGD else 3e-3)
+    training.go(1, 60)
+    training.resume()
+    training.go(61, STEPS)
+    assert not OURS & set(training.findings())
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.NAdam])
+@pytest.mark.parametrize("stop", [40, 77])
+def test_an_optimizer_that_begins_anew_is_known_by_its_count(tmp_path: Path, kind: Any, stop: int) -> None:
+    training = Training(tmp_path, kind=kind)
+    training.go(1, stop)
+    training.resume("optimizer")
+    training.go(stop + 1, STEPS)
+    assert training.findings()["optimizer_count"].startswith("optimizer state lost")
+
+
+@pytest.mark.parametrize("away", [-30, 45])
+def test_a_loop_that_goes_on_at_another_step_is_known_by_the_count(tmp_path: Path, away: int) -> None:
+    training = Training(tmp_path)
+    training.go(1, 60)
+    training.resume()
+    training.go(61 + away, STEPS + away)
+    assert training.findings()["optimizer_count"].startswith("resumed at the wrong step")
+
+
+def test_a_schedule_that_begins_anew_after_a_resume_is_known_row_by_row(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.go(1, 60)
+    training.resume("scheduler")
+    training.go(61, STEPS)
+    found = training.findings()
+    assert found["resumed_schedule"].startswith("schedule restarted") and "optimizer_count" not in found
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        ({"every": 10_000}, "scheduler never stepped"),
+        ({"every": 40}, "scheduler stepped too seldom"),
+        ({"share": warm_cosine(1000, 5000)}, "warm-up never ends"),
+    ],
+)
+def test_a_schedule_that_stays_low_says_why(tmp_path: Path, how: dict[str, Any], cause: str) -> None:
+    training = Training(tmp_path, **how)
+    training.go(1, STEPS)
+    assert training.findings()["schedule_stuck"].startswith(cause)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")
+@pytest.mark.parametrize("comes_back", [False, True])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_scheduler_that_is_stepped_at_each_part_is_over_too_early(
+    tmp_path: Path, parts: int, comes_back: bool
+) -> None:
+    wave = {"share": lambda step: 0.5 * (1 + math.cos(math.pi * step / STEPS))} if comes_back else {}
+    training = Training(tmp_path, parts=parts, each_part=True, **wave)
+    training.go(1, STEPS)
+    assert training.findings()["schedule_too_fast"].startswith("scheduler stepped at each micro-batch")
+
+
+def test_a_schedule_that_ends_early_by_its_own_length_is_left_alone(tmp_path: Path) -> None:
+    training = Training(tmp_path, parts=2, share=warm_cosine(10, 85))
+    training.go(1, STEPS)
+    assert "schedule_too_fast" not in training.findings()
+
+
+@pytest.mark.parametrize(("divide", "warns"), [(1, True), (16, True), (4, False), (2, False)])
+def test_parts_that_are_added_are_known_without_a_configuration(tmp_path: Path, divide: int, warns: bool) -> None:
+    training = Training(tmp_path, parts=4, divide=divide)
+    training.go(1, 30)
+    assert ("loss_weight" in training.findings()) == warns
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_are_cleared_before_the_step_are_named(tmp_path: Path, to_none: bool) -> None:
+    training = Training(tmp_path, clears=to_none)
+    training.go(1, 30)
+    assert training.findings()["cleared_gradients"].startswith("zero_grad too early")
+
+
+def test_a_rate_too_low_to_leave_the_initialisation(tmp_path: Path) -> None:
+    training = Training(tmp_path, lr=3e-5, watch={"gradients": 10})
+    training.go(1, STEPS)
+    assert training.findings()["rate_too_low"].startswith("learning rate too low")
+
+
+def test_a_low_rate_is_right_for_a_model_that_was_trained_before(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.go(1, STEPS)
+    training.findings()
+    again = Training(tmp_path, model=training.model, lr=3e-5, watch={"gradients": 10})
+    again.go(1, STEPS)
+    assert "rate_too_low" not in again.findings()
+
+
+@pytest.mark.parametrize(("decay", "warns"), [(10.0, True), (0.1, False)])
+def test_a_decay_that_undoes_the_training(tmp_path: Path, decay: float, warns: bool) -> None:
+    training = Training(tmp_path, decay=decay, lr=1e-2, watch={"gradients": 10})
+    training.go(1, STEPS)
+    assert ("decay_dominates" in training.findings()) == warns
+
+
+@pytest.mark.parametrize(("half", "scaled", "warns"), [(True, False, True), (True, True, False), (False, False, False)])
+def test_fp16_without_a_scaled_loss(tmp_path: Path, half: bool, scaled: bool, warns: bool) -> None:
+    torch.set_num_threads(1)
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer, scaler=scaler if scaled else None)
+    for step in range(1, 31):
+        with torch.autocast("cpu", dtype=torch.float16 if half else torch.bfloat16):
+            output = model(torch.randn(48, 12))
+        loss = functional.cross_entropy(output.float(), torch.randint(0, 6, (48,)))
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        run.log({"loss": loss.item()}, step=step)
+    run.finish()
+    told = {
+        item["rule"] for item in diagnose(barograph.read(str(run.dir))[0])["findings"] if item["severity"] != "info"
+    }
+    assert ("loss_not_scaled" in told) == warns
+
+
+class Adapted(nn.Module):
+    """A layer with LoRA's two matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base_layer = nn.Linear(24, 24)
+        self.lora_A, self.lora_B = nn.Linear(24, 4, bias=False), nn.Linear(4, 24, bias=False)
+        nn.init.zeros_(self.lora_B.weight)
+
+    def forward(self, values: Any) -> Any:
+        return self.base_layer(values) + self.lora_B(self.lora_A(values))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_base_that_is_trained_beside_its_adapters_is_named(tmp_path: Path, frozen: bool) -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(12, 24), Adapted(), nn.GELU(), Adapted(), nn.Linear(24, 6))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora" in name or (not frozen and "base" in name))
+    training = Training(tmp_path, model=model)
+    training.go(1, 20)
+    assert training.findings().get("frozen_group", "").startswith("base not frozen") == (not frozen)
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_head_that_is_frozen_as_torch_draws_it_is_named(tmp_path: Path, used: bool) -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(12, 64), nn.GELU(), nn.Linear(64, 6))
+    if used:  # as after a training
+        nn.init.normal_(model[2].weight, std=0.1)
+    model[2].requires_grad_(False)
+    training = Training(tmp_path, model=model)
+    training.go(1, 20)
+    assert ("frozen_group" in training.findings()) == (not used)
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_factors_that_begin_at_zero_may_grow(tmp_path: Path, zero: bool) -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(
+        nn.Linear(12, 24), nn.Linear(24, 4, bias=False), nn.Linear(4, 24, bias=False), nn.GELU(), nn.Linear(24, 6)
+    )
+    for place in (0, 4):
+        model[place].requires_grad_(False)
+    nn.init.normal_(model[4].weight, std=0.2)
+    for place, size in ((1, 0.01), (2, 0.0 if zero else 0.01)):
+        nn.init.normal_(model[place].weight, std=size)
+    training = Training(tmp_path, model=model, lr=3e-2, watch={"gradients": 5})
+    training.go(1, 60)
+    assert ("early_growth" in training.findings()) == (not zero)

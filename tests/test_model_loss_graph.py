@@ -1,0 +1,152 @@
+"""What the graph of a loss shows, whatever the loss is: sums, micro-batches that are added, activations twice."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.probes.model import loss_graph
+from barograph.probes.model.backward import Sentinel
+from barograph.probes.model.loss_graph import LossGraph
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+Loss = Callable[[Any, Any], Any]
+
+
+def rewards(first: Any, second: Any) -> Any:
+    return -functional.logsigmoid(first[:, 0] - second[:, 0])
+
+
+def similar(first: Any, second: Any, temperature: float = 0.2) -> Any:
+    return functional.normalize(first, dim=1) @ functional.normalize(second, dim=1).T / temperature
+
+
+def contrast(first: Any, second: Any, temperature: float = 0.2, **how: Any) -> Any:
+    return functional.cross_entropy(similar(first, second, temperature), torch.arange(len(first)), **how)
+
+
+def triplet(first: Any, second: Any) -> Any:
+    return functional.triplet_margin_loss(first, second, second.roll(1, 0))
+
+
+def train(folder: Path, loss_of: Loss, parts: int = 1, config: dict[str, Any] | None = None, rows: int = 24) -> Any:
+    """The findings of a small training of pairs that belong together, by rule."""
+    torch.set_num_threads(1)
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    run = barograph.init(
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False,
+        config=config or {},
+    )  # fmt: skip
+    run.watch(model, optimizer)
+    for step in range(20):
+        optimizer.zero_grad()
+        for _ in range(parts):
+            first = torch.randn(rows, 12)
+            second = first + 0.3 * torch.randn(rows, 12)
+            loss = loss_of(*model(torch.cat([first, second])).chunk(2))
+            loss.backward()
+        optimizer.step()
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    found = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    return {part["rule"]: part for item in found for part in (*item["evidence"].get("story", ()), item)}
+
+
+FOUR = {"gradient_accumulation_steps": 4}
+
+
+@pytest.mark.parametrize("loss_of", [lambda a, b: rewards(a, b).mean(), contrast, triplet])
+@pytest.mark.parametrize(
+    ("divided", "parts", "config", "warns"),
+    [(1, 4, FOUR, True), (1, 3, {}, True), (4, 4, FOUR, False), (1, 1, {}, False), (1, 2, {}, False)],
+)
+def test_micro_batches_that_are_added_are_known_by_the_graph_of_any_loss(
+    tmp_path: Path, loss_of: Loss, divided: int, parts: int, config: dict[str, Any], warns: bool
+) -> None:
+    found = train(tmp_path, lambda a, b: loss_of(a, b) if divided == 1 else loss_of(a, b) / divided, parts, config)
+    assert ("loss_weight" in found) == warns
+    if warns:
+        assert found["loss_weight"]["causes"][0].startswith("gradient accumulation scaled wrongly")
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "warns"),
+    [
+        (lambda a, b: rewards(a, b).sum(), True),
+        (lambda a, b: contrast(a, b, reduction="sum"), True),
+        (lambda a, b: rewards(a, b).sum() / len(a), False),
+        (lambda a, b: contrast(a, b, reduction="sum") / len(a), False),
+        (lambda a, b: (a - b).square().sum(), False),  # of which nobody knows the size
+    ],
+)
+def test_a_sum_of_cross_entropies_or_logistic_losses_is_known_by_its_graph(
+    tmp_path: Path, loss_of: Loss, warns: bool
+) -> None:
+    found = train(tmp_path, loss_of)
+    assert ("loss_weight" in found) == warns
+    if warns:
+        assert found["loss_weight"]["severity"] == "warning"
+        assert found["loss_weight"]["causes"][0].startswith("loss summed: over 24 ")
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "twice"),
+    [
+        (lambda a, b: functional.cross_entropy(similar(a, b).softmax(1), torch.arange(len(a))), True),
+        (lambda a, b: -functional.logsigmoid(torch.sigmoid(a[:, 0] - b[:, 0])).mean(), True),
+        (lambda a, b: functional.cross_entropy(similar(a, b).log_softmax(1), torch.arange(len(a))), False),
+        (lambda a, b: -functional.logsigmoid(torch.tanh(a[:, 0] - b[:, 0])).mean(), False),
+        (contrast, False),
+    ],
+)
+def test_an_activation_before_that_of_a_loss_of_pairs_is_proven(tmp_path: Path, loss_of: Loss, twice: bool) -> None:
+    found = train(tmp_path, loss_of)
+    assert ("double_softmax" in found) == twice
+    if twice:
+        assert found["double_softmax"]["causes"][0].startswith("softmax twice")
+
+
+def test_a_loss_with_a_gradient_of_its_own_says_nothing_and_no_graph_is_kept() -> None:
+    weight, look = nn.Parameter(torch.randn(8, 8)), LossGraph()
+    weight.register_post_accumulate_grad_hook(lambda _: look.came())
+    functional.cross_entropy(torch.randn(4, 8) @ weight, torch.arange(4)).backward(torch.tensor(0.5))
+    assert look.new() == {}
+    functional.cross_entropy(torch.randn(4, 8) @ weight, torch.arange(4)).backward()
+    assert look.new() == {"loss_undivided": 1.0, "activation_twice": 0.0, "loss_classes": 8.0}
+    functional.cross_entropy(torch.randn(4, 8) @ weight, torch.arange(4)).backward()
+    assert look.new() == {}  # as before
+    assert not any(hasattr(value, "grad_fn") or hasattr(value, "next_functions") for value in vars(look).values())
+
+
+def test_a_look_that_fails_does_not_reach_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> dict[str, float]:
+        raise KeyError("tensors")
+
+    monkeypatch.setattr(loss_graph, "find", fails)
+    weight, calls = nn.Parameter(torch.randn(4, 4)), []
+    sentinel = Sentinel(lambda: calls.append(1))
+    sentinel.follow((weight,))
+    weight.square().mean().backward()
+    assert calls == [1] and weight.grad is not None
+
+
+def test_variables_of_the_training_die_when_it_drops_them() -> None:
+    weight = nn.Parameter(torch.randn(4, 4))
+    sentinel = Sentinel(lambda: None)
+    sentinel.follow((weight,))
+    output = weight @ torch.randn(4, 4)
+    dropped = weakref.ref(output)
+    output.square().mean().backward()
+    del output
+    assert dropped() is None

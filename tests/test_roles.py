@@ -1,0 +1,109 @@
+"""Which series is the loss is decided by its name in one place, and everything that shows a run agrees."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import barograph
+from barograph.analysis.compare.member import ComparedMember, preferred
+from barograph.analysis.importance.explain import importance
+from barograph.core.roles import evaluation_losses, losses, main_evaluation, main_loss, plays
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.query.groups import groups
+from barograph.query.metrics import direction
+from barograph.query.sql import sql
+from barograph.query.stored import StoredRun
+from barograph.views.overview import group_table, summary
+from barograph.views.report.subject import Subject
+from barograph.views.server.places import Places
+from barograph.views.server.table import RunTable
+
+NAMES = [
+    ("train/loss", "eval/loss"),
+    ("loss", "val_loss"),
+    ("mse", "val_mse"),
+    ("train/CrossEntropyLoss", "eval/CrossEntropyLoss"),
+    ("elbo_loss", "valid/elbo_loss"),
+    ("train/nll", "valid/nll"),
+    ("objective", "test/mae"),
+]
+
+
+def trained(root: Path, name: str, loss: str, evaluation: str, end: float = 2.0) -> StoredRun:
+    with barograph.init("p", name, {"lr": end}, str(root), verbosity=-2, sidecar=False, git=False) as run:
+        for step in range(120):
+            value = end + math.exp(-step / 20) + 0.01 * math.sin(step)
+            run.log({loss: value, "kl": 0.1, "speed/step_ms": 5.0}, step=step)
+            if step % 20 == 19:
+                run.log({evaluation: value + 0.1, "val/accuracy": 0.5}, step=step)
+    return StoredRun(run.dir)
+
+
+@pytest.mark.parametrize(("loss", "evaluation"), NAMES)
+def test_all_that_shows_a_run_takes_the_same_series_for_its_loss(tmp_path: Path, loss: str, evaluation: str) -> None:
+    runs = [trained(tmp_path, name, loss, evaluation, end) for name, end in (("a", 2.0), ("b", 3.0))]
+    run, names = runs[0], runs[0].names()
+    last, held_out = float(run.series(loss).value[-1]), float(run.series(evaluation).value[-1])
+    assert (main_loss(names), main_evaluation(names)) == (loss, evaluation)
+    assert direction(loss) == direction(evaluation) == -1
+
+    row = summary(run)
+    assert (row["loss"], row["eval_loss"], row["step"]) == (last, held_out, 119), "ls"
+    asked = sql("select run, loss, eval_loss from runs order by run", runs=runs).to_pylist()
+    assert asked[0] == {"run": "a", "loss": last, "eval_loss": held_out}, "sql, runs"
+    found = sql("select name, count(*) as n from evaluations where run = 'a' group by name", runs=[run]).to_pylist()
+    assert found == [{"name": evaluation, "n": 6}], "sql, evaluations"
+
+    listed = RunTable(Places(tmp_path)).whole_row("p/a").data
+    assert (listed["loss"], listed["eval_loss"]) == (loss, evaluation), "the table of runs"
+    assert list(listed["last"])[:2] == [loss, evaluation], "their place in a row"
+    assert listed["best"][evaluation] == pytest.approx(min(run.series(evaluation).value))
+
+    member = ComparedMember(run)
+    assert Subject(run).loss == next(common for common, own in member.names.items() if own == loss), "report"
+    assert member.main is not None and len(member.main) == 120, "compare"
+    metric = barograph.compare(*runs).metric
+    assert metric is not None and member.names[metric] == evaluation, "compare"
+    assert importance(*runs, level=0.5).metric == evaluation, "importance"
+    assert "no training loss" not in str(barograph.forecast(run).reason), "forecast"
+    channels = RunHistory()
+    for name in names:
+        series = run.series(name)
+        channels.add(name, series.step, series.value, series.step * 1_000, series.step * 0 + 1)
+    judged, held = channels.role("loss"), channels.role("eval_loss")
+    assert judged is not None and held is not None and (judged.name, held.name) == (loss, evaluation), "doctor"
+
+
+@pytest.mark.parametrize("loss", [loss for loss, _ in NAMES])
+def test_a_run_whose_loss_ends_as_nan_has_diverged_whatever_it_is_called(tmp_path: Path, loss: str) -> None:
+    statuses = {}
+    for name, last in (("well", 1.0), ("not", math.nan)):
+        with barograph.init("p", name, None, str(tmp_path), verbosity=-2, sidecar=False, git=False) as run:
+            for step in range(10):
+                run.log({loss: last if step > 4 else 2.0, "beside": math.nan}, step=step)
+        statuses[name] = StoredRun(run.dir).status
+    assert statuses == {"well": "finished", "not": "diverged"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kl", "reward", "val/accuracy", "train/loss_scale", "loss_weight", "grad_norm", "aux_loss", "z_loss", "step_ms"],
+)
+def test_what_only_sounds_like_a_loss_is_none(name: str) -> None:
+    assert losses([name]) == evaluation_losses([name]) == () and not plays("loss", name)
+
+
+def test_a_total_goes_before_its_parts_and_held_out_data_before_the_training_where_runs_are_compared() -> None:
+    assert losses(["loss_cls", "loss_box", "total_loss"])[0] == "total_loss"
+    assert preferred(["loss", "mse", "val_loss", "eval/accuracy", "lr"]) == ("val_loss", "eval/accuracy", "loss")
+    assert preferred(["lr", "kl"]) == ()
+
+
+def test_groups_show_the_loss_that_their_runs_have(tmp_path: Path) -> None:
+    for name in "ab":
+        trained(tmp_path, name, "mse", "val_mse")
+    lines = group_table(groups(barograph.runs(tmp_path), ["project"])).splitlines()
+    assert lines[0].split()[3:5] == ["LOSS", "EVAL"] and "2." in lines[1]

@@ -1,0 +1,308 @@
+"""What the watch sees of examples: those that come again, those of evaluations, their order, what a model is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.probes.model.examples import ExampleLook, fingerprints, lengths
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+Batch = Callable[[int], tuple[Any, Any]]
+
+
+class Reader(nn.Module):
+    """A language model or a classifier of texts, of one layer of attention."""
+
+    def __init__(self, causal: bool = True, classes: int = 0):
+        super().__init__()
+        self.words, self.mix = nn.Embedding(40, 16), nn.Linear(16, 48)
+        self.head, self.causal, self.classes = nn.Linear(16, classes or 40), causal, classes
+
+    def forward(self, tokens: Any) -> Any:
+        query, key, value = self.mix(self.words(tokens))[:, None].chunk(3, -1)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)[:, 0]
+        return self.head(mixed.mean(1) if self.classes else mixed)
+
+
+def by_token(output: Any, target: Any) -> Any:
+    return functional.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=-100)
+
+
+def train(
+    folder: Path, model: Any, batch: Batch, evaluated: Batch | None = None, steps: int = 60, loss_of: Any = by_token,
+    config: dict[str, Any] | None = None,
+) -> dict[str, str]:  # fmt: skip
+    """Severities by rule."""
+    torch.set_num_threads(1)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    run = barograph.init(
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False,
+        config=config or {},
+    )  # fmt: skip
+    run.watch(model, optimizer, activations=10)
+    for step in range(steps):
+        inputs, targets = batch(step)
+        loss = loss_of(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+        if evaluated is not None and step % 10 == 9:
+            with torch.no_grad():
+                inputs, targets = evaluated(step)
+                run.log({"val_loss": loss_of(model(inputs), targets).item()}, step=step)
+    run.finish()
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    told = [part for item in findings for part in (*item["evidence"].get("story", ()), item)]
+    return {item["rule"]: item["severity"] for item in told}
+
+
+def texts(count: int, length: int = 16, seed: int = 3) -> Any:
+    return torch.randint(1, 40, (count, length + 1), generator=torch.Generator().manual_seed(seed))
+
+
+def drawn(rows: Any, count: int = 16) -> Batch:
+    generator = torch.Generator().manual_seed(4)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        chosen = rows[torch.randperm(len(rows), generator=generator)[:count]]
+        return chosen[:, :-1], chosen[:, 1:]
+
+    return batch
+
+
+def test_a_row_has_one_fingerprint_in_batches_of_any_size() -> None:
+    rows = torch.randn(40, 3, 8, 8)
+    assert torch.equal(fingerprints(rows)[7:20], fingerprints(rows[7:20]))
+    assert len(set(fingerprints(rows).tolist())) == 40
+    tokens = texts(40)
+    padded = functional.pad(tokens, (0, 5))
+    longer = functional.pad(tokens, (0, 9))
+    assert torch.equal(fingerprints(padded), fingerprints(longer)) and len(set(fingerprints(padded).tolist())) == 40
+    moved = tokens.clone()
+    moved[:, [2, 5]] = tokens[:, [5, 2]]
+    same = tokens[:, 2] == tokens[:, 5]
+    assert torch.equal(fingerprints(moved) == fingerprints(tokens), same)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_lengths_are_those_without_padding(left: bool) -> None:
+    rows = [list(range(1, 13)), [*range(1, 8), *[0] * 5], [*range(1, 10), *[0] * 3], list(range(2, 14))]
+    mean, _ = lengths(torch.tensor([row[::-1] if left else row for row in rows])).tolist()
+    assert mean == pytest.approx((12 + 7 + 9 + 12) / 4)
+
+
+@pytest.mark.parametrize("kind", ["drawn", "copies", "one batch", "several times", "all at once"])
+def test_examples_that_come_again_are_proven(tmp_path: Path, kind: str) -> None:
+    rows = texts(2000)
+    fresh = drawn(rows)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        if kind in ("one batch", "all at once"):
+            return rows[:16, :-1], rows[:16, 1:]
+        if kind == "several times":
+            some = rows[step // 3 * 16 :][:16]
+            return some[:, :-1], some[:, 1:]
+        inputs, targets = fresh(step)
+        return (inputs[:4].repeat(4, 1), targets[:4].repeat(4, 1)) if kind == "copies" else (inputs, targets)
+
+    config = {} if kind == "all at once" else {"batch_size": 16}
+    found = train(tmp_path, Reader(), batch, drawn(texts(50, seed=8)), config=config)
+    assert (found.get("copied_examples") == "warning") == (kind == "copies")
+    again = {"one batch": "warning", "several times": "warning", "all at once": "info"}
+    assert found.get("repeated_examples") == again.get(kind)
+
+
+@pytest.mark.parametrize("kind", ["apart", "evaluated", "trained", "both logged", "pictures", "whole input"])
+def test_evaluation_examples_of_the_training_are_proven(tmp_path: Path, kind: str) -> None:
+    rows, held = texts(400), texts(64, seed=8)
+    if kind == "evaluated":
+        held = rows[:64]
+    elif kind == "trained":
+        rows = torch.cat([rows[:200], held])
+    model: Any = Reader()
+    batch, evaluated, loss_of = drawn(rows), drawn(held, 64), by_token
+    if kind in ("pictures", "whole input"):
+        model, loss_of = nn.Linear(12, 3), functional.mse_loss
+        pictures = torch.randn(24 if kind == "whole input" else 300, 12)
+
+        def batch(step: int) -> tuple[Any, Any]:
+            chosen = pictures if kind == "whole input" else pictures[torch.randperm(300)[:24]]
+            return chosen, chosen[:, :3]
+
+        def evaluated(step: int) -> tuple[Any, Any]:
+            return pictures[:24], pictures[:24, :3]
+
+    if kind == "both logged":
+        from_training = drawn(rows, 64)
+
+        def loss_of(output: Any, target: Any) -> Any:
+            if not torch.is_grad_enabled():
+                model(from_training(0)[0])
+            return by_token(output, target)
+
+    found = train(tmp_path, model, batch, evaluated, 120, loss_of)
+    assert (found.get("evaluation_examples") == "warning") == (kind in ("evaluated", "trained", "pictures"))
+
+
+def test_an_input_that_is_evaluated_in_each_step_is_no_evaluation() -> None:
+    class Current:
+        def __init__(self) -> None:
+            self.families: list[str] = []
+
+        def put(self, family: str, names: Any, values: Any) -> None:
+            self.families.append(family)
+
+    look, current = ExampleLook(), Current()
+    for _ in range(20):
+        look.given([texts(8)], False, True)
+        look.given([texts(8)], True, True)
+        look.put(current)  # type: ignore[arg-type]
+    assert current.families.count("evaluated") <= 3 and current.families.count("examples") == 20
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "sorted", "falling", "saw", "buckets", "planned"])
+def test_batches_that_come_by_length_are_proven(tmp_path: Path, kind: str) -> None:
+    generator = torch.Generator().manual_seed(9)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        share = {"sorted": step / 200, "falling": 1 - step / 200, "saw": step % 50 / 50}.get(kind, 0.0)
+        if kind == "buckets":
+            share = float(torch.rand(1, generator=generator))
+        sizes = 6 + 20 * share + 3 * torch.rand(16, generator=generator)
+        if kind == "shuffled":
+            sizes = 6 + 20 * torch.rand(16, generator=generator)
+        elif kind == "planned":
+            sizes = torch.full((16,), 6 + step // 10)
+        rows = torch.randint(1, 40, (16, 30), generator=generator)
+        rows[torch.arange(30)[None] >= sizes[:, None].floor()] = 0
+        return rows, rows[:, 0] % 3
+
+    found = train(tmp_path, Reader(classes=3), batch, steps=200)
+    assert (found.get("sorted_lengths") == "warning") == (kind in ("sorted", "falling", "saw"))
+
+
+@pytest.mark.parametrize("kind", ["causal", "not", "masked words"])
+def test_attention_to_what_is_to_be_predicted_is_proven(tmp_path: Path, kind: str) -> None:
+    fresh = drawn(texts(500))
+
+    def batch(step: int) -> tuple[Any, Any]:
+        inputs, targets = fresh(step)
+        if kind == "masked words":
+            hidden = torch.rand(inputs.shape) < 0.3
+            return inputs.masked_fill(hidden, 0), inputs.masked_fill(~hidden, -100)
+        return inputs, targets
+
+    found = train(tmp_path, Reader(causal=kind == "causal"), batch, steps=30)
+    assert (found.get("later_tokens") == "warning") == (kind == "not")
+
+
+@pytest.mark.parametrize("kind", ["ignored", "counted", "mean of all"])
+def test_padding_that_the_loss_counts_is_proven(tmp_path: Path, kind: str) -> None:
+    generator = torch.Generator().manual_seed(9)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        rows = torch.randint(1, 40, (16, 25), generator=generator)
+        rows[torch.arange(25)[None] >= torch.randint(8, 26, (16, 1), generator=generator)] = 0
+        targets = rows[:, 1:]
+        return rows[:, :-1], targets if kind == "counted" else targets.masked_fill(targets == 0, -100)
+
+    def loss_of(output: Any, target: Any) -> Any:
+        whole = by_token(output, target)
+        return whole * (target >= 0).float().mean() if kind == "mean of all" else whole
+
+    found = train(tmp_path, Reader(), batch, steps=60, loss_of=loss_of)
+    assert (found.get("padding_targets") == "warning") == (kind == "counted")
+    assert (found.get("loss_weight") == "warning") == (kind == "mean of all")
+
+
+class Blobs:
+    """Points around a centre for each class, and a linear classifier of them."""
+
+    def __init__(self, classes: int = 6):
+        generator = torch.Generator().manual_seed(2)
+        self.centres = 3 * torch.randn(classes, 12, generator=generator)
+
+    def drawn(self, shares: list[float], rows: int = 32) -> tuple[Any, Any]:
+        labels = torch.multinomial(torch.tensor(shares), rows, True)
+        return self.centres[labels] + torch.randn(rows, 12), labels
+
+
+@pytest.mark.parametrize("kind", ["clean", "random half", "a few", "hard", "both"])
+def test_random_labels_are_proven(tmp_path: Path, kind: str) -> None:
+    blobs = Blobs()
+    if kind == "hard":
+        blobs.centres *= 0.2
+    equal = [1.0] * 6
+
+    def noisy(step: int, rows: int = 32) -> tuple[Any, Any]:
+        inputs, labels = blobs.drawn(equal, rows)
+        share = {"random half": 0.5, "a few": 0.05, "both": 0.5}.get(kind, 0.0)
+        return inputs, torch.where(torch.rand(rows) < share, torch.randint(0, 6, (rows,)), labels)
+
+    def evaluated(step: int) -> tuple[Any, Any]:
+        return noisy(step, 1000) if kind == "both" else blobs.drawn(equal, 1000)
+
+    found = train(tmp_path, learner(6), noisy, evaluated, 300)
+    assert (found.get("noisy_labels") == "warning") == (kind == "random half")
+
+
+def learner(classes: int) -> Any:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, classes))
+
+
+@pytest.mark.parametrize("kind", ["all", "some", "one of many"])
+def test_classes_that_are_never_a_target_are_proven(tmp_path: Path, kind: str) -> None:
+    shares = {"all": [0.9, 0.02, 0.02, 0.02, 0.02, 0.02], "some": [1.0, 1, 0, 0, 0, 0], "one of many": [1.0] * 5 + [0]}
+    blobs = Blobs()
+    found = train(tmp_path, learner(6), lambda step: blobs.drawn(shares[kind]), steps=340)
+    assert found.get("missing_classes") == {"some": "warning", "one of many": "info"}.get(kind)
+
+
+@pytest.mark.parametrize("kind", ["same", "moved", "percent", "hard"])
+def test_an_evaluation_with_other_labels_is_proven(tmp_path: Path, kind: str) -> None:
+    blobs = Blobs()
+    model = learner(6)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    fixed = blobs.drawn([1.0] * 6, 200)
+    if kind == "hard":  # learnt by heart, of no use
+        fixed = torch.randn(200, 12), fixed[1]
+    for step in range(200):
+        chosen = torch.randperm(200)[:32]
+        loss = functional.cross_entropy(model(fixed[0][chosen]), fixed[1][chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+        if step % 20 == 19:
+            with torch.no_grad():
+                inputs, labels = blobs.drawn([1.0] * 6, 200)
+                some = 0 if kind == "moved" else 12  # right by chance: above 1 where a share is in percent
+                labels[some:] = (labels[some:] + (kind in ("moved", "percent"))) % 6
+                inputs = torch.randn(200, 12) if kind == "hard" else inputs
+                output = model(inputs)
+                right = float((output.argmax(1) == labels).float().mean())
+                run.log({
+                    "val/loss": functional.cross_entropy(output, labels).item(),
+                    "val/accuracy": right * (100 if kind == "percent" else 1),
+                }, step=step)  # fmt: skip
+    run.finish()
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    told = {part["rule"] for item in findings for part in (*item["evidence"].get("story", ()), item)}
+    assert ("other_labels" in told) == (kind in ("moved", "percent"))
+    if kind in ("moved", "percent"):
+        assert findings[0]["causes"][0].startswith("labels shifted: training and evaluation")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -205,6 +206,28 @@ def test_a_killed_writer_leaves_a_whole_manifest_that_others_can_update(tmp_path
 def test_a_holder_that_hangs_costs_a_second_and_not_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "_LOCK_SECONDS", 0.05)
     with manifest.turn(tmp_path, manifest._lock, 1.0):
+        update(tmp_path, id="r")
+    assert read(tmp_path) == {"id": "r"}
+
+
+def test_an_edit_fails_with_a_sentence_where_its_turn_never_comes(tmp_path: Path) -> None:
+    lock = threading.Lock()
+    with manifest.turn(tmp_path, lock, 1.0):
+        with pytest.raises(TimeoutError, match=r"has been writing in .* for 0.05 s; try again"):
+            with manifest.turn(tmp_path, lock, 0.05, or_fail=True):
+                pytest.fail("two had the turn")
+        with pytest.raises(TimeoutError), manifest.turn(tmp_path, threading.Lock(), 0.05, or_fail=True):
+            pytest.fail("two processes had the turn")
+    with manifest.turn(tmp_path, lock, 0.05, or_fail=True):
+        pass
+
+
+def test_a_file_system_without_locks_does_not_stop_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(manifest.fcntl, "flock", without)
+    with manifest.turn(tmp_path, threading.Lock(), 0.05, or_fail=True):
         update(tmp_path, id="r")
     assert read(tmp_path) == {"id": "r"}
 

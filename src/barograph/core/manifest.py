@@ -165,20 +165,25 @@ def _read_for_update(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def turn(folder: str | os.PathLike[str], lock: threading.Lock, seconds: float) -> Iterator[None]:
+def turn(
+    folder: str | os.PathLike[str], lock: threading.Lock, seconds: float, *, or_fail: bool = False
+) -> Iterator[None]:
     """One writer at a time, by a lock on a folder itself, which leaves no file.
 
     lock: of this process. seconds: the longest wait for either; then it goes on without, as on a file system that has
-    no locks.
+    no locks, or raises TimeoutError with a sentence (`or_fail`: for edits, which can be made again).
     """
     until = time.monotonic() + seconds
     held = lock.acquire(timeout=seconds)  # a forked child may have inherited it locked
     handle = None
     try:
+        locked = held
         with contextlib.suppress(OSError):
             if fcntl is not None:
                 handle = os.open(folder, os.O_RDONLY)
-                _wait_for(handle, until)
+                locked = _wait_for(handle, until) and held
+        if or_fail and not locked:
+            raise TimeoutError(f"another process has been writing in {folder} for {seconds:g} s; try again")
         yield
     finally:
         if handle is not None:
@@ -187,14 +192,15 @@ def turn(folder: str | os.PathLike[str], lock: threading.Lock, seconds: float) -
             lock.release()
 
 
-def _wait_for(handle: int, until: float) -> None:
+def _wait_for(handle: int, until: float) -> bool:
+    """Whether it was locked in time. Raises OSError on a file system that has no locks."""
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         except BlockingIOError:
             if time.monotonic() > until:
-                return
+                return False
             time.sleep(0.002)
 
 

@@ -29,7 +29,7 @@ LONGEST_TAG = 100
 MOST_TAGS = 100
 LONGEST_NOTES = 100_000
 _MOST_BYTES = 1 << 20  # of the file: far above what the limits allow
-_WAIT_SECONDS = 2.0  # for another editor, who is done in milliseconds or hangs on the disk
+_WAIT_SECONDS = 20.0  # for other editors, each of whom waits for the disk
 _lock = threading.Lock()
 
 
@@ -68,7 +68,7 @@ def amend(folder: str | os.PathLike[str], change: Callable[[Mapping[str, Any]], 
         raise ValueError(f"{place} is not a run's folder, so there is nothing to edit")
     refuse_copy(place)
     inner = place / segments.FOLDER  # the writer never locks it, and so never waits for an editor
-    with manifest.turn(inner if inner.is_dir() else place, _lock, _WAIT_SECONDS):
+    with manifest.turn(inner if inner.is_dir() else place, _lock, _WAIT_SECONDS, or_fail=True):
         held = read(place)
         changes = change(manifest.read(place) | held)
         held.update({key: None if value is None else _checked(key, value) for key, value in changes.items()})

@@ -27,7 +27,7 @@ MOST_VIEWS = 200
 LONGEST_NAME = 100  # characters
 LONGEST_VALUE = 8_000  # of a parameter: a filter, columns, selected runs
 MOST_PARAMETERS = 40
-_WAIT_SECONDS = 2.0
+_WAIT_SECONDS = 20.0  # for others who write: each waits for the disk
 _lock = threading.Lock()
 
 Parameters = dict[str, str]
@@ -81,7 +81,7 @@ def change(folder: Path, root: Path, body: bytes) -> SavedViewsJson:
         _check_name(name)
         _check(view or {})
     _check({name: value for name, value in changes.settings.items() if value is not None})
-    with manifest.turn(folder, _lock, _WAIT_SECONDS):
+    with manifest.turn(folder, _lock, _WAIT_SECONDS, or_fail=True):
         held = read(folder, root)
         held.settings = _changed(held.settings, changes.settings)
         held.views = _changed(held.views, changes.views)

@@ -202,6 +202,9 @@ class PairTemperature(GraphRule):
         assert loss is not None
         rows = loss.rows(0, 5)
         level = float(numpy.median(rows.value)) if len(rows) == 5 and rows.step[0] < 20 else 0.0
+        summed = history.channel("model/loss_summed")
+        if summed is not None and summed.end and summed.first > 1:
+            return  # a sum of many is large for that
         if figure > 1 and level >= self.at["times"] * math.log(figure):
             yield self.finding(
                 int(rows.step[0]), f"The loss of {figure:.0f} pairs begins at {level:.4g}, where a guess has "

@@ -17,7 +17,7 @@ import msgspec
 import numpy
 
 from barograph.doctor.kernel.growing import Growing
-from barograph.doctor.kernel.local import _fill, tick_starts, windows
+from barograph.doctor.kernel.local import _fill, median, tick_starts, windows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,7 +118,7 @@ class SmoothedCurve:
             widths[some] = width
             few = some[at[some] - offset < width - 1]
             for item in few:
-                level[item] = numpy.median(known[: at[item] - offset + 1])
+                level[item] = median(known[: at[item] - offset + 1])
             many = some[at[some] - offset >= width - 1]
             if len(many):
                 picked = windows(known, width)[at[many] - offset - width + 1]

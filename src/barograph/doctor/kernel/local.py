@@ -225,6 +225,15 @@ class Local:
         return level, slope, numpy.maximum(spread, floor)
 
 
+def median(values: NDArray[Any]) -> float:
+    """The median of some numbers, at least one; NaN if one is. As `numpy.median`, in a fifth of its time for few."""
+    ordered = numpy.sort(values, axis=None)
+    half = len(ordered) // 2
+    if ordered[-1] != ordered[-1]:
+        return math.nan
+    return float(ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2.0)
+
+
 def _median(rows: NDArray[Any]) -> NDArray[Any]:
     """Median of each row; the upper one of the two in the middle. Puts the rows in another order."""
     middle = rows.shape[1] // 2

@@ -93,8 +93,9 @@ class LossSpike(SeriesRule):
 
     def _look(self, history: RunHistory, channel: Channel, rows: ChannelRows, young: bool) -> Iterator[Finding]:
         level, spread, z = history.local(channel, log=True).rows(rows.first, rows.first + len(rows))
-        limit = self._limits(z)
-        if not young and self._open is None and not numpy.fmax.reduce(z) > self.at["z"]:  # no limit is lower
+        needed = young or self._open is not None or numpy.fmax.reduce(z) > self.at["z"]  # no limit is lower
+        limit = self._limits(z, needed)
+        if limit is None:
             return
         hot = (z > limit) & (z * spread > math.log(self.at["lift"]))
         if not young and self._open is None and not hot.any():
@@ -169,8 +170,8 @@ class LossSpike(SeriesRule):
             yield from self._tell(history, channel)
             self._open = None
 
-    def _limits(self, z: NDArray[Any]) -> NDArray[Any]:
-        """The threshold for each row, by the tails of the blocks of 32 rows before it."""
+    def _limits(self, z: NDArray[Any], needed: bool) -> NDArray[Any] | None:
+        """The threshold for each row, by the tails of the blocks of 32 rows before it; None where it is not needed."""
         held = len(self._rest)
         known = numpy.concatenate([self._rest, z]) if held else z
         whole = len(known) // 32
@@ -179,6 +180,9 @@ class LossSpike(SeriesRule):
         dips = numpy.concatenate([self._dips, numpy.minimum(-blocks.min(axis=1), 60.0) if whole else []])
         rises = numpy.concatenate([self._rises, numpy.partition(blocks, 29, axis=1)[:, 29] if whole else []])
         before_it = len(self._dips)
+        self._dips, self._rises, self._rest = dips[-32:], rises[-32:], known[whole * 32 :].copy()
+        if not needed:
+            return None
         limits = numpy.full(whole + 1, self.at["z"])
         for tails, times in ((dips, 1.3), (rises, 1.5)):
             # the 32 blocks before each one, fewer at the beginning
@@ -189,7 +193,6 @@ class LossSpike(SeriesRule):
         if not before_it:  # a spread of a dozen rows is itself uncertain
             nth = numpy.arange(held, min(held + len(z), 32))
             limit[: len(nth)] = self.at["z"] * (1.0 + 6.0 / numpy.maximum(nth - 6.0, 6.0))
-        self._dips, self._rises, self._rest = dips[-32:], rises[-32:], known[whole * 32 :].copy()
         return limit
 
     def _begin(

@@ -122,10 +122,10 @@ class LearningRateZero(SeriesRule):
         self._told: Finding | None = None
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        if self._streak == 0 and (rows.segment == self._segment).all() and self._told is None:
-            top = float(numpy.nanmax(rows.value)) if numpy.isfinite(rows.value).any() else 0.0
-            if self._peak > 0 and not (rows.value <= 1e-6 * max(self._peak, top)).any():
-                self._peak, self._rows = max(self._peak, top), self._rows + len(rows)
+        if self._streak == 0 and self._told is None and self._peak > 0 and rows.finite and rows.all_of(self._segment):
+            top = max(self._peak, rows.highest)
+            if rows.lowest > 1e-6 * top:
+                self._peak, self._rows = top, self._rows + len(rows)
                 return
         for at in range(len(rows)):
             value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])

@@ -294,7 +294,7 @@ class Stalled(Rule):
     """
 
     name, family, kind, severity = "stalled", "speed", "stall", "critical"
-    prompt = True
+    prompt = ("!stacks",)
     needs = ("loss|!stacks",)
     about = "No step was logged for a long time."
     sources = (

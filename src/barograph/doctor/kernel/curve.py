@@ -202,9 +202,9 @@ def fell_at_once(channel: Channel, low: int, high: int, segment: int, old: float
     middle, part = (old + new) / 2, 0.3 * (old - new)
     places = numpy.flatnonzero(values < middle)
     for at in places[places > 2][:64].tolist():
-        behind = float(numpy.median(values[at : at + 3]))
+        behind = median(values[at : at + 3])
         if behind < middle:
-            return float(numpy.median(values[at - 3 : at])) > old - part and behind < new + part
+            return median(values[at - 3 : at]) > old - part and behind < new + part
     return False
 
 

@@ -17,7 +17,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.local import windows
+from barograph.doctor.kernel.local import median, windows
 from barograph.doctor.kernel.series import SeriesRule
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class LossSpike(SeriesRule):
     ) -> bool:
         row = self._last = rows.first + at
         behind = channel.rows(max(row - 16, 0), row + 1)
-        self._spacing = float(numpy.median(numpy.diff(behind.step))) if len(behind) > 1 else 1.0
+        self._spacing = median(numpy.diff(behind.step)) if len(behind) > 1 else 1.0
         old = history.local(channel, log=True).rows(behind.first, row + 1)[2]
         onset = len(behind) - 1
         for step_back in range(len(behind) - 2, -1, -1):
@@ -300,7 +300,7 @@ class LossSpike(SeriesRule):
         step = one["step"]
         around = between(norm, step - 1, one["peak_step"] + 1, one["segment"])
         calm = between(norm, 0, step - 1, one["segment"])[-128:]
-        if len(around) and len(calm) >= 16 and float(numpy.median(calm)) > 0:
+        if len(around) and len(calm) >= 16 and median(calm) > 0:
             one["co"] = float(around.max()) > 4.0 * float(numpy.percentile(calm, 90))
         severity = self._grade(history, channel)
         normal = exp(one["level"])
@@ -317,7 +317,7 @@ class LossSpike(SeriesRule):
             "rows": one["rows"],
         }
         if len(around) and len(calm):
-            evidence |= {"norm": rounded(float(around.max())), "norm_before": rounded(float(numpy.median(calm)))}
+            evidence |= {"norm": rounded(float(around.max())), "norm_before": rounded(median(calm))}
             evidence["with_gradient_spike"] = bool(one["co"])
         course = {
             "fast": ", and recovered after %d rows",

@@ -82,7 +82,6 @@ def copy_folder(address: ServerAddress) -> Path:
 
 
 def _fetched(address: ServerAddress, which: str | None) -> Path:
-    # who has no server loads nothing of one: TLS, sockets and tables cost a tenth of a short command
     from barograph.store.clickhouse.client import Client
     from barograph.store.clickhouse.pull import StoredThere, list_runs, pull
     from barograph.store.clickhouse.schema import require

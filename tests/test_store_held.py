@@ -15,6 +15,12 @@ from barograph.store.run import RunStore
 from barograph.store.write import ImportWriter
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "_held", {})
+    monkeypatch.setattr(held, "_room", {"used": 0})
+
+
 def log(path: Path, rows: int = 300) -> Path:
     """Steps go back at 200: a second launch in one file; a line of words; an evaluation now and then."""
     lines = []

@@ -30,12 +30,14 @@ class HeldRows(NamedTuple):
 
 
 _held: dict[str, list[HeldRows]] = {}
+_room = {"used": 0}  # numbers
 
 
 def hold(folder: Path, blocks: Sequence[Block], header: Mapping[str, Any], numbers: int) -> bool:
     """Keep these rows; False where that would be too many, and nothing is kept."""
-    if numbers + sum(rows.numbers for several in _held.values() for rows in several) > MOST:
+    if _room["used"] + numbers > MOST:
         return False
+    _room["used"] += numbers
     points: dict[str, list[PointsBlock]] = {}
     histograms: dict[str, list[HistogramsBlock]] = {}
     for block in blocks:
@@ -58,4 +60,4 @@ def let_go(root: Path) -> None:
     """Forget what is kept of runs below a folder."""
     below = os.path.join(os.path.realpath(root), "")
     for folder in [folder for folder in _held if folder.startswith(below)]:
-        del _held[folder]
+        _room["used"] -= sum(rows.numbers for rows in _held.pop(folder))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-_ENOUGH = 16  # targets of a class: fewer are no frequency
+_ENOUGH = 16  # targets of a class: fewer say little of a frequency
 _UNEQUAL = 2.0  # times as frequent
 _OFF = 0.25  # of the variance of the weights' logarithms, that a power of the frequency leaves
 _EVEN = 0.05  # below it the weights are equal

@@ -2,7 +2,7 @@
 
 In:   the last node of a loss's graph, when its backward pass is over.
 Out:  figures for the `model` record; no tensor is read. By then tensors that the nodes kept are gone; what is left are
-      the nodes themselves, shapes, and numbers that are no tensors.
+      the nodes themselves, shapes, and plain numbers.
 """
 
 from __future__ import annotations

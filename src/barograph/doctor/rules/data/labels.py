@@ -228,7 +228,7 @@ class OtherLabels(WatchRule):
 class EvaluationBelowGuess(WatchRule):
     """The evaluation is worse than a guess from its first look on, and gets no better, while the training learns.
 
-    The training's loss is below three quarters of that of a guess (of losses that are no cross-entropy: a fifth of that
+    The training's loss is below three quarters of that of a guess (of losses other than a cross-entropy: a fifth of that
     of the first eight rows), its examples are new ones, and each of three evaluations or more is above 1.1 times that
     of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the first. Who has learnt nothing
     of use would still guess: what is asked in the evaluation is another question. An evaluation that falls is measured

@@ -249,8 +249,8 @@ class UnrelatedLabels(WatchRule):
     """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
 
     After 200 rows the mean of the last hundred is within 5% of ln n, and so was that of the hundred before; weights
-    change by steps of a usual size. Where accuracies are far above a guess's, and the evaluation's loss is no other
-    than the training's, all is learnt but how to say it: the logits are nearly equal, as under a high temperature. Else
+    change by steps of a usual size. Where accuracies are far above a guess's, and the evaluation's loss is that of
+    the training, all is learnt but how to say it: the logits are nearly equal, as under a high temperature. Else
     inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow training, and
     gives no finding.
 

@@ -219,8 +219,8 @@ class EvaluationInputs(Rule):
     inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
     whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
     training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
-    are enough. Where the training's own inputs change (by more than a fifth between looks), as in a curriculum, there
-    is no finding.
+    are enough. Where the training's own inputs change (by more than a fifth between looks), as in a curriculum,
+    there is nothing to say.
 
     What to do: one normalisation for both, with the training's statistics.
     """

@@ -46,7 +46,7 @@ class PolicyObjective(RewardedRule):
     """What the graph of a clipped policy objective proves.
 
     Of the lesser of two products, of the ratio and of the clipped ratio with the advantage, the graph tells how far the
-    ratio is let (5 or more is no clip), whether old and new log probability are one tensor, so that the ratio is 1 and
+    ratio is let (5 or more holds nothing), whether old and new log probability are one tensor, so that the ratio is 1 and
     has no gradient, and whether the lesser is minimised, where it is to be maximised; the last while no reward rises.
 
     What to do: `ratio = (new - old.detach()).exp()`; `-torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()`.
@@ -79,7 +79,7 @@ class PolicyObjective(RewardedRule):
             )  # fmt: skip
         if clip >= self.at["clip"] and self.first("clip", place[2]):
             yield self.finding(
-                0, f"The policy's ratio is clipped at {1 + clip:.4g}, which is no clip.", found=place[0],
+                0, f"The policy's ratio is clipped at {1 + clip:.4g}, which holds nothing.", found=place[0],
                 segment=place[2], confidence=_PROOF, key="clip", severity="warning", evidence={"clip": clip},
                 causes=["clip range too wide: nothing holds the policy near the one that sampled"],
                 remedies=["clip the ratio at 0.1 to 0.3 beside 1"],

@@ -187,6 +187,7 @@ def test_margins_of_opposite_signs_mean_swapped_pairs(sign: float, says: bool) -
 
 
 def test_a_mean_over_episodes_that_waits_for_the_next_is_no_constant_reward() -> None:
-    steps = np.repeat(np.arange(ROWS // 20), 20)
+    lengths = [5, 19] * 20  # rows until an episode ends
+    steps = np.repeat(np.arange(len(lengths)), lengths)[:ROWS]
     found = warned(policy(-0.01, 0.5, SINKS) | {"reward": every(np.sin(steps * 1.3))})
     assert "reward_constant" not in found

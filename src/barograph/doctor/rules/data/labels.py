@@ -228,11 +228,11 @@ class OtherLabels(WatchRule):
 class EvaluationBelowGuess(WatchRule):
     """The evaluation is worse than a guess from its first look on, and gets no better, while the training learns.
 
-    The training's loss is below three quarters of that of a guess (of losses other than a cross-entropy: a fifth of that
-    of the first eight rows), its examples are new ones, and each of three evaluations or more is above 1.1 times that
-    of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the first. Who has learnt nothing
-    of use would still guess: what is asked in the evaluation is another question. An evaluation that falls is measured
-    in another unit, and gives no finding.
+    The training's loss is below three quarters of that of a guess (of losses other than a cross-entropy: a fifth of
+    that of the first eight rows), few of the examples that were looked at came before, and each of three evaluations or
+    more is above 1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the
+    first. Who has learnt nothing of use would still guess: what is asked in the evaluation is another question. An
+    evaluation that falls is measured in another unit, and gives no finding.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -247,11 +247,11 @@ class EvaluationBelowGuess(WatchRule):
         "fell": (0.2, "of the first rows' loss, of another loss; ours"),
         "worse": (1.1, "times the loss of a guess; ours"),
         "above": (1.5, "times the first rows' loss; ours"),
-        "again": (0.5, "of a batch's examples were seen before: they may be memorized; ours"),
+        "again": (0.25, "of a batch's examples were seen before: they may be memorized; ours"),
         "evaluations": (3.0, "ours"),
         "falls": (0.9, "the last evaluation over the first; ours"),
     }
-    causes = ("evaluation data are others: their targets are not those of the training",)
+    causes = OtherLabels.causes
     remedies = ("compare one example of both, input and target, as they go into the loss: an index, a sign, a shift",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -288,7 +288,7 @@ class EvaluationBelowGuess(WatchRule):
             return
         yield self.finding(
             0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
-            f"while that of the training is {ours:.4g}, on examples that it had not seen before.",
+            f"while that of the training is {ours:.4g}.",
             found=place[0], segment=place[2], confidence=0.95,
             evidence={"evaluation": value, "guess": guess, "training": ours},
         )  # fmt: skip

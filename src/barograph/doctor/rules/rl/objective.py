@@ -46,8 +46,9 @@ class PolicyObjective(RewardedRule):
     """What the graph of a clipped policy objective proves.
 
     Of the lesser of two products, of the ratio and of the clipped ratio with the advantage, the graph tells how far the
-    ratio is let (5 or more holds nothing), whether old and new log probability are one tensor, so that the ratio is 1 and
-    has no gradient, and whether the lesser is minimised, where it is to be maximised; the last while no reward rises.
+    ratio is let (5 or more holds nothing), whether old and new log probability are one tensor, so that the ratio is 1
+    and has no gradient, and whether the lesser is minimised, where it is to be maximised; the last while no reward
+    rises.
 
     What to do: `ratio = (new - old.detach()).exp()`; `-torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()`.
     """

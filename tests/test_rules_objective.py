@@ -106,6 +106,17 @@ def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
     assert ("evaluation_below_guess" in found) == says
 
 
+def test_what_a_reversed_loss_comes_to_is_its_consequence() -> None:
+    examiner = Examiner(facts={})
+    broken = np.where(STEP < 250, -FALLS * 1.1 ** STEP.astype(float), np.nan)
+    for name, (step, values) in ({"loss": every(broken)} | of_graph(loss_reversed=1.0)).items():
+        examiner.seen.add(name, step, np.asarray(values, float), step * 1_000_000)
+    examiner.seen.facts["finished"] = True
+    examiner.catch_up()
+    first = examiner.incidents()[0]
+    assert first.causes[0].startswith("sign reversed") and "NaN" in first.message
+
+
 def test_nine_in_ten_targets_of_one_class_are_no_shift_of_labels() -> None:
     looks = np.arange(0, ROWS, 10)
     columns = {

@@ -5,7 +5,8 @@ Out:  incidents, the worst first.
 
 Findings belong to one incident if they are of one chain (the training, or the machinery around it) and begin near each
 other: within 50 logged rows, or 5% of what the run has come to, whichever is more; or if one is still seen when the
-other begins, and both are of one kind or have the same first cause. The worst one speaks for it, of
+other begins, and both are of one kind or have the same first cause; or if one proves that the program itself is wrong,
+and the other is what its loss has come to. The worst one speaks for it, of
 equals the one that comes first in the order of causes below; the others are in its evidence as `story`, in the order
 in which they began, and its causes are those of all, the ones that several rules name first.
 """
@@ -26,6 +27,7 @@ _ORDER = (
     "update_ratio", "vanishing", "exploding", "clipping", "jump_down", "zero", "nonfinite", "spike", "divergence",
     "not_learning", "plateau", "overfit", "rl", "eval", "efficiency", "logging", "forecast",
 )  # fmt: skip
+_CONSEQUENCES = frozenset({"nonfinite", "divergence", "spike", "not_learning", "plateau"})  # of a wrong objective
 _MOST = 40  # findings of one rule that are kept apart
 _COMMON = {"learning rate too high": 0.45}  # it may explain nearly everything, so that it is named says least
 _SURE = 0.95  # the confidence of a rule that has proof
@@ -63,6 +65,10 @@ def _ongoing(incidents: list[list[Finding]], finding: Finding) -> list[Finding] 
     for members in incidents:
         for member in members:
             lasts = member.segment == finding.segment and member.step <= finding.step <= member.last_step
+            # what is proven of the program itself holds to its end, and what the loss comes to is its consequence
+            rooted = member.segment == finding.segment and member.kind == "config" and member.severity == "critical"
+            if rooted and _proven(member) and finding.kind in _CONSEQUENCES and finding.severity != "info":
+                return members
             if finding.severity == "info":
                 alike = member.rule == finding.rule
             else:

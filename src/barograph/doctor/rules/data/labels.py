@@ -232,7 +232,8 @@ class EvaluationBelowGuess(WatchRule):
     that of the first eight rows), few of the examples that were looked at came before, and each of three evaluations or
     more is above 1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the
     first. Who has learnt nothing of use would still guess: what is asked in the evaluation is another question. An
-    evaluation that falls is measured in another unit, and gives no finding.
+    evaluation that falls is measured in another unit, and gives no finding; nor does one with an accuracy of five times
+    a guess's, or a training in which a class is missing.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -249,6 +250,7 @@ class EvaluationBelowGuess(WatchRule):
         "above": (1.5, "times the first rows' loss; ours"),
         "again": (0.25, "of a batch's examples were seen before: they may be memorized; ours"),
         "evaluations": (3.0, "ours"),
+        "accuracy": (5.0, "times a guess's, where it is logged; ours"),
         "falls": (0.9, "the last evaluation over the first; ours"),
     }
     causes = OtherLabels.causes
@@ -283,6 +285,10 @@ class EvaluationBelowGuess(WatchRule):
         self._over = value <= worse * guess or known_before > self.at["again"]
         ours = usual(loss, step, *place[1:], 16)
         if self._over or len(self._values) < self.at["evaluations"] or not ours < learnt * guess:
+            return
+        accuracy = usual(history.role("eval_accuracy"), step, *place[1:], 3) * max(classes, 1.0)
+        missing = known(history.channel("model/untargeted_classes"), step, *place[1:])
+        if accuracy > self.at["accuracy"] or missing >= 1:  # it knows some of them: those that were trained on
             return
         if value < self.at["falls"] * self._values[0] or others_scale(history, place) or not self.first(place[2]):
             return

@@ -31,7 +31,8 @@ class GraphRule(WatchRule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         loss = history.role("loss")
         seen = any(history.channel(f"model/{figure}") is not None for figure in self.figures)
-        if seen and loss is not None and not is_game(history, loss):
+        rewarded = history.role("reward") is not None  # such a loss is that of values
+        if seen and loss is not None and (rewarded or not is_game(history, loss)):
             self.series = loss.name  # type: ignore[misc]
             yield from super().examine(history)
 

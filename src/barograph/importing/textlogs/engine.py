@@ -52,6 +52,7 @@ class Dialect:
     aliases: ClassVar[Aliases] = {}  # name → canonical name, and the factor to its unit
     closers: tuple[bytes, ...] = ()  # a last line that ends with one of these is whole without its line break
     last_resort = False
+    of_the_rest = False  # reads only what all others left
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
         """How many lines of some text are rows of this dialect, and how many of them rows of training."""

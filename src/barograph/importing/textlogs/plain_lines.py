@@ -21,7 +21,7 @@ _COUNT = (
     + _INTEGER
     + rb"))?"
 )
-_STEP = expression(
+STEP = expression(
     rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
     rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|up(?=\.\s\d)|it|s(?==\d))"
     + _COUNT
@@ -29,7 +29,7 @@ _STEP = expression(
 _DONE = expression(
     rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")(?:\s?/\s?\d{1,15})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
 )
-_ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
+ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
 _AT = expression(  # `Cost after iteration 100: 0.58`
     rb" (?i:after|at|in|for|on) (?:the )?((?i:(?:global[_ ])?step|iteration|iter|epoch|batch|update|round|episode)s?)"
     rb"[ #]{1,2}(\d{1,15})(?=\s?[:=])"
@@ -37,8 +37,8 @@ _AT = expression(  # `Cost after iteration 100: 0.58`
 _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
-_BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
-_EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
+BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es)?)" + _COUNT)
+EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?|ep)(?:\((?:train|val|test)\))?|Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
     + _COUNT
     + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+batches))?"
@@ -105,7 +105,7 @@ _COUNTS = expression(
 )
 _LOSSES = expression(rb"oss|OSS|ost|bjective")
 _FRACTION = expression(
-    rb"[\[(]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])]"
+    rb"(?<!%)[\[(]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])]"
 )  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
 _TURNED = expression(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _OF_BOTH = expression(
@@ -115,9 +115,18 @@ _SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
 _LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
-    rb"[^\w\n\[(]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
+    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
     rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s]))"
 )
+_ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
+    rb"(?i)[^\w\x80-\xff]{0,12}(?:models?|folds?|trials?|tasks?|runs?|seeds?|splits?|configs?|subjects?|patients?|layers?|"
+    rb"claims?|weeks?|days?|months?|years?|quer(?:y|ies)|cases?|experiments?|exp|clusters?|topics?|class(?:es)?|"
+    rb"clients?|players?|teams?|tables?|figures?|candidates?|variants?|options?|strateg(?:y|ies)|portfolios?|items?|"
+    rb"questions?|scenarios?|datasets?|\xeb\xaa\xa8\xeb\x8d\xb8|\xe6\xa8\xa1\xe5\x9e\x8b|"
+    rb"\xe3\x83\xa2\xe3\x83\x87\xe3\x83\xab)"
+    rb"[ \t#_:=-]{1,4}\d{1,9}\b"
+)
+_MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])("
@@ -128,6 +137,11 @@ _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
 _LISTED = expression(rb"(?<=[:=])(\s{0,4})\[(-?\d{1,15}\.\d{1,20}(?:e[-+]?\d{1,3})?|-?nan|-?inf)\]")  # `loss: [2.31]`
+_PART = expression(rb"(?<![\w./])(\d{1,15})\s?/\s?(\d{1,15})(?![\w./:])")  # of an epoch: `[584000/2830676 particles]`
+_OVER = expression(  # `test loss of 8 batches: 2.3`
+    rb"(?<=[A-Za-z]) (?:of|over|on|for|in|from) (?:the )?(?:last |all )?\d{1,9} (?:mini-?)?"
+    rb"(?:batch(?:es)?|samples?|examples?|images?|items?|tokens?|frames?|steps?|iterations?|episodes?)(?=\s?[:=])"
+)
 _REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][a-z0-9 ._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
@@ -169,9 +183,9 @@ def row(line: bytes) -> forms.Parsed | None:
     if printed:
         line = line.translate(_UNMARKED)
     line = _as_pairs(line)
-    step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
+    step, batch, epoch = STEP.search(line), BATCH.search(line), EPOCH.search(line)
     if step is None and batch is None and epoch is None:
-        step = _DONE.search(line) or _ROUND.search(line)
+        step = _DONE.search(line) or ROUND.search(line)
     bar = _BAR.search(line) if b"%" in line else None
     bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
     if (step, epoch, batch, bar) == (None,) * 4 and _LOSSES.search(line):
@@ -179,7 +193,7 @@ def row(line: bytes) -> forms.Parsed | None:
     counts = [match for match in (step, batch, epoch, bar) if match]
     first = min((match.start() for match in counts), default=-1)
     words, pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))
-    phases = [(found.start(), _phase(found)) for found in words]
+    phases = [(found.start(), phase_of(found)) for found in words]
     alone = _stands_alone(line, words, pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
@@ -211,7 +225,7 @@ def row(line: bytes) -> forms.Parsed | None:
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
         text = name.decode("utf-8", "replace")
-        phase = _phase_at(phases, found.start(), alone)
+        phase = phase_at(phases, found.start(), alone)
         of_training |= not phase and _BARE.fullmatch(text) is not None and not PHASE.search(name)
         if phase and not PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
             text = f"{phase} {text}"
@@ -225,7 +239,7 @@ def row(line: bytes) -> forms.Parsed | None:
     if printed and not any(map(_BARE.fullmatch, names)):
         return None  # settings
     if not counts:
-        settings = printed and "loss" not in names
+        settings = (printed and "loss" not in names) or _ITEM.match(line) or _MONEY.search(line)
         if not known or not any(map(_BARE.fullmatch, names)) or settings or _PROSE.search(_NOTE.sub(b"", line)):
             return None
         names |= _lead(line, names, first)
@@ -235,7 +249,7 @@ def row(line: bytes) -> forms.Parsed | None:
         names = {}
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
-    named = names | _counted(step, batch, epoch, bar)
+    named = names | _counted(line, step, batch, epoch, bar)
     share = counts == [epoch] and "_batch" not in named and known and b"%" in line and _SHARE.search(line)
     drawn = bar and _DRAWN.match(bar[0])
     for flag, is_set in (("_aside", bar and not of_training), ("_drawn", drawn), ("_share", share)):
@@ -267,6 +281,7 @@ def _as_pairs(line: bytes) -> bytes:
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if b"(" in line:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
+    line = _OVER.sub(b"", line)
     if b"nanx" in line:
         line = _PADDED.sub(rb"\1", line)
     if (at := _AT.search(line)) and (said := _LAST_WORD.search(line[: at.start()])):
@@ -290,7 +305,7 @@ def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
     return b"%sepoch %s batch %s" % (found[1], found[2], batch)
 
 
-def _counted(step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
+def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
     """What a line's counts say, as they were found in it."""
     extra: dict[str, Any] = {}
     if epoch:
@@ -302,6 +317,9 @@ def _counted(step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
     own_step = bool(step and batch and "_batch" not in extra)  # the batch counts within an epoch: the step doesn't
     if bar and step is None and "_batch" not in extra:
         extra |= {"_batch": bar[1], "_batches": bar[2]}
+    if epoch and step is None and "_batch" not in extra and b"/" in line:
+        part = _PART.search(line, epoch.end()) or _PART.search(line, 0, epoch.start())
+        extra |= {"_part": part[1], "_parts": part[2]} if part else {}
     count = step["count"] if step else b""
     if step and not own_step and not re.match(rb"(?i)global", step[0]) and epoch and "_batch" not in extra:
         extra |= {"_batch": count, "_batches": b""}  # of an epoch or of the run: the counts will tell
@@ -349,12 +367,12 @@ def whole(text: bytes) -> int:
     return int(text.replace(b",", b"").replace(b"_", b""))
 
 
-def _phase(found: re.Match[bytes]) -> str:
+def phase_of(found: re.Match[bytes]) -> str:
     """ "val", "test", or "" for a word that says training."""
     return "val" if found[1] or found[3] else "test" if found[2] or found[4] else ""
 
 
-def _phase_at(phases: list[tuple[int, str]], place: int, alone: bool) -> str:
+def phase_at(phases: list[tuple[int, str]], place: int, alone: bool) -> str:
     """Which data a measure is about: what the last such word before it says, or, where they stand alone, the only one
     of its line."""
     if alone and len({phase for _, phase in phases}) == 1:

@@ -93,7 +93,9 @@ _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
 # Made of a loss, or an error that a run with a loss measures beside it.
 _MADE = re.compile(rf"(?i)perplexity|bp[bc](?![a-z])|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
 _WHOLE = re.compile(r"(?i)(?<![a-z])(?:tot(?:al)?|overall|combined|final)(?![a-z])")
-_OF_TRAINING = re.compile(r"(?:(?:the|train(?:ing)?|mean|avg|average|running|smooth(?:ed)?|batch|epoch|step|lm)[/_. ])*loss")
+_OF_TRAINING = re.compile(
+    r"(?:(?:the|train(?:ing)?|mean|avg|average|running|smooth(?:ed)?|batch|epoch|step|lm)[/_. ])*loss"
+)
 _OF_PART = re.compile(
     rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|per_|{_ENTROPIES}|{_ERRORS}))[a-z0-9]+$"
 )

@@ -49,13 +49,18 @@ def choose(path: Path, head: bytes) -> Dialect | None:
 
 def readers(path: Path, head: bytes) -> tuple[Dialect, ...]:
     """The dialects with rows in the beginning of a file: the one with the most, then those that read what is left."""
-    if path.suffix.lower()[1:] in _OTHERS or not head:
+    if not may_be_log(path) or not head:
         return ()
     try:
         size = path.stat().st_size
     except OSError:
         return ()
     return _choose(path, zlib.crc32(head), len(head), size, head)
+
+
+def may_be_log(path: Path) -> bool:
+    """Whether a file's name is none that other sources read, or of a program."""
+    return path.suffix.lower()[1:] not in _OTHERS
 
 
 def beside(path: Path, known: Iterable[str]) -> list[Dialect]:

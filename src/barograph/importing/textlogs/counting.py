@@ -17,6 +17,7 @@ from barograph.importing.textlogs.patterns import expression
 
 ENOUGH = 3  # rows that decide
 _FALLS = 0.25  # of the rows: a count that falls more often counts nothing
+_LOOKED_AT = 200  # rows
 _KEPT = 200  # decisions in a file
 _COUNTS = expression(
     r"(?i)(?:(?:global|total|train(?:ing)?|num(?:ber)?(?: of)?|n)[ _]?)?"
@@ -45,7 +46,7 @@ def settled(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
 
 def _decision(row: forms.Raw) -> dict[str, str]:
     """Names of columns that count something else than their names say → what they count; "" leaves one out."""
-    columns = dict(zip(row.names, row.columns, strict=True))
+    columns = {name: column[:_LOOKED_AT] for name, column in zip(row.names, row.columns, strict=True)}
     changed = {"_part": "", "_parts": ""} if "_part" in columns else {}
     if len(row.where) < ENOUGH:
         return changed

@@ -70,6 +70,10 @@ class Plain(engine.Dialect):
         b"MSE",
         b"mae",
         b"MAE",
+        b"\xe6\x8d\x9f",  # of 损失, 損失, 손실, потери
+        b"\xe6\x90\x8d",
+        b"\xec\x86\x90",
+        b"\xd0\xbe\xd1\x82\xd0\xb5\xd1\x80",
     )
     shapes = (forms.Lines(plain_lines.row),)
     last_resort = True

@@ -118,7 +118,7 @@ _LEAD = expression(  # a number that begins a line, or the value of its first na
     rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
     rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s]))"
 )
-_ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
+ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
     rb"(?i)[^\w\x80-\xff]{0,12}(?:models?|folds?|trials?|tasks?|runs?|seeds?|splits?|configs?|subjects?|patients?|layers?|"
     rb"claims?|weeks?|days?|months?|years?|quer(?:y|ies)|cases?|experiments?|exp|clusters?|topics?|class(?:es)?|"
     rb"clients?|players?|teams?|tables?|figures?|candidates?|variants?|options?|strateg(?:y|ies)|portfolios?|items?|"
@@ -126,7 +126,7 @@ _ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
     rb"\xe3\x83\xa2\xe3\x83\x87\xe3\x83\xab)"
     rb"[ \t#_:=-]{1,4}\d{1,9}\b"
 )
-_MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
+MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])("
@@ -142,7 +142,24 @@ _OVER = expression(  # `test loss of 8 batches: 2.3`
     rb"(?<=[A-Za-z]) (?:of|over|on|for|in|from) (?:the )?(?:last |all )?\d{1,9} (?:mini-?)?"
     rb"(?:batch(?:es)?|samples?|examples?|images?|items?|tokens?|frames?|steps?|iterations?|episodes?)(?=\s?[:=])"
 )
-_REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][a-z0-9 ._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
+_WORDS = {  # as they are written in Chinese, Japanese, Korean and Russian
+    word.encode(): b" %s " % meaning
+    for meaning, words in (
+        (b"epoch", ("轮次", "轮", "世代", "エポック", "에포크", "эпоха", "Эпоха")),
+        (b"step", ("步数", "步", "ステップ", "스텝", "шаг", "Шаг")),
+        (b"iteration", ("迭代次数", "迭代", "反復", "반복", "итерация", "Итерация")),
+        (b"train", ("训练集", "训练", "訓練", "学習", "학습", "훈련")),
+        (b"val", ("验证集", "验证", "検証", "검증")),
+        (b"test", ("测试集", "测试", "テスト", "테스트")),
+        (b"loss", ("损失值", "损失", "損失", "손실", "потери", "Потери")),
+        (b"accuracy", ("准确率", "精度", "正解率", "정확도", "точность", "Точность")),
+    )
+    for word in words
+}
+_OTHER_WORDS = expression(b"|".join(_WORDS))
+_FOREIGN = expression(rb"[\xd0-\xed]")
+_ORDINAL = expression(rb"\xe7\xac\xac\s?(\d{1,9})\s?(\xe8\xbd\xae|\xe6\xad\xa5)")  # `第3轮`, `第3步`
+_REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][a-z0-9 ,._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
@@ -193,7 +210,7 @@ def row(line: bytes) -> forms.Parsed | None:
     counts = [match for match in (step, batch, epoch, bar) if match]
     first = min((match.start() for match in counts), default=-1)
     words, pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))
-    phases = [(found.start(), phase_of(found)) for found in words]
+    phases = phases_of(words)
     alone = _stands_alone(line, words, pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
@@ -239,7 +256,7 @@ def row(line: bytes) -> forms.Parsed | None:
     if printed and not any(map(_BARE.fullmatch, names)):
         return None  # settings
     if not counts:
-        settings = (printed and "loss" not in names) or _ITEM.match(line) or _MONEY.search(line)
+        settings = (printed and "loss" not in names) or ITEM.match(line) or MONEY.search(line)
         if not known or not any(map(_BARE.fullmatch, names)) or settings or _PROSE.search(_NOTE.sub(b"", line)):
             return None
         names |= _lead(line, names, first)
@@ -278,6 +295,8 @@ def _is_measure(name: bytes) -> bool | None:
 
 def _as_pairs(line: bytes) -> bytes:
     """A line in which values stand right behind their names."""
+    if _FOREIGN.search(line):
+        line = _OTHER_WORDS.sub(lambda found: _WORDS[found[0]], _ORDINAL.sub(rb" \2 \1 ", line))
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if b"(" in line:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
@@ -370,6 +389,17 @@ def whole(text: bytes) -> int:
 def phase_of(found: re.Match[bytes]) -> str:
     """ "val", "test", or "" for a word that says training."""
     return "val" if found[1] or found[3] else "test" if found[2] or found[4] else ""
+
+
+def phases_of(words: list[re.Match[bytes]]) -> list[tuple[int, str]]:
+    """Where words for data stand, and which they say; `Test: evaluation` is about the test."""
+    phases: list[tuple[int, str]] = []
+    for found in words:
+        phase = phase_of(found)
+        if phase == "val" and phases and phases[-1][1] and (found[1] or b"").lower().startswith(b"eval"):
+            phase = phases[-1][1]
+        phases.append((found.start(), phase))
+    return phases
 
 
 def phase_at(phases: list[tuple[int, str]], place: int, alone: bool) -> str:

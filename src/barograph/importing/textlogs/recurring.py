@@ -24,11 +24,13 @@ from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.plain import Plain
 
 _ALIKE = 3  # lines that make a template
-_KEPT = 200  # templates of a file
+_BEGINS = 24  # bytes of a line without its numbers that are compared first
+_NUMERIC = b"0123456789.,+- \t"
+_TRIED = 24  # lines of which none is a row: those alike are none either
 _WIDEST = 1000  # bytes of a line
 _MOST = 32  # numbers of a line that are looked at
 _FIRST = 2  # numbers before which all words of the lines must be the same
-_DIGITS = expression(rb"\d[^\n]{1,200}?\d")
+_DIGITS = expression(rb"\d\D{1,400}\d")
 _BLANKS = expression(rb"\s{1,1000}")
 _WORDS = expression(rb"[A-Za-z_][\w./@%'-]{0,40}(?: [A-Za-z_][\w./@%'-]{0,40}){0,6}")
 _END = expression(
@@ -36,7 +38,9 @@ _END = expression(
 )  # what stands between a name and its number
 _WORD = expression(rb"[A-Za-z]{2}|[\x80-\xff]")
 _QUOTES = expression(rb"'s(?= )|['\"`]")
-_OF_COUNT = expression(rb"\b(?:for|at|after|in|of|on) (?:mini-?batch|batch|step|iteration|epoch|update)(?:es|s)?\s{0,8}$")
+_OF_COUNT = expression(
+    rb"\b(?:for|at|after|in|of|on) (?:mini-?batch|batch|step|iteration|epoch|update)(?:es|s)?\s{0,8}$"
+)
 _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and the next name
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")
 _NO_MEASURE = re.compile(
@@ -64,28 +68,34 @@ class _Template(NamedTuple):
     held_out: bool  # it is about data held out, or training
 
 
-class Recurring:
+class Recurring(forms.Lines):
     """Lines that are alike, as a dialect's form."""
 
+    def __init__(self) -> None:
+        super().__init__(lambda line: None)
+
     def take(self, lines: list[bytes], picks: list[int]) -> tuple[list[forms.Raw], list[int]]:
-        groups: dict[tuple[bytes, ...], list[tuple[int, list[bytes]]]] = {}
+        alike: dict[bytes, list[int]] = {}  # by what is left without numbers: quickly said, and nearly right
         for index in picks:
-            line = lines[index]
-            if len(line) > _WIDEST:
-                continue
-            parts = templates.TOKEN.split(line, _MOST)
-            if len(parts) < 5:  # two numbers: one counts, one is counted
-                continue
-            key = tuple(_BLANKS.sub(b" ", part) for part in parts[: 2 * _FIRST : 2])
-            groups.setdefault(key, []).append((index, parts))
+            alike.setdefault(lines[index].translate(None, _NUMERIC)[:_BEGINS], []).append(index)
         rows: list[forms.Raw] = []
-        taken = set[int]()
-        for group in groups.values():
-            if len(group) >= _ALIKE:
-                for row in _rows(lines, group):
-                    rows.append(row)
-                    taken.update(row.where.tolist())
+        for found in alike.values():
+            if len(found) >= _ALIKE and _read(lines, found[:_TRIED]):
+                rows += _read(lines, found)
+        taken = {index for row in rows for index in row.where.tolist()}
         return rows, [index for index in picks if index not in taken]
+
+
+def _read(lines: list[bytes], picks: list[int]) -> list[forms.Raw]:
+    """The rows among lines: of those whose words are the same up to the second number."""
+    groups: dict[tuple[bytes, ...], list[tuple[int, list[bytes]]]] = {}
+    for index in picks:
+        parts = templates.TOKEN.split(lines[index], _MOST)
+        if len(parts) < 5:  # two numbers: one counts, one is counted
+            continue
+        key = tuple(_BLANKS.sub(b" ", part) for part in parts[: 2 * _FIRST : 2])
+        groups.setdefault(key, []).append((index, parts))
+    return [row for group in groups.values() if len(group) >= _ALIKE for row in _rows(lines, group)]
 
 
 def _rows(lines: list[bytes], group: list[tuple[int, list[bytes]]]) -> Iterator[forms.Raw]:
@@ -139,8 +149,10 @@ def _template(
         counts[0] = "_lead"
     if not counts or not any(len(set(numbers[at])) > 1 for at in counts):
         return None
+    if not said and (plain_lines.ITEM.match(line) or plain_lines.MONEY.search(line)):
+        return None
     values: dict[int, str] = {}
-    phases = [(found.start(), plain_lines.phase_of(found)) for found in plain_lines.PHASE.finditer(line)]
+    phases = plain_lines.phases_of(list(plain_lines.PHASE.finditer(line)))
     for at, name in enumerate(names):
         phase = plain_lines.phase_at(phases, spans[at][0], len(phases) == 1)
         name = f"{phase} {name}" if phase and name and not _HELD_OUT.fullmatch(name) else name
@@ -201,7 +213,9 @@ class Repeated(Plain):
     of_the_rest = True
 
     def candidates(self, lines: list[bytes]) -> list[int]:
-        return [index for index, line in enumerate(lines) if line and _DIGITS.search(line)]
+        if not any(lines):
+            return []
+        return [index for index, line in enumerate(lines) if line and len(line) <= _WIDEST and _DIGITS.search(line)]
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
         lines = chunks.clean(text).replace(b"\r", b"\n").split(b"\n")

@@ -37,9 +37,9 @@ _AT = expression(  # `Cost after iteration 100: 0.58`
 _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
-BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es)?)" + _COUNT)
+BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)" + _COUNT)
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
-    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?|ep)(?:\((?:train|val|test)\))?|Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
+    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
     + _COUNT
     + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+batches))?"
 )
@@ -61,9 +61,7 @@ _OF = (
     rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"
     rb"total)[ ]){0,2}"
 )
-_UNIT = (
-    rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?(?![\w:/]|\.\d)"
-)
+_UNIT = rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?(?![\w/]|:\d|\.\d)"
 _JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of|at)(?=\s)|\.{2,40})\s{0,8}"
 _OF_WORD = expression(rb"[ ]" + _MEASURE + rb"(?=[ :=])", re.I)  # `valid acc 15/16`
 _KNOWN = expression(rb"^" + _MEASURE + rb"$", re.I)
@@ -159,7 +157,7 @@ _WORDS = {  # as they are written in Chinese, Japanese, Korean and Russian
 _OTHER_WORDS = expression(b"|".join(_WORDS))
 _FOREIGN = expression(rb"[\xd0-\xed]")
 _ORDINAL = expression(rb"\xe7\xac\xac\s?(\d{1,9})\s?(\xe8\xbd\xae|\xe6\xad\xa5)")  # `第3轮`, `第3步`
-_REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][a-z0-9 ,._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
+_REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][A-Za-z0-9 ,._=-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
@@ -177,7 +175,7 @@ _SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, �
 )
 _CODE = expression(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
 _PROSE = expression(
-    rb"[{}\"']|;\s*$|==|\w\(|"
+    rb"[{}\"']|;\s*$|(?<!=)==(?![=>])|\w\(|"
     rb"\b(?:best|weights?|threshold|target|patience|improved|from|default|diverged|stopping|terminating)\b",
     re.I,
 )

@@ -39,7 +39,7 @@ _END = expression(
 _WORD = expression(rb"[A-Za-z]{2}|[\x80-\xff]")
 _QUOTES = expression(rb"'s(?= )|['\"`]")
 _OF_COUNT = expression(
-    rb"\b(?:for|at|after|in|of|on) (?:mini-?batch|batch|step|iteration|epoch|update)(?:es|s)?\s{0,8}$"
+    rb"\b(?:for|at|after|in|of|on) (?:mini-?batch|batch|step|iteration|epoch|update|episode|round|game)(?:es|s)?\s{0,8}$"
 )
 _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and the next name
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")

@@ -1,4 +1,4 @@
-"""Lines that come again with the same words and other numbers are rows, if something counts; a table of things is none."""
+"""Lines that come again with the same words and other numbers are rows, if something counts; tables are none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_generators_and_a_discriminators_names_are_losses(tmp_path: Path) -> N
 
 def test_words_before_a_count_name_the_number_behind_it(tmp_path: Path) -> None:
     text = "".join(
-        f"LOG (nnet-train[5.5]:Print():nnet.cc:330) Average objective for minibatches {at}-{at + 9} is -0.{31 - at} over"
+        f"LOG (train[5.5]:Print():nnet.cc:330) Average objective for minibatches {at}-{at + 9} is -0.{31 - at} over"
         f" {6336 + at} frames.\n"
         for at in (0, 10, 20)
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +39,8 @@ _END = expression(
 _WORD = expression(rb"[A-Za-z]{2}|[\x80-\xff]")
 _QUOTES = expression(rb"'s(?= )|['\"`]")
 _OF_COUNT = expression(
-    rb"\b(?:for|at|after|in|of|on) (?:mini-?batch|batch|step|iteration|epoch|update|episode|round|game)(?:es|s)?\s{0,8}$"
+    rb"\b(?:for|at|after|in|of|on) (?:mini-?batch|batch|step|iteration|epoch|update|episode|round|game)"
+    rb"(?:es|s)?\s{0,8}$"
 )
 _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and the next name
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")
@@ -56,16 +57,6 @@ _COUNTED = (
     ("_batch", plain_lines.BATCH),
     ("_epoch", plain_lines.EPOCH),
 )
-
-
-class _Template(NamedTuple):
-    """What lines of the same words say: names of their numbers, by place; what counts begins with `_`."""
-
-    words: tuple[bytes, ...]  # before each of the numbers
-    names: tuple[str, ...]  # "" for a number that is left out
-    said: bool  # a word says what counts
-    known: bool  # some name is that of a measure
-    held_out: bool  # it is about data held out, or training
 
 
 class Recurring(forms.Lines):
@@ -102,12 +93,12 @@ def _rows(lines: list[bytes], group: list[tuple[int, list[bytes]]]) -> Iterator[
     """The rows of lines that begin alike, if they are rows."""
     words = _common([parts for _, parts in group])
     numbers = [[parts[2 * at + 1] for _, parts in group] for at in range(len(words))]
-    template = _template(lines[group[0][0]], group[0][1], words, numbers)
-    if template is None:
+    names = _names(lines[group[0][0]], group[0][1], words, numbers)
+    if names is None:
         return
-    kept = [at for at, name in enumerate(template.names) if name]
+    kept = [at for at, name in enumerate(names) if name]
     yield forms.Raw(
-        tuple(template.names[at] for at in kept),
+        tuple(names[at] for at in kept),
         np.array([index for index, _ in group], np.int64),
         [0] * len(group),
         [numbers[at] for at in kept],
@@ -128,9 +119,10 @@ def _common(group: list[list[bytes]]) -> tuple[bytes, ...]:
     return tuple(common)
 
 
-def _template(
+def _names(
     line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: list[list[bytes]]
-) -> _Template | None:
+) -> tuple[str, ...] | None:
+    """What the numbers of such lines are called: "" for one that is left out, a name with `_` for one that counts."""
     places = list(itertools.accumulate(map(len, parts), initial=0))
     spans = [(places[2 * at + 1], places[2 * at + 2]) for at in range(len(words))]
     names = [_name(words, at) for at in range(len(words))]
@@ -169,8 +161,7 @@ def _template(
     held_out = any(map(_HELD_OUT.fullmatch, values.values()))
     if not values or not (said or known or held_out):
         return None
-    shown = tuple(counts.get(at) or values.get(at, "") for at in range(len(words)))
-    return _Template(words, shown, said, known, held_out)
+    return tuple(counts.get(at) or values.get(at, "") for at in range(len(words)))
 
 
 def _name(words: tuple[bytes, ...], at: int) -> str:

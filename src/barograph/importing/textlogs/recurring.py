@@ -48,7 +48,7 @@ _NO_MEASURE = re.compile(
     r"(?i)(?:.*[^a-z])?(?:time|timing|took|elapsed|eta|remaining|total|seconds?|sec|duration|memory|mem|gpu|rank|pid|"
     r"seed|line|size|speed|port|best|saved?|saving|patience|over|bytes|version|v)"
 )
-_HELD_OUT = re.compile(
+_OF_DATA = re.compile(
     r"(?i)(?:.*[^a-z])?(?:train(?:ing)?|learn|val(?:id(?:ation)?)?|eval(?:uat\w+)?|test|dev)(?:[^a-z].*)?"
 )
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
@@ -147,7 +147,7 @@ def _names(
     phases = plain_lines.phases_of(list(plain_lines.PHASE.finditer(line)))
     for at, name in enumerate(names):
         phase = plain_lines.phase_at(phases, spans[at][0], len(phases) == 1)
-        name = f"{phase} {name}" if phase and name and not _HELD_OUT.fullmatch(name) else name
+        name = f"{phase} {name}" if phase and name and not _OF_DATA.fullmatch(name) else name
         if at in counts or not _named(name) or name in values.values() or _NO_MEASURE.fullmatch(name):
             continue
         behind = parts[2 * at + 2] if 2 * at + 2 < len(parts) else b""
@@ -158,7 +158,7 @@ def _names(
     if {name[0] for name in gan} == {"D", "G"}:  # of a generator and a discriminator: their losses
         values = {at: f"{name}_loss" if name in gan else name for at, name in values.items()}
     known = any(map(roles.may_play, values.values()))
-    held_out = any(map(_HELD_OUT.fullmatch, values.values()))
+    held_out = any(map(_OF_DATA.fullmatch, values.values()))
     if not values or not (said or known or held_out):
         return None
     return tuple(counts.get(at) or values.get(at, "") for at in range(len(words)))
@@ -219,7 +219,7 @@ class Repeated(Plain):
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         if own.get("second"):
-            rows = [row for row in rows if any(roles.may_play(name) or _HELD_OUT.fullmatch(name) for name in row.names)]
+            rows = [row for row in rows if any(roles.may_play(name) or _OF_DATA.fullmatch(name) for name in row.names)]
         return super().place(lines, rows, own, ahead)
 
 

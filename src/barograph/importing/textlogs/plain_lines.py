@@ -207,6 +207,8 @@ def row(line: bytes) -> forms.Parsed | None:
         step = _DONE.search(line) or ROUND.search(line)
     bar = _BAR.search(line) if b"%" in line else None
     bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
+    if bar and batch and batch[2] is None and b"d" in batch[0].lower():
+        batch = None  # the index of the bar's last batch
     if (step, epoch, batch, bar) == (None,) * 4 and _LOSSES.search(line):
         bar = _FRACTION.search(line)
     counts = [match for match in (step, batch, epoch, bar) if match]

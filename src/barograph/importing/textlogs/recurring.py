@@ -29,6 +29,7 @@ _NUMERIC = b"0123456789.,+- \t"
 _TRIED = 24  # lines of which none is a row: those alike are none either
 _WIDEST = 1000  # bytes of a line
 _MOST = 32  # numbers of a line that are looked at
+_KEPT = 200  # kinds of lines that are remembered
 _FIRST = 2  # numbers before which all words of the lines must be the same
 _DIGITS = expression(rb"\d\D{1,400}\d")
 _BLANKS = expression(rb"\s{1,1000}")
@@ -59,25 +60,32 @@ _COUNTED = (
 )
 
 
+Known = dict[str, list[str]]  # how lines begin → what their numbers are called
+
+
 class Recurring(forms.Lines):
     """Lines that are alike, as a dialect's form."""
 
     def __init__(self) -> None:
         super().__init__(lambda line: None)
 
-    def take(self, lines: list[bytes], picks: list[int]) -> tuple[list[forms.Raw], list[int]]:
+    def take(
+        self, lines: list[bytes], picks: list[int], known: Known | None = None
+    ) -> tuple[list[forms.Raw], list[int]]:
+        """known: lines that were rows before, to which new ones are added: a single line more is a row too."""
+        known = {} if known is None else known
         alike: dict[bytes, list[int]] = {}  # by what is left without numbers: quickly said, and nearly right
         for index in picks:
             alike.setdefault(lines[index].translate(None, _NUMERIC)[:_BEGINS], []).append(index)
         rows: list[forms.Raw] = []
         for found in alike.values():
-            if len(found) >= _ALIKE and _read(lines, found[:_TRIED]):
-                rows += _read(lines, found)
+            if (known or len(found) >= _ALIKE) and _read(lines, found[:_TRIED], known):
+                rows += _read(lines, found, known)
         taken = {index for row in rows for index in row.where.tolist()}
         return rows, [index for index in picks if index not in taken]
 
 
-def _read(lines: list[bytes], picks: list[int]) -> list[forms.Raw]:
+def _read(lines: list[bytes], picks: list[int], known: Known) -> list[forms.Raw]:
     """The rows among lines: of those whose words are the same up to the second number."""
     groups: dict[tuple[bytes, ...], list[tuple[int, list[bytes]]]] = {}
     for index in picks:
@@ -86,26 +94,38 @@ def _read(lines: list[bytes], picks: list[int]) -> list[forms.Raw]:
             continue
         key = tuple(_BLANKS.sub(b" ", part) for part in parts[: 2 * _FIRST : 2])
         groups.setdefault(key, []).append((index, parts))
-    return [row for group in groups.values() if len(group) >= _ALIKE for row in _rows(lines, group)]
+    rows: list[forms.Raw] = []
+    for key, group in groups.items():
+        word = b"\n".join(key).decode("latin-1")
+        names = known.get(word) or (_of_lines(lines, group) if len(group) >= _ALIKE else None)
+        if names is not None:
+            if len(known) < _KEPT:
+                known[word] = names
+            rows += _rows(group, names)
+    return rows
 
 
-def _rows(lines: list[bytes], group: list[tuple[int, list[bytes]]]) -> Iterator[forms.Raw]:
-    """The rows of lines that begin alike, if they are rows."""
+def _of_lines(lines: list[bytes], group: list[tuple[int, list[bytes]]]) -> list[str] | None:
+    """What the numbers of lines that begin alike are called; None if they are no rows."""
     words = _common([parts for _, parts in group])
     numbers = [[parts[2 * at + 1] for _, parts in group] for at in range(len(words))]
-    names = _names(lines[group[0][0]], group[0][1], words, numbers)
-    if names is None:
-        return
-    kept = [at for at, name in enumerate(names) if name]
-    yield forms.Raw(
-        tuple(names[at] for at in kept),
-        np.array([index for index, _ in group], np.int64),
-        [0] * len(group),
-        [numbers[at] for at in kept],
-        None,
-        True,
-        "step",
-    )
+    return _names(lines[group[0][0]], group[0][1], words, numbers)
+
+
+def _rows(group: list[tuple[int, list[bytes]]], names: list[str]) -> Iterator[forms.Raw]:
+    """The rows of lines that have as many numbers."""
+    group = [(index, parts) for index, parts in group if len(parts) // 2 >= len(names)]
+    if group:
+        kept = [at for at, name in enumerate(names) if name]
+        yield forms.Raw(
+            tuple(names[at] for at in kept),
+            np.array([index for index, _ in group], np.int64),
+            [0] * len(group),
+            [[parts[2 * at + 1] for _, parts in group] for at in kept],
+            None,
+            True,
+            "step",
+        )
 
 
 def _common(group: list[list[bytes]]) -> tuple[bytes, ...]:
@@ -119,9 +139,7 @@ def _common(group: list[list[bytes]]) -> tuple[bytes, ...]:
     return tuple(common)
 
 
-def _names(
-    line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: list[list[bytes]]
-) -> tuple[str, ...] | None:
+def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: list[list[bytes]]) -> list[str] | None:
     """What the numbers of such lines are called: "" for one that is left out, a name with `_` for one that counts."""
     places = list(itertools.accumulate(map(len, parts), initial=0))
     spans = [(places[2 * at + 1], places[2 * at + 2]) for at in range(len(words))]
@@ -138,7 +156,7 @@ def _names(
     if found and found.span("count") in spans and _rises(numbers[spans.index(found.span("count"))]):
         counts[spans.index(found.span("count"))] = "_step"
     elif not said and _rises(numbers[0]) and not _WORD.search(words[0]):
-        counts[0] = "_lead"
+        counts[0] = "_step"
     if not counts or not any(len(set(numbers[at])) > 1 for at in counts):
         return None
     if not said and (plain_lines.ITEM.match(line) or plain_lines.MONEY.search(line)):
@@ -161,7 +179,7 @@ def _names(
     held_out = any(map(_OF_DATA.fullmatch, values.values()))
     if not values or not (said or known or held_out):
         return None
-    return tuple(counts.get(at) or values.get(at, "") for at in range(len(words)))
+    return [counts.get(at) or values.get(at, "") for at in range(len(words))]
 
 
 def _name(words: tuple[bytes, ...], at: int) -> str:
@@ -207,6 +225,9 @@ class Repeated(Plain):
         if not any(lines):
             return []
         return [index for index, line in enumerate(lines) if line and len(line) <= _WIDEST and _DIGITS.search(line)]
+
+    def rows_of(self, lines: list[bytes], picks: list[int], own: dict[str, Any]) -> tuple[list[forms.Raw], list[int]]:
+        return self.shapes[0].take(lines, picks, own.setdefault("alike", {}))
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
         lines = chunks.clean(text).replace(b"\r", b"\n").split(b"\n")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph.probes.model import attention, blocks
+from barograph.probes.model.forward import ForwardSigns
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.parameters import local
 
@@ -96,6 +97,7 @@ class ActivationWatch:
         self._peaks: dict[str, Any] = {}  # greatest |unit| of each MLP since the last `collect`
         self._attention: list[tuple[Any, Any, Any]] = []
         self._mode: Any = None
+        self._signs = ForwardSigns()
         self._heads = heads
         self._handles: list[Any] = []
         self._places = blocks.find(model)
@@ -204,16 +206,26 @@ class ActivationWatch:
         if type(module).__name__ == "OptimizedModule":
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
             return
-        self._attention = []
-        self._mode = attention.watch(self._attention)
+        self._attention, self._signs = [], ForwardSigns()
+        self._mode = attention.watch(self._attention, self._signs)
         self._mode.__enter__()
 
     def _on_end(self, module: Any, given: Any, output: Any) -> None:
         mode, self._mode = self._mode, None
         if mode is not None:
             mode.__exit__(None, None, None)
+            self._signs.end()
+            self._put("", self._signs_of(module))
         if self.on and module.training:
             self._guard("the output", lambda: self._log_z(output))
+
+    def _signs_of(self, module: Any) -> dict[str, Any]:
+        import torch
+
+        if not torch.is_grad_enabled():
+            return {}
+        names = ("detached", "detached_skips", "softmax_across")
+        return {name: torch.tensor(float(getattr(self._signs, name))) for name in names}
 
     def _log_z(self, output: Any) -> None:
         """Mean log of the output's partition function, over tokens spread evenly through the batch."""

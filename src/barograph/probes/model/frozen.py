@@ -92,14 +92,20 @@ def _all_one(weights: list[Any]) -> Any:
 
 
 def _as_drawn(module: Any) -> Any:
-    """Whether a frozen layer's weight still is as torch draws it: uniform, up to one over the root of its inputs. None
-    of other layers."""
+    """`as_drawn` of a frozen layer."""
+    weight = module._parameters.get("weight")
+    return None if weight is None or weight.requires_grad else as_drawn(module)
+
+
+def as_drawn(module: Any) -> Any:
+    """Whether a layer's weight is as torch draws it, uniform up to one over the root of its inputs: 1 or 0 on its
+    device. None of other layers."""
     import torch
 
     weight = module._parameters.get("weight")
     if not isinstance(module, (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)) or weight is None:
         return None
-    if weight.requires_grad or weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN:
+    if weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN:
         return None
     bound = weight[0].numel() ** -0.5
     some = weight.detach().reshape(-1)[:_COMPARED].float()

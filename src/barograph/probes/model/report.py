@@ -29,7 +29,8 @@ STATISTICS = (
 )  # fmt: skip
 _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn", "untrained": "untrained",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
-           "optimizer_age": "optimizer_age"}  # fmt: skip
+           "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
+           "as_drawn": "without_graph_as_drawn"}  # fmt: skip
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 
@@ -147,7 +148,8 @@ def _norms(
         fields["non_finite_inputs"] = 1
     for family, name in _SINGLE.items():
         if family in numbers:
-            fields[name] = int(_column(numbers, family)[""])
+            value = _column(numbers, family)[""]
+            fields[name] = value if name == "idle_gradient" else int(value)
     if "weight_squares" in numbers:
         weights = _column(numbers, "weight_squares")
         fields["param_norm"] = _root(weights.values())

@@ -21,6 +21,7 @@ from barograph.probes.model.guest import Guest
 from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.parameters import local
 from barograph.probes.model.reach import untied_figures
+from barograph.probes.model.settings import layer_settings
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -118,6 +119,8 @@ class ModelState:
             self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
             frozen_figures(current, self._model, parameters)
             untied_figures(current, self._model)
+            current.figures |= layer_settings(self._model)
+            current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)
         self._examples.put(current)

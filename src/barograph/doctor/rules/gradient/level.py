@@ -297,9 +297,12 @@ class ZeroGradient(SeriesRule):
                  if not is_vector(name) and came_by(channel, time)]  # fmt: skip
         norm = history.channel("model/param_norm")
         blank = (bool(first) and not any(first)) or (norm is not None and came_by(norm, time) and norm.first == 0)
+        dead = known(history.channel("model/output_spread"), step, time, self._segment) == 0
         cause = (
             "bad initialisation: all matrices that are trained begin at 0, and so does each gradient"
             if blank
+            else "dead units: the output is the same for every input, and no gradient passes"
+            if dead
             else "layer frozen: the loss does not depend on what is trained"
         )
         return self.finding(

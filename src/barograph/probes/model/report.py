@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from barograph.probes.model import flow, outputs
+from barograph.probes.model import finite, flow, outputs
 from barograph.probes.model.optimizers import COLUMNS
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.stats.statistics import PERCENTILES
@@ -97,6 +97,8 @@ def make(
     _spectra(numbers, fields, tables)
     _activations(numbers, fields, tables)
     fields |= outputs.fields_of(numbers)
+    if "finite" in numbers:
+        fields |= finite.figures(*map(float, numbers["finite"][1][0]))
     if state is not None:
         fields |= state.fields_of(found.step, numbers)
     fields |= found.figures

@@ -38,6 +38,11 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
     gains = _gains(model.modules(), trained=True)
     if gains:
         current.put("untrained", ("",), _all_one(gains))
+    fresh = [told for module in model.modules() if (told := as_drawn(module)) is not None][:_MOST_NORMS]
+    if fresh:
+        current.put(
+            "drawn", ("",), (torch.stack([told.to(fresh[0].device) for told in fresh]).mean() >= 0.8).reshape(1)
+        )
     matrices = [name for name, item in named if id(item) in ours and item.dim() > 1 and not ADAPTER.search(name)]
     carriers = {match[1] for name, _ in named if (match := _ADAPTED.match(name))}
     current.figures["trained_carriers"] = float(

@@ -30,7 +30,7 @@ STATISTICS = (
 _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn", "untrained": "untrained",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
-           "as_drawn": "without_graph_as_drawn"}  # fmt: skip
+           "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written"}  # fmt: skip
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 
@@ -151,7 +151,7 @@ def _norms(
     for family, name in _SINGLE.items():
         if family in numbers:
             value = _column(numbers, family)[""]
-            fields[name] = value if name == "idle_gradient" else int(value)
+            fields[name] = value if name in ("idle_gradient", "written") else int(value)
     if "weight_squares" in numbers:
         weights = _column(numbers, "weight_squares")
         fields["param_norm"] = _root(weights.values())

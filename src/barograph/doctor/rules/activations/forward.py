@@ -127,4 +127,47 @@ class UnusedParameters(Rule):
             )  # fmt: skip
 
 
-RULES = (DetachedSkip, AttentionAcross, UnusedParameters)
+class InputScale(Rule):
+    """The model's inputs are of another size since a step.
+
+    In three looks in a row their standard deviation is more than thirty times that of the looks before, or less than a
+    thirtieth.
+
+    What to do: look for what scales the data twice, or not at all: a normalisation, a unit, an augmentation.
+    """
+
+    name, family, kind, severity = "input_scale", "data", "data", "warning"
+    needs = ("=model/input_std",)
+    least = 8
+    about = "The inputs change their scale."
+    thresholds: ClassVar = {"times": (30.0, "ours"), "looks": (3.0, "in a row; ours"), "before": (5.0, "looks; ours")}
+    causes = ("inputs scaled: the data are multiplied by another number since this step",)
+    remedies = ("look for what scales the data twice, or not at all: a normalisation, a unit, an augmentation",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._before: list[float] = []
+        self._row: list[tuple[int, int]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/input_std"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+            usual = sorted(self._before)[len(self._before) // 2] if self._before else 0.0
+            times = value / usual if usual > 0 else 1.0
+            if len(self._before) < self.at["before"] or not (
+                times > self.at["times"] or 0 < times < 1 / self.at["times"]
+            ):
+                self._before, self._row = [*self._before[-31:], value], []
+                continue
+            self._row = [look for look in self._row if look[1] == segment] + [(step, segment)]
+            if len(self._row) >= self.at["looks"] and self.first(segment):
+                yield self.finding(
+                    self._row[0][0], f"The standard deviation of the inputs is {value:.3g} since step "
+                    f"{self._row[0][0]}, {times:.3g} times what it was.", found=step, segment=segment, confidence=0.95,
+                    evidence={"std": rounded(value), "before": rounded(usual), "standing": True},
+                )  # fmt: skip
+
+
+RULES = (DetachedSkip, AttentionAcross, UnusedParameters, InputScale)

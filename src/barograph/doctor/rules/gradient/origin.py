@@ -26,8 +26,8 @@ class NonFiniteOrigin(Rule):
 
     At the first step whose gradients are not finite the output still was, and below a million, and the losses before
     were what they had been. If the loss of that step is not finite, the loss makes it: a logarithm of 0, a division by
-    0, a target that is not finite. If it is finite, its gradient makes it: a root or a norm at 0, or a branch of `where`
-    that is not finite. Of half precision nothing is said: there numbers overflow.
+    0, a target that is not finite. If it is finite, its gradient makes it: a root or a norm at 0, or a branch of
+    `where` that is not finite. Of half precision nothing is said: there numbers overflow.
 
     What to do: an epsilon within the root, the logarithm or the division.
     """

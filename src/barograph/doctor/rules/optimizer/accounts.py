@@ -186,7 +186,11 @@ class ScheduleTooFast(Rule):
 
 
 def _from_scratch(history: RunHistory, first: float) -> bool:
-    """Whether a model was not trained before: its normalisation is as initialised, or it guesses."""
+    """Whether a model was not trained before: its weights are as torch draws them, its normalisation is as
+    initialised, or it guesses."""
+    drawn = history.channel("model/drawn")
+    if drawn is not None and drawn.end and drawn.first == 1:
+        return True
     untrained, width = (history.channel(f"model/{name}") for name in ("untrained", "output_width"))
     if untrained is not None and untrained.end and untrained.first == 1:
         return True

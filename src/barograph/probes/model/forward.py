@@ -78,7 +78,7 @@ def _is_across(arguments: Any, named: Any) -> bool:
     dim = named.get("dim", arguments[1] if len(arguments) > 1 else None)
     if not isinstance(dim, int) or getattr(scores, "dim", lambda: 0)() not in (3, 4) or scores.shape[-1] < 2:
         return False
-    return dim % scores.dim() != scores.dim() - 1
+    return bool(dim % scores.dim() != scores.dim() - 1)
 
 
 def _comes_from(node: Any, source: Any) -> bool:

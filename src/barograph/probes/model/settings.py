@@ -7,7 +7,7 @@ Out:  figures for the `model` record when one changes; numbers on the host, noth
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from barograph.probes.model.findings import listed
 
@@ -23,11 +23,11 @@ def layer_settings(model: Any) -> dict[str, float]:
     dropout, epsilon = [], []
     for module in model.modules():
         kind = type(module).__name__
-        share = getattr(module, "p" if "Dropout" in kind else "dropout", None)
+        share: Any = getattr(module, "p" if "Dropout" in kind else "dropout", None)
         if _is_number(share):
             dropout.append(float(share))
         if "Norm" in kind:
-            value = getattr(module, "eps", getattr(module, "variance_epsilon", None))
+            value: Any = getattr(module, "eps", getattr(module, "variance_epsilon", None))
             if _is_number(value):
                 epsilon.append(float(value))
     found = {"dropout": dropout, "norm_epsilon": epsilon}
@@ -50,7 +50,7 @@ def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return {name: max(values) for name, values in found.items() if values}
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

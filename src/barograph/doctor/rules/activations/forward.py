@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import RowCursor, known, names_of, whole
 from barograph.doctor.kernel.curve import rounded

@@ -125,7 +125,7 @@ def test_weights_that_are_put_back_or_kept_in_bounds_are_not_replaced(tmp_path: 
 
 
 def test_a_clip_that_leaves_nothing_is_a_warning_with_sgd_alone(tmp_path: Path) -> None:
-    found = train(tmp_path / "sgd", clip=1e-4)
+    found = train(tmp_path / "sgd", 300, clip=1e-4)
     assert found["clipped_away"]["causes"][0].startswith("clip value too low")
     assert "clipped_away" not in train(tmp_path / "adam", clip=1e-4, kind=torch.optim.Adam, lr=3e-3)
     assert "clipped_away" not in train(tmp_path / "usual", clip=1.0)

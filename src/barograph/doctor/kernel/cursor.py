@@ -48,6 +48,12 @@ def names_of(history: RunHistory, field: str, step: int, time: int) -> str:
     )  # fmt: skip
 
 
+def is_past(channel: Channel, step: int, segment: int) -> bool:
+    """Whether a row behind this step has come, of the segment or of a later one."""
+    rows = channel.rows()
+    return bool(((rows.segment > segment) | ((rows.segment == segment) & (rows.step > step))).any())
+
+
 def came_by(channel: Channel | None, time: int) -> bool:
     """Whether a channel had a row at that time."""
     return channel is not None and channel.end > 0 and channel.began[1] <= time

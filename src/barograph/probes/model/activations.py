@@ -214,18 +214,9 @@ class ActivationWatch:
         mode, self._mode = self._mode, None
         if mode is not None:
             mode.__exit__(None, None, None)
-            self._signs.end()
-            self._put("", self._signs_of(module))
+            self._put("", self._signs.end())
         if self.on and module.training:
             self._guard("the output", lambda: self._log_z(output))
-
-    def _signs_of(self, module: Any) -> dict[str, Any]:
-        import torch
-
-        if not torch.is_grad_enabled():
-            return {}
-        names = ("detached", "detached_skips", "softmax_across")
-        return {name: torch.tensor(float(getattr(self._signs, name))) for name in names}
 
     def _log_z(self, output: Any) -> None:
         """Mean log of the output's partition function, over tokens spread evenly through the batch."""

@@ -61,9 +61,13 @@ class ForwardSigns:
                 _comes_from(other, self._detached[id(part)][1]) for part in cut for other in others
             )
 
-    def end(self) -> None:
-        """The pass is over."""
+    def end(self) -> dict[str, Any]:
+        """The pass is over: what was seen of it; nothing of one without gradients."""
+        import torch
+
         self._detached, self._across = {}, {}
+        found = {name: getattr(self, name) for name in ("detached", "detached_skips", "softmax_across")}
+        return {name: torch.tensor(float(count)) for name, count in found.items() if torch.is_grad_enabled()}
 
 
 def _is_data(function: Any) -> bool:

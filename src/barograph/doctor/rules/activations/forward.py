@@ -59,7 +59,7 @@ class AttentionAcross(Rule):
     """Attention weights sum to 1 over the queries, not over the keys.
 
     In a forward pass that the watch followed, the result of a softmax over one dimension was multiplied as a matrix
-    along another one: what comes out is no average of the values.
+    along another one: what comes out does not average the values.
 
     What to do: `softmax(dim=-1)` on scores of (…, queries, keys).
     """

@@ -70,7 +70,7 @@ class UnreachedParameters(Rule):
             share = known(history.channel("model/without_graph_share"), step, time, segment)
             drawn = known(history.channel("model/without_graph_as_drawn"), step, time, segment)
             names = names_of(history, "without_graph", step, time)
-            if rows.value[at] > 0 and self.first(segment, names):
+            if rows.value[at] > 0 and self.first(segment, names, "without"):
                 yield self.finding(
                     max(0, step - 20), f"{whole(float(rows.value[at]))} parameters in the optimizer had no gradient in "
                     f"20 steps, for their layers run without gradients: {names}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, known
+from barograph.doctor.kernel.cursor import RowCursor, is_past, known
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -55,8 +55,7 @@ class NonFiniteOrigin(Rule):
         if self._waiting is None or loss is None or not loss.end:
             return
         step, time, segment = self._waiting
-        last = loss.rows(loss.end - 1)
-        if not history.facts.get("finished") and not (last.step[0] > step + 1 or last.segment[0] != segment):
+        if not history.facts.get("finished") and not is_past(loss, step + 1, segment):
             return
         self._waiting = None
         size = known(history.channel("model/output_size"), step, time, segment)
@@ -82,7 +81,7 @@ class NonFiniteOrigin(Rule):
             remedies = ["use a loss that takes logits, or add an epsilon within the logarithm",
                         "check each division of the loss for 0, and the targets for NaN"]  # fmt: skip
         yield self.finding(
-            step, f"{text}, though the model's output is, at most {size:.3g}.", found=max(step, int(last.step[0])),
+            step, f"{text}, though the model's output is, at most {size:.3g}.", found=step + 2,
             segment=segment, confidence=0.95, causes=[cause], remedies=remedies, evidence={"output": rounded(size)},
         )  # fmt: skip
 

@@ -369,7 +369,8 @@ class InitialLoss(Rule):
     before: silent. Looked at in a run whose first row is among its first 20 steps and whose vocabulary is known; or,
     where it is watched, the width of the output, 16 or more, that a cross-entropy follows (`model/softmax_twice` is
     recorded): few classes can be guessed wrongly by chance. Where the loss is one cross-entropy and nothing else
-    (`model/loss_classes`), any number of classes counts from three times ln of it; and if it is a mean, that is proof.
+    (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
+    mean, that is proof.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -403,10 +404,12 @@ class InitialLoss(Rule):
             if look is None or not look.end or width is None or not width.end:
                 return
             self._done = True
-            classes = history.channel("model/loss_classes")
+            classes, frozen = (history.channel(f"model/{name}") for name in ("loss_classes", "frozen_parameters"))
             few = width.first < self.at["width"]
-            if look.began[0] > 20 or (few and (classes is None or not classes.end or channel.first < 3 * math.log(
-                    max(2.0, classes.first)) + 1)):  # fmt: skip
+            tuned = frozen is not None and frozen.end > 0 and frozen.first > 0  # a model that was trained before
+            if look.began[0] > 20 or (few and (tuned or classes is None or not classes.end)):
+                return
+            if few and classes is not None and channel.first < 3 * math.log(max(2.0, classes.first)) + 1:
                 return
             vocabulary = int(width.first if not few or classes is None else classes.first)
         self._done = True

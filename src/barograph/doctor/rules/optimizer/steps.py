@@ -129,27 +129,32 @@ class WeightsReplaced(Rule):
         self._waiting: list[tuple[int, int, float]] = []  # step, segment, change
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/written"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            if rows.value[at] > self.at["change"] and len(self._waiting) < 64:
-                self._waiting.append((int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])))
+        new = self._cursor.new(history.channel("model/written"))
+        for at in range(len(new) if new is not None else 0):
+            assert new is not None
+            if new.value[at] > self.at["change"]:
+                self._waiting.append((int(new.step[at]), int(new.segment[at]), float(new.value[at])))
         loss = history.role("loss")
         if not self._waiting or loss is None or not loss.end:
             return
-        last = loss.rows(loss.end - 1)
-        ready = [one for one in self._waiting if history.facts.get("finished") or last.step[0] > one[0] + 8]
-        self._waiting = [one for one in self._waiting if one not in ready]
-        for step, segment, change in ready:
-            before = between(loss, 0, step, segment)[-16:]
-            behind = between(loss, step, step + 8, segment)[:5]
+        rows, over = loss.rows(), history.facts.get("finished")
+        for one in list(self._waiting):
+            step, segment, change = one
+            past = numpy.flatnonzero((rows.segment > segment) | ((rows.segment == segment) & (rows.step > step + 8)))
+            if not len(past) and not over:
+                continue
+            self._waiting.remove(one)
+            part = rows.part(0, int(past[0]) if len(past) else len(rows))  # the same whenever it is looked at
+            here = (part.segment == segment) & numpy.isfinite(part.value)
+            before = part.value[here & (part.step < step)][-16:]
+            behind = part.value[here & (part.step >= step)][:5]
             if len(before) < 5 or len(behind) < 3:
                 continue
             old, new = float(numpy.median(before)), float(numpy.median(behind))
             if new > self.at["loss"] * old > 0 and self.first(segment, step):
                 yield self.finding(
                     step, f"Weights were changed by {change:.2g} of their size between two steps, before step {step}, "
-                    f"and the loss went from {old:.4g} to {new:.4g}.", found=int(min(last.step[0], step + 9)),
+                    f"and the loss went from {old:.4g} to {new:.4g}.", found=step + 9,
                     segment=segment, confidence=0.95, evidence={"change": rounded(change), "loss": rounded(new)},
                 )  # fmt: skip
 

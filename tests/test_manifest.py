@@ -213,9 +213,9 @@ def test_a_holder_that_hangs_costs_a_second_and_not_the_update(tmp_path: Path, m
 def test_an_edit_fails_with_a_sentence_where_its_turn_never_comes(tmp_path: Path) -> None:
     lock = threading.Lock()
     with manifest.turn(tmp_path, lock, 1.0):
-        with pytest.raises(TimeoutError, match=r"has been writing in .* for 0.05 s; try again"):
-            with manifest.turn(tmp_path, lock, 0.05, or_fail=True):
-                pytest.fail("two had the turn")
+        message = pytest.raises(TimeoutError, match=r"has been writing in .* for 0.05 s; try again")
+        with message, manifest.turn(tmp_path, lock, 0.05, or_fail=True):
+            pytest.fail("two had the turn")
         with pytest.raises(TimeoutError), manifest.turn(tmp_path, threading.Lock(), 0.05, or_fail=True):
             pytest.fail("two processes had the turn")
     with manifest.turn(tmp_path, lock, 0.05, or_fail=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,18 @@ def test_a_run_whose_loss_ends_as_nan_has_diverged_whatever_it_is_called(tmp_pat
 )
 def test_what_only_sounds_like_a_loss_is_none(name: str) -> None:
     assert losses([name]) == evaluation_losses([name]) == () and not plays("loss", name)
+
+
+def test_what_the_watch_records_is_never_the_loss_of_a_run_that_calls_its_own_otherwise() -> None:
+    documented = (Path(__file__).parent.parent / "docs/guides/model.md").read_text()
+    names = re.findall(
+        r"`([a-z_/]+)`", "".join(line.split("|")[1] for line in documented.splitlines() if "| `" in line)
+    )
+    assert len(names) > 80
+    watched = [f"model/{name}" for name in names] + [f"attention/h.0/{name}" for name in names]
+    for role in ("loss", "eval_loss", "entropy", "kl", "reward", "lr", "throughput", "accuracy"):
+        assert [name for name in watched if plays(role, name) and "loss_scale" not in name] == [], role
+    assert main_loss(["model/loss_undivided", "mse"]) == "mse" and main_loss(["model/loss"]) == "model/loss"
 
 
 def test_a_total_goes_before_its_parts_and_held_out_data_before_the_training_where_runs_are_compared() -> None:

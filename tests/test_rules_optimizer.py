@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
+from barograph.doctor.rules.optimizer.accounts import DecayDominates
 from barograph.doctor.rules.optimizer.optimizer import (
     RULES,
     EpsilonDominates,
@@ -183,3 +185,23 @@ def test_a_single_layer_beyond_the_red_flags_is_named_and_none_that_is_meant() -
     decayed = ratios(1e-8) | {"train/lr": numpy.r_[numpy.full(40, 1e-3), numpy.full(400, 1e-6)]}
     assert not only(findings([UpdateRatio()], decayed), "update_ratio"), "at the end of the schedule"
     assert not only(findings([UpdateRatio()], ratios(0.09)), "update_ratio")
+
+
+@pytest.mark.parametrize(
+    ("decay", "rate", "grown", "adam", "cause"),
+    [
+        (5.0, 0.01, 1.0, True, "weight decay too high"), (0.1, 0.5, 1.0, True, "learning rate too high"),
+        (5.0, 0.01, 3.0, True, "learning rate too high"), (0.1, 0.5, 1.0, False, "weight decay too high"),
+    ],
+)  # fmt: skip
+def test_the_rate_is_to_blame_for_a_usual_decay_or_where_weights_had_grown(
+    decay: float, rate: float, grown: float, adam: bool, cause: str
+) -> None:
+    steps = 10 * numpy.arange(20)
+    columns = {
+        "train/loss": numpy.full(200, 4.0), "train/lr": numpy.full(200, rate),
+        "model/param_norm": (steps, numpy.r_[10.0, numpy.linspace(10 * grown, 2, 19)]),
+        "model/decay_share": (steps, numpy.full(20, decay * rate)),
+    } | ({"model/optimizer_age": (steps, steps.astype(float))} if adam else {})  # fmt: skip
+    (one,) = only(findings([DecayDominates()], columns), "decay_dominates")
+    assert one.causes[0].startswith(cause)

@@ -100,6 +100,9 @@ _WITHOUT = re.compile(
 )
 
 
+_WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
+
+
 def logarithm_of(name: str) -> str:
     """What the logarithm of a perplexity is called, which is a loss; empty for another series."""
     found = _PERPLEXITY.search(name)
@@ -115,6 +118,8 @@ def _plain(name: str) -> str:
 @lru_cache(maxsize=1 << 14)
 def _matches(role: str, name: str) -> bool:
     pattern = ROLES[role][1]
+    if name.startswith(_WATCHED):
+        return False
     return bool(pattern) and re.fullmatch(pattern, _plain(name)) is not None
 
 

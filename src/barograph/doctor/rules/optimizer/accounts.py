@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.core.configuration import ACCUMULATION
-from barograph.doctor.kernel.cursor import RowCursor, numeric_setting, param_norm_of, saved_before
+from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, numeric_setting, param_norm_of, saved_before
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -181,7 +181,7 @@ class ScheduleTooFast(Rule):
             int(steps[low]), f"The schedule is over at step {int(steps[low])} of {length:.0f}, and each step has "
             f"{fits[0]:.0f} micro-batches.", found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,
             evidence={"micro_batches": fits[0], "steps": length},
-            causes=[f"scheduler stepped at each micro-batch: {fits[0]:.0f} times too often"],
+            causes=[f"scheduler stepped per micro-batch: {fits[0]:.0f} times too often"],
         )  # fmt: skip
 
 
@@ -262,7 +262,8 @@ class DecayDominates(Rule):
 
     Each step takes learning rate × decay of every weight. Where that is a five-hundredth or more, weights remember some
     hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, and the run ends with a
-    loss that is 10% above its lowest stretch, or that has not fallen by a third.
+    loss that is 10% above its lowest stretch, or that has not fallen by a third. The rate is to blame where Adam's
+    decay is a usual one, or where the weights had grown before: decay makes nothing grow.
 
     What to do: a decay of which a step takes 1e-5 to 1e-4; none on gains, biases and embeddings.
     """
@@ -276,8 +277,9 @@ class DecayDominates(Rule):
         "share": (0.7, "of the largest norm; ours"),
         "loss": (1.1, "times its lowest stretch; ours"),
         "fall": (1 / 3, "of the first loss; ours"),
+        "decay": (0.5, "usual with Adam are 0 to 0.3; ours"),
+        "grown": (1.5, "times the first norm; ours"),
     }
-    causes = ("weight decay too high: it takes more from the weights than the training gives",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         channel, norm = history.channel("model/decay_share"), param_norm_of(history)
@@ -291,14 +293,22 @@ class DecayDominates(Rule):
         first, lowest, last = _level(history)
         if not (last > self.at["loss"] * lowest or last > (1 - self.at["fall"]) * first):
             return
-        step = int(rows.step[int(numpy.argmax(rows.value >= self.at["each"]))])
+        at = int(numpy.argmax(rows.value >= self.at["each"]))
+        step, segment = int(rows.step[at]), int(rows.segment[at])
+        rate = known(history.role("lr"), step, int(rows.time[at]), segment)
+        counts = history.channel("model/optimizer_age")  # of Adam and its kind
+        usual = counts is not None and counts.end > 0 and rate > 0 and float(rows.value[at]) <= self.at["decay"] * rate
+        cause, remedy = ("weight decay too high: it takes more from the weights than the training gives",
+                         f"divide the weight decay by {10 ** max(1, round(math.log10(each / 1e-4))):.0f}")  # fmt: skip
+        if usual or norms.max() > self.at["grown"] * norms[0]:
+            cause, remedy = ("learning rate too high: it moves the weights too far, and multiplies the decay",
+                             half_rate(history, step, int(rows.time[at]), segment))  # fmt: skip
         yield self.finding(
             step, f"Each step takes {each:.2g} of every weight: their norm fell from {norms.max():.4g} to "
             f"{norms[-1]:.4g}, and the loss ends at {last:.4g}, lowest {lowest:.4g}.",
             found=int(rows.step[-1]), segment=int(rows.segment[-1]), confidence=0.95,
             evidence={"each_step": rounded(each), "param_norm": rounded(float(norms[-1]))},
-            remedies=[f"divide the weight decay by {10 ** max(1, round(math.log10(each / 1e-4))):.0f}",
-                      "leave gains, biases and embeddings without decay"],
+            causes=[cause], remedies=[remedy, "leave gains, biases and embeddings without decay"],
         )  # fmt: skip
 
 

@@ -150,12 +150,12 @@ class WeightsReplaced(Rule):
             behind = part.value[here & (part.step >= step)][:5]
             if len(before) < 5 or len(behind) < 3:
                 continue
-            old, new = float(numpy.median(before)), float(numpy.median(behind))
-            if new > self.at["loss"] * old > 0 and self.first(segment, step):
+            old, now = float(numpy.median(before)), float(numpy.median(behind))
+            if now > self.at["loss"] * old > 0 and self.first(segment, step):
                 yield self.finding(
                     step, f"Weights were changed by {change:.2g} of their size between two steps, before step {step}, "
-                    f"and the loss went from {old:.4g} to {new:.4g}.", found=step + 9,
-                    segment=segment, confidence=0.95, evidence={"change": rounded(change), "loss": rounded(new)},
+                    f"and the loss went from {old:.4g} to {now:.4g}.", found=step + 9,
+                    segment=segment, confidence=0.95, evidence={"change": rounded(change), "loss": rounded(now)},
                 )  # fmt: skip
 
 

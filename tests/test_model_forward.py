@@ -139,6 +139,16 @@ def test_a_positional_embedding_that_is_not_used_is_named(tmp_path: Path) -> Non
     assert found["unused_parameters"]["causes"][0].startswith("positional embedding not used")
 
 
+def test_a_positional_parameter_beside_layers_is_named_and_a_projection_is_not(tmp_path: Path) -> None:
+    model = Part(
+        lambda self, x: x + self.attention(x.detach()[:, None], x.detach()[:, None], x[:, None])[0][:, 0].detach()
+    )
+    model.attention, model.pos = nn.MultiheadAttention(24, 2, batch_first=True), nn.Parameter(torch.zeros(24))
+    found = train(tmp_path, model, 110)
+    message = found["unused_parameters"]["message"]
+    assert "pos" in message and "attention" not in message
+
+
 def test_a_head_that_waits_for_its_data_is_no_warning(tmp_path: Path) -> None:
     model = Part(sound)
     model.head_for_later = nn.Linear(24, 3)

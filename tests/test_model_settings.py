@@ -42,6 +42,7 @@ def end(run: Any) -> dict[str, dict[str, Any]]:
 
 def train(folder: Path, model: nn.Module, optimizer: Any, steps: int = 120, every: int = 0) -> dict[str, Any]:
     run, dice = begin(folder), torch.Generator().manual_seed(1)
+    torch.manual_seed(2)
     run.watch(model, optimizer)
     for step in range(steps):
         inputs = torch.randn(32, 12, generator=dice)
@@ -94,13 +95,13 @@ def test_usual_settings_are_no_warning(tmp_path: Path, model: Any, kind: Any, op
         ("betas_swapped", "Adam's betas swapped", net(), torch.optim.Adam, {"lr": 3e-3, "betas": (0.999, 0.9)}),
         ("norm_epsilon", "normalisation's epsilon", net(epsilon=1e4), torch.optim.AdamW, {"lr": 3e-3}),
         ("epsilon_dominates", "epsilon too big", net(), torch.optim.Adam, {"lr": 3e-3, "eps": 1.0}),
-        ("dropout_too_high", "dropout too high", net(0.95), torch.optim.AdamW, {"lr": 3e-3}),
+        ("dropout_too_high", "dropout too high", net(0.98), torch.optim.AdamW, {"lr": 3e-3}),
     ],
 )  # fmt: skip
 def test_a_setting_that_nobody_means_is_the_first_cause(
     tmp_path: Path, rule: str, cause: str, model: Any, kind: Any, options: Any
 ) -> None:
-    found = train(tmp_path, model, kind(model.parameters(), **options), 160, every=20)
+    found = train(tmp_path, model, kind(model.parameters(), **options), 330, every=20)
     assert found[rule]["severity"] == "warning"
     heads = [item for item in found.values() if "causes" in item and item["severity"] != "info"]
     assert all(item["causes"][0].startswith(cause) for item in heads), heads

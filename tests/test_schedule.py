@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from barograph.probes.model.schedule import (
     BUDGET,
     DEFAULTS,
+    FAMILIES,
     OPENING,
     OPENING_STEPS,
-    FAMILIES,
     PATIENCE,
     WIDEST,
     WatchSchedule,

@@ -6,6 +6,7 @@ Out:  figures for the `model` record; nothing waits for a device.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _AFTER = 20  # steps; parameters that only some batches use have had their chance
 _UNUSED = 100  # steps; a layer that has not run in them is not used
 _COMPARED = 4096  # elements
+_PLACE = re.compile(r"^w?p(?:os|e)(?:_|$)|pos_?emb|position", re.I)
 
 
 class Reach:
@@ -37,6 +39,7 @@ class Reach:
         self._handles: list[Any] = []
         self._ran: set[int] = set()  # parameters, by id
         self._ran_without: set[int] = set()  # in training mode, without gradients
+        self._held: set[int] = set()  # by an optimizer
         self._silent: dict[int, Any] = {}  # parameters without a gradient, by id, and the layer of each
 
     def ended(
@@ -51,9 +54,18 @@ class Reach:
             return
         self._steps += 1
         if self._steps == _AFTER and waiting:
-            held = {id(parameter) for some in owners() for parameter in some}
-            silent = {number for number, name in names.items() if name in waiting and number in held}
+            self._held = {id(parameter) for some in owners() for parameter in some}
+            silent = {number for number, name in names.items() if name in waiting and number in self._held}
+            # attention of torch's own make uses its parts' parameters without calling them
+            hidden = {
+                id(part)
+                for module in self._model.modules()
+                if type(module).__name__ == "MultiheadAttention"
+                for part in module.modules()
+            }
             for module in self._model.modules():
+                if id(module) in hidden:
+                    continue
                 own = [id(item) for item in module.parameters(recurse=False) if id(item) in silent]
                 if own and next(module.children(), None) is None:
                     self._silent |= dict.fromkeys(own, module)
@@ -68,13 +80,14 @@ class Reach:
                 current.put("as_drawn", ("",), sum(drawn[1:], drawn[0]).reshape(1))
         elif self._steps == _UNUSED:
             self.close()
-            idle = (set(self._silent) | self._own()) - self._ran - self._ran_without
+            idle = (set(self._silent) | self._places()) - self._ran - self._ran_without
             self._tell(current, "unused", {number for number in idle if names.get(number) in waiting}, names)
 
-    def _own(self) -> set[int]:
-        """Parameters of the model and its parts themselves, such as a class token, in no layer that could run."""
+    def _places(self) -> set[int]:
+        """Positional embeddings that are parameters beside layers: nothing of theirs could run."""
         modules = (module for module in self._model.modules() if next(module.children(), None) is not None)
-        return {id(item) for module in modules for item in module.parameters(recurse=False)}
+        named = (pair for module in modules for pair in module.named_parameters(recurse=False))
+        return {id(item) for name, item in named if _PLACE.search(name)} & self._held
 
     def _tell(self, current: ModelRound, what: str, found: Collection[int], names: Mapping[int, str]) -> None:
         if not found:

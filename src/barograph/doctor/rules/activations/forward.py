@@ -88,7 +88,7 @@ class AttentionAcross(Rule):
 
 
 class UnusedParameters(Rule):
-    """Layers in the optimizer never ran in the first hundred steps, and parameters beside layers had no gradient.
+    """Layers in the optimizer never ran in the first hundred steps, or a positional embedding had no gradient.
 
     A positional embedding that is not used is a warning: the model can't tell places apart. So are experts while
     others of their kind run: no token is routed to them. Other layers are an info finding, for a head may wait for its
@@ -120,7 +120,7 @@ class UnusedParameters(Rule):
             )  # fmt: skip
             certain = bool(place or expert)
             yield self.finding(
-                0, f"{count} parameters had no gradient in {step + 1} steps, and no layer of theirs ran: {names}.",
+                0, f"{count} parameters had no gradient in {step + 1} steps, and are in no layer that ran: {names}.",
                 found=step, segment=segment, severity="warning" if certain else "info", causes=[cause],
                 kind="dead_expert" if expert else self.kind, confidence=0.95 if certain else 0.4,
                 evidence={"parameters": count, "share": rounded(share)} | ({"standing": True} if place else {}),

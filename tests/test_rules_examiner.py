@@ -100,6 +100,28 @@ def test_most_rules_wait_in_a_long_run_and_those_that_cannot_wait_do_not() -> No
     assert looks(seconds=30.0) == (prompt, prompt)  # half a minute is longer than any wait for rows
 
 
+class _Broken(_Counted):
+    name, prompt = "broken", ("loss", "!oom")
+
+
+@pytest.mark.parametrize("comes", ["nothing", "a value that is not finite", "an event"])
+def test_a_rule_for_what_is_not_finite_waits_until_something_is_not(comes: str) -> None:
+    examiner = Examiner([_Counted(), _Broken()])
+    asked = {}
+    for low in range(0, COUNT, 10):
+        values = np.ones(10)
+        if low == 2000 and comes == "an event":
+            examiner.seen.happened(Record("oom", 0, low, {}))
+        elif low == 2000 and comes != "nothing":
+            values[3] = np.inf
+        examiner.seen.add("train/loss", np.arange(low, low + 10), values)
+        examiner.examine()
+        asked[low] = [rule.asked for rule in examiner.rules]
+    assert asked[1990][0] == asked[1990][1] < 100
+    behind = [late - early for early, late in zip(asked[1990], asked[COUNT - 10], strict=True)]
+    assert behind[0] < 20 and behind[1] == (behind[0] if comes == "nothing" else 100)
+
+
 class _Sleeper(_Counted):
     name, prompt = "sleeper", True
     needs: ClassVar[tuple[str, ...]] = ("=moe/aux_loss|!oom",)

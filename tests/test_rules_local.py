@@ -13,7 +13,7 @@ from barograph.core.roles import candidates
 from barograph.doctor.kernel.channels import KEEP, KEEP_LAYER, Channel, RunHistory, is_wanted
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.growing import Growing
-from barograph.doctor.kernel.local import tick_starts
+from barograph.doctor.kernel.local import median, tick_starts
 
 VALUES = st.lists(
     st.one_of(st.floats(0.01, 20), st.sampled_from([0.0, -1.0, float("nan"), float("inf"), float("-inf"), 1e300])),
@@ -210,3 +210,32 @@ def test_a_channel_has_its_newest_rows_however_seldom_somebody_looks(size: int, 
     assert channel.start == rows.first <= max(0, total - KEEP) and rows.step.tolist() == list(range(rows.first, total))
     assert (rows.value == rows.step * 0.5).all() and (rows.time == 7).all() and (rows.segment == 2).all()
     assert len(rows) <= 2 * KEEP + 2 * size
+
+
+@given(VALUES)
+def test_the_median_is_numpys(values: list[float]) -> None:
+    with np.errstate(all="ignore"):
+        assert repr(median(values)) == repr(median(np.array(values))) == repr(float(np.median(values)))
+    whole = np.array([round(min(max(value, 0), 100)) for value in values if value == value], np.int64)
+    assert not len(whole) or median(whole) == float(np.median(whole))
+
+
+def test_the_median_of_nothing_is_not_a_number() -> None:
+    assert repr(median([])) == repr(median(np.empty(0))) == "nan"
+
+
+@given(VALUES, st.lists(st.integers(1, 60), min_size=1, max_size=8))
+def test_a_channel_is_finite_until_a_value_is_not(values: list[float], cuts: list[int]) -> None:
+    channel, low, nth = Channel("train/loss"), 0, 0
+    while low < len(values):
+        high = low + cuts[nth % len(cuts)]
+        some = np.minimum(np.array(values[low:high]), 1e200) if nth % 3 else np.array(values[low:high])
+        some = np.where(np.abs(some) == 1e300, 1.0, some)  # a sum of these is not finite
+        channel.add(np.arange(len(some)), some, np.zeros(len(some), np.int64), np.ones(len(some), np.int32))
+        values[low:high] = some.tolist()
+        if nth % 2:
+            channel.rows()  # blocks become columns
+        if nth % 5 != 4:
+            with np.errstate(invalid="ignore"):
+                assert channel.is_finite() == bool(np.isfinite(values[:high]).all())
+        low, nth = high, nth + 1

@@ -53,6 +53,12 @@ _ON_USE = {  # imports in functions, by the reason why they stand there
         "training/probing.py → barograph.probes.speed.expectation",
         "training/steps.py → barograph.probes.speed.clock",
     ),
+    "a short command loads the server's client and the forecast where it has a server or a target": (
+        "doctor/outlook.py → barograph.analysis.forecast",
+        "query/folders.py → barograph.store.clickhouse.client",
+        "query/folders.py → barograph.store.clickhouse.pull",
+        "query/folders.py → barograph.store.clickhouse.schema",
+    ),
     "a sidecar is small: one that examines, mirrors or samples nothing loads none of it": (
         "sidecar/health.py → barograph.doctor.live",
         "sidecar/loop.py → barograph.probes.machine.sampler",

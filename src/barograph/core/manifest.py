@@ -94,14 +94,14 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return read_json(Path(folder) / FILE)
 
 
-def write(folder: str | os.PathLike[str], manifest: Mapping[str, Any]) -> None:
-    """Replaces the manifest in a run's folder, which must exist. Raises OSError."""
+def write(folder: str | os.PathLike[str], manifest: Mapping[str, Any], synced: bool = True) -> None:
+    """Replaces the manifest in a run's folder, which must exist. synced: as for `write_json`. Raises OSError."""
     ordered = {key: manifest[key] for key in KEYS if key in manifest}
-    write_json(Path(folder) / FILE, ordered | dict(manifest))
+    write_json(Path(folder) / FILE, ordered | dict(manifest), synced)
 
 
-def update(folder: str | os.PathLike[str], **changes: Any) -> dict[str, Any]:
-    """Puts these keys into the manifest, each replaced as a whole; returns the new manifest.
+def update(folder: str | os.PathLike[str], /, *, synced: bool = True, **changes: Any) -> dict[str, Any]:
+    """Puts these keys into the manifest, each replaced as a whole; returns the new manifest. synced: as `write_json`'s.
 
     Threads and processes take turns, so no change is lost; where the file system has no locks, or a
     holder hangs for a second, the last writer wins. A damaged manifest is kept beside the new one as
@@ -109,7 +109,7 @@ def update(folder: str | os.PathLike[str], **changes: Any) -> dict[str, Any]:
     """
     with turn(folder, _lock, _LOCK_SECONDS):
         manifest = _read_for_update(Path(folder) / FILE) | changes
-        write(folder, manifest)
+        write(folder, manifest, synced)
     return manifest
 
 
@@ -208,10 +208,11 @@ def _wait_for(handle: int, until: float) -> bool:
 # Strict JSON files, replaced whole
 
 
-def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+def write_json(path: str | os.PathLike[str], content: Mapping[str, Any], synced: bool = True) -> None:
     """Writes a JSON object so that a reader, or a crash at any moment, finds the old file or the new one.
 
-    A temporary file in the same folder is written, synced to the disk and moved over `path`. Raises OSError.
+    A temporary file in the same folder is written, synced to the disk and moved over `path`. synced: False for a file
+    that need not survive a power cut. Raises OSError.
     """
     path = Path(path)
     body = encode_fields(content)
@@ -224,12 +225,15 @@ def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None
         with open(handle, "wb") as stream:
             stream.write(body + b"\n")
             stream.flush()
-            os.fsync(stream.fileno())
+            if synced:
+                os.fsync(stream.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    if not synced:
+        return
     with contextlib.suppress(OSError):  # the move itself; not every system can sync a folder
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy
 
 from barograph.core.text import number, percent
+from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.tables import is_vector
 from barograph.doctor.rules.optimizer.updates import band
 
@@ -97,7 +98,7 @@ def _ratios(layers: dict[str, Channel]) -> CheckedLine:
     ]
     if not lasts:
         return CheckedLine(line, NOT_MEASURED, "no update ratio of a layer is logged")
-    step, middle = max(lasts)[0], float(numpy.median([value for _, value in lasts]))
+    step, middle = max(lasts)[0], median([value for _, value in lasts])
     low, high = band(step)
     why = f"the median layer's is {number(middle, 2)} at step {step:,}, where {low:g} to {high:g} is usual"
     return CheckedLine(line, _answer(low <= middle <= high), why)
@@ -124,7 +125,7 @@ def _spread(layers: dict[str, Channel]) -> CheckedLine:
 def _stable(line: str, values: NDArray[numpy.float64], lacks: str) -> CheckedLine:
     if len(values) < _LEAST:
         return CheckedLine(line, NOT_MEASURED, lacks)
-    inside = float((numpy.abs(values / numpy.median(values) - 1) <= 0.05).mean())
+    inside = float((numpy.abs(values / median(values) - 1) <= 0.05).mean())
     return CheckedLine(line, _answer(inside >= _MOSTLY), f"{percent(inside)} of the steps are within 5% of the median")
 
 

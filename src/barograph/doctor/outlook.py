@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.analysis.forecast import forecast_columns, schedule_of
 from barograph.doctor.kernel.facts import Outlook
 
 
@@ -17,6 +16,8 @@ def outlook_of(
     steps: Any, losses: Any, rates: Any, config: Mapping[str, Any], plan: int, target: float
 ) -> Outlook | None:
     """The fact `outlook` of a run that rules look at: they know the forecast by this function alone."""
+    from barograph.analysis.forecast import forecast_columns, schedule_of  # few runs have a target
+
     forecast = forecast_columns(
         steps, losses, lr=rates, schedule=schedule_of(config, plan), planned_steps=plan, target=target
     )

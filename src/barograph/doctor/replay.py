@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     BlockColumns = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # step, time, value, segment
 
 _PIECE = 8192  # rows of the longest series
-_FEW = 32  # pieces that a short run is cut into
+_FEW = 8  # pieces that a short run is cut into
 
 
 def replay(

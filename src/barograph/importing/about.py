@@ -30,6 +30,7 @@ class _Import(Protocol):
     found: FoundRun
     project: str
     name: str
+    here: bool
 
     @property
     def tally(self) -> Any: ...
@@ -49,6 +50,7 @@ def begin(folder: Path, one: _Import) -> None:
     found = one.found
     manifest.update(
         folder,
+        synced=not one.here,
         id=folder.name,
         name=one.name,
         project=one.project,
@@ -115,7 +117,7 @@ def complete(
         chosen = [name for name in last if name.startswith(("train/", "eval/"))] or list(last)
         final: dict[str, Any] = {name: last[name] for name in chosen[:_FINAL_SERIES]}
         facts["final_metrics"] = final | {"step": highest} if final else final
-    manifest.update(folder, **facts)
+    manifest.update(folder, synced=not one.here, **facts)
 
 
 def _holds(config: Any, name: str) -> bool:

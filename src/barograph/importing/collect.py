@@ -81,6 +81,7 @@ class Collector:
     """Imports one run; `read` may be called again and again while the source grows.
 
     root: the folder of runs. project, name: instead of the source's own. live: the source is being followed.
+    here: as for `collect`.
     Raises `folders.Busy` if another process imports the run now, OSError if the folder can't be written.
     """
 
@@ -109,6 +110,7 @@ class Collector:
         aliases: Mapping[str, Alias] | None = None,
         live: bool = False,
         logged: bool = True,
+        here: bool = False,
     ):
         created = found.created if 0.0 < found.created < 1e11 else 0.0  # a clock gone mad
         self.source, self.found, self.live = source, found._replace(created=created), live
@@ -116,7 +118,7 @@ class Collector:
         self.name = name or found.name or found.path.stem
         self.tally = Tally()
         self._aliases = aliases
-        self._row_records = logged
+        self._row_records, self.here = logged, here
         self._root = Path(root) / folder_name(self.project)
         self._take_in(*self._newest())
 
@@ -378,7 +380,7 @@ class Collector:
         self._read_before = False
         self._described = state.position > 0
         self._identity = dict(record.get("identity") or {})
-        self._files = RunFiles(self.folder, state.position, self._last_time, int(self.found.created * 1e6))
+        self._files = RunFiles(self.folder, state.position, self._last_time, int(self.found.created * 1e6), self.here)
         self._step = 0
         self._dirty = False
         self._committed_at = time.monotonic()
@@ -466,14 +468,18 @@ def collect(
     aliases: Mapping[str, Alias] | None = None,
     advance: Callable[[Mapping[str, Any]], object] = lambda state: None,
     logged: bool = True,
+    here: bool = False,
 ) -> tuple[Path, Tally]:
     """Import one run into the folder of runs; returns its folder and what was added.
 
     logged: False for rows as columns alone, without records in the log, as those of a large file are anyway.
+    here: the run is for this process alone and goes with it: nothing need survive a power cut, rows may stay in memory.
 
     Raises `folders.Busy` if another process imports it now, OSError if the disk does not let it.
     """
-    with Collector(source, run, root, project=project, name=name, aliases=aliases, logged=logged) as collector:
+    with Collector(
+        source, run, root, project=project, name=name, aliases=aliases, logged=logged, here=here
+    ) as collector:
         failure = ""
         try:
             collector.read(advance)

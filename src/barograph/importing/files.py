@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy
@@ -25,6 +24,9 @@ from barograph.store.run import RunStore
 from barograph.store.seal import seal
 from barograph.store.write import ImportWriter
 
+if TYPE_CHECKING:
+    import subprocess
+
 _WAITING_POINTS = 500_000  # small blocks of the same names wait for each other up to this many values
 _WAITING_RECORDS = 100_000  # put in the order of their steps before they are written, 50 MB
 _WAITING_ROWS = 1_000
@@ -35,11 +37,12 @@ class RunFiles:
     """Writes one run's folder, behind what is committed there; opens the files when there is something to write.
 
     position: bytes of the log file that are committed, 0 for a new run. clock: the last time known, in µs.
+    here: the run is for this process alone and goes with it.
     `uncommitted`: values taken since the last commit.
     """
 
-    def __init__(self, folder: Path, position: int = 0, clock: int = 0, created: int = 0):
-        self.folder = folder
+    def __init__(self, folder: Path, position: int = 0, clock: int = 0, created: int = 0, here: bool = False):
+        self.folder, self._here = folder, here
         self.uncommitted = 0
         self.clock = clock
         self._added = 0
@@ -103,7 +106,8 @@ class RunFiles:
         self._write_records(log)
         position = log.append(encode(Record("info", self.clock, step, {"type": journal.TYPE} | fields)))
         self._check(log)
-        log.sync()  # before the commit: after a power cut the store must not be ahead of the log file
+        if not self._here:
+            log.sync()  # before the commit: after a power cut the store must not be ahead of the log file
         for segment in self._segments:
             self._write_segment(segment)
         writer.commit(position, self._marks())
@@ -125,7 +129,10 @@ class RunFiles:
             return False
         if self._log is not None:
             self._log.close()
+        written = self._writer.written
         self._writer = self._log = None
+        if self._here and not written:
+            return True
         if self._added > _SEAL_HERE and (sealer := _start_sealer(self.folder)) is not None:
             _leave(self.folder, sealer)  # its memory is not ours
         else:
@@ -144,7 +151,7 @@ class RunFiles:
                 first = segments.Segment(1, time=self._created)
                 self._write_segment(first)
                 self._records.insert(0, Record("segment", self._created, 0, first.fields() | {"rank": 0}))
-            self._writer = ImportWriter(self.store, self._position)
+            self._writer = ImportWriter(self.store, self._position, self._here)
         return self._log, self._writer
 
     def _marks(self) -> list[Any]:
@@ -226,6 +233,8 @@ def stop_sealing(root: Path) -> None:
 
 def _start_sealer(folder: Path) -> subprocess.Popen[bytes] | None:
     """Merge what was imported in a process of its own."""
+    import subprocess
+
     command = [sys.executable, "-m", "barograph.store.seal", str(folder), "--final"]
     with contextlib.suppress(OSError):
         return subprocess.Popen(

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from barograph.core import options as config
 from barograph.core.aliases import parse_aliases
@@ -20,6 +21,7 @@ from barograph.importing.files import stop_sealing
 from barograph.importing.registry import identify
 from barograph.importing.source import Unread
 from barograph.query.stored import StoredRun
+from barograph.store.held import let_go
 
 _ARCHIVES = frozenset({".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z"})
 
@@ -34,8 +36,8 @@ def read(
     """The runs in a file or folder of any kind that `barograph import` reads, in the order of their paths.
 
     kind: take it for this kind of log. aliases: canonical name → the names of yours that mean it; they go
-    before those of the option `aliases` (environment, YAML file). logged: False for rows as columns alone, which
-    is faster where nobody asks for the lines of the run's log.
+    before those of the option `aliases` (environment, YAML file). logged: False for rows as columns alone, in this
+    process's memory where they are few: faster where nobody asks for the lines of the run's log or for its files.
     A folder that is a run already is given as it is. Raises OSError if the path is not there or can't be read,
     ValueError if nothing in it is understood.
     """
@@ -49,7 +51,8 @@ def read(
         raise ValueError(f"nothing in {path} is a training log that can be read{_because(given, problems)}")
     root = Path(tempfile.mkdtemp(prefix="barograph-read-"))
     atexit.register(_remove, root, os.getpid())
-    return [StoredRun(collect(source, item, root, aliases=known, logged=logged)[0]) for source, item in found]
+    how: dict[str, Any] = {"aliases": known, "logged": logged, "here": not logged}
+    return [StoredRun(collect(source, item, root, **how)[0]) for source, item in found]
 
 
 def _because(path: Path, problems: list[Unread]) -> str:
@@ -61,4 +64,5 @@ def _because(path: Path, problems: list[Unread]) -> str:
 def _remove(root: Path, process: int) -> None:
     if os.getpid() == process:  # not in a forked child
         stop_sealing(root)
+        let_go(root)
         shutil.rmtree(root, ignore_errors=True)

@@ -12,13 +12,14 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from barograph.core import segments
 from barograph.core.place import cache_folder
-from barograph.store.clickhouse.address import ServerAddress, is_address, parse_address
-from barograph.store.clickhouse.client import Client
-from barograph.store.clickhouse.pull import MARK, StoredThere, list_runs, pull
-from barograph.store.clickhouse.schema import require
+from barograph.store.clickhouse.address import MARK, ServerAddress, is_address, parse_address
+
+if TYPE_CHECKING:
+    from barograph.store.clickhouse.pull import StoredThere
 
 DEFAULT_DIR = "runs"
 REFRESH_SECONDS = 5.0  # between two looks at the server, for who shows runs for longer
@@ -81,6 +82,10 @@ def copy_folder(address: ServerAddress) -> Path:
 
 
 def _fetched(address: ServerAddress, which: str | None) -> Path:
+    from barograph.store.clickhouse.client import Client
+    from barograph.store.clickhouse.pull import StoredThere, list_runs, pull
+    from barograph.store.clickhouse.schema import require
+
     root = copy_folder(address)
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with Client(address) as client:

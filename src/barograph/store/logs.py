@@ -7,8 +7,9 @@ Out:  parts and stretches which together have each of its rows once; the segment
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from barograph.core.record import BEGINNINGS
 from barograph.log.blocks import pieces, sealed_ends
@@ -16,6 +17,7 @@ from barograph.log.files import is_sidecar_name, rank_in
 from barograph.log.read import records_of
 from barograph.log.spool import best_copy
 from barograph.store.folder import Folder
+from barograph.store.held import HeldRows, held
 from barograph.store.part import Part
 from barograph.store.schema import merge_spans
 from barograph.store.tail import BlockStretch, LogStretch, Mark, Spans, first_steps, gaps, mark_of
@@ -37,6 +39,7 @@ class RunLog:
         self.rank = rank_in(path.name)
         self.points: list[Part] = []
         self.histograms: list[Part] = []
+        self.held: list[HeldRows] = []  # came before what the parts have
         self.covered: Spans = []
         self.wide: dict[str, Spans] = {}  # block file → bytes whose rows are sealed
         self.wide_histograms: dict[str, Spans] = {}  # the same for histograms, which are sealed first
@@ -51,8 +54,11 @@ class RunLog:
         """Which parts there are at this moment, and what they hold."""
         self.points = [part for folder in self.store for part in folder.parts("points")]
         self.histograms = [part for folder in self.store for part in folder.parts("histograms")]
+        self.held = [rows for folder in self.store for rows in held(folder.path)]
         spans: Spans = []
         wide: dict[str, Spans] = {}
+        for rows in self.held:
+            spans += [(0 if start <= BEGINNING else start, end) for start, end in rows.header["log"]]
         for part in self.points:
             spans += [(0 if start <= BEGINNING else start, end) for start, end in part.log_spans]
             _add_wide(wide, part)
@@ -113,12 +119,16 @@ class RunLog:
     def first_steps(self) -> dict[int, tuple[int, int]]:
         """The first step that each segment logged here, and where."""
         result: dict[int, tuple[int, int]] = {}
-        for part in self.points:
-            held = part.header.get("first") or {}
-            result = first_steps(result, {int(segment): (at, step) for segment, (at, step) in held.items()})
+        for header in self._headers():
+            first = header.get("first") or {}
+            result = first_steps(result, {int(segment): (at, step) for segment, (at, step) in first.items()})
         for stretch in (*self.stretches.values(), *self.blocks.values()):
             result = first_steps(result, stretch.first)
         return result
+
+    def _headers(self) -> list[Mapping[str, Any]]:
+        """What each part, and what is held instead of one, says of itself."""
+        return [*(rows.header for rows in self.held), *(part.header for part in self.points)]
 
     def _forget_if_replaced(self) -> None:
         """Read anew what was read of a log that is another file by now."""
@@ -149,10 +159,10 @@ class RunLog:
     def sealed_marks(self, is_ours: Callable[[object], bool]) -> list[Mark]:
         """The segments that begin in what is sealed, as the parts say; by the log where they don't."""
         marks: list[Mark] = []
-        for source in self.points:
-            if "segments" not in source.header:  # of version 0.1.0
+        for header in self._headers():
+            if "segments" not in header:  # of version 0.1.0
                 return self._marks_of_log(is_ours)
-            marks += [Mark(*mark) for mark in source.header["segments"]]
+            marks += [Mark(*mark) for mark in header["segments"]]
         return sorted({mark.end: mark for mark in marks}.values())
 
 

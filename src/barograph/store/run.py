@@ -268,7 +268,7 @@ class Look:
     def has(self, name: str) -> bool:
         """Whether there is a series of this name."""
         for log in self.logs:
-            if any(part.find(name) is not None for part in log.points):
+            if any(name in rows.points for rows in log.held) or any(part.find(name) for part in log.points):
                 return True
             if any(name in block.keys.columns for block in self._unsealed(log)):
                 return True
@@ -278,7 +278,7 @@ class Look:
         """All series, sorted."""
         found: set[str] = set()
         for log in self.logs:
-            found.update(*(part.names for part in log.points))
+            found.update(*(part.names for part in log.points), *(rows.points for rows in log.held))
             for block in self._unsealed(log):
                 found.update(block.keys.names)
         return sorted(found)
@@ -287,7 +287,7 @@ class Look:
         """All histograms, sorted."""
         found: set[str] = set()
         for log in self.logs:
-            found.update(*(part.names for part in log.histograms))
+            found.update(*(part.names for part in log.histograms), *(rows.histograms for rows in log.held))
             for block in self._unsealed_histograms(log):
                 found.update(block.names)
         return sorted(found)
@@ -298,6 +298,8 @@ class Look:
         Raises DamagedPart where a part can't be read; from the next call on it is left out for what the log has.
         """
         for log in self.logs:
+            for rows in log.held:
+                yield from _of_blocks(name, rows.points.get(name, ()))
             for source in log.points:
                 if (source.serial, name) in self._unreadable.bad:
                     yield from _of_blocks(name, self._instead(source, log))
@@ -334,6 +336,8 @@ class Look:
         """A histogram's rows, in the order of segment and step."""
         pieces: list[Piece] = []
         for log in self.logs:
+            for rows in log.held:
+                pieces += _of_histogram_blocks(name, rows.histograms.get(name, ()))
             for source in log.histograms:
                 try:
                     pieces += part_pieces(source, name, ("time", "edges", "counts"))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.core.lazy import lazy
+from barograph.store import held
 from barograph.store.columns import Array, Block, HistogramsBlock, Keys, PointsBlock, plain
 from barograph.store.packing import PartWriter
 from barograph.store.schema import TABLES, TEMPORARY_PREFIX, parse_names, sealed_name, sync_folder
@@ -76,16 +77,19 @@ class ImportWriter:
     """Rows of an import, which count once they are committed. One process at a time writes a run.
 
     folder: of the store, `store/training`. start: byte of the log up to which everything was committed before.
+    here: rows are for this process alone, and stay in its memory as long as they are few.
+    `written`: there are files of them.
     """
 
-    def __init__(self, folder: Path, start: int = 0):
+    def __init__(self, folder: Path, start: int = 0, here: bool = False):
         self.folder = folder
-        self.written = False
+        self._here = here
         self._start = start
         self._blocks: list[Block] = []
         self._waiting = 0
         self._first: dict[int, tuple[int, int]] = {}
         folder.mkdir(parents=True, exist_ok=True)
+        self.written = bool(parse_names(os.listdir(folder)))
 
     def points(self, names: tuple[str, ...], step: Array, time: Array, value: Array, segment: int) -> None:
         """n rows of m numbers: step and time (µs since 1970) [n], value [n, m]. Raises OSError, ValueError."""
@@ -120,8 +124,9 @@ class ImportWriter:
             "segments": [mark for mark in marks if self._start < mark[0] <= log_end],
             "first": {str(segment): first for segment, first in self._first.items()},
         }
-        write_blocks(self.folder, self._blocks, header)
-        self.written = True
+        if self.written or not self._here or not held.hold(self.folder, self._blocks, header, self._waiting):
+            write_blocks(self.folder, self._blocks, header)
+            self.written = True
         self._blocks, self._waiting, self._start = [], 0, log_end
         self._first.clear()
 
@@ -130,6 +135,7 @@ class ImportWriter:
         self._waiting += numbers
         if self._waiting >= MOST_WAITING:  # counts with the next commit
             write_blocks(self.folder, self._blocks, {"pending": True, "segments": []})
+            self.written = True
             self._blocks, self._waiting = [], 0
 
 

@@ -151,6 +151,7 @@ class Channel:
         self._columns = Growing((numpy.int64, numpy.float64, numpy.int64, numpy.int32), keep, unread)
         self._waiting: list[tuple[Any, Any, Any, Any, Any]] = []  # count, step, value, time, segment of each block
         self._asked: dict[int, ChannelRows] = {}  # rows that were asked for, by the first, up to the newest
+        self._finite, self._finite_to = True, 0  # whether all values are, of the rows that were looked at
 
     @property
     def start(self) -> int:
@@ -199,6 +200,23 @@ class Channel:
         columns = self._known() if self._waiting else self._columns
         columns.read = columns.end
         return ChannelRows(*columns.views(first, last))
+
+    def is_finite(self) -> bool:
+        """Whether all values are, without putting new blocks into columns. Each is looked at once: a sum that is not
+        finite counts as a value.
+        """
+        if self._finite and self._finite_to != self.end:
+            at = self._columns.end
+            blocks = [self._columns.view(1, self._finite_to)] if self._finite_to < at else []
+            for block in self._waiting:
+                if at >= self._finite_to:
+                    blocks.append(block[2])
+                at += block[0]
+            for value in blocks:
+                if not math.isfinite(numpy.add.reduce(value, None)):
+                    self._finite = False
+            self._finite_to = self.end
+        return self._finite
 
     @property
     def last(self) -> float:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.doctor.kernel.local import median
+
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 
@@ -90,7 +92,7 @@ def usual(channel: Channel | None, step: int, time: int, segment: int, count: in
         return float("nan")
     values = newest(channel, step, time, segment, count)
     values = values[numpy.isfinite(values)]
-    return float(numpy.median(values)) if len(values) else float("nan")
+    return median(values) if len(values) else float("nan")
 
 
 def exp(value: float) -> float:

@@ -17,7 +17,7 @@ import msgspec
 import numpy
 
 from barograph.doctor.kernel.growing import Growing
-from barograph.doctor.kernel.local import _fill, tick_starts, windows
+from barograph.doctor.kernel.local import _fill, median, tick_starts, windows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,7 +118,7 @@ class SmoothedCurve:
             widths[some] = width
             few = some[at[some] - offset < width - 1]
             for item in few:
-                level[item] = numpy.median(known[: at[item] - offset + 1])
+                level[item] = median(known[: at[item] - offset + 1])
             many = some[at[some] - offset >= width - 1]
             if len(many):
                 picked = windows(known, width)[at[many] - offset - width + 1]
@@ -202,9 +202,9 @@ def fell_at_once(channel: Channel, low: int, high: int, segment: int, old: float
     middle, part = (old + new) / 2, 0.3 * (old - new)
     places = numpy.flatnonzero(values < middle)
     for at in places[places > 2][:64].tolist():
-        behind = float(numpy.median(values[at : at + 3]))
+        behind = median(values[at : at + 3])
         if behind < middle:
-            return float(numpy.median(values[at - 3 : at])) > old - part and behind < new + part
+            return median(values[at - 3 : at]) > old - part and behind < new + part
     return False
 
 

@@ -37,7 +37,8 @@ class Examiner:
         self._findings: dict[str, dict[tuple[str, str, int, int], Finding]] = {rule.name: {} for rule in self.rules}
         self._asleep = set(self.rules)  # those that lack something they need
         self._awake: list[Rule] = []
-        self._prompt: list[Rule] = []  # of those that are awake
+        self._prompt: list[Rule] = []  # of those that are awake; with it, series that must have had such a value
+        self._prompt_for: list[tuple[str, ...]] = []
         self._there: tuple[int, ...] = ()  # how much there was when that was found out
         self._looked = self._rounds = 0  # rows, and rows of tables, at the last look
 
@@ -51,22 +52,40 @@ class Examiner:
         with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return self._ask(self._due(urgent))
 
+    def _cannot_wait(self) -> list[Rule]:
+        """The rules to ask although only a few rows have come."""
+        seen = self.seen
+        result = []
+        for rule, names in zip(self._prompt, self._prompt_for, strict=True):
+            due = not names
+            for name in names:
+                channel = seen.channel(name[1:]) if name[0] == "=" else None if name[0] == "!" else seen.role(name)
+                due |= channel is not None and not channel.is_finite()
+            if due:
+                result.append(rule)
+        return result
+
+    def _waits_for(self, rule: Rule) -> tuple[str, ...]:
+        """What must come before a rule is asked at once; nothing where it always is, or one of its events has come."""
+        names = () if isinstance(rule.prompt, bool) else rule.prompt
+        return () if any(name[1:] in self.seen.kinds for name in names if name[0] == "!") else names
+
     def _ask(self, rules: list[Rule]) -> bool:
         changed = False
+        seen = self.seen
         for rule in rules:
             if rule.name in self.failed:
                 continue
-            known = self._findings[rule.name]
-            self.seen.as_of(None)
+            seen.as_of(None)
             try:
-                for finding in rule.examine(self.seen):
-                    finding = self._with_a_floor(finding)
+                for finding in rule.examine(seen):
+                    known, finding = self._findings[rule.name], self._with_a_floor(finding)
                     if known.get(finding.identity) != finding and (finding.identity in known or len(known) < _MOST):
                         known[finding.identity] = finding
                         changed = True
             except Exception as error:
                 self.failed[rule.name] = f"{type(error).__name__}: {error}"
-        self.seen.as_of(None)
+        seen.as_of(None)
         return changed
 
     def _with_a_floor(self, finding: Finding) -> Finding:
@@ -97,10 +116,11 @@ class Examiner:
             self._asleep = {rule for rule in self._asleep if missing(rule, seen)}
             self._awake = [rule for rule in self.rules if rule not in self._asleep]
             self._prompt = [rule for rule in self._awake if rule.prompt]
+            self._prompt_for = [self._waits_for(rule) for rule in self._prompt]
         if finished or seen.catching_up:
             return self._all_awake()
         waits = seen.rows - self._looked < seen.patience(_WAIT) and seen.rounds - self._rounds < ROUNDS
-        return self._prompt if waits and seen.rows > _PATIENT_FROM and not urgent else self._all_awake()
+        return self._cannot_wait() if waits and seen.rows > _PATIENT_FROM and not urgent else self._all_awake()
 
     def _all_awake(self) -> list[Rule]:
         self._looked, self._rounds = self.seen.rows, self.seen.rounds

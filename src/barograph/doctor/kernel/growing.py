@@ -81,6 +81,7 @@ class Growing:
 
     def view(self, column: int, first: int, last: int | None = None) -> NDArray[Any]:
         """Rows `first` to `last` (not with it) of a column, as far as they are kept. Not to be changed."""
-        low = max(first, self.start) - self.start
-        high = (self.end if last is None else min(last, self.end)) - self.start
-        return self._columns[column][low : max(low, high)]
+        start = self.start
+        low = first - start if first > start else 0
+        high = (self.end if last is None or last > self.end else last) - start
+        return self._columns[column][low : high if high > low else low]

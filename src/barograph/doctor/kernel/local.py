@@ -225,6 +225,17 @@ class Local:
         return level, slope, numpy.maximum(spread, floor)
 
 
+def median(values: Any) -> float:
+    """The median of some numbers; NaN if one is, or there are none. As `numpy.median`, in a fifth of its time for few,
+    and without loading `numpy.ma`, which takes 10 ms.
+    """
+    ordered = numpy.sort(values, axis=None)
+    half = len(ordered) // 2
+    if not len(ordered) or ordered[-1] != ordered[-1]:
+        return math.nan
+    return float(ordered[half]) if len(ordered) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2.0
+
+
 def _median(rows: NDArray[Any]) -> NDArray[Any]:
     """Median of each row; the upper one of the two in the middle. Puts the rows in another order."""
     middle = rows.shape[1] // 2

@@ -24,7 +24,9 @@ class Rule:
     quick where nothing is new.
 
     prompt: whether it is asked whenever rows have come; the others may wait for more of them (`Examiner`), which
-    changes nothing but when they speak. For what can't wait: values that are not finite, steps that do nothing.
+    changes nothing but when they speak. For what can't wait: values that are not finite, steps that do nothing. Names
+    as in `needs` instead: it is, from when one of these series has had a value that is not finite, or one of these
+    events came.
     name, family, kind: as in its findings. severity: the worst it may give. needs: roles (`loss`), series
     (`=model/param_norm`), tables of layers (`gradients/*/norm`), events (`!straggler`) or facts (`config`) without
     which it abstains; alternatives are joined by `|`. least: rows it needs of the first.
@@ -41,7 +43,7 @@ class Rule:
     severity: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     least: ClassVar[int] = 1
-    prompt: ClassVar[bool] = False
+    prompt: ClassVar[bool | tuple[str, ...]] = False
     about: ClassVar[str]
     sources: ClassVar[tuple[str, ...]] = ()
     thresholds: ClassVar[Mapping[str, tuple[float, str]]] = {}

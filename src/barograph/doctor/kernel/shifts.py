@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 
 from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.local import median
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -177,7 +178,7 @@ class Shifts:
             return level
         near = self._channel.rows(max(row - 16, self._begin), row).value
         near = near[numpy.isfinite(near) & (near > 0)]
-        return float(numpy.log(numpy.median(near))) if len(near) > 4 else level
+        return float(numpy.log(median(near))) if len(near) > 4 else level
 
     def _track(self, rows: Any, value: Any, low: int, high: int, shifts: list[Shift]) -> None:
         """Whether the level is what it was before the last change."""

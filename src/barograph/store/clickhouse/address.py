@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from barograph.core.options import PASSWORD_VARIABLE
 
 SCHEME = "clickhouse"
+MARK = ".fetched.json"  # in the folder of a run that is a copy of one on a server
 PORT, SECURE_PORT = 8123, 8443
 _OPTIONS = ("secure", "ca", "password_file", "timeout", "cluster")
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

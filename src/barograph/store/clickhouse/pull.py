@@ -24,6 +24,7 @@ from barograph.core.lazy import lazy
 from barograph.log.blocks import SEALED_SUFFIX
 from barograph.log.write import mend
 from barograph.store.clickhouse import native
+from barograph.store.clickhouse.address import MARK
 from barograph.store.clickhouse.batches import SentBatch, checksum, read_batches, unfold, where
 from barograph.store.clickhouse.client import Client, ServerError, quote
 from barograph.store.clickhouse.files import FileState, fetch, is_log, read_files
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-MARK = ".fetched.json"
 _LOCK = ".fetching"
 _WINDOW = {"points": 1_000, "histograms": 5_000}  # rows asked for at once
 _WIDE_NUMBER = re.compile(r".+\.(\d{4,})\.wide")

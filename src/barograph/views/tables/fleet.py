@@ -17,10 +17,10 @@ from barograph.core.text import count, escape, number, size, table
 from barograph.query.catalog import find, runs
 from barograph.query.fleet import Fleet
 from barograph.query.folders import own_folder
-from barograph.store.clickhouse.address import is_address, parse_address
+from barograph.store.clickhouse.address import MARK, is_address, parse_address
 from barograph.store.clickhouse.client import Client
 from barograph.store.clickhouse.migrate import migrate
-from barograph.store.clickhouse.pull import MARK, StoredThere, list_runs, pull
+from barograph.store.clickhouse.pull import StoredThere, list_runs, pull
 from barograph.store.clickhouse.push import push
 from barograph.store.clickhouse.registry import identity, read_thinned
 from barograph.store.clickhouse.retention import chosen_runs, remove

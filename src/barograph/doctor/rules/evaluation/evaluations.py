@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median
 from typing import ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,6 +17,7 @@ import numpy
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.curve import again, before, fell_at_once
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 
 
@@ -105,7 +105,7 @@ def _train(loss: Channel | None, since: int, step: int, segment: int) -> float:
     fresh = mine[rows.step[mine] > since]
     values = rows.value[fresh if len(fresh) else mine[-1:]]
     values = values[numpy.isfinite(values)]
-    return float(numpy.median(values)) if len(values) else math.nan
+    return median(values) if len(values) else math.nan
 
 
 def _spread(history: RunHistory, step: int, segment: int) -> float:
@@ -178,7 +178,7 @@ def noise_of(values: list[float], least: int = 8) -> float:
         return 0.0
     return (
         1.4826
-        * median(abs(b - (a + c) / 2) for a, b, c in zip(logs[:-2], logs[1:-1], logs[2:], strict=True))
+        * median([abs(b - (a + c) / 2) for a, b, c in zip(logs[:-2], logs[1:-1], logs[2:], strict=True)])
         / math.sqrt(1.5)
     )
 

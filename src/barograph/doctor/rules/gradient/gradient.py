@@ -90,7 +90,7 @@ class NonFiniteGradient(Rule):
     """
 
     name, family, kind, severity = "non_finite_gradient", "gradient", "nonfinite", "critical"
-    prompt = True
+    prompt = ("norm", "=model/grad_norm")
     needs = ("norm|=model/grad_norm",)
     about = "The gradient norm is NaN or infinite."
     sources = ("SageMaker Debugger: ExplodingTensor", "PyTorch AMP: a step that the scaler skips is harmless")

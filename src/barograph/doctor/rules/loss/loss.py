@@ -40,7 +40,7 @@ class NonFiniteLoss(SeriesRule):
     """
 
     name, family, kind, severity = "non_finite_loss", "loss", "nonfinite", "critical"
-    prompt = True
+    prompt = ("loss",)
     waits = False
     needs = ("loss",)
     about = "The training loss is NaN or infinite."
@@ -202,7 +202,6 @@ class LossLevel(SeriesRule):
     """
 
     name, family, kind, severity = "loss_level", "loss", "spike", "critical"
-    prompt = True
     needs = ("loss",)
     least = 9
     about = "The loss is many times its moving average."

@@ -18,6 +18,7 @@ from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import Tick, again, before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.local import median
 from barograph.doctor.rules.loss.floor import DoubleSoftmax
 from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
 from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
@@ -231,9 +232,7 @@ class Divergence(CurveRule):
         raised = before(rate, onset + 1, tick.segment) > 1.2 * before(rate, onset - 1, tick.segment)
         if len(earlier) < 8 or len(later) < 6 or raised:
             return ""
-        low, first, middle, last = (
-            float(numpy.median(numpy.log(some))) for some in (earlier, later[:3], later, later[-8:])
-        )
+        low, first, middle, last = (median(numpy.log(some)) for some in (earlier, later[:3], later, later[-8:]))
         if not first - low > 0.7 * (middle - low) > 0:
             return ""
         return "returns" if last < first - 0.3 * (first - low) else "stays"
@@ -370,8 +369,8 @@ class LossPlateau(CurveRule):
         if len(part) < 12:
             return
         half = len(part) // 2
-        early = float(numpy.median([item.level for item in part[:half]]))
-        late = float(numpy.median([item.level for item in part[half:]]))
+        early = median([item.level for item in part[:half]])
+        late = median([item.level for item in part[half:]])
         gain = early - late
         noise = 3 * tick.spread / math.sqrt(max(self.at["share"] * tick.nth / 2, 1))
         flat = abs(gain) < self.at["gain"] and gain < max(noise, 0.3 * self.at["gain"])

@@ -17,7 +17,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.local import windows
+from barograph.doctor.kernel.local import median, windows
 from barograph.doctor.kernel.series import SeriesRule
 
 if TYPE_CHECKING:
@@ -94,8 +94,9 @@ class LossSpike(SeriesRule):
 
     def _look(self, history: RunHistory, channel: Channel, rows: ChannelRows, young: bool) -> Iterator[Finding]:
         level, spread, z = history.local(channel, log=True).rows(rows.first, rows.first + len(rows))
-        limit = self._limits(z)
-        if not young and self._open is None and not numpy.fmax.reduce(z) > self.at["z"]:  # no limit is lower
+        needed = young or self._open is not None or numpy.fmax.reduce(z) > self.at["z"]  # no limit is lower
+        limit = self._limits(z, needed)
+        if limit is None:
             return
         hot = (z > limit) & (z * spread > math.log(self.at["lift"]))
         if not young and self._open is None and not hot.any():
@@ -170,8 +171,8 @@ class LossSpike(SeriesRule):
             yield from self._tell(history, channel)
             self._open = None
 
-    def _limits(self, z: NDArray[Any]) -> NDArray[Any]:
-        """The threshold for each row, by the tails of the blocks of 32 rows before it."""
+    def _limits(self, z: NDArray[Any], needed: bool) -> NDArray[Any] | None:
+        """The threshold for each row, by the tails of the blocks of 32 rows before it; None where it is not needed."""
         held = len(self._rest)
         known = numpy.concatenate([self._rest, z]) if held else z
         whole = len(known) // 32
@@ -180,6 +181,9 @@ class LossSpike(SeriesRule):
         dips = numpy.concatenate([self._dips, numpy.minimum(-blocks.min(axis=1), 60.0) if whole else []])
         rises = numpy.concatenate([self._rises, numpy.partition(blocks, 29, axis=1)[:, 29] if whole else []])
         before_it = len(self._dips)
+        self._dips, self._rises, self._rest = dips[-32:], rises[-32:], known[whole * 32 :].copy()
+        if not needed:
+            return None
         limits = numpy.full(whole + 1, self.at["z"])
         for tails, times in ((dips, 1.3), (rises, 1.5)):
             # the 32 blocks before each one, fewer at the beginning
@@ -190,7 +194,6 @@ class LossSpike(SeriesRule):
         if not before_it:  # a spread of a dozen rows is itself uncertain
             nth = numpy.arange(held, min(held + len(z), 32))
             limit[: len(nth)] = self.at["z"] * (1.0 + 6.0 / numpy.maximum(nth - 6.0, 6.0))
-        self._dips, self._rises, self._rest = dips[-32:], rises[-32:], known[whole * 32 :].copy()
         return limit
 
     def _begin(
@@ -205,7 +208,7 @@ class LossSpike(SeriesRule):
     ) -> bool:
         row = self._last = rows.first + at
         behind = channel.rows(max(row - 16, 0), row + 1)
-        self._spacing = float(numpy.median(numpy.diff(behind.step))) if len(behind) > 1 else 1.0
+        self._spacing = median(numpy.diff(behind.step)) if len(behind) > 1 else 1.0
         old = history.local(channel, log=True).rows(behind.first, row + 1)[2]
         onset = len(behind) - 1
         for step_back in range(len(behind) - 2, -1, -1):
@@ -307,7 +310,7 @@ class LossSpike(SeriesRule):
         step = one["step"]
         around = between(norm, step - 1, one["peak_step"] + 1, one["segment"])
         calm = between(norm, 0, step - 1, one["segment"])[-128:]
-        if len(around) and len(calm) >= 16 and float(numpy.median(calm)) > 0:
+        if len(around) and len(calm) >= 16 and median(calm) > 0:
             one["co"] = float(around.max()) > 4.0 * float(numpy.percentile(calm, 90))
         severity = self._grade(history, channel)
         normal = exp(one["level"])
@@ -324,7 +327,7 @@ class LossSpike(SeriesRule):
             "rows": one["rows"],
         }
         if len(around) and len(calm):
-            evidence |= {"norm": rounded(float(around.max())), "norm_before": rounded(float(numpy.median(calm)))}
+            evidence |= {"norm": rounded(float(around.max())), "norm_before": rounded(median(calm))}
             evidence["with_gradient_spike"] = bool(one["co"])
         course = {
             "fast": ", and recovered after %d rows",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import combinations
-from statistics import median
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
@@ -18,6 +17,7 @@ from barograph.core.configuration import ACCUMULATION, BATCH, PROCESSES, SEQUENC
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, scaled_loss
 from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class SummedLoss(Rule):
         values = rows.value[places]
         values = values[numpy.isfinite(values)]
         last = int(rows.step[places].max()) if len(places) else step
-        return (float(numpy.median(values)) if len(values) else math.nan), last
+        return (median(values) if len(values) else math.nan), last
 
     def _look(self, history: RunHistory, loss: Channel, value: float, found: int) -> Finding | None:
         if len(self._ratios) < self.at["evaluations"]:

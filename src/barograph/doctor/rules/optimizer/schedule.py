@@ -17,6 +17,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import again, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.kernel.wording import GO_BACK, Case
@@ -122,10 +123,10 @@ class LearningRateZero(SeriesRule):
         self._told: Finding | None = None
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        if self._streak == 0 and (rows.segment == self._segment).all() and self._told is None:
-            top = float(numpy.nanmax(rows.value)) if numpy.isfinite(rows.value).any() else 0.0
-            if self._peak > 0 and not (rows.value <= 1e-6 * max(self._peak, top)).any():
-                self._peak, self._rows = max(self._peak, top), self._rows + len(rows)
+        if self._streak == 0 and self._told is None and self._peak > 0 and rows.finite and rows.all_of(self._segment):
+            top = max(self._peak, rows.highest)
+            if rows.lowest > 1e-6 * top:
+                self._peak, self._rows = top, self._rows + len(rows)
                 return
         for at in range(len(rows)):
             value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
@@ -376,9 +377,9 @@ class MissingWarmup(Rule):
         rates = between(rate, 0, last + 1, int(rows.segment[0]))
         if len(value) < 50 or len(rates) < 2 or rates[0] < 0.95 * rates.max() or rates[0] <= 0:
             return
-        windows = numpy.median(numpy.lib.stride_tricks.sliding_window_view(value, 5), axis=1)
-        start = float(numpy.median(value[:3]))
-        noise = float(numpy.median(numpy.abs(numpy.diff(value))))
+        windows = numpy.sort(numpy.lib.stride_tricks.sliding_window_view(value, 5), axis=1)[:, 2]  # medians
+        start = median(value[:3])
+        noise = median(numpy.abs(numpy.diff(value)))
         top = float(windows.max())
         if top < self.at["rise"] * start or top - start < 4 * noise:
             return

@@ -148,23 +148,24 @@ class DropoutTooHigh(Rule):
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
-            if value >= self.at["dropout"]:
-                self._begun.setdefault(segment, (step, value))
-                if self.first(segment):
-                    yield self._say(step, value, step, segment, "info", "")
-            else:
-                self._begun.pop(segment, None)
+            if value >= self.at["dropout"] and segment not in self._begun:
+                self._begun[segment] = (step, value)
+                yield self._say(step, value, step, segment, "info", "")
         loss = history.role("loss")
-        newest = loss.rows(loss.end - 1) if self._begun and loss is not None and loss.end else None
-        for segment, (begun, value) in self._begun.items() if newest is not None else ():
-            assert newest is not None
-            # judged at one step, whenever it is looked at
-            looked = begun + int(self.at["steps"])
-            while looked + 8 < newest.step[0] and looked <= begun + 1000 and (segment, looked) not in self._firsts:
-                self.first(segment, looked)
-                if sign := self._sign(history, begun, looked, segment):
-                    yield self._say(begun, value, looked, segment, "warning", sign)
-                looked += int(self.at["steps"])
+        if not self._begun or loss is None or not loss.end:
+            return
+        losses = loss.rows()
+        for segment, (begun, value) in self._begun.items():
+            for looked in range(begun + int(self.at["steps"]), begun + 1001, int(self.at["steps"])):
+                past = numpy.flatnonzero((losses.segment == segment) & (losses.step > looked + 8))
+                if not len(past):
+                    break
+                if self.first(segment, looked):
+                    history.as_of(losses.time[past[0]])  # the same whenever it is looked at
+                    sign = self._sign(history, begun, looked, segment)
+                    history.as_of(None)
+                    if sign and self.first(segment):
+                        yield self._say(begun, value, looked, segment, "warning", sign)
 
     def _sign(self, history: RunHistory, begun: int, step: int, segment: int) -> str:
         losses = between(history.role("loss"), begun, step, segment)

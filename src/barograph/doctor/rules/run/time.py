@@ -63,7 +63,7 @@ class TimeShare(Rule):
         main = history.role("loss") or history.role("duration_ms")
         rows = self._cursor.new(main)
         if rows is not None:
-            for place in numpy.flatnonzero(numpy.diff(rows.segment, prepend=-1)):
+            for place in (0, *rows.cuts):
                 self._begun.setdefault(int(rows.segment[place]), int(rows.time[place]))
         if len(history.channels) != self._channels:
             self._channels = len(history.channels)
@@ -141,7 +141,7 @@ class RestartTime(Rule):
         rows = self._cursor.new(history.role("loss"))
         if rows is None:
             return
-        if self._begun and rows.all_of(self._segment):
+        if rows.all_of(self._segment) and (self._begun or not rows.time.any()):
             self._times.update(zip(rows.step.tolist(), rows.time.tolist(), strict=True))
             self._last = int(rows.time[-1])
             self._forget()

@@ -16,6 +16,7 @@ import numpy
 from barograph.core.text import compact
 from barograph.doctor.kernel.blocks import BlockCourse, NewBlocks
 from barograph.doctor.kernel.cursor import RowCursor, usual
+from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.shifts import Shift, Shifts
 from barograph.doctor.rules.speed import efficiency
@@ -179,7 +180,7 @@ class ThroughputDrop(Rule):
 def _deviation(values: NDArray[Any]) -> float:
     """The robust standard deviation of the logarithms of positive values; 0 of fewer than four."""
     logs = numpy.log(values[values > 0])
-    return 1.4826 * float(numpy.median(numpy.abs(logs - numpy.median(logs)))) if len(logs) > 3 else 0.0
+    return 1.4826 * median(numpy.abs(logs - median(logs))) if len(logs) > 3 else 0.0
 
 
 _CLOCK = 0.95  # of a device's clock before, below which it is lower
@@ -193,7 +194,7 @@ def _slow_causes(history: RunHistory, shift: Shift) -> dict[str, str]:
             return math.nan, math.nan
         rows = channel.rows(max(channel.start, channel.end - 8192 - 512))
         here = (rows.step >= shift.step) & (rows.step <= shift.found) & (rows.segment == shift.segment)
-        after = float(numpy.median(rows.value[here])) if here.any() else math.nan
+        after = median(rows.value[here]) if here.any() else math.nan
         return usual(channel, shift.step - 1, shift.time, shift.segment, 64), after
 
     causes: dict[str, str] = {}
@@ -294,7 +295,7 @@ class Stalled(Rule):
     """
 
     name, family, kind, severity = "stalled", "speed", "stall", "critical"
-    prompt = True
+    prompt = ("!stacks",)
     needs = ("loss|!stacks",)
     about = "No step was logged for a long time."
     sources = (
@@ -361,7 +362,7 @@ class Stalled(Rule):
         gaps = numpy.diff(rows.time) / 1e6
         for at in numpy.flatnonzero((gaps > self.at["seconds"]) & (numpy.diff(rows.segment) == 0)):
             before = channel.rows(max(channel.start, first + int(at) - 64), first + int(at) + 1)
-            middle = float(numpy.median(numpy.diff(before.time))) / 1e6 if len(before) > 8 else math.inf
+            middle = median(numpy.diff(before.time)) / 1e6 if len(before) > 8 else math.inf
             if gaps[at] > self.at["ratio"] * middle and rows.time[at] > 0:
                 step, after = int(rows.step[at]), int(rows.step[at + 1])
                 yield self.finding(

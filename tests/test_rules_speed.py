@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.core.record import Record
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.rule import missing
 from barograph.doctor.rules.speed.efficiency import ImpossibleSpeed, ImpossibleUtilization, InputBound, LowEfficiency
 from barograph.doctor.rules.speed.speed import RULES, Stalled, StepTimeDrift, StepTimeOutliers, ThroughputDrop
 
@@ -55,6 +58,31 @@ def test_a_ramp_of_the_batch_is_no_drop_where_only_durations_are_known() -> None
     times = noisy(400, 10, 0.01)
     times[200:] *= 2
     assert severities(findings([ThroughputDrop()], {"train/duration_ms": times})) == {"info"}
+
+
+def paced(step_seconds: numpy.ndarray, source: str, pieces: int = 1) -> list[Finding]:
+    """What a run gives that logs its loss, and nothing of its speed."""
+    seen, rule, found = RunHistory({"source": source}), ThroughputDrop(), {}
+    times = (1e15 + 1e6 * numpy.cumsum(step_seconds)).astype(numpy.int64)
+    for rows in numpy.array_split(numpy.arange(len(times)), pieces):
+        seen.add("train/loss", rows, numpy.full(len(rows), 2.0), times[rows], numpy.ones(len(rows), numpy.int32))
+        found |= {one.identity: one for one in rule.examine(seen)} if not missing(rule, seen) else {}
+    return list(found.values())
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 400])
+def test_steps_that_nobody_measures_are_timed_by_their_rows(pieces: int) -> None:
+    seconds = noisy(400, 0.5, 0.05)
+    seconds[30::50] += 4.0  # evaluations
+    assert paced(seconds, "barograph", pieces) == [] == paced(seconds, "text", pieces)
+    seconds[200:] += 1.8
+    (one,) = paced(seconds, "barograph", pieces)
+    assert (one.severity, one.step, one.causes[0]) == (
+        "warning",
+        200,
+        "loader slow",
+    ) and "ms became 2.3" in one.message
+    assert paced(seconds, "text", pieces) == [], "another tool's times are no clock of ours"
 
 
 @pytest.mark.parametrize("share", [0.4, 0.05])

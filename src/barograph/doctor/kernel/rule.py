@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.pace import has_times
 from barograph.doctor.kernel.wording import Case, RunNumbers, filled
 
 
@@ -28,8 +29,9 @@ class Rule:
     as in `needs` instead: it is, from when one of these series has had a value that is not finite, or one of these
     events came.
     name, family, kind: as in its findings. severity: the worst it may give. needs: roles (`loss`), series
-    (`=model/param_norm`), tables of layers (`gradients/*/norm`), events (`!straggler`) or facts (`config`) without
-    which it abstains; alternatives are joined by `|`. least: rows it needs of the first.
+    (`=model/param_norm`), tables of layers (`gradients/*/norm`), events (`!straggler`), facts (`config`) or the loss's
+    times by Barograph's own clock (`pace`) without which it abstains; alternatives are joined by `|`. least: rows it
+    needs of the first.
     about: one sentence, what it means. sources: where idea and thresholds come from: names of `sources.SOURCES`, with
     `: what is taken from it` behind where that says more; none where both are Barograph's own.
     thresholds: name → (value, where it comes from); `self.at[name]` is the value in force, which users may set.
@@ -126,8 +128,8 @@ def in_words(need: str, quote: str = "") -> str:
 
 
 def _in_words(need: str, quote: str) -> str:
-    if need == "lost":
-        return "a run that ended badly"
+    if need in ("lost", "pace"):
+        return {"lost": "a run that ended badly", "pace": "times of the loss's rows"}[need]
     sign, name = ("", need) if need[:1] not in ("=", "!") else (need[0], need[1:])
     words = {"=": "the series {}", "!": "a record {}"}.get(sign, "{} of a layer" if "/*/" in need else "{}")
     return words.format(f"{quote}{name}{quote}")
@@ -151,6 +153,8 @@ def _there(need: str, history: RunHistory) -> bool:
             if quantity
             else any(name.startswith(need.split("*")[0]) for name in history.channels)
         )
+    if need == "pace":
+        return has_times(history)
     if need in history.facts:
         return True
     try:

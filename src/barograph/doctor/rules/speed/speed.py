@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.core.text import compact
+from barograph.core.text import compact, milliseconds
 from barograph.doctor.kernel.blocks import BlockCourse, NewBlocks
 from barograph.doctor.kernel.cursor import RowCursor, usual
 from barograph.doctor.kernel.local import median
+from barograph.doctor.kernel.pace import LossPace
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.shifts import Shift, Shifts
 from barograph.doctor.rules.speed import efficiency
@@ -49,7 +50,8 @@ class ThroughputDrop(Rule):
     Tokens a second (where they begin later or are missing: milliseconds a step) leave their level and do not return:
     at least 80% of the rows that confirm it, and their median, must be below. Half of what it was for 12 rows warns,
     a fifth is critical once it has cost five minutes (both shares from the stability guide). Three quarters for 40
-    rows, where the level was steady enough, is a warning too; a tenth less for 40 rows is an info finding. Pauses for
+    rows, where the level was steady enough, is a warning too; a tenth less for 40 rows is an info finding. Where nobody
+    measures speed, the times of the loss's rows tell it, and half of what it was is what counts. Pauses for
     checkpoints and evaluations do not count, nor do slow first steps. Where only durations are known, a step that
     takes twice or more times as long may be a larger batch, so a whole factor is an info finding. All of it is an
     info finding until a minute has been lost, and where the steps behind the change are erratic (a robust deviation
@@ -62,7 +64,7 @@ class ThroughputDrop(Rule):
     """
 
     name, family, kind, severity = "throughput_drop", "speed", "slowdown", "critical"
-    needs = ("throughput|duration_ms|=speed/step_ms",)
+    needs = ("throughput|duration_ms|=speed/step_ms|pace",)
     least = 48
     about = "Training has become permanently slower."
     sources = ("FALCON: changes of 10%", "stability guide: throughput_drop 0.5, red alert at 80%")
@@ -81,6 +83,7 @@ class ThroughputDrop(Rule):
     def reset(self) -> None:
         few, many = int(self.at["rows"]), int(self.at["many"])
         self._shifts: dict[str, Shifts] = {}
+        self._by_rows = LossPace()
         # ratio, rows, noise that the first row must be beyond, share of rows
         self._grades = {
             "half": (1 / self.at["share"], few, 4.0, 0.8),
@@ -91,10 +94,12 @@ class ThroughputDrop(Rule):
         self._due: dict[str, int] = {}  # the step at which they had cost enough to warn
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        channel, sign = pace_of(history)
+        channel, sign = self._pace(history)
         if channel is None or channel.end == self._looked(channel):
             return
-        for grade, (ratio, rows, z, share) in self._grades.items():
+        grades = ["half"] if self._is_by_rows(channel) else list(self._grades)
+        for grade in grades:
+            ratio, rows, z, share = self._grades[grade]
             key = f"{channel.name} {grade}"
             shifts = self._shifts.get(key)
             if shifts is None:
@@ -111,6 +116,13 @@ class ThroughputDrop(Rule):
                 if shift.back is not None:
                     del self._open[key]
             yield from self._settle(history, key, channel, first, channel.end, sign)
+
+    def _pace(self, history: RunHistory) -> tuple[Channel | None, int]:
+        channel, sign = pace_of(history)
+        return (channel, sign) if channel is not None else (self._by_rows.channel(history), 1)
+
+    def _is_by_rows(self, channel: Channel) -> bool:
+        return channel in self._by_rows.made.values()
 
     def _dues(self, channel: Channel, shift: Shift) -> list[float]:
         """When the change has cost enough to warn, and to be critical: µs since 1970, minus infinity without times."""
@@ -140,7 +152,7 @@ class ThroughputDrop(Rule):
 
     def _is_erratic(self, history: RunHistory, shift: Shift, found: int) -> bool:
         """Whether the rows behind a change, up to a step, scatter far more than those before it."""
-        channel, _ = pace_of(history)
+        channel, _ = self._pace(history)
         assert channel is not None
         rows = channel.rows(max(shift.first - 64, 0))
         later = slice(shift.first - rows.first, None)
@@ -158,13 +170,13 @@ class ThroughputDrop(Rule):
         erratic = self._is_erratic(history, shift, found)
         if grade == "slight" or whole or erratic:
             severity = "info"
-        what, unit = ("Throughput", "") if sign < 0 else ("Speed", " ms")
+        what, shown = ("Throughput", compact) if sign < 0 else ("Speed", milliseconds)
         message = (
             f"{what} since step {shift.step} is {share:.0%} of what it was before: "
-            f"{compact(shift.before)}{unit} became {compact(shift.after)}{unit}"
+            f"{shown(shift.before)} became {shown(shift.after)}"
         )
         message += f", until step {shift.back}." if shift.back is not None else "."
-        causes = _slow_causes(history, shift)
+        causes = _slow_causes(history, shift, self._pace(history)[0])
         if erratic:
             _, remedy = causes.popitem()
             causes = {"other programs: the machine is shared, and its steps are erratic": remedy} | causes
@@ -186,7 +198,7 @@ def _deviation(values: NDArray[Any]) -> float:
 _CLOCK = 0.95  # of a device's clock before, below which it is lower
 
 
-def _slow_causes(history: RunHistory, shift: Shift) -> dict[str, str]:
+def _slow_causes(history: RunHistory, shift: Shift, pace: Channel | None) -> dict[str, str]:
     """What became slower with it, as far as phases, devices and ranks tell: cause → remedy, the likeliest first."""
 
     def before_and_after(channel: Channel | None) -> tuple[float, float]:
@@ -210,7 +222,7 @@ def _slow_causes(history: RunHistory, shift: Shift) -> dict[str, str]:
         causes["rank slow"] = ranks
     before, after = before_and_after(history.channel("speed/phase/data_ms"))
     waits = "look at the time that steps wait for a batch"
-    step_ms = usual(duration_of(history), shift.step - 1, shift.time, shift.segment, 64)
+    step_ms = usual(duration_of(history) or pace, shift.step - 1, shift.time, shift.segment, 64)
     if after - before > 0.3 * step_ms * abs(max(shift.ratio, 1 / shift.ratio) - 1):
         causes = {f"loader slow: the wait for a batch is {after:.3g} ms, it was {before:.3g}": waits} | causes
     elif math.isnan(after):

@@ -358,6 +358,9 @@ def _accuracy(history: RunHistory, role: str) -> Channel | None:
     return result
 
 
+_TOO_LARGE = "bad initialisation: the output is far too large before any training"
+
+
 class InitialLoss(Rule):
     """A first loss that an untrained model can't have.
 
@@ -365,7 +368,9 @@ class InitialLoss(Rule):
     initialised, or the loss is a sum: an info finding; above twice that number a warning. One below is a model trained
     before: silent. Looked at in a run whose first row is among its first 20 steps and whose vocabulary is known; or,
     where it is watched, the width of the output, 16 or more, that a cross-entropy follows (`model/softmax_twice` is
-    recorded): few classes can be guessed wrongly by chance.
+    recorded): few classes can be guessed wrongly by chance. Where the loss is one cross-entropy and nothing else
+    (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
+    mean, that is proof.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -399,9 +404,14 @@ class InitialLoss(Rule):
             if look is None or not look.end or width is None or not width.end:
                 return
             self._done = True
-            if look.began[0] > 20 or width.first < self.at["width"]:
+            classes, frozen = (history.channel(f"model/{name}") for name in ("loss_classes", "frozen_parameters"))
+            few = width.first < self.at["width"]
+            tuned = frozen is not None and frozen.end > 0 and frozen.first > 0  # a model that was trained before
+            if look.began[0] > 20 or (few and (tuned or classes is None or not classes.end)):
                 return
-            vocabulary = int(width.first)
+            if few and classes is not None and channel.first < 3 * math.log(max(2.0, classes.first)) + 1:
+                return
+            vocabulary = int(width.first if not few or classes is None else classes.first)
         self._done = True
         rows = channel.rows(0, 1)
         if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(history, channel):
@@ -410,11 +420,15 @@ class InitialLoss(Rule):
         if loss <= guess + self.at["above"]:
             return
         step = int(rows.step[0])
+        mean = history.channel("model/loss_undivided")
+        proven = mean is not None and mean.end > 0 and mean.first == 1 and loss > 3 * guess + 1
         yield self.finding(
             step,
             f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",
             severity="warning" if loss > self.at["times"] * guess else "info",
             segment=int(rows.segment[0]),
-            evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary},
-            confidence=0.8 if loss > self.at["times"] * guess else 0.4,
+            evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary}
+            | ({"standing": True} if proven else {}),
+            confidence=0.95 if proven else 0.8 if loss > self.at["times"] * guess else 0.4,
+            causes=[_TOO_LARGE] if proven else list(self.causes),
         )

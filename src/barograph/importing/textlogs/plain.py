@@ -100,11 +100,15 @@ class Plain(engine.Dialect):
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
         return columns.said_in_rows(text, own)
 
-    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
-        """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
+    def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+        """Rows with what counts among their numbers."""
         rows = counting.settled(self.leads([row for row in rows if not _is_tally(lines, row)], own), own)
         many = self.many(rows, own)
-        rows = [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
+        return [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
+
+    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
+        """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
+        rows = self.counted(lines, rows, own)
         order = sorted(
             (int(index), number, at) for number, row in enumerate(rows) for at, index in enumerate(row.where)
         )

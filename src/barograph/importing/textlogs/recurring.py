@@ -106,7 +106,7 @@ def _read(lines: list[bytes], picks: list[int], known: Known) -> list[forms.Raw]
 
 
 def _of_lines(lines: list[bytes], group: list[tuple[int, list[bytes]]]) -> list[str] | None:
-    """What the numbers of lines that begin alike are called; None if they are no rows."""
+    """What the numbers of lines that begin alike are called; None for other lines."""
     words = _common([parts for _, parts in group])
     numbers = [[parts[2 * at + 1] for _, parts in group] for at in range(len(words))]
     return _names(lines[group[0][0]], group[0][1], words, numbers)

@@ -195,13 +195,8 @@ _COMMENT = expression(rb"\s*#+(?:\s|$)")
 _WIDEST = 4000  # bytes of a line that are looked at
 
 
-def row(line: bytes) -> forms.Parsed | None:
-    if _is_text(line):
-        return None
-    printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
-    if printed:
-        line = line.translate(_UNMARKED)
-    line = _as_pairs(line)
+def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
+    """Where a line says a step, a batch, an epoch, and what a progress bar counts."""
     step, batch, epoch = STEP.search(line), BATCH.search(line), EPOCH.search(line)
     if step is None and batch is None and epoch is None:
         step = _DONE.search(line) or ROUND.search(line)
@@ -211,6 +206,17 @@ def row(line: bytes) -> forms.Parsed | None:
         batch = None  # the index of the bar's last batch
     if (step, epoch, batch, bar) == (None,) * 4 and _LOSSES.search(line):
         bar = _FRACTION.search(line)
+    return step, batch, epoch, bar
+
+
+def row(line: bytes) -> forms.Parsed | None:
+    if _is_text(line):
+        return None
+    printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
+    if printed:
+        line = line.translate(_UNMARKED)
+    line = _as_pairs(line)
+    step, batch, epoch, bar = _places(line)
     counts = [match for match in (step, batch, epoch, bar) if match]
     first = min((match.start() for match in counts), default=-1)
     words, pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))

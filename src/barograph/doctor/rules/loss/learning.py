@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, param_norm_of, setting
+from barograph.doctor.kernel.cursor import came_by, exp, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
@@ -358,6 +358,12 @@ def _accuracy(history: RunHistory, role: str) -> Channel | None:
     return result
 
 
+def _first(history: RunHistory, name: str, time: int) -> float:
+    """The first figure of the watch by that name, if it had come by a time; NaN if not."""
+    channel = history.channel(f"model/{name}")
+    return channel.first if channel is not None and came_by(channel, time) else math.nan
+
+
 _TOO_LARGE = "bad initialisation: the output is far too large before any training"
 
 
@@ -399,19 +405,18 @@ class InitialLoss(Rule):
         vocabulary = history.facts.get("vocabulary")
         if channel is None or channel.end == 0:
             return
+        by = channel.began[1]  # what comes later says nothing here: a live look would not know it
         if not vocabulary:
             width, look = (history.channel(f"model/{name}") for name in ("output_width", "softmax_twice"))
             if look is None or not look.end or width is None or not width.end:
                 return
-            self._done = True
-            classes, frozen = (history.channel(f"model/{name}") for name in ("loss_classes", "frozen_parameters"))
+            self._done, by = True, look.began[1]
             few = width.first < self.at["width"]
-            tuned = frozen is not None and frozen.end > 0 and frozen.first > 0  # a model that was trained before
-            if look.began[0] > 20 or (few and (tuned or classes is None or not classes.end)):
+            classes, frozen = (_first(history, name, by) for name in ("loss_classes", "frozen_parameters"))
+            # a model with frozen parameters was trained before
+            if look.began[0] > 20 or (few and (frozen > 0 or not channel.first >= 3 * math.log(max(2.0, classes)) + 1)):
                 return
-            if few and classes is not None and channel.first < 3 * math.log(max(2.0, classes.first)) + 1:
-                return
-            vocabulary = int(width.first if not few or classes is None else classes.first)
+            vocabulary = int(classes if few else width.first)
         self._done = True
         rows = channel.rows(0, 1)
         if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(history, channel):
@@ -420,8 +425,7 @@ class InitialLoss(Rule):
         if loss <= guess + self.at["above"]:
             return
         step = int(rows.step[0])
-        mean = history.channel("model/loss_undivided")
-        proven = mean is not None and mean.end > 0 and mean.first == 1 and loss > 3 * guess + 1
+        proven = _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
         yield self.finding(
             step,
             f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",

@@ -123,7 +123,10 @@ def test_a_loss_with_a_gradient_of_its_own_says_nothing_and_no_graph_is_kept() -
     functional.cross_entropy(torch.randn(4, 8) @ weight, torch.arange(4)).backward(torch.tensor(0.5))
     assert look.new() == {}
     functional.cross_entropy(torch.randn(4, 8) @ weight, torch.arange(4)).backward()
-    assert look.new() == {"loss_undivided": 1.0, "activation_twice": 0.0, "loss_classes": 8.0}
+    assert look.new() == {
+        "loss_undivided": 1.0, "activation_twice": 0.0, "loss_classes": 8.0,
+        "loss_reversed": 0.0, "label_smoothing": 0.0, "softmax_over_rows": 0.0,
+    }  # fmt: skip
     functional.cross_entropy(torch.randn(4, 8) @ weight, torch.arange(4)).backward()
     assert look.new() == {}  # as before
     assert not any(hasattr(value, "grad_fn") or hasattr(value, "next_functions") for value in vars(look).values())

@@ -20,7 +20,8 @@ PROGRAM = Path(__file__).parent / "sharded_program.py"
 MEANS = ("mean", "p50")
 OWN = ("residual_growth", "log_z", "embedding_norm", "loss_weight", "passes")  # of the recording rank's batch and rows
 # of a process's passes: the whole model has one for each rank's batch, and parts of parameters tell none
-OF_PASSES = ("backwards", "loss_undivided", "loss_summed", "loss_classes", "activation_twice")
+OF_PASSES = ("backwards", "loss_undivided", "loss_summed", "loss_classes", "activation_twice", "loss_reversed",
+             "loss_multiplied", "label_smoothing", "softmax_over_rows")  # fmt: skip
 
 
 def launch(kind: str, size: int, folder: Path) -> list[dict[str, Any]]:

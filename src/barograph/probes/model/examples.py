@@ -23,6 +23,7 @@ _ROWS, _ELEMENTS = 64, 1024  # of a batch, of a row
 _PASSES, _EVALUATED = 8, 64  # passes of an evaluation, rows of each
 _ALIKE = 0.02  # of a batch: rows that are drawn with replacement are fewer
 _KEPT = 1 << 16  # rows that are remembered
+_BESIDE = 3  # further passes of a step, as of the other side of pairs, whose rows are remembered
 _BITS = (1 << 52) - 1  # what a double holds
 _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # 2⁶⁴ / golden ratio: consecutive multiples differ in all bits
 
@@ -33,15 +34,17 @@ class ExampleLook:
     def __init__(self) -> None:
         self._rows: Tensor | None = None
         self._lengths: Tensor | None = None
+        self._beside: list[Tensor] = []  # rows of the step's other passes
         self._evaluated: list[Tensor] = []  # some passes of an evaluation, evenly over it
         self._passes, self._every = 0, 1  # of an evaluation so far; how many of them one is looked at of
         self._trained: dict[float, int] = {}  # fingerprints → the step at which they were seen last
+        self._beside_trained: set[float] = set()
         self._looks = self._steps = self._evaluating = 0
         self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass."""
-        if trains and (not due or self._rows is not None):
+        if trains and (not due if self._rows is None else len(self._beside) >= _BESIDE):
             return
         if not trains:  # of many passes, as of a generation token by token, ever fewer
             self._passes += 1
@@ -50,7 +53,9 @@ class ExampleLook:
         tensor = _examples(tensors)
         if tensor is None:
             return
-        if trains:
+        if trains and self._rows is not None:
+            self._beside.append(fingerprints(tensor[:_ROWS]))
+        elif trains:
             self._rows = fingerprints(tensor[:_ROWS])
             self._lengths = lengths(tensor[:_ROWS])
         else:
@@ -65,6 +70,8 @@ class ExampleLook:
         self._evaluating += bool(self._evaluated)
         if self._rows is not None:
             current.put("examples", tuple(map(str, range(len(self._rows)))), self._rows)
+        for rows in self._beside:
+            current.put("examples_beside", tuple(map(str, range(len(rows)))), rows)
         if self._lengths is not None:
             current.put("input_lengths", ("mean", "std"), self._lengths)
         if self._evaluating > self._steps // 4 + 1:  # no evaluation: a part of each step
@@ -72,7 +79,7 @@ class ExampleLook:
         self._passes, self._every = 0, 1
         for at, rows in enumerate(self._evaluated):
             current.put("evaluated", (str(at),) * len(rows), rows)
-        self._rows, self._lengths, self._evaluated = None, None, []
+        self._rows, self._lengths, self._beside, self._evaluated = None, None, [], []
 
     def fields_of(self, numbers: Mapping[str, Any], step: int) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
@@ -97,13 +104,15 @@ class ExampleLook:
             if len(self._trained) < _KEPT:
                 self._trained |= dict.fromkeys(rows, step)
             found["distinct_rows"] = float(len(self._trained))
+        if "examples_beside" in numbers and len(self._beside_trained) < _KEPT:
+            self._beside_trained.update(numbers["examples_beside"][1][0].tolist())
         return found
 
     def _seen_in_training(self, passes: Sequence[str], values: Any) -> dict[str, float]:
         """How many of an evaluation's rows were trained on, and the share of passes that had any."""
         if self._copies > _ALIKE * self._looked or not self._looked:  # inputs of few values are alike by chance
             return {}
-        known = [row in self._trained for row in values[0].tolist()]
+        known = [row in self._trained or row in self._beside_trained for row in values[0].tolist()]
         having = {at for at, seen in zip(passes, known, strict=True) if seen}
         return {
             "evaluated_rows": float(len(known)),

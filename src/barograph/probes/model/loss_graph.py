@@ -15,6 +15,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from barograph.probes.model import objective
+from barograph.probes.model.objective import behind as _behind
+from barograph.probes.model.objective import kind as _kind
+
 _MOST = 64  # nodes that are looked at
 _SHAPED = {
     "View", "UnsafeView", "Reshape", "ReshapeAlias", "Permute", "Transpose", "T", "Select", "Slice", "Squeeze",
@@ -36,7 +40,8 @@ def find() -> dict[str, float]:
             roots = values["tensors"] if values.get("grad_tensors") is None else ()
         frame = frame.f_back  # type: ignore[assignment]
     roots = (roots,) if hasattr(roots, "grad_fn") else roots
-    return figures(roots[0].grad_fn) if len(roots) == 1 else {}
+    root = roots[0].grad_fn if len(roots) == 1 else None
+    return figures(root) | objective.figures(root) if root is not None else {}
 
 
 def figures(root: Any) -> dict[str, float]:
@@ -68,14 +73,6 @@ def figures(root: Any) -> dict[str, float]:
     if len(terms) <= 2 and len(classes) == 1 and not other and not sums:
         found["loss_classes"] = classes.pop()
     return {name: value for name, value in found.items() if math.isfinite(value)}
-
-
-def _kind(node: Any) -> str:
-    return str(node.name()).rpartition("::")[2].partition("Backward")[0]
-
-
-def _behind(node: Any) -> list[Any]:
-    return [following for following, _ in node.next_functions if following is not None]
 
 
 def _under(node: Any) -> Any:

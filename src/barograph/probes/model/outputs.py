@@ -108,7 +108,7 @@ class OutputLook:
                     # others than the first may be the targets themselves: they count where they are inputs for sure
                     self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
                 if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED:
-                    self._classes = _by_class(_rows(gradient), self._found[0])
+                    self._classes = _by_class(rows, _rows(gradient), self._found[0])
 
         tensor.register_hook(self.timed(arrived))
 
@@ -118,7 +118,7 @@ class OutputLook:
             current.put("output", FIGURES, self._found)
             current.figures["passes"] = float(self._passes)
         if self._classes is not None:
-            current.put("classes", tuple(map(str, range(len(self._classes)))), self._classes)
+            current.put("classes", tuple(map(str, range(self._classes.shape[1]))), self._classes)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
@@ -260,14 +260,18 @@ def _twice(output: Tensor, gradient: Tensor) -> Tensor:
     return (right | ~alive).all() & (alive.sum() >= 4) & (apart <= 0.01 * steady.nan_to_num(0.0).amax())
 
 
-def _by_class(gradient: Tensor, follows: Tensor) -> Tensor:
-    """How many rows have each class as target [k]; NaN where no cross-entropy follows."""
+def _by_class(output: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
+    """How many rows have each class as target, and the sum of the weights that their losses have in the whole [2, k];
+    NaN where no cross-entropy follows."""
     import torch
 
-    alive = (gradient != 0).any(1)
-    counts = torch.zeros(gradient.shape[1], dtype=follows.dtype, device=gradient.device)
-    counts.index_add_(0, gradient.argmin(1), alive.to(counts.dtype))
-    return torch.where(follows.isfinite(), counts, torch.nan)
+    target, wide = gradient.argmin(1), follows.dtype
+    own = torch.softmax(output.to(wide), 1).gather(1, target[:, None])[:, 0]  # its gradient is w (p − 1)
+    weight = -gradient.to(wide).amin(1) / (1 - own).clamp_min(1e-6)
+    table = torch.zeros(2, gradient.shape[1], dtype=wide, device=gradient.device)
+    table[0].index_add_(0, target, (gradient != 0).any(1).to(wide))
+    table[1].index_add_(0, target, weight)
+    return torch.where(follows.isfinite(), table, torch.nan)
 
 
 def _of_padding(tokens: Tensor, alive: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.data import examples, labels, targets
+from barograph.doctor.rules.data import examples, labels, objectives, targets
 
 
 class RepeatedBatches(SeriesRule):
@@ -334,4 +334,5 @@ RULES = (
     *targets.RULES,
     *examples.RULES,
     *labels.RULES,
+    *objectives.RULES,
 )

@@ -1,7 +1,8 @@
 """Labels: noise in them, classes that are never one, evaluations with others.
 
 In:   figures of the watch; the losses and the accuracy of training and evaluation.
-Out:  findings of `NoisyLabels`, `MissingClasses`, `OtherLabels`.
+Out:  findings of `NoisyLabels`, `MissingClasses`, `OneClass`, `OtherLabels`,
+      `EvaluationBelowGuess`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import known, usual
+import numpy
+
+from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.curve import is_game
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.targets import others_scale
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -70,7 +75,8 @@ class MissingClasses(WatchRule):
 
     Of five hundred targets that were looked at, none is of these classes: they come in less than one in a hundred, or
     not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say nothing. A
-    warning where that are two or more, and a third of all; else an info finding.
+    warning where that are two or more, and a third of all, or where the evaluation has them, as it seems: its loss is
+    half as large again as the training's, and rises; else an info finding.
 
     What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
@@ -82,21 +88,75 @@ class MissingClasses(WatchRule):
     thresholds: ClassVar = {
         "targets": (500.0, "that were looked at; ours"),
         "share": (1 / 3, "of all classes; ours"),
+        "worse": (1.5, "evaluation over training loss; ours"),
         "mixed": (0.95, "of a batch's targets are of one class: more may be sorted; ours"),
     }
     causes = ("rare class missing: some classes are never a target",)
     remedies = ("count the labels by class, after all that is done to them: filters, mappings, splits",)
 
+    def _has_them(self, history: RunHistory, place: Place) -> bool:
+        """Whether the evaluation is worse than the training, and gets worse."""
+        evaluation, loss = history.role("eval_loss"), history.role("loss")
+        if evaluation is None or loss is None:
+            return False
+        theirs = newest(evaluation, *place, 4)
+        rises = bool((numpy.diff(theirs) > 0).sum() >= 2 and theirs[-1] > theirs[0])
+        return rises and theirs[-1] > self.at["worse"] * usual(loss, *place, 32) > 0
+
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         targets = watched(history, "class_targets", place)
         mixed = usual(history.channel("model/top_target_share"), *place) < self.at["mixed"]
-        if value >= 1 and mixed and targets >= self.at["targets"] and self.first(place[2]):
+        if value >= 1 and mixed and targets >= self.at["targets"]:
             width = watched(history, "output_width", place)
-            many = value >= max(2.0, self.at["share"] * width)
+            many = value >= max(2.0, self.at["share"] * width) or self._has_them(history, place)
+            if not self.first(place[2], many):
+                return
             yield self.finding(
                 0, f"{value:.0f} of {width:.0f} classes are not among {targets:.0f} targets that were looked at.",
                 found=place[0], segment=place[2], confidence=0.95 if many else 0.6,
                 severity="warning" if many else "info", evidence={"classes": value},
+            )  # fmt: skip
+
+
+class OneClass(WatchRule):
+    """Nearly all of the training's targets are one class, and the evaluation's are not.
+
+    Of 500 targets that were looked at, or more, nine in ten are one class, the same in each of twelve looks; and the
+    evaluation's loss is above that of a guess among all classes: what it has is not what was trained on.
+
+    What to do: count the labels by class; draw rare classes more often, or weight them.
+    """
+
+    name, family, kind, severity = "one_class", "data", "data", "warning"
+    series = "model/top_target_share"
+    needs = ("=model/top_target_share", "=model/top_target", "=model/class_targets", "loss", "eval_loss")
+    least = 12
+    about = "Nearly all of the training's targets are one class."
+    thresholds: ClassVar = {
+        "targets": (500.0, "that were looked at; ours"),
+        "share": (0.9, "of a batch's targets; ours"),
+        "looks": (12.0, "in a row; ours"),
+    }
+    causes = ("classes unbalanced: nearly all of the training's targets are one class",)
+    remedies = ("count the labels by class; draw rare classes more often, or weight them",)
+
+    def begin(self) -> None:
+        self._top: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        looks = int(self.at["looks"])
+        self._top = [
+            *self._top[1 - looks :],
+            watched(history, "top_target", place) if value >= self.at["share"] else -1,
+        ]
+        one = len(self._top) == looks and len(set(self._top)) == 1 and self._top[0] >= 0
+        width, theirs = watched(history, "output_width", place), usual(history.role("eval_loss"), *place, 3)
+        one = one and watched(history, "class_targets", place) >= self.at["targets"]
+        if one and width >= 2 and theirs > math.log(width) and self.first(place[2]):
+            yield self.finding(
+                0, f"{100 * value:.0f}% of the training's targets are class {self._top[0]:.0f} of {width:.0f}, and the "
+                f"evaluation's loss is {theirs:.4g}, above that of a guess.",
+                found=place[0], segment=place[2], confidence=0.95, evidence={"share": value},
             )  # fmt: skip
 
 
@@ -106,19 +166,25 @@ class OtherLabels(WatchRule):
     The training loss has fallen to half of that of a guess, and the evaluation's accuracy is half of a guess's or less,
     its loss above that of a guess, in two evaluations in a row: a model that has learnt nothing of use would still
     guess. Of five classes or more an accuracy up to a quarter above a guess's counts, where the evaluation's loss is
-    1.2 times that of a guess: no example of the evaluation is like those of the training.
+    1.2 times that of a guess: no example of the evaluation is like those of the training. Of pairs that are matched in
+    the batch an accuracy up to five times a guess's counts, for the evaluation may have smaller batches.
+
+    Where the evaluation's inputs are of another scale, or one class is nine in ten of the training's targets, the
+    labels are not to blame, and there is no finding.
 
     What to do: compare an example of both: the number of its class, the mapping of names to numbers, `drop` and sort.
     """
 
     name, family, kind, severity = "other_labels", "eval", "data", "warning"
-    needs = ("loss", "eval_loss", "eval_accuracy", "=model/class_targets", "=model/output_width")
+    needs = ("loss", "eval_loss", "eval_accuracy", "=model/class_targets|=model/loss_pairs", "=model/output_width")
     series = ""
     about = "The evaluation's labels are others than the training's."
     thresholds: ClassVar = {
         "learnt": (0.5, "of the loss of a guess; ours"),
         "accuracy": (0.5, "of a guess's; ours"),
         "near": (1.25, "of a guess's, of five classes or more; ours"),
+        "pairs": (5.0, "times a guess's, of pairs; ours"),
+        "one": (0.9, "of the training's targets are of one class; ours"),
         "worse": (1.2, "of the loss of a guess; ours"),
         "evaluations": (2.0, "in a row; ours"),
     }
@@ -138,7 +204,8 @@ class OtherLabels(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._percent = self._percent or value > 1
         self._first = place[0] if self._first < 0 else self._first
-        widths = history.channel("model/output_width")
+        pairs = history.channel("model/loss_pairs")
+        widths = pairs or history.channel("model/output_width")
         width = widths.first if widths is not None else math.nan  # whenever it came: it is the model's
         ours, theirs = usual(history.role("loss"), *place, 16), known(history.role("eval_loss"), *place)
         if not width >= 2 or not math.isfinite(ours + theirs):
@@ -146,7 +213,10 @@ class OtherLabels(WatchRule):
         right = (value / 100 if self._percent else value) * width
         guess = math.log(width)
         differs = right <= self.at["accuracy"] and theirs > guess
-        differs = differs or (width >= 5 and right <= self.at["near"] and theirs > self.at["worse"] * guess)
+        near = self.at["pairs"] if pairs is not None else self.at["near"]
+        differs = differs or (width >= 5 and right <= near and theirs > self.at["worse"] * guess)
+        differs = differs and not usual(history.channel("model/top_target_share"), *place) >= self.at["one"]
+        differs = differs and not others_scale(history, place)
         if self.lasts(differs and ours < self.at["learnt"] * guess, place, self.at["evaluations"]):
             yield self.finding(
                 self._first, f"The evaluation's accuracy is {100 * right / width:.3g}%, where a guess has "
@@ -155,4 +225,73 @@ class OtherLabels(WatchRule):
             )  # fmt: skip
 
 
-RULES = (NoisyLabels, MissingClasses, OtherLabels)
+class EvaluationBelowGuess(WatchRule):
+    """The evaluation is worse than a guess from its first look on, and gets no better, while the training learns.
+
+    The training's loss is below three quarters of that of a guess (of losses other than a cross-entropy: a fifth of
+    that of the first eight rows), few of the examples that were looked at came before, and each of three evaluations or
+    more is above 1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the
+    first. Who has learnt nothing of use would still guess: what is asked in the evaluation is another question. An
+    evaluation that falls is measured in another unit, and gives no finding.
+
+    What to do: compare one example of both, input and target, as they go into the loss.
+    """
+
+    name, family, kind, severity = "evaluation_below_guess", "eval", "data", "warning"
+    needs = ("loss", "eval_loss", "=model/loss_reversed|=model/loss_multiplied", "=model/rows_again")
+    series = ""
+    least = 3
+    about = "The evaluation is worse than a guess, while the training learns."
+    thresholds: ClassVar = {
+        "learnt": (0.75, "of the loss of a guess; ours"),
+        "fell": (0.2, "of the first rows' loss, of another loss; ours"),
+        "worse": (1.1, "times the loss of a guess; ours"),
+        "above": (1.5, "times the first rows' loss; ours"),
+        "again": (0.25, "of a batch's examples were seen before: they may be memorized; ours"),
+        "evaluations": (3.0, "ours"),
+        "falls": (0.9, "the last evaluation over the first; ours"),
+    }
+    causes = OtherLabels.causes
+    remedies = ("compare one example of both, input and target, as they go into the loss: an index, a sign, a shift",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        evaluation, loss = history.role("eval_loss"), history.role("loss")
+        if evaluation is not None and loss is not None and not is_game(history, loss):
+            self.series = evaluation.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+    def begin(self) -> None:
+        self._values: list[float] = []
+        self._over = False
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        loss = history.role("loss")
+        assert loss is not None
+        step = place[0] - 1  # of rows whose step is over
+        rows = loss.rows(0, 8)
+        if self._over or step < 8 or len(rows) < 8 or not math.isfinite(value) or rows.value.min() <= 0:
+            return
+        classes = known(history.channel("model/loss_classes"), step, *place[1:])
+        first = float(numpy.median(rows.value))
+        guess, learnt, worse = (
+            (math.log(classes), self.at["learnt"], self.at["worse"])
+            if classes >= 2
+            else (first, self.at["fell"], self.at["above"])
+        )
+        known_before = usual(history.channel("model/rows_again"), step, *place[1:], 8)
+        self._values.append(value)
+        self._over = value <= worse * guess or known_before > self.at["again"]
+        ours = usual(loss, step, *place[1:], 16)
+        if self._over or len(self._values) < self.at["evaluations"] or not ours < learnt * guess:
+            return
+        if value < self.at["falls"] * self._values[0] or others_scale(history, place) or not self.first(place[2]):
+            return
+        yield self.finding(
+            0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
+            f"while that of the training is {ours:.4g}.",
+            found=place[0], segment=place[2], confidence=0.95,
+            evidence={"evaluation": value, "guess": guess, "training": ours},
+        )  # fmt: skip
+
+
+RULES = (NoisyLabels, MissingClasses, OneClass, OtherLabels, EvaluationBelowGuess)

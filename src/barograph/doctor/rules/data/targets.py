@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
@@ -78,20 +78,21 @@ class BroadcastTargets(Rule):
     Outputs [n, 1] against targets [n] give n × n differences; the gradient of their mean square is then a line over the
     output, as if all rows had one target: the batch's mean. Five looks with four different such targets prove it, in
     nine of ten of all looks: where targets really are equal, as those of a discriminator are, they are the same in each
-    batch. The model learns the mean, whatever its inputs.
+    batch. Where the loss's own graph shows n × n differences of n outputs (`model/loss_crossed`), as in all its looks
+    up to the 20th row of the loss, that is proof. The model learns the mean, whatever its inputs.
 
     What to do: `output.squeeze(-1)`, or `targets[:, None]`.
     """
 
     name, family, kind, severity = "broadcast_targets", "data", "data", "warning"
-    needs = ("=model/broadcast_target",)
-    least = 5
+    needs = ("=model/broadcast_target|=model/loss_crossed",)
     about = "Each output is compared with the targets of all rows."
     thresholds: ClassVar = {
         "looks": (5.0, "ours"),
         "different": (4.0, "ours"),
         "apart": (0.03, "of the largest: two targets; ours"),
         "share": (0.9, "of all looks; ours"),
+        "rows": (20.0, "of the loss, up to which its graph shows it in each look; ours"),
     }
     causes = ("targets broadcast: the shapes of outputs and targets differ",)
     remedies = ("make the shapes equal before the loss: `output.squeeze(-1)`, or `targets[:, None]`",)
@@ -99,8 +100,34 @@ class BroadcastTargets(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._values: list[tuple[int, int, float]] = []
+        self._counted = 0, -1  # rows of the loss, of a segment
+        self._judged: set[int] = set()
+
+    def _crossed(self, history: RunHistory) -> Iterator[Finding]:
+        """What the graph of the loss shows."""
+        channel, loss = history.channel("model/loss_crossed"), history.role("loss")
+        rows = self._cursor.new(loss) if channel is not None and loss is not None else None
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None and channel is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            count = 1 if segment != self._counted[1] else self._counted[0] + 1
+            self._counted = count, segment
+            if count < self.at["rows"] or segment in self._judged:
+                continue
+            looks = channel.rows()
+            here = (looks.segment == segment) & (looks.step < step) & (looks.time <= time)
+            if here.any():  # the watch's records come behind the rows of a fast loop
+                self._judged.add(segment)
+            if here.any() and (looks.value[here] > 1).all() and self.first(segment):
+                size = float(looks.value[here][0])
+                yield self.finding(
+                    int(looks.step[here][0]), f"{size:.0f} outputs are compared with {size:.0f} targets in "
+                    f"{size * size:.0f} differences: each output with the targets of all rows.",
+                    found=step, segment=segment, confidence=0.95, evidence={"outputs": size},
+                )  # fmt: skip
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._crossed(history)
         rows = self._cursor.new(history.channel("model/broadcast_target"))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
@@ -191,7 +218,9 @@ class EvaluationInputs(Rule):
     At three evaluations in a row the inputs' mean is further than two standard deviations from that of the training's
     inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
     whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
-    training's own inputs change (by more than a fifth between looks), as in a curriculum, there is no finding.
+    training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
+    are enough. Where the training's own inputs change (by more than a fifth between looks), as in a curriculum,
+    there is nothing to say.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -204,6 +233,9 @@ class EvaluationInputs(Rule):
         "mean": (2.0, "standard deviations; those of ImageNet's pictures are 2.1 from 0"),
         "scale": (4.0, "times; ImageNet's is 1 / 0.23"),
         "worse": (1.5, "evaluation over training loss; ours"),
+        "normal": (0.1, "from mean 0 and deviation 1: normalised; ours"),
+        "near_mean": (1 / 3, "standard deviations, of normalised inputs; ours"),
+        "near_scale": (1.5, "times, of normalised inputs; ours"),
         "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
@@ -234,25 +266,41 @@ class EvaluationInputs(Rule):
                 yield self.finding(
                     self._row[0][0], f"Evaluations are given inputs of mean {here:.3g} and deviation "
                     f"{rows.value[at]:.3g}, where those of the training have {mean:.3g} and {deviation:.3g}.",
-                    found=place[0], segment=place[2], confidence=0.9,
+                    found=place[0], segment=place[2], confidence=0.95,
                     evidence={"mean": rounded(mean), "deviation": rounded(deviation), "eval_mean": rounded(here),
                               "eval_deviation": rounded(float(rows.value[at]))},
                 )  # fmt: skip
 
     def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:
         place = step, time, segment
-        deviations = history.channel("model/input_std")
-        if deviations is None:
-            return False
-        scale, mean = usual(deviations, *place), usual(history.channel("model/input_mean"), *place)
-        rows = deviations.rows()
-        past = rows.value[(rows.segment == segment) & (rows.time <= time) & (rows.step <= step)]
-        if len(past) < 3 or not past.min() > 0 or past.max() > self.at["steady"] * past.min():
-            return False
-        away = abs(known(history.channel("model/eval_input_mean"), *place) - mean)
-        other = away > self.at["mean"] * scale or not scale / self.at["scale"] < deviation < self.at["scale"] * scale
         ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
-        return bool(other and 0 < self.at["worse"] * ours < theirs < math.inf)
+        worse = 0 < self.at["worse"] * ours < theirs < math.inf
+        return worse and _other_scale(history, deviation, place, self.at)
+
+
+def others_scale(history: RunHistory, place: tuple[int, int, int]) -> bool:
+    """Whether the last evaluation had inputs of another mean or scale than the training."""
+    deviation = known(history.channel("model/eval_input_std"), *place)
+    limits = {name: value for name, (value, _) in EvaluationInputs.thresholds.items()}
+    return deviation == deviation and _other_scale(history, deviation, place, limits)
+
+
+def _other_scale(
+    history: RunHistory, deviation: float, place: tuple[int, int, int], limits: Mapping[str, float]
+) -> bool:
+    deviations = history.channel("model/input_std")
+    if deviations is None:
+        return False
+    step, time, segment = place
+    scale, mean = usual(deviations, *place), usual(history.channel("model/input_mean"), *place)
+    rows = deviations.rows()
+    past = rows.value[(rows.segment == segment) & (rows.time <= time) & (rows.step <= step)]
+    if len(past) < 3 or not past.min() > 0 or past.max() > limits["steady"] * past.min():
+        return False
+    normal = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["normal"]
+    most, times = (limits["near_mean"], limits["near_scale"]) if normal else (limits["mean"], limits["scale"])
+    away = abs(known(history.channel("model/eval_input_mean"), *place) - mean)
+    return bool(away > most * scale or not scale / times < deviation < times * scale)
 
 
 RULES = (TargetShift, BroadcastTargets, SortedTargets, EvaluationInputs)

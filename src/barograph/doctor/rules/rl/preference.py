@@ -1,7 +1,7 @@
 """Preferences learnt against a frozen reference: is it one?
 
 In:   the implicit rewards that trainers of preferences log, in which the reference is subtracted.
-Out:  findings of `ReferenceMoves`.
+Out:  findings of `ReferenceMoves`, `PreferenceReversed`, `EvaluationSwapped`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, known
+from barograph.doctor.kernel.cursor import RowCursor, known, newest
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _NAMES = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen")
+_EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margins", "eval/rewards_margins",
+              "eval_rewards_margins", "val_rewards_margins", "eval_margin", "val_margin")  # fmt: skip
 _MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin")
 
 
@@ -136,4 +138,51 @@ class PreferenceReversed(Rule):
                 )  # fmt: skip
 
 
-RULES = (ReferenceMoves, PreferenceReversed)
+class EvaluationSwapped(Rule):
+    """Training and evaluation prefer opposite answers: the margin of the one is positive, that of the other negative.
+
+    In two evaluations in a row the mean margin of chosen over rejected answers is below 0, and at least half as large
+    as that of the last 16 rows of the training, which is above 0. A policy that has learnt nothing of use has a margin
+    around 0; one that memorizes prefers at random. In one of the two, chosen and rejected are swapped.
+
+    What to do: print one pair of each.
+    """
+
+    name, family, kind, severity = "evaluation_swapped", "rl", "data", "critical"
+    needs = tuple(["|".join(f"={name}" for name in names) for names in (_MARGINS, _EVALUATED)])
+    about = "Training and evaluation prefer opposite answers."
+    thresholds: ClassVar = {
+        "evaluations": (2.0, "in a row; ours"),
+        "share": (0.5, "of the training's margin; ours"),
+        "rows": (16.0, "of the training; ours"),
+    }
+    causes = ("pairs swapped: chosen and rejected are exchanged in the training, or in the evaluation",)
+    remedies = ("print one pair of the training and one of the evaluation: which answer is the chosen one?",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, int]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        margins = history.channel(next((name for name in _MARGINS if history.channel(name) is not None), ""))
+        name = next((name for name in _EVALUATED if history.channel(name) is not None), "")
+        rows = self._cursor.new(history.channel(name)) if margins is not None else None
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None and margins is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            values = newest(margins, step - 1, time, segment, int(self.at["rows"]))  # of steps that are complete
+            least = float(values.mean())
+            other = values.min() > 0 and rows.value[at] < -self.at["share"] * least
+            if not other or (self._row and self._row[0][1] != segment):
+                self._row = []
+            if not other:
+                continue
+            self._row.append((step, segment))
+            if len(self._row) == self.at["evaluations"] and self.first(segment):
+                yield self.finding(
+                    self._row[0][0], f"The margin of chosen over rejected answers is {rows.value[at]:.3g} in the "
+                    f"evaluation, and {least:.3g} in the training.", found=step, segment=segment, confidence=0.95,
+                )  # fmt: skip
+
+
+RULES = (ReferenceMoves, PreferenceReversed, EvaluationSwapped)

@@ -18,7 +18,7 @@ import numpy
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.wording import Case
-from barograph.doctor.rules.rl import preference
+from barograph.doctor.rules.rl import objective, preference
 from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock, rewarded
 
 
@@ -87,7 +87,8 @@ class RewardConstant(PolicyRule):
     """Every batch has the same mean reward, to the last digit, for 16 rows, after rewards that varied.
 
     A reward function that fails gives one value to all; no advantage is left, and nothing is learnt. At the highest
-    reward ever seen the task is solved: an info finding.
+    reward ever seen the task is solved: an info finding. Where rewards were the same in four rows in a row before, as a
+    mean over the last episodes is until one ends, only a stretch four times as long as any before counts.
     """
 
     name, severity = "reward_constant", "critical"
@@ -109,6 +110,8 @@ class RewardConstant(PolicyRule):
         if len(blocks) < 2 or any(block.low != block.high for block in blocks[-2:]) or blocks[-1].low != blocks[-2].low:
             return
         value = blocks[-1].low
+        if not _longest_yet(history, blocks[-1]):
+            return
         solved = value >= max(block.high for block in blocks) and len(blocks) > 2
         step = blocks[-2].step
         for block in reversed(blocks[:-2]):
@@ -116,6 +119,21 @@ class RewardConstant(PolicyRule):
                 break
             step = block.step
         yield from self.tell(history, step, blocks[-1], "info" if solved else "critical", reward=value)
+
+
+def _longest_yet(history: RunHistory, block: RowBlock) -> bool:
+    """Whether the reward is the same for four times as many rows as ever before, where it was in four rows or more."""
+    channel = history.role("reward")
+    assert channel is not None
+    rows = channel.rows()
+    values = rows.value[(rows.segment == block.segment) & (rows.step <= block.last) & (rows.time <= block.time)]
+    cuts = numpy.flatnonzero(values[1:] != values[:-1]) + 1
+    lengths = numpy.diff(numpy.concatenate([[0], cuts, [len(values)]]))
+    before = int(lengths[:-1].max(initial=0))
+    return before < _SAME or int(lengths[-1]) >= _SAME * before
+
+
+_SAME = 4  # rows in a row; times as many as before
 
 
 class KlBlowUp(PolicyRule):
@@ -363,4 +381,5 @@ RULES = (
     SamplingMismatch,
     ClippedCompletions,
     *preference.RULES,
+    *objective.RULES,
 )

@@ -1,0 +1,333 @@
+"""Objectives that can't be meant, as the graph of the loss shows them.
+
+In:   figures of the watch, which reads signs, dimensions and weights from autograd's graph of the loss.
+Out:  findings of `LossReversed`, `LabelSmoothing`, `SoftmaxOverRows`, `SameSides`, `PairTemperature`,
+      `ClassWeights`, `UnrelatedLabels`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.curve import is_game
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class GraphRule(WatchRule):
+    """A rule for what a figure of the loss's graph is in all looks up to a row of the loss. A figure is recorded when
+    it changes: looks of two losses in turn, as of a generator and its judge, differ."""
+
+    figures: ClassVar[tuple[str, ...]]
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        loss = history.role("loss")
+        seen = any(history.channel(f"model/{figure}") is not None for figure in self.figures)
+        if seen and loss is not None and not is_game(history, loss):
+            self.series = loss.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+    def begin(self) -> None:
+        self._rows = 0
+        self._waits = set(self.figures)  # the watch's records come behind the rows of a fast loop
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._rows += 1
+        if self._rows < self.at["rows"]:
+            return
+        for name in self.figures:
+            channel = history.channel(f"model/{name}")
+            if channel is None or name not in self._waits:
+                continue
+            rows = channel.rows()
+            here = (rows.segment == place[2]) & (rows.step < place[0]) & (rows.time <= place[1])
+            values = rows.value[here]
+            if len(values):
+                self._waits.discard(name)
+            if len(values) and (values == values[0]).all():
+                first = int(rows.step[here][0]), *place[1:]
+                yield from self.tell(history, name, float(values[0]), first, place[0])
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        """The figure was the same in all looks, since a step."""
+        raise NotImplementedError
+
+
+class LossReversed(GraphRule):
+    """The negative of a loss is minimised: its sign is reversed.
+
+    The loss is nothing but a cross-entropy, a mean square or another loss that is never negative, with a minus before
+    it, in all looks at its graph up to the 20th row; or it is a multiple of such losses, and below 0 in all 20. It
+    falls without end, and the model learns the opposite. Two losses that are taken in turn, or a game, give no finding.
+
+    What to do: take the minus away.
+    """
+
+    name, family, kind, severity = "loss_reversed", "loss", "config", "critical"
+    figures = ("loss_reversed", "loss_multiplied")
+    needs = ("=model/loss_reversed|=model/loss_multiplied", "loss")
+    least = 20
+    about = "The negative of a loss is minimised."
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    causes = ("sign reversed: the negative of the loss is minimised",)
+    remedies = ("take the minus before the loss away: `loss = criterion(output, target)`, and `loss.backward()`",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure != 1:
+            return
+        if name == "loss_multiplied":
+            loss = history.role("loss")
+            assert loss is not None
+            if not (newest(loss, found - 1, *place[1:], int(self.at["rows"]) - 1) < 0).all():
+                return
+        yield self.finding(
+            place[0], "What is minimised is the negative of a loss that is never negative: "
+            + ("its graph has a minus behind the loss." if name == "loss_reversed" else
+               "a multiple of it, which is below 0 since the first row."),
+            found=found, segment=place[2], confidence=_PROOF,
+        )  # fmt: skip
+
+
+class LabelSmoothing(GraphRule):
+    """Labels are smoothed so much that little of them is left.
+
+    The graph of torch's cross-entropy has the smoothing ε in it: of half or more, the right class has hardly more
+    weight than all others together. Usual are 0.05 to 0.2.
+
+    What to do: `label_smoothing=0.1`, or none.
+    """
+
+    name, family, kind, severity = "label_smoothing", "data", "config", "warning"
+    figures = ("label_smoothing",)
+    needs = ("=model/label_smoothing", "loss")
+    least = 20
+    about = "Labels are smoothed so much that little of them is left."
+    thresholds: ClassVar = {"rows": (20.0, "ours"), "most": (0.5, "of the targets' weight; ours")}
+    causes = ("label smoothing too strong: the labels have little weight",)
+    remedies = ("`label_smoothing=0.1`, or none",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure >= self.at["most"]:
+            yield self.finding(
+                place[0], f"The cross-entropy smooths labels by {figure:.3g}: {100 * figure:.0f}% of their weight is "
+                "spread over all classes.", found=found, segment=place[2], confidence=_PROOF,
+                evidence={"smoothing": figure},
+            )  # fmt: skip
+
+
+class SoftmaxOverRows(GraphRule):
+    """The softmax of a cross-entropy runs over the rows of the batch, not over the classes.
+
+    Of an output with a row an example and a column a class, the softmax is over the first dimension. Each example's
+    probabilities then depend on the others of its batch, and don't add up to 1.
+
+    What to do: `log_softmax(dim=-1)`, or `cross_entropy`, which does it itself.
+    """
+
+    name, family, kind, severity = "softmax_over_rows", "data", "config", "critical"
+    figures = ("softmax_over_rows",)
+    needs = ("=model/softmax_over_rows", "loss")
+    least = 20
+    about = "The softmax runs over the rows of the batch, not over the classes."
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    causes = ("softmax over the wrong dimension: over the batch, not over the classes",)
+    remedies = ("`log_softmax(dim=-1)`, or `cross_entropy` of the logits, which does it itself",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure == 1:
+            yield self.finding(
+                place[0], "The softmax of the cross-entropy runs over the first dimension, the batch, not over the "
+                "classes.", found=found, segment=place[2], confidence=_PROOF,
+            )  # fmt: skip
+
+
+class SameSides(GraphRule):
+    """Contrast of a batch with itself: each example's positive is the example.
+
+    The similarities that a cross-entropy is of are those of a tensor with itself, nothing is masked out of them, and
+    the loss of the first rows is below half of that of a guess: the diagonal is the answer, and is the greatest of its
+    row without any training.
+
+    What to do: compare with the other view, tower or sentence: `a @ b.T`.
+    """
+
+    name, family, kind, severity = "same_sides", "data", "config", "critical"
+    figures = ("similarity_to_itself",)
+    needs = ("=model/similarity_to_itself", "=model/loss_pairs", "loss")
+    least = 20
+    about = "Each example's positive is the example itself."
+    thresholds: ClassVar = {"rows": (20.0, "ours"), "share": (0.5, "of the loss of a guess; ours")}
+    causes = ("positives are the examples themselves: the batch is compared with itself",)
+    remedies = ("compare with the other view, tower or sentence: `a @ b.T`, not `a @ a.T`",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        pairs = watched(history, "loss_pairs", (found, *place[1:]))
+        level = usual(history.role("loss"), found, place[1], place[2], int(self.at["rows"]))
+        if figure == 1 and pairs > 1 and level < self.at["share"] * math.log(pairs):
+            yield self.finding(
+                place[0], f"The similarities of {pairs:.0f} examples are those of a tensor with itself: each is its "
+                f"own positive, and the loss is {level:.3g}.", found=found, segment=place[2], confidence=_PROOF,
+            )  # fmt: skip
+
+
+class PairTemperature(GraphRule):
+    """Similarities of pairs begin far apart: the temperature is too low, or the embeddings are not normalised.
+
+    A cross-entropy over the pairs of a batch begins at four times the loss of a guess or more, in the median of the
+    first five rows. With embeddings of length 1 and a temperature of 0.07 it begins near a guess's. It is sure of
+    answers that are wrong, and gradients are those of a few pairs.
+
+    What to do: `functional.normalize(embedding, dim=-1)`; a temperature of 0.05 to 0.2.
+    """
+
+    name, family, kind, severity = "pair_temperature", "data", "config", "warning"
+    figures = ("loss_pairs",)
+    needs = ("=model/loss_pairs", "loss")
+    least = 20
+    about = "Similarities of pairs begin far apart."
+    thresholds: ClassVar = {"rows": (20.0, "ours"), "times": (4.0, "the loss of a guess; ours")}
+    causes = ("temperature too low, or embeddings not normalised: similarities are far apart",)
+    remedies = ("`functional.normalize(embedding, dim=-1)`, and a temperature of 0.05 to 0.2",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        loss = history.role("loss")
+        assert loss is not None
+        rows = loss.rows(0, 5)
+        level = float(numpy.median(rows.value)) if len(rows) == 5 and rows.step[0] < 20 else 0.0
+        summed = history.channel("model/loss_summed")
+        if summed is not None and summed.end and summed.first > 1:
+            return  # a sum of many is large for that
+        if figure > 1 and level >= self.at["times"] * math.log(figure):
+            yield self.finding(
+                int(rows.step[0]), f"The loss of {figure:.0f} pairs begins at {level:.4g}, where a guess has "
+                f"{math.log(figure):.4g}.", found=found, segment=place[2], confidence=_PROOF,
+                evidence={"loss": level, "pairs": figure},
+            )  # fmt: skip
+
+
+class ClassWeights(WatchRule):
+    """Frequent classes have the larger weights in the loss.
+
+    Each row's weight in a cross-entropy shows in its gradient. Over the targets that were looked at, 500 or more, the
+    weights go up with how frequent a class is, by half a power of it or more: a class that is four times as frequent
+    has twice the weight. Weights that make up for rare classes go the other way.
+
+    What to do: divide by the counts: `weight = total / (classes * counts)`.
+    """
+
+    name, family, kind, severity = "class_weights", "data", "config", "warning"
+    series = "model/class_weight_slope"
+    needs = ("=model/class_weight_slope", "=model/class_targets")
+    least = 5
+    about = "Frequent classes have the larger weights in the loss."
+    thresholds: ClassVar = {
+        "targets": (500.0, "that were looked at; ours"),
+        "power": (0.5, "of the frequency; ours"),
+        "looks": (5.0, "in a row; ours"),
+    }
+    causes = ("class weights inverted: frequent classes have the larger weights",)
+    remedies = ("divide by the counts: `weight = total / (classes * counts)`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        enough = watched(history, "class_targets", place) >= self.at["targets"]
+        if self.lasts(enough and value >= self.at["power"], place, self.at["looks"]):
+            yield self.finding(
+                0, f"The loss weights classes by the power {value:.2f} of how frequent they are: rare ones count "
+                "less still.", found=place[0], segment=place[2], confidence=_PROOF, evidence={"power": value},
+            )  # fmt: skip
+
+
+class UnrelatedLabels(WatchRule):
+    """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
+
+    After 200 rows the mean of the last hundred is within 5% of ln n, and so was that of the hundred before; weights
+    change by steps of a usual size. Where accuracies are far above a guess's, and the evaluation's loss is that of
+    the training, all is learnt but how to say it: the logits are nearly equal, as under a high temperature. Else
+    inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow training, and
+    gives no finding.
+
+    What to do: look at ten examples with their targets, as they go into the loss.
+    """
+
+    name, family, kind, severity = "unrelated_labels", "data", "data", "warning"
+    needs = ("loss", "=model/loss_classes", "=model/update_p50|=model/param_norm")
+    least = 200
+    about = "The loss stays at that of a guess among its classes or pairs."
+    series = ""
+    thresholds: ClassVar = {
+        "rows": (200.0, "ours"),
+        "near": (0.05, "of ln n; ours"),
+        "fell": (0.02, "of ln n, between two hundred rows; ours"),
+        "accuracy": (5.0, "times a guess's; ours"),
+        "alike": (0.05, "evaluation against training loss; ours"),
+    }
+    causes = ("labels unrelated: inputs and targets have nothing to do with each other",)
+    remedies = ("print ten inputs with their targets, as they go into the loss: what joined them may be off by one",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        loss = history.role("loss")
+        if loss is not None and history.channel("model/loss_classes") is not None:
+            self.series = loss.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+    def begin(self) -> None:
+        self._count = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._count += 1
+        if self._count < self.at["rows"] or self._count % 50:
+            return
+        loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over
+        classes = known(history.channel("model/loss_classes"), step, *place[1:])
+        guess = math.log(classes) if classes >= 2 else math.nan
+        assert loss is not None
+        values = newest(loss, step, *place[1:], 200)
+        early, late = float(numpy.mean(values[:100])), float(numpy.mean(values[100:]))
+        off = max(abs(early - guess), abs(late - guess)) / guess if guess > 0 else math.inf
+        if not off <= self.at["near"]:
+            return
+        accuracy = usual(history.role("eval_accuracy") or history.role("accuracy"), step, *place[1:], 3) * classes
+        evaluation = usual(history.role("eval_loss"), step, *place[1:], 3)
+        alike = abs(evaluation - late) <= self.at["alike"] * guess
+        ranked = accuracy >= self.at["accuracy"] and alike and accuracy <= classes
+        if not ranked and (early - late > self.at["fell"] * guess or not _moves(history, place)):
+            return
+        if evaluation < guess * (1 - 2 * self.at["near"]) or not self.first(place[2]):
+            return
+        what = "pairs" if watched(history, "loss_pairs", place) > 1 else "classes"
+        if ranked:
+            yield self.finding(
+                0, f"The loss is {late:.4g}, that of a guess among {classes:.0f} {what} is {guess:.4g}; but the "
+                f"accuracy is {accuracy / classes:.2g}: the logits are right in their order, and nearly equal.",
+                found=place[0], segment=place[2], confidence=_PROOF, key="temperature",
+                causes=["temperature too high: the logits are divided by too much"],
+                remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
+            )  # fmt: skip
+            return
+        yield self.finding(
+            0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
+            f"{guess:.4g}: nothing in the inputs says what the targets are.",
+            found=place[0], segment=place[2], confidence=0.9,
+            causes=["pairs shifted: the two sides of a pair don't belong together"] if what == "pairs" else
+            list(self.causes),
+        )  # fmt: skip
+
+
+def _moves(history: RunHistory, place: Place) -> bool:
+    """Whether steps change the weights by what is usual, so that something would be learnt if there were anything."""
+    change = usual(history.channel("model/update_p50"), *place)
+    rates = history.role("lr")
+    return change > 1e-4 or (change != change and (rates is None or known(rates, *place) > 1e-6))
+
+
+_PROOF = 0.95
+
+RULES = (LossReversed, LabelSmoothing, SoftmaxOverRows, SameSides, PairTemperature, ClassWeights, UnrelatedLabels)

@@ -1,0 +1,269 @@
+"""A policy's objective: what its graph and its logged parts prove.
+
+In:   figures of the watch; the loss, and its parts where they are logged beside it; reward and entropy.
+Out:  findings of `PolicyObjective`, `LossParts`, `PolicyReversed`, `ExplorationStays`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import newest, usual
+from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+_PARTS = {
+    "policy": re.compile(r"(?i)(?:.*[/_.])?(?:policy|pg|pi|actor|surrogate|clip)_?loss"),
+    "value": re.compile(r"(?i)(?:.*[/_.])?(?:value|vf?|critic|baseline)(?:_?(?:function|fn))?_?loss"),
+    "entropy": re.compile(r"(?i)(?:.*[/_.])?(?:policy_|mean_)?entropy"),
+}
+_EPSILON = re.compile(r"(?i)(?:.*[/_.])?(?:eps|epsilon|exploration(?:_?(?:rate|eps|epsilon|prob))?)")
+
+
+class RewardedRule(WatchRule):
+    """A rule for the rows of the loss of a training with a reward."""
+
+    series = ""
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        loss = history.role("loss")
+        if loss is not None and history.role("reward") is not None:
+            self.series = loss.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+
+class PolicyObjective(RewardedRule):
+    """What the graph of a clipped policy objective proves.
+
+    Of the lesser of two products, of the ratio and of the clipped ratio with the advantage, the graph tells how far the
+    ratio is let (5 or more holds nothing), whether old and new log probability are one tensor, so that the ratio is 1
+    and has no gradient, and whether the lesser is minimised, where it is to be maximised; the last while no reward
+    rises.
+
+    What to do: `ratio = (new - old.detach()).exp()`; `-torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()`.
+    """
+
+    name, family, kind, severity = "policy_objective", "rl", "config", "critical"
+    needs = ("=model/ratio_clip|=model/ratio_constant|=model/policy_reversed", "loss", "reward")
+    least = 20
+    about = "The clipped policy objective can't be meant so."
+    thresholds: ClassVar = {"rows": (20.0, "ours"), "clip": (5.0, "of the ratio, beside 1; usual are 0.1 to 0.3")}
+    remedies = ("`ratio = (new - old.detach()).exp()`, `-torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()`",)
+
+    def begin(self) -> None:
+        self._rows = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._rows += 1
+        if self._rows < self.at["rows"] or self._rows % 10:
+            return
+        step = place[0] - 1  # whose records are complete
+        constant, clip, sign = (
+            usual(history.channel(f"model/{name}"), step, *place[1:])
+            for name in ("ratio_constant", "ratio_clip", "policy_reversed")
+        )
+        if constant == 1 and self.first("constant", place[2]):
+            yield self.finding(
+                0, "The policy's ratio is that of a tensor with itself: it is 1, and has no gradient.", found=place[0],
+                segment=place[2], confidence=_PROOF, key="constant",
+                causes=["ratio without old policy: the old log probability is the new one, not detached or stored"],
+            )  # fmt: skip
+        if clip >= self.at["clip"] and self.first("clip", place[2]):
+            yield self.finding(
+                0, f"The policy's ratio is clipped at {1 + clip:.4g}, which holds nothing.", found=place[0],
+                segment=place[2], confidence=_PROOF, key="clip", severity="warning", evidence={"clip": clip},
+                causes=["clip range too wide: nothing holds the policy near the one that sampled"],
+                remedies=["clip the ratio at 0.1 to 0.3 beside 1"],
+            )  # fmt: skip
+        if sign == 1 and self._rows >= 10 * self.at["rows"] and self.first("sign", place[2]):
+            reward = history.role("reward")
+            assert reward is not None
+            rewards = newest(reward, step, *place[1:], self._rows)
+            rewards = rewards[numpy.isfinite(rewards)]
+            part = len(rewards) // 4
+            if part >= 8 and rewards[-part:].mean() <= rewards[:part].mean():
+                yield self.finding(
+                    0, "The lesser of ratio and clipped ratio times advantage is minimised, and the reward does not "
+                    "rise.", found=place[0], segment=place[2], confidence=_PROOF, key="sign",
+                    causes=["sign reversed: the policy's objective is minimised, not maximised"],
+                )  # fmt: skip
+
+
+class LossParts(RewardedRule):
+    """The weights of a loss's parts, from its logged numbers.
+
+    Loss, policy loss, value loss and entropy are logged: where the loss is a weighted sum of the others in all of 64
+    rows, to a thousandth of how it varies, the weights are known. An entropy that is added is minimised: the bonus has
+    the wrong sign. One that is taken away with a weight of 0.3 or more, while it stays within 3% of where it began, is
+    all that is optimised. A value loss with a weight of 20 or more leaves nothing to the policy.
+
+    What to do: `loss = policy_loss + 0.5 * value_loss - 0.01 * entropy`.
+    """
+
+    name, family, kind, severity = "loss_parts", "rl", "config", "warning"
+    needs = ("loss", "reward", "entropy")
+    least = 64
+    about = "A part of the policy's loss has the wrong sign or weight."
+    thresholds: ClassVar = {
+        "rows": (64.0, "ours"),
+        "exact": (1e-3, "of the loss's deviation; ours"),
+        "entropy": (0.3, "ours; usual are 0 to 0.05"),
+        "value": (20.0, "ours; usual are 0.25 to 1"),
+        "stays": (0.97, "of the first entropy; ours"),
+    }
+    remedies = ("`loss = policy_loss + 0.5 * value_loss - 0.01 * entropy`",)
+
+    def begin(self) -> None:
+        self._rows = 0
+        self._first = math.nan
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._rows += 1
+        if self._rows < self.at["rows"] or self._rows % 64:
+            return
+        place = (place[0] - 1, *place[1:])  # a step whose records are complete
+        found = self._weights(history, place)
+        if found is None:
+            return
+        weights, entropies = found
+        entropy, worth = weights.get("entropy", 0.0), weights.get("value", 0.0)
+        self._first = float(entropies[:8].mean()) if math.isnan(self._first) else self._first
+        about = {"found": place[0], "segment": place[2], "confidence": _PROOF}
+        if entropy > 1e-4 and (entropies >= 0).all() and self.first("sign", place[2]):
+            yield self.finding(
+                0, f"The loss is the sum of its parts with the entropy added {entropy:.3g} times: it is minimised.",
+                key="sign", causes=["entropy's sign reversed: the entropy is minimised, not rewarded"], **about,
+            )  # fmt: skip
+        stays = self._rows >= 4 * self.at["rows"] and entropies.min() >= self.at["stays"] * self._first > 0
+        if entropy <= -self.at["entropy"] and stays and self.first("entropy", place[2]):
+            yield self.finding(
+                0, f"The entropy is rewarded {-entropy:.3g} times, and stays at {entropies[-8:].mean():.3g}.",
+                key="entropy", causes=["entropy weight too high: the policy is held at random"], **about,
+            )  # fmt: skip
+        if worth >= self.at["value"] and self.first("value", place[2]):
+            yield self.finding(
+                0, f"The value loss is in the loss {worth:.4g} times.", key="value",
+                causes=["value weight too high: the critic's gradient leaves nothing to the policy"], **about,
+            )  # fmt: skip
+
+    def _weights(self, history: RunHistory, place: Place) -> tuple[dict[str, float], Any] | None:
+        """Weights of the loss's parts and the entropies of the last rows; None where it is no such sum."""
+        loss, count = history.role("loss"), int(self.at["rows"])
+        parts: dict[str, Channel] = {}
+        for name in history.channels:
+            part = next((part for part, words in _PARTS.items() if words.fullmatch(name)), None)
+            if part is not None and part not in parts and (channel := history.channel(name)) is not None:
+                parts[part] = channel
+        if loss is None or "entropy" not in parts or len(parts) < 2:
+            return None
+        target = newest(loss, *place, count)
+        columns = numpy.stack([newest(channel, *place, count) for channel in parts.values()], axis=1)
+        if not (numpy.isfinite(target).all() and numpy.isfinite(columns).all()):
+            return None
+        scale = columns.std(0)
+        scale[scale == 0] = 1.0
+        weights, _, rank, _ = numpy.linalg.lstsq(columns / scale, target, rcond=1e-9)
+        off = float(numpy.abs(columns / scale @ weights - target).max())
+        if rank < len(parts) or not off <= self.at["exact"] * float(target.std()):
+            return None
+        sure = numpy.abs(weights) > 10 * off  # others may be rounding
+        known = dict(zip(parts, weights / scale * sure, strict=True))
+        return {name: float(weight) for name, weight in known.items()}, columns[:, list(parts).index("entropy")]
+
+
+class PolicyReversed(PolicyRule):
+    """The policy becomes surer of what earns less: the sign of its objective, of the advantage or of the reward is
+    reversed.
+
+    Since the start the entropy has fallen by a quarter, and the reward too, by three robust standard deviations of
+    single rows: in the last eight blocks of 8 rows it was below that of the first, and in no block above it.
+
+    What to do: look at one action with a high reward: its probability must rise.
+    """
+
+    name, severity = "policy_reversed", "critical"
+    series = "reward"
+    needs = ("reward", "entropy")
+    least = 128
+    about = "The policy becomes surer of what earns less."
+    thresholds: ClassVar = {"entropy": (0.75, "of that of the start; ours"), "spreads": (3.0, "ours")}
+    causes = ("sign reversed: of the policy's objective, the advantage or the reward",)
+    remedies = ("look at one action that earned more than the others: the step must make it more probable",)
+
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        entropy = history.role("entropy")
+        if len(blocks) < 16 or entropy is None or not self.first_time(blocks[-1].segment):
+            return
+        start, last = blocks[0], blocks[-1]
+        spread = max(float(numpy.median([block.spread for block in blocks])), 1e-9)
+        fell = all(block.level < start.level - self.at["spreads"] * spread for block in blocks[-8:])
+        if not fell or any(block.level > start.level + spread for block in blocks):
+            return
+        rows = entropy.rows(0, 8)
+        before = float(numpy.median(rows.value)) if len(rows) else math.nan
+        now = usual(entropy, last.last, last.time, last.segment, 8)
+        if not 0 <= now < self.at["entropy"] * before:
+            return
+        self._said.add(last.segment)
+        yield self.finding(
+            start.step, f"The reward fell from {start.level:.4g} to {last.level:.4g} since the start, and the entropy "
+            f"from {before:.3g} to {now:.3g}: the policy becomes surer of what earns less.",
+            found=last.last, segment=last.segment, confidence=_PROOF,
+        )  # fmt: skip
+
+    def reset(self) -> None:
+        super().reset()
+        self._said: set[int] = set()
+
+    def first_time(self, segment: int) -> bool:
+        """Whether nothing was said of a segment."""
+        return segment not in self._said
+
+
+class ExplorationStays(RewardedRule):
+    """Every action is drawn at random, and stays so: the exploration rate is never lowered.
+
+    A logged epsilon is 0.9 or more in each of 256 rows, and the last is not below the first.
+
+    What to do: lower it over the first tenth to half of the training, to 0.05 or so.
+    """
+
+    name, family, kind, severity = "exploration_stays", "rl", "config", "warning"
+    needs = ("loss", "reward")
+    least = 256
+    about = "The exploration rate is never lowered."
+    thresholds: ClassVar = {"rows": (256.0, "ours"), "rate": (0.9, "ours")}
+    causes = ("epsilon is never lowered: actions stay random",)
+    remedies = ("lower epsilon over the first tenth to half of the training, to 0.05 or so",)
+
+    def begin(self) -> None:
+        self._rows = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._rows += 1
+        if self._rows < self.at["rows"] or self._rows % 64:
+            return
+        place = (place[0] - 1, *place[1:])
+        for name in history.channels:
+            if not _EPSILON.fullmatch(name) or (channel := history.channel(name)) is None:
+                continue
+            values = newest(channel, *place, int(self.at["rows"]) - 1)
+            high = numpy.isfinite(values).all() and values.min() >= self.at["rate"] and values.max() <= 1
+            if high and values[-1] >= values[0] and self.first(place[2]):
+                yield self.finding(
+                    0, f"`{name}` is {values[-1]:.3g} up to step {place[0]}: actions are drawn at random.",
+                    found=place[0], segment=place[2], confidence=_PROOF,
+                )  # fmt: skip
+
+
+RULES = (PolicyObjective, LossParts, PolicyReversed, ExplorationStays)

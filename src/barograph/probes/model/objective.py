@@ -1,0 +1,210 @@
+"""What a loss is made of, beside what `loss_graph` says of it: signs, dimensions, weights and masks in its graph.
+
+In:   the last node of a loss's graph, when its backward pass is over.
+Out:  figures for the `model` record; no tensor is read. By then tensors that the nodes kept are gone; what is left are
+      the nodes themselves, shapes, and plain numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+_MOST = 400  # nodes that are looked at, from the loss on
+_LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")  # 0 or more
+_SIGNED = {"Neg": -1, "Mean": 1, "Sum": 1, "Add": 1}
+_SIDES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
+
+
+def kind(node: Any) -> str:
+    """A node's name without what autograd adds to it."""
+    return str(node.name()).rpartition("::")[2].partition("Backward")[0]
+
+
+def behind(node: Any) -> list[Any]:
+    """The nodes that a node's inputs come from."""
+    return [following for following, _ in node.next_functions if following is not None]
+
+
+def figures(root: Any) -> dict[str, float]:
+    """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
+    `softmax_over_rows`, `loss_pairs`, `loss_crossed`, `ratio_clip`, `ratio_constant`, `policy_reversed`,
+    `similarity_to_itself`, `attention/later`; each only where it can be said."""
+    found: dict[str, float] = {}
+    for look in (_reversed, _smoothing, _walk):
+        with contextlib.suppress(Exception):  # a node of another make says nothing
+            found |= look(root)
+    return found
+
+
+def _reversed(root: Any) -> dict[str, float]:
+    """Whether nothing but the negative of losses that are never negative is minimised. Where they are multiplied by
+    numbers, which are gone, `loss_multiplied`: the loss's own sign says it."""
+    signs: set[int] = set()
+    multiplied, waiting = False, [(root, 1)]
+    for _ in range(16):
+        if not waiting:
+            break
+        node, sign = waiting.pop()
+        name, inputs = kind(node), node.next_functions
+        if name.startswith(_LOSSES) or (name == "Pow" and getattr(node, "_saved_exponent", 0) == 2):
+            signs.add(sign)
+            continue
+        if name in ("Mul", "Div") and len(behind(node)) == 1:
+            multiplied = True
+        elif name not in _SIGNED and name != "Sub":
+            return {}
+        for place, (following, _) in enumerate(inputs):
+            if following is not None:
+                waiting.append((following, sign * (-1 if name == "Neg" or (name == "Sub" and place) else 1)))
+    if waiting or len(signs) != 1:
+        return {}
+    return {"loss_multiplied": 1.0} if multiplied else {"loss_reversed": float(signs == {-1})}
+
+
+def _smoothing(root: Any) -> dict[str, float]:
+    """Of torch's cross-entropy with label smoothing: (1 − ε) of the targets' and ε of the mean of all classes."""
+    for node, _ in _nodes([root], 16):
+        parts = behind(node) if kind(node) == "Add" else []
+        scales = [part for part in parts if isinstance(getattr(part, "_saved_other", None), float)]
+        if len(parts) != 2 or len(scales) != 2:
+            continue
+        for part in scales:
+            under = behind(part)
+            if len(under) == 1 and kind(under[0]).startswith("NllLoss"):
+                return {"label_smoothing": round(1.0 - float(part._saved_other), 9)}
+    return {"label_smoothing": 0.0} if kind(root).startswith("NllLoss") else {}
+
+
+def _walk(root: Any) -> dict[str, float]:
+    found: dict[str, float] = {}
+    later: list[float] = []
+    for node, sign in _nodes([root], _MOST):
+        name = kind(node)
+        if name.startswith("NllLoss"):
+            _of_cross_entropy(node, found)
+        elif name.startswith(_SIDES):
+            _of_sides(node, behind(node), found)
+        elif name in ("Pow", "Abs") and kind(next(iter(behind(node)), root)) == "Sub":
+            inner = behind(node)[0]
+            _of_sides(inner, behind(inner), found)
+        elif name in ("Minimum", "Maximum"):
+            _of_policy(node, name, sign, found)
+        elif name.startswith("ScaledDotProduct"):
+            later.append(_sees_later(node))
+    if later and all(value == 1.0 for value in later):
+        found["attention/later"] = 1.0
+    return found
+
+
+def _nodes(roots: list[Any], most: int) -> Iterator[tuple[Any, int]]:
+    """Nodes from these on, the nearest first, with the sign that they have in the whole: 0 where it can't be said."""
+    waiting = [(root, 1) for root in roots]
+    seen: set[Any] = set()
+    while waiting and len(seen) < most:
+        node, sign = waiting.pop(0)
+        if node in seen:
+            continue
+        seen.add(node)
+        yield node, sign
+        name = kind(node)
+        for place, (following, _) in enumerate(node.next_functions):
+            if following is None:
+                continue
+            factor = _SIGNED.get(name, 0)
+            if name == "Sub":
+                factor = -1 if place else 1
+            elif name in ("Squeeze", "Unsqueeze", "View", "Reshape"):
+                factor = 1
+            waiting.append((following, sign * factor))
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in node._input_metadata[0].shape)
+
+
+def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
+    under = next(iter(behind(node)), None)
+    if under is None or kind(under) != "LogSoftmax":
+        return
+    shape, at = _shape(under), int(under._saved_dim)
+    at = at - (1 << 64) if at >= 1 << 63 else at
+    at = at + len(shape) if at < 0 else at
+    found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), float(len(shape) == 2 and at == 0))
+    score = _unscaled(under)
+    if len(shape) == 2 and shape[0] == shape[1] and score is not None and kind(score) == "Mm":
+        sides = [_untransposed(side) for side, _ in score.next_functions]
+        found["loss_pairs"] = float(shape[0])
+        found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
+
+
+def _unscaled(node: Any) -> Any:
+    """What is behind a softmax but for a temperature and for a transposition."""
+    size = math.prod(_shape(node))
+    for _ in range(6):
+        following = [side for side in behind(node) if math.prod(_shape(side)) == size or kind(side) == "Mm"]
+        if len(following) != 1:
+            return None
+        node = following[0]
+        if kind(node) not in ("Div", "Mul", "T", "Transpose", "Permute"):
+            return node
+    return None
+
+
+def _untransposed(node: Any) -> Any:
+    while node is not None and kind(node) in ("T", "Transpose", "Permute"):
+        node = next(iter(behind(node)), None)
+    return node
+
+
+def _of_sides(node: Any, sides: list[Any], found: dict[str, float]) -> None:
+    """Whether rows were compared with all rows: n outputs and n targets, n × n differences. Two sides that both have
+    gradients, as those of pairwise distances, are compared so on purpose."""
+    if len(sides) != 1:
+        return
+    for side in sides:
+        expanded = kind(side) == "Expand"
+        whole = _shape(side) if expanded else _shape(node)
+        part = tuple(map(int, side._saved_self_sym_sizes)) if expanded else _shape(side)
+        square = len(whole) == 2 and whole[0] == whole[1] > 1
+        crossed = square and part in ((whole[0], 1), (whole[0],), (1, whole[0]))
+        found["loss_crossed"] = max(found.get("loss_crossed", 0.0), float(whole[0] if crossed else 0))
+
+
+def _of_policy(node: Any, name: str, sign: int, found: dict[str, float]) -> None:
+    """Of the lesser of two products of ratio and advantage: how far the ratio is let, whether it can change at all,
+    and whether the lesser is minimised."""
+    clamps, ratios = [], []
+    for side in behind(node):
+        for inner, _ in _nodes([side], 8):
+            clamps += [inner] if kind(inner) == "Clamp" else []
+            ratios += [inner] if kind(inner) == "Exp" else []
+    if not clamps or not ratios:
+        return
+    low, high = (getattr(clamps[0], f"_saved_{end}", None) for end in ("min", "max"))
+    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low < 1 < high:
+        found["ratio_clip"] = float(high) - 1.0
+    difference = next(iter(behind(ratios[0])), None)
+    if difference is not None and kind(difference) == "Sub":
+        parts = behind(difference)
+        found["ratio_constant"] = float(len(parts) == 2 and parts[0] is parts[1])
+    if sign and name == "Minimum":
+        negated = any(kind(inner) == "Neg" for side in behind(node) for inner, _ in _nodes([side], 3))
+        if not negated:
+            found["policy_reversed"] = float(sign > 0)
+
+
+def _sees_later(node: Any) -> float:
+    """1 where torch's attention has neither a mask nor `is_causal`; NaN where it has a mask, 0 where it is causal."""
+    if getattr(node, "_saved_is_causal", None):
+        return 0.0
+    for name in ("_saved_attn_mask", "_saved_attn_bias"):
+        if hasattr(type(node), name):
+            try:
+                given = getattr(node, name)
+            except RuntimeError:  # a tensor that is gone
+                return math.nan
+            return 1.0 if given is None else math.nan
+    return 1.0

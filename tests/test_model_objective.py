@@ -1,0 +1,83 @@
+"""What the graph of a loss says of an objective, when its backward pass is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from barograph.probes.model import objective
+
+ROWS, CLASSES = 12, 5
+TARGET = torch.arange(ROWS) % CLASSES
+ADVANTAGE = torch.linspace(-1, 1, ROWS)
+
+
+def seen(loss_of: Callable[[Tensor], Tensor]) -> dict[str, float]:
+    """Figures of a loss of some output, as they are read at the end of its backward pass."""
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(ROWS, CLASSES))
+    loss, found = loss_of(weight * 1.0), {}
+    engine = torch.autograd.Variable._execution_engine
+    weight.register_post_accumulate_grad_hook(
+        lambda _: engine.queue_callback(lambda: found.update(objective.figures(loss.grad_fn)))
+    )
+    loss.backward()
+    return found
+
+
+def surrogate(output: Tensor, clip: float = 0.2, detached: bool = True) -> Tensor:
+    chance = output.log_softmax(1).gather(1, TARGET[:, None])[:, 0]
+    ratio = (chance - (chance.detach() if detached else chance)).exp()
+    return torch.min(ratio * ADVANTAGE, ratio.clamp(1 - clip, 1 + clip) * ADVANTAGE).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "figure", "value"),
+    [
+        (lambda x: functional.cross_entropy(x, TARGET), "loss_reversed", 0.0),
+        (lambda x: -functional.cross_entropy(x, TARGET), "loss_reversed", 1.0),
+        (lambda x: -((x - 1) ** 2).mean(), "loss_reversed", 1.0),
+        (lambda x: -functional.mse_loss(x, torch.ones_like(x)), "loss_reversed", 1.0),
+        (lambda x: 0.5 * functional.cross_entropy(x, TARGET), "loss_reversed", None),  # the number is gone
+        (lambda x: -0.5 * functional.cross_entropy(x, TARGET), "loss_multiplied", 1.0),
+        (lambda x: functional.cross_entropy(x, TARGET) - functional.mse_loss(x, x.detach() + 1), "loss_reversed", None),
+        (lambda x: -x.log_softmax(1).mean(), "loss_reversed", None),  # a likelihood, as it should be
+        (lambda x: functional.cross_entropy(x, TARGET, label_smoothing=0.3), "label_smoothing", 0.3),
+        (lambda x: functional.cross_entropy(x, TARGET), "label_smoothing", 0.0),
+        (lambda x: functional.nll_loss(x.log_softmax(0), TARGET), "softmax_over_rows", 1.0),
+        (lambda x: functional.nll_loss(x.log_softmax(-1), TARGET), "softmax_over_rows", 0.0),
+        (lambda x: ((x[:, :1] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", float(ROWS)),
+        (lambda x: ((x[:, 0] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", 0.0),
+        (lambda x: ((x[:, :1] - x[:, 1]) ** 2).mean(), "loss_crossed", None),  # distances of all pairs
+        (lambda x: functional.cross_entropy(x @ x.T / 0.1, torch.arange(ROWS)), "similarity_to_itself", 1.0),
+        (lambda x: functional.cross_entropy(x @ x.flip(0).T / 0.1, torch.arange(ROWS)), "similarity_to_itself", 0.0),
+        (lambda x: functional.cross_entropy(x @ x.flip(0).T, torch.arange(ROWS)), "loss_pairs", float(ROWS)),
+        (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "similarity_to_itself", None),
+        (lambda x: -surrogate(x), "policy_reversed", 0.0),
+        (lambda x: surrogate(x) + 0.5 * x.square().mean(), "policy_reversed", 1.0),
+        (lambda x: -surrogate(x, clip=100), "ratio_clip", 100.0),
+        (lambda x: -surrogate(x, detached=False), "ratio_constant", 1.0),
+        (lambda x: -surrogate(x), "ratio_constant", 0.0),
+    ],
+)  # fmt: skip
+def test_the_graph_says_what_is_certain_and_no_more(
+    loss_of: Callable[[Tensor], Tensor], figure: str, value: float | None
+) -> None:
+    found = seen(loss_of)
+    assert found.get(figure) == (pytest.approx(value) if value is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("options", "later"),
+    [({}, 1.0), ({"is_causal": True}, None), ({"attn_mask": torch.ones(ROWS, ROWS).tril().bool()}, None)],
+)
+def test_attention_without_a_mask_sees_later_places(options: dict[str, object], later: float | None) -> None:
+    def loss_of(output: Tensor) -> Tensor:
+        query = output.repeat(1, 2)[:, :8].reshape(1, 1, ROWS, 8)
+        return functional.scaled_dot_product_attention(query, query, query, **options).square().mean()
+
+    assert seen(loss_of).get("attention/later") == later

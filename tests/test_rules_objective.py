@@ -1,0 +1,193 @@
+"""Objectives that can't be meant, evaluations that are worse than a guess, a policy's logged parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.kernel.finding import Finding
+
+ROWS = 400
+STEP = np.arange(ROWS)
+DICE = np.random.default_rng(3)
+FALLS = 2.3 * np.exp(-STEP / 60) + 0.3 + 0.02 * DICE.normal(size=ROWS)
+FLAT = np.log(8) + 0.02 * DICE.normal(size=ROWS)
+EVALUATIONS = np.arange(39, ROWS, 40)
+
+
+def warned(columns: Mapping[str, tuple[np.ndarray, np.ndarray]], rows: int = ROWS) -> dict[str, Finding]:
+    """Findings by rule of a run that was examined whenever so many steps had come."""
+    examiner = Examiner(facts={})
+    for low in range(0, ROWS, rows):
+        for name, (step, values) in columns.items():
+            here = (step >= low) & (step < low + rows)
+            if here.any():
+                examiner.seen.add(name, step[here], np.asarray(values, float)[here], step[here] * 1_000_000)
+        examiner.examine()
+    examiner.seen.facts["finished"] = True
+    examiner.catch_up()
+    return {finding.rule: finding for finding in examiner.findings if finding.severity != "info"}
+
+
+def of_graph(**figures: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {f"model/{name.replace('__', '/')}": (np.array([0]), np.array([value])) for name, value in figures.items()}
+
+
+def every(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return STEP, values
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figures", "loss", "rule"),
+    [
+        ({"loss_reversed": 1.0}, -FALLS, "loss_reversed"),
+        ({"loss_reversed": 0.0}, FALLS, None),
+        ({"loss_multiplied": 1.0}, -FALLS, "loss_reversed"),
+        ({"loss_multiplied": 1.0}, FALLS, None),
+        ({"label_smoothing": 0.9}, FALLS, "label_smoothing"),
+        ({"label_smoothing": 0.1}, FALLS, None),
+        ({"softmax_over_rows": 1.0}, FALLS, "softmax_over_rows"),
+        ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 0.01 * FALLS, "same_sides"),
+        ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 2 * FALLS, None),
+        ({"loss_pairs": 64.0}, 30 * FALLS, "pair_temperature"),
+        ({"loss_pairs": 64.0, "loss_summed": 64.0}, 30 * FALLS, None),
+        ({"loss_crossed": 32.0}, FALLS, "broadcast_targets"),
+        ({"loss_crossed": 0.0}, FALLS, None),
+        ({"loss_classes": 8.0, "update_p50": 1e-3}, FLAT, "unrelated_labels"),
+        ({"loss_classes": 8.0, "update_p50": 1e-3}, FALLS, None),
+        ({"loss_classes": 8.0, "update_p50": 1e-7}, FLAT, None),  # nothing is learnt because nothing moves
+    ],
+)
+def test_what_the_graph_proves_is_said(
+    figures: dict[str, float], loss: np.ndarray, rule: str | None, rows: int
+) -> None:
+    found = warned({"loss": every(loss)} | of_graph(**figures), rows)
+    ours = {"loss_reversed", "label_smoothing", "softmax_over_rows", "same_sides", "pair_temperature",
+            "broadcast_targets", "unrelated_labels"}  # fmt: skip
+    assert set(found) & ours == ({rule} if rule else set())
+
+
+def test_losses_in_turn_say_nothing_of_a_sign() -> None:
+    turns = np.arange(12), np.arange(12) % 2
+    assert "loss_reversed" not in warned({"loss": every(-FALLS), "model/loss_reversed": turns})
+
+
+@pytest.mark.parametrize(("power", "says"), [(1.0, True), (-1.0, False), (0.0, False)])
+def test_weights_that_go_with_frequency_are_inverted(power: float, says: bool) -> None:
+    looks = np.arange(0, ROWS, 10)
+    found = warned({
+        "loss": every(FALLS),
+        "model/class_weight_slope": (looks, np.full(40, power)),
+        "model/class_targets": (looks, 32.0 * np.arange(1, 41)),
+    })  # fmt: skip
+    assert ("class_weights" in found) == says
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "again", "says"),
+    [
+        (np.linspace(3.0, 3.6, 10), 0.0, True),
+        (np.linspace(3.0, 3.6, 10), 1.0, False),  # examples that came often may be memorized
+        (np.linspace(2.0, 3.6, 10), 0.0, False),  # it was better than a guess: overfitting
+        (np.linspace(30.0, 4.0, 10), 0.0, False),  # another unit
+    ],
+)
+def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
+    evaluation: np.ndarray, again: float, says: bool
+) -> None:
+    found = warned(
+        {"loss": every(FALLS), "val_loss": (EVALUATIONS, evaluation), "model/rows_again": every(np.full(ROWS, again))}
+        | of_graph(loss_reversed=0.0, loss_classes=8.0)
+    )
+    assert ("evaluation_below_guess" in found) == says
+
+
+def test_nine_in_ten_targets_of_one_class_are_no_shift_of_labels() -> None:
+    looks = np.arange(0, ROWS, 10)
+    columns = {
+        "loss": every(0.1 * FALLS), "val_loss": (EVALUATIONS, np.linspace(3, 5, 10)),
+        "val_acc": (EVALUATIONS, np.full(10, 0.12)),
+        "model/top_target_share": (looks, np.full(40, 0.97)), "model/top_target": (looks, np.full(40, 2.0)),
+        "model/class_targets": (looks, 32.0 * np.arange(1, 41)),
+    }  # fmt: skip
+    found = warned(columns | of_graph(output_width=8.0))
+    assert "one_class" in found and "other_labels" not in found
+    columns["val_loss"] = EVALUATIONS, np.full(10, 0.1)  # an evaluation of the same kind
+    assert "one_class" not in warned(columns | of_graph(output_width=8.0))
+
+
+def policy(entropy_weight: float, value_weight: float, entropy: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    dice = np.random.default_rng(1)
+    surrogate, value = 0.01 * dice.normal(size=ROWS), 1 + 0.2 * dice.normal(size=ROWS)
+    loss = surrogate + value_weight * value + entropy_weight * entropy
+    return {"loss": every(loss), "policy_loss": every(surrogate), "value_loss": every(value), "entropy": every(entropy),
+            "reward": every(STEP / ROWS + 0.05 * dice.normal(size=ROWS))}  # fmt: skip
+
+
+SINKS = 1.6 * np.exp(-STEP / 500) + 0.01 * np.cos(STEP)
+
+
+@pytest.mark.parametrize("rows", [9, ROWS])
+@pytest.mark.parametrize(
+    ("entropy_weight", "value_weight", "entropy", "cause"),
+    [
+        (-0.01, 0.5, SINKS, None),
+        (0.05, 0.5, SINKS, "entropy's sign reversed"),
+        (-10.0, 0.5, 1.6 + 0.001 * np.cos(STEP), "entropy weight too high"),
+        (-0.5, 0.5, SINKS, None),  # it falls all the same
+        (-0.01, 500.0, SINKS, "value weight too high"),
+    ],
+)
+def test_the_logged_parts_of_a_loss_tell_their_weights(
+    entropy_weight: float, value_weight: float, entropy: np.ndarray, cause: str | None, rows: int
+) -> None:
+    found = warned(policy(entropy_weight, value_weight, entropy), rows).get("loss_parts")
+    assert (found.causes[0].partition(":")[0] if found else None) == cause
+
+
+def test_a_loss_that_is_no_sum_of_its_logged_parts_has_no_weights() -> None:
+    columns = policy(0.05, 0.5, SINKS)
+    columns["loss"] = every(columns["loss"][1] + 0.01 * np.sin(STEP * 0.7))
+    assert "loss_parts" not in warned(columns)
+
+
+def test_a_policy_that_gets_surer_of_what_earns_less_is_reversed() -> None:
+    columns = policy(-0.01, 0.5, SINKS) | {"reward": every(-0.3 * (1 - np.exp(-STEP / 30)) + 0.01 * np.sin(STEP))}
+    assert warned(columns)["policy_reversed"].severity == "critical"
+    columns["entropy"] = every(np.full(ROWS, 1.6))  # it explores, and was lucky at first
+    assert "policy_reversed" not in warned(columns)
+
+
+def test_an_epsilon_that_stays_is_said() -> None:
+    columns = policy(-0.01, 0.5, SINKS)
+    assert "exploration_stays" in warned(columns | {"epsilon": every(np.ones(ROWS))})
+    assert "exploration_stays" not in warned(columns | {"epsilon": every(np.linspace(1, 0.05, ROWS))})
+
+
+@pytest.mark.parametrize(("figure", "value", "says"), [
+    ("ratio_clip", 100.0, True), ("ratio_clip", 0.2, False),
+    ("ratio_constant", 1.0, True), ("ratio_constant", 0.0, False),
+    ("policy_reversed", 1.0, False),  # the reward rises all the same
+])  # fmt: skip
+def test_a_clipped_objective_that_cannot_be_meant_is_said(figure: str, value: float, says: bool) -> None:
+    found = warned(policy(-0.01, 0.5, SINKS) | of_graph(**{figure: value}))
+    assert ("policy_objective" in found) == says
+
+
+@pytest.mark.parametrize(("sign", "says"), [(-1.0, True), (1.0, False)])
+def test_margins_of_opposite_signs_mean_swapped_pairs(sign: float, says: bool) -> None:
+    margin = 3 * (1 - np.exp(-STEP / 80)) + 0.01
+    columns = {"loss": every(np.log1p(np.exp(-margin))), "rewards/margins": every(margin),
+               "eval/rewards/margins": (EVALUATIONS, sign * margin[EVALUATIONS])}  # fmt: skip
+    assert ("evaluation_swapped" in warned(columns)) == says
+
+
+def test_a_mean_over_episodes_that_waits_for_the_next_is_no_constant_reward() -> None:
+    lengths = [5, 19] * 20  # rows until an episode ends
+    steps = np.repeat(np.arange(len(lengths)), lengths)[:ROWS]
+    found = warned(policy(-0.01, 0.5, SINKS) | {"reward": every(np.sin(steps * 1.3))})
+    assert "reward_constant" not in found

@@ -180,6 +180,9 @@ def test_a_norm_of_zero_from_the_first_step_is_critical_where_the_watch_has_it_t
     watched = zero | {"model/grad_norm": numpy.zeros(100)}
     (one,) = only(findings([ZeroGradient()], watched), "zero_gradient")
     assert (one.severity, one.step) == ("critical", 0) and one.causes[0].startswith("layer frozen")
+    dead = watched | {"model/trained_parameters": numpy.full(100, 8.0)}
+    (one,) = only(findings([ZeroGradient()], dead), "zero_gradient")
+    assert one.causes[0].startswith("dead units")
     tables = {f"updates/h.0.lora_{factor}/weight_norm": (numpy.arange(10) * 10, numpy.zeros(10)) for factor in "ab"}
     (one,) = only(findings([ZeroGradient()], watched | tables), "zero_gradient")
     assert len(one.causes) == 1 and one.causes[0].startswith("bad initialisation")

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.probes.model.schedule import BUDGET, DEFAULTS, FAMILIES, PATIENCE, WIDEST, WatchSchedule
+from barograph.probes.model.schedule import (
+    BUDGET,
+    DEFAULTS,
+    FAMILIES,
+    OPENING,
+    OPENING_STEPS,
+    PATIENCE,
+    WIDEST,
+    WatchSchedule,
+)
 
 
 def test_families_are_due_at_multiples_and_never_at_zero() -> None:
@@ -67,7 +76,7 @@ def test_a_budget_holds_from_the_first_step_on(step_seconds: float, lag: int) ->
         spent += sum(costs.values())
         first = first or spent  # nothing is there to pay the first measurement: it is the cheapest one
         measured |= due
-        assert spent <= first + BUDGET * step_seconds * (step + 1) + 1e-12
+        assert spent <= first + BUDGET * step_seconds * (step + 1) + OPENING * min(step + 1, OPENING_STEPS) + 1e-12
         reports.append((costs, due))
         if step >= lag:
             schedule.spend(reports[step - lag][0], step_seconds, reports[step - lag][1])
@@ -91,7 +100,8 @@ def test_a_budget_is_of_all_that_the_watch_does(step_seconds: float, quiet: floa
         first = first or spent
         measured |= due
         # the second time it does not know yet what a step with measurements costs besides
-        assert spent <= first + loud + BUDGET * step_seconds * (step + 1) - quiet * step / 2 + 1e-12
+        opening = OPENING * min(step + 1, OPENING_STEPS)
+        assert spent <= first + loud + BUDGET * step_seconds * (step + 1) - quiet * step / 2 + opening + 1e-12
         schedule.spend(costs, step_seconds, due, besides)
     assert len(measured) >= (7 if step_seconds > 0.01 else 3)
 

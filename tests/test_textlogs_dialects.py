@@ -52,6 +52,9 @@ EXPECTED = [
         ("lr", 14, (1, 1e-05), (14, 1e-06)), ("lr[1]", 14, (1, 2e-05), (14, 2e-05)),
         ("iter time (s)", 14, (1, 0.512), (14, 0.512)), ("loss", 14, (1, 8.8889), (14, 7.4444)),
     ]),
+    ("recurring.log", "recurring", [
+        ("learn", 12, (0, 0.6911), (11, 0.5642)), ("test", 12, (0, 0.6920), (11, 0.6035)),
+    ]),
     ("fairseq.log", "fairseq", [
         ("loss", 14, (10, 19.75), (140, 16.5)), ("ppl", 14, (10, 1.98043e6), (140, 1.98043e6)),
         ("valid_loss", 1, (140, 8.751), (140, 8.751)), ("train_loss", 1, (140, 9.1), (140, 9.1)),
@@ -139,7 +142,7 @@ def test_losses_have_canonical_names(kind: str) -> None:
     names = Names(kind, dialect.aliases)
     file = next(file for file, found, _ in EXPECTED if found == kind)
     found = {names.of(name).name for name in read(LOGS / file).series}
-    assert "train/loss" in found or kind == "deepspeed"
+    assert "train/loss" in found or kind in ("deepspeed", "recurring")
 
 
 def test_percent_becomes_a_fraction_and_seconds_milliseconds() -> None:

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from watched_models import TOKENS, Model, Notes, loss_of, run  # noqa: E402
 
-from barograph.probes.model.schedule import BUDGET, DEFAULTS  # noqa: E402
+from barograph.probes.model.schedule import BUDGET, DEFAULTS, OPENING  # noqa: E402
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
 __all__ = ["run"]  # a fixture
@@ -63,7 +63,7 @@ def test_nothing_is_measured_before_the_steps_have_paid_for_all_that_the_watch_d
         nonlocal account, charged
         least = besides if costs else min(besides, BUDGET * seconds / 2)
         charged += sum(costs.values()) + besides
-        account += BUDGET * seconds - sum(costs.values()) - least
+        account += BUDGET * seconds + OPENING - sum(costs.values()) - least
         spend(costs, seconds, due, besides)
 
     schedule.begin, schedule.spend = begun, spent  # type: ignore[method-assign]

@@ -53,8 +53,9 @@ _ON_USE = {  # imports in functions, by the reason why they stand there
         "training/probing.py → barograph.probes.speed.expectation",
         "training/steps.py → barograph.probes.speed.clock",
     ),
-    "a short command loads the server's client and the forecast where it has a server or a target": (
+    "a short command loads the server's client, the forecast and the reader of ends where it has need of them": (
         "doctor/outlook.py → barograph.analysis.forecast",
+        "importing/read.py → barograph.importing.textlogs.endings",
         "query/folders.py → barograph.store.clickhouse.client",
         "query/folders.py → barograph.store.clickhouse.pull",
         "query/folders.py → barograph.store.clickhouse.schema",

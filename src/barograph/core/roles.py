@@ -35,13 +35,15 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS}))?"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ][a-z0-9]+"
-        r"|(?:(?:the|train|training|avg|average|mean|total)[_/. ])?(?:cost|objective)",
+        r"|(?:(?:the|train|training|avg|average|mean|total)[_/. ])?(?:cost|objective)"
+        r"|train(?:ing)?[_/. ]l[12]",  # gradient boosting's errors
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
         rf"(?!.*train)(?:(?:.*[/_. ])?{_HELD_OUT}(?:[/_. ].*)?[/_. ](?:[a-z]{{2,9}})?"
         rf"(?:loss|bpb|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
-        rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{_HELD_OUT})",
+        rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{_HELD_OUT}"
+        rf"|{_HELD_OUT}(?:_\d)?[_/. ]l[12])",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),
@@ -91,6 +93,9 @@ _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
 # Made of a loss, or an error that a run with a loss measures beside it.
 _MADE = re.compile(rf"(?i)perplexity|bp[bc](?![a-z])|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
 _WHOLE = re.compile(r"(?i)(?<![a-z])(?:tot(?:al)?|overall|combined|final)(?![a-z])")
+_OF_TRAINING = re.compile(
+    r"(?:(?:the|train(?:ing)?|mean|avg|average|running|smooth(?:ed)?|batch|epoch|step|lm)[/_. ])*loss"
+)
 _OF_PART = re.compile(
     rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|per_|{_ENTROPIES}|{_ERRORS}))[a-z0-9]+$"
 )
@@ -163,6 +168,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
             _MADE.search(name) is not None,
             _OF_PART.search(_plain(name)) is not None,
             -rows(name),
+            _OF_TRAINING.fullmatch(_plain(name)) is None,
             _WHOLE.search(_plain(name)) is None,
             len(name),
             name,

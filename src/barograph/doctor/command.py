@@ -51,7 +51,7 @@ def run_doctor(
     results, code = [], 0
     for path in paths or [""]:
         try:
-            for run, source in resolve(path, dir, logged=False):
+            for run, source in resolve(path, dir, logged=False, endings=True):
                 results.append(diagnose(run, thresholds=thresholds, silenced=silenced, source=source))
         except (OSError, KeyError) as error:
             words = error.args[0] if isinstance(error, KeyError) else f"{path}: {error.strerror or error}"

@@ -98,7 +98,11 @@ def _said(examiner: Examiner) -> list[dict[str, Any]]:
     alike: dict[str, dict[str, Any]] = {}
     for event in examiner.seen.events:
         line, text = event.fields.get("line"), str(event.fields.get("message", ""))
-        if event.kind != "info" or not isinstance(line, int):
+        if event.kind == "end" and examiner.seen.role("loss") is None:
+            text = str(event.fields.get("reason", ""))  # of a log without metrics, all that there is
+        elif event.kind != "info":
+            continue
+        if not isinstance(line, int):
             continue
         text = text.partition(": ")[2]
         item = alike.setdefault(

@@ -32,12 +32,14 @@ def read(
     kind: str | None = None,
     aliases: dict[str, str | list[str]] | None = None,
     logged: bool = True,
+    endings: bool = False,
 ) -> list[StoredRun]:
     """The runs in a file or folder of any kind that `barograph import` reads, in the order of their paths.
 
     kind: take it for this kind of log. aliases: canonical name → the names of yours that mean it; they go
     before those of the option `aliases` (environment, YAML file). logged: False for rows as columns alone, in this
     process's memory where they are few: faster where nobody asks for the lines of the run's log or for its files.
+    endings: a text without metrics that says how a program ended is a run as well.
     A folder that is a run already is given as it is. Raises OSError if the path is not there or can't be read,
     ValueError if nothing in it is understood.
     """
@@ -47,6 +49,10 @@ def read(
     known = parse_aliases(config.load().aliases, "the option aliases") | parse_aliases(aliases or {})
     problems: list[Unread] = []
     found = list(identify(given, kind, problems))
+    if not found and endings and given.is_file():
+        from barograph.importing.textlogs.endings import endings_in  # only where all sources found nothing
+
+        found = list(endings_in(given))
     if not found:
         raise ValueError(f"nothing in {path} is a training log that can be read{_because(given, problems)}")
     root = Path(tempfile.mkdtemp(prefix="barograph-read-"))

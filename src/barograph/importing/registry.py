@@ -50,6 +50,7 @@ MODULES = (
     "textlogs.stanzas",
     "tables",
     "textlogs.plain",
+    "textlogs.recurring",
 )
 
 # Files that no training logs into; looked at only when they are named themselves.

@@ -17,10 +17,12 @@ from barograph.query import catalog
 from barograph.query.stored import StoredRun
 
 
-def resolve(path: str, dir: str | None = None, logged: bool = True) -> Iterator[tuple[StoredRun, str]]:
+def resolve(
+    path: str, dir: str | None = None, logged: bool = True, endings: bool = False
+) -> Iterator[tuple[StoredRun, str]]:
     """The runs in a path, or the one of that name; of `-` those of standard input, without a path the newest run.
 
-    logged: as `read` takes it. Raises KeyError, OSError or ValueError with one sentence where there is none.
+    logged, endings: as `read` takes them. Raises KeyError, OSError or ValueError with one sentence where there is none.
     """
     given = Path(path)
     if not path:
@@ -34,7 +36,7 @@ def resolve(path: str, dir: str | None = None, logged: bool = True) -> Iterator[
             with copy.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
             try:
-                runs = read(copy, logged=logged)
+                runs = read(copy, logged=logged, endings=endings)
             except ValueError as error:
                 raise ValueError(str(error).replace(str(copy), "standard input")) from None
         for run in runs:
@@ -43,7 +45,7 @@ def resolve(path: str, dir: str | None = None, logged: bool = True) -> Iterator[
         for run in stored:
             yield run, str(run.dir)
     elif given.exists():
-        for run in read(given, logged=logged):
+        for run in read(given, logged=logged, endings=endings):
             yield run, path
     else:
         run = catalog.find(path, dir)

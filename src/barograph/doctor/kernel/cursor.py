@@ -42,6 +42,20 @@ def known(channel: Channel | None, step: int, time: int, segment: int) -> float:
     return float(newest(channel, step, time, segment, 1)[0]) if channel is not None else float("nan")
 
 
+def names_of(history: RunHistory, field: str, step: int, time: int) -> str:
+    """The names that a `model` record of this step gives in a field."""
+    return next(
+        (str(event.fields[field]) for event in history.events_of("model")
+         if field in event.fields and event.step == step and event.time <= time), "names are not recorded",
+    )  # fmt: skip
+
+
+def is_past(channel: Channel, step: int, segment: int) -> bool:
+    """Whether a row behind this step has come, of the segment or of a later one."""
+    rows = channel.rows()
+    return bool(((rows.segment > segment) | ((rows.segment == segment) & (rows.step > step))).any())
+
+
 def came_by(channel: Channel | None, time: int) -> bool:
     """Whether a channel had a row at that time."""
     return channel is not None and channel.end > 0 and channel.began[1] <= time

@@ -18,7 +18,16 @@ EVENTS = ("segment", "checkpoint", "oom", "straggler", "stacks", "hang", "end")
 """Kinds of records without numbers that rules are given."""
 RARE = {
     "ranks": ("absent", "same_batch", "world_size_before"),
-    "model": ("first_non_finite_gradient", "first_non_finite_weight", "frozen", "unreached", "untied_weights"),
+    "model": (
+        "first_non_finite_gradient",
+        "first_non_finite_weight",
+        "frozen",
+        "unreached",
+        "untied_weights",
+        "without_graph",
+        "unused",
+        "idle",
+    ),
     "info": ("message",),
 }
 """Kinds of which rules are given the records that have one of these fields."""

@@ -15,9 +15,10 @@ from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 
 MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "data.data", "run.resume", "rl.rl", "gradient.gradient",
-    "optimizer.early", "optimizer.optimizer", "activations.weights", "activations.activations", "moe.moe",
-    "optimizer.schedule", "optimizer.accounts", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks",
-    "run.logging", "run.ending", "run.time", "loss.outlook",
+    "gradient.origin", "optimizer.early", "optimizer.optimizer", "activations.weights", "activations.activations",
+    "activations.forward", "moe.moe", "optimizer.schedule", "optimizer.accounts", "optimizer.settings",
+    "optimizer.steps", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks", "run.logging", "run.ending",
+    "run.time", "loss.outlook",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

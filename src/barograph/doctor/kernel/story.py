@@ -5,10 +5,11 @@ Out:  incidents, the worst first.
 
 Findings belong to one incident if they are of one chain (the training, or the machinery around it) and begin near each
 other: within 50 logged rows, or 5% of what the run has come to, whichever is more; or if one is still seen when the
-other begins, and both are of one kind or have the same first cause; or if one proves that the program itself is wrong,
-and the other is what its loss has come to. The worst one speaks for it, of
-equals the one that comes first in the order of causes below; the others are in its evidence as `story`, in the order
-in which they began, and its causes are those of all, the ones that several rules name first.
+other begins, and both are of one kind or have the same first cause; or if one is a standing fault, a proven fact of
+how the training is made that lasts, and the other a finding about losses, gradients, weights or evaluations behind it
+that has no proof of another cause. The worst one
+speaks for it, of equals one that has proof of its cause, else the one that began first; the others are in its evidence
+as `story`, in the order in which they began, and its causes are those of all, the ones that several rules name first.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ _ORDER = (
     "update_ratio", "vanishing", "exploding", "clipping", "jump_down", "zero", "nonfinite", "spike", "divergence",
     "not_learning", "plateau", "overfit", "rl", "eval", "efficiency", "logging", "forecast",
 )  # fmt: skip
-_CONSEQUENCES = frozenset({"nonfinite", "divergence", "spike", "not_learning", "plateau"})  # of a wrong objective
 _MOST = 40  # findings of one rule that are kept apart
 _COMMON = {"learning rate too high": 0.45}  # it may explain nearly everything, so that it is named says least
 _SURE = 0.95  # the confidence of a rule that has proof
 _TOLD = 12  # members that a story names
+STANDING = "standing"  # in the evidence of what is proven and lasts as long as the training
+_EFFECTS = frozenset({"loss", "gradient", "model", "eval", "optimizer"})  # families of what may follow from it
 
 
 def tell(
@@ -64,13 +66,13 @@ def _ongoing(incidents: list[list[Finding]], finding: Finding) -> list[Finding] 
     cause = finding.causes[0].partition(":")[0] if finding.causes else None
     for members in incidents:
         for member in members:
-            lasts = member.segment == finding.segment and member.step <= finding.step <= member.last_step
-            # what is proven of the program itself holds to its end, and what the loss comes to is its consequence
-            rooted = member.segment == finding.segment and member.kind == "config" and member.severity == "critical"
-            if rooted and _proven(member) and finding.kind in _CONSEQUENCES and finding.severity != "info":
-                return members
+            stands = bool(member.evidence.get(STANDING)) and not _proven(finding)
+            lasts = member.segment == finding.segment and member.step <= finding.step
+            lasts = lasts and (stands or finding.step <= member.last_step)
             if finding.severity == "info":
                 alike = member.rule == finding.rule
+            elif stands and finding.family in _EFFECTS:
+                alike = True
             else:
                 alike = member.kind == finding.kind or (
                     cause is not None and bool(member.causes) and member.causes[0].startswith(cause)
@@ -141,7 +143,7 @@ def _told(members: list[Finding]) -> list[Finding]:
         return members
     head = min(
         (member for member in members if SEVERITIES.index(member.severity) == worst),
-        key=lambda item: (item.step, not _proven(item), _rank(item), item.rule, -item.last_step, item.key),
+        key=lambda item: (not _proven(item), item.step, _rank(item), item.rule, -item.last_step, item.key),
     )
     # what a rule said of the same place before it was sure is not a separate event
     others = [

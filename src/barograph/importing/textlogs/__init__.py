@@ -20,12 +20,13 @@ from barograph.importing.textlogs.modded_nanogpt import SOURCE as modded_nanogpt
 from barograph.importing.textlogs.nanochat import SOURCE as nanochat
 from barograph.importing.textlogs.nanogpt import SOURCE as nanogpt
 from barograph.importing.textlogs.plain import SOURCE as plain
+from barograph.importing.textlogs.recurring import SOURCE as recurring
 from barograph.importing.textlogs.stanzas import SOURCE as stanzas
 from barograph.importing.textlogs.surogate_text import SOURCE as surogate_text
 from barograph.importing.textlogs.torchtitan import SOURCE as torchtitan
 
 SOURCES: tuple[Dialect, ...] = (
     fairseq, llamafactory, nanochat, modded_nanogpt, llmc, llmq_text, surogate_text, megatron, torchtitan,
-    kempnerforge, nanogpt, hf_printed, deepspeed, keras_text, stanzas, plain,
+    kempnerforge, nanogpt, hf_printed, deepspeed, keras_text, stanzas, plain, recurring,
 )  # fmt: skip
 choice.offer(SOURCES)

@@ -49,13 +49,18 @@ def choose(path: Path, head: bytes) -> Dialect | None:
 
 def readers(path: Path, head: bytes) -> tuple[Dialect, ...]:
     """The dialects with rows in the beginning of a file: the one with the most, then those that read what is left."""
-    if path.suffix.lower()[1:] in _OTHERS or not head:
+    if not may_be_log(path) or not head:
         return ()
     try:
         size = path.stat().st_size
     except OSError:
         return ()
     return _choose(path, zlib.crc32(head), len(head), size, head)
+
+
+def may_be_log(path: Path) -> bool:
+    """Whether a file's name is none that other sources read, or of a program."""
+    return path.suffix.lower()[1:] not in _OTHERS
 
 
 def beside(path: Path, known: Iterable[str]) -> list[Dialect]:
@@ -101,8 +106,9 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
     training; a line that occurs in any log, such as one about memory, claims no file in which the plain reader finds
     rows. The plain reader goes before a dialect only if it has many times its rows.
     """
-    counts = [(dialect, *dialect.rows_in(text)) for dialect in _dialects]
-    last = tuple(dialect for dialect, _, _ in counts if dialect.last_resort)
+    rest = tuple(dialect for dialect in _dialects if dialect.of_the_rest)
+    counts = [(dialect, *dialect.rows_in(text)) for dialect in _dialects if not dialect.of_the_rest]
+    last = (*(dialect for dialect, _, _ in counts if dialect.last_resort), *rest)
     plain = next(main for dialect, _, main in counts if dialect.last_resort)
     least = 1 if whole and plain < 2 else 2
     ranked = [(main, dialect) for dialect, _, main in counts if main and not dialect.last_resort]
@@ -111,7 +117,7 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
             return (*last, *(dialect for _, dialect in ranked))
         ranked = [(both, dialect) for dialect, both, _ in counts if both >= least and not dialect.last_resort]
     if not ranked:
-        return ()
+        return tuple(dialect for dialect in rest if dialect.rows_in(text)[1])
     most_rows = max(rows for rows, _ in ranked)
     # a line more or less is a stray, and several dialects may read the same lines: the first one has it
     first = next(dialect for rows, dialect in ranked if rows >= _ALIKE * most_rows)

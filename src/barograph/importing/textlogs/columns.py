@@ -57,7 +57,8 @@ _FRAME = {mark.encode(): b" " for mark in "─━═"} | dict.fromkeys(
 _DRAWN = expression(rb"\xe2[\x94\x95][\x80-\xbf]")
 _WIDEST = 4096  # bytes of a row
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#")
-_TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?")
+_TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|min|h)")
+_LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
 
 
 def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
@@ -77,7 +78,7 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         elif names and len(line) < _WIDEST:
             cells = cells_of(line, between, len(names))
             if cells:
-                said = zip(names, cells[1:], strict=True)
+                said = [pair for name, cell in zip(names, cells[1:], strict=True) for pair in _each(name, cell)]
                 row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell))
                 lines[index] = cells[0] + b" " + row
     if names:
@@ -121,6 +122,20 @@ def heading(line: bytes) -> list[bytes]:
     return [between, *cells]
 
 
+def _each(name: bytes, cell: bytes) -> list[tuple[bytes, bytes]]:
+    """A cell's name and number; of a list a name for each."""
+    parts = _parts(cell)
+    return [(name, cell)] if len(parts) < 2 else [(b"%s_%d" % (name, at), part) for at, part in enumerate(parts, 1)]
+
+
+def _parts(cell: bytes) -> list[bytes]:
+    """A cell's number, or the numbers of a list; [] for anything else."""
+    if _NUMBER.fullmatch(cell):
+        return [cell]
+    parts = cell.split(b",") if b"," in cell else []
+    return parts if all(map(_NUMBER.fullmatch, parts)) else []
+
+
 def _says_nothing(cell: bytes) -> bool:
     """Whether a cell is empty, or a time of day or how long something took."""
     return cell in _NO_VALUE or _TIME.fullmatch(cell) is not None
@@ -136,6 +151,8 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
             return []
         else:
             line = line[: drawn.start()]
+    if b"[" in line:
+        line = _LIST.sub(lambda found: found[0].replace(b" ", b""), line)
     if between.isspace() and between != b"\t":
         first, *cells = line.rsplit(None, count) if len(line.split(None, count)) > count else (b"", *line.split())
     else:
@@ -145,6 +162,6 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
     if len(cells) != count or not _WHOLE.fullmatch(cells[0]) or _SAID.search(line):
         return []
     cells = [cell.strip(b"*'\"[]") for cell in cells]  # the best so far is marked
-    numbers = sum(_NUMBER.fullmatch(cell) is not None for cell in cells)
+    numbers = sum(bool(_parts(cell)) for cell in cells)
     numbers += not _NUMBER.fullmatch(cells[0])
     return [first, *cells] if numbers > 1 and numbers + sum(map(_says_nothing, cells)) == count else []

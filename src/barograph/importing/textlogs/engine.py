@@ -52,6 +52,7 @@ class Dialect:
     aliases: ClassVar[Aliases] = {}  # name → canonical name, and the factor to its unit
     closers: tuple[bytes, ...] = ()  # a last line that ends with one of these is whole without its line break
     last_resort = False
+    of_the_rest = False  # reads only what all others left
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
         """How many lines of some text are rows of this dialect, and how many of them rows of training."""
@@ -59,10 +60,8 @@ class Dialect:
             return 0, 0
         lines = self.prepare(chunks.clean(text).replace(b"\r", b"\n"), {}).split(b"\n")
         picks = self.candidates(lines)
-        main, left = 0, picks
-        for form in self.shapes:
-            rows, left = form.take(lines, left)
-            main += sum(len(row.where) for row in rows if row.main and any(name[0] != "_" for name in row.names))
+        rows, left = self.rows_of(lines, picks, {})
+        main = sum(len(row.where) for row in rows if row.main and any(name[0] != "_" for name in row.names))
         return len(picks) - len(left), main
 
     def candidates(self, lines: list[bytes]) -> list[int]:
@@ -80,6 +79,16 @@ class Dialect:
         first, *hints = self.hints  # the commonest one first
         narrow = [index for index, line in enumerate(lines) if len(line) <= WIDEST]
         return [index for index in narrow if first in lines[index] or any(hint in lines[index] for hint in hints)]
+
+    def rows_of(self, lines: list[bytes], picks: list[int], own: dict[str, Any]) -> tuple[list[forms.Raw], list[int]]:
+        """The rows among lines worth looking at, and which of these are none. own: as in `place`."""
+        rows: list[forms.Raw] = []
+        for form in self.shapes:
+            if not picks:
+                break
+            found, picks = form.take(lines, picks)
+            rows += found
+        return rows, picks
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
         """Text with the same number of line breaks, in which each row is on one line. own: as in `place`."""
@@ -131,8 +140,7 @@ class LogReading(Times):
             "offset": None, "line": 1, "lines": 0, "matched": 0, "unread": 0, "other_ranks": 0, "repeated": 0,
             "first": None, "last": None, "carry": 0, "tops": {}, "ranks": {}, "crowded": None, "clock": 0,
             "restarts": 0, "own": {}, "end": None, "others": {}, "counts": {}, "steps": False, "said": {},
-            "messages": 0, "reach": {},
-            "ending": None,
+            "messages": 0, "reach": {}, "ending": None,
         } | state  # fmt: skip
         self.readers = [_Reader(dialect, self.state["own"])]
         self.names = Names(dialect.kind, dialect.aliases)
@@ -182,8 +190,6 @@ class LogReading(Times):
             yield from self.take(chunks.Chunk(last, last, state["line"], 0, 0, 0, b""))
             state["offset"] += sum(map(len, chunks.blocks(self.path, state["offset"])))
 
-    # -----------------------------------------------------------------------------------------
-
     def take(self, chunk: chunks.Chunk) -> Iterator[Item]:
         """A chunk's rows, in order, and what looked like one and wasn't."""
         state = self.state
@@ -199,13 +205,7 @@ class LogReading(Times):
         rest = lines
         for reader in self.readers:
             dialect = reader.dialect
-            left = dialect.candidates(rest)
-            rows: list[forms.Raw] = []
-            for form in dialect.shapes:
-                if not left:
-                    break
-                found, left = form.take(lines, left)
-                rows += found
+            rows, left = dialect.rows_of(lines, dialect.candidates(rest), reader.own)
             if dialect.looks is not None:
                 unlike |= {index: _NO_ROW for index in left if dialect.looks.search(lines[index])}
             rest = list(rest)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
-from barograph.importing.textlogs import columns, engine, forms, plain_lines
+from barograph.importing.textlogs import columns, counting, engine, forms, plain_lines
 
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
@@ -70,6 +70,10 @@ class Plain(engine.Dialect):
         b"MSE",
         b"mae",
         b"MAE",
+        b"\xe6\x8d\x9f",  # of 损失, 損失, 손실, потери
+        b"\xe6\x90\x8d",
+        b"\xec\x86\x90",
+        b"\xd0\xbe\xd1\x82\xd0\xb5\xd1\x80",
     )
     shapes = (forms.Lines(plain_lines.row),)
     last_resort = True
@@ -96,11 +100,15 @@ class Plain(engine.Dialect):
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
         return columns.said_in_rows(text, own)
 
+    def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+        """Rows with what counts among their numbers."""
+        rows = counting.settled(self.leads([row for row in rows if not _is_tally(lines, row)], own), own)
+        many = self.many(rows, own)
+        return [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
+
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
-        rows = self.leads(rows, own)
-        many = self.many(rows, own)
-        rows = [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
+        rows = self.counted(lines, rows, own)
         order = sorted(
             (int(index), number, at) for number, row in enumerate(rows) for at, index in enumerate(row.where)
         )
@@ -109,7 +117,7 @@ class Plain(engine.Dialect):
         # a step, or ["epoch", n], for each row; the bare ones: that of the line above
         steps: list[list[Any]] = [[None] * len(row.where) for row in rows]
         above, named = own.get("above"), frozenset[str]()
-        again, dropped = set[int](), list[int]()
+        again, dropped, early = set[int](), list[int](), list[tuple[int, int]]()
         stepped = sum(
             len(row.where) for row, count in zip(rows, counts, strict=True) if "_step" in count or "_batch" in count
         )
@@ -129,8 +137,11 @@ class Plain(engine.Dialect):
                 again.add(int(rows[number].where[at]))  # the same is said again
             else:
                 steps[number][at] = above
+                early += [(number, at)] if above is None else []
                 own["between"] = True
                 own["steps"] = own.get("steps") or isinstance(above, int)
+        for number, at in early:
+            steps[number][at] = _before(steps[number])
         own["above"] = above
         own["per_step"] = sorted(
             {*own.get("per_step", ()), *(name for count, names in zip(counts, values, strict=True)
@@ -215,13 +226,22 @@ class Plain(engine.Dialect):
     @staticmethod
     def uncounted(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
         """Rows that say an epoch, and perhaps a percentage of it: without it where several say the same one."""
-        if "_share" not in row.names and not (many and _counts(row) == ["_epoch"]):
+        same = _counts(row) == ["_epoch"]
+        if "_share" not in row.names and not same:
             return row
         epochs = row.columns[row.names.index("_epoch")]
-        again = many or (len(set(epochs)) < _OWN_HEADING * len(epochs) and len(epochs) >= _NUMBERED)
+        short, key = own.setdefault("short", []), "\n".join(row.names)
+        if len(epochs) >= counting.ENOUGH and len(set(epochs)) == 1 and len(short) < 100:
+            # an epoch's rows and no other's
+            short += [key] if key not in short and len(set(zip(*row.columns, strict=True))) == len(epochs) else []
+        again = many or key in short
+        if "_share" not in row.names and not again:
+            return row
+        again |= len(set(epochs)) < _OWN_HEADING * len(epochs) and len(epochs) >= _NUMBERED
         left = [at for at, name in enumerate(row.names) if name != "_share" and not (again and name == "_epoch")]
         row = row._replace(names=tuple(row.names[at] for at in left), columns=[row.columns[at] for at in left])
         if again:
+            short += ["\n".join(row.names)] if key in short else []
             own.setdefault("numbers", {}).setdefault("\n".join(row.names), 0)
         return row
 
@@ -241,7 +261,8 @@ class Plain(engine.Dialect):
     def numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
         """Rows without a step: 1, 2, 3."""
         key, numbers = "\n".join(row.names), own["numbers"]
-        if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < _NUMBERED):
+        least = counting.ENOUGH if key in own.get("short", ()) else _NUMBERED
+        if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < least):
             return []
         before = numbers[key]
         numbers[key] += len(row.where)
@@ -298,6 +319,25 @@ class Plain(engine.Dialect):
             bases[str(epoch)] = base
         own["epoch"], own["count"] = epoch, count
         return base + count
+
+
+def _is_tally(lines: list[bytes], row: forms.Raw) -> bool:
+    """Whether rows count rounds and whole numbers of losses: games, or packets."""
+    losses = [column for name, column in zip(row.names, row.columns, strict=True) if name.lower().endswith("loss")]
+    whole = losses and all(isinstance(text, bytes) and text.isdigit() for column in losses for text in column)
+    return bool(whole and plain_lines.ROUND.search(line := lines[row.where[0]]) and not plain_lines.STEP.search(line))
+
+
+def _before(found: list[Any]) -> Any:
+    """The step of a row ahead of the first heading, if it is the only one: as far before the next row as that is
+    before the one behind it."""
+    if found.count(None) != 1:
+        return None
+    later = [step for step in found if step is not None]
+    numbers = [step if isinstance(step, int) else step[1] for step in later]
+    gap = next((number - numbers[0] for number in numbers if number != numbers[0]), 1) if numbers else 0
+    first = numbers[0] - gap if gap > 0 else 0
+    return None if first < 1 else first if isinstance(later[0], int) else ["epoch", first]
 
 
 def _counts(row: forms.Raw) -> list[str]:

@@ -21,7 +21,7 @@ _COUNT = (
     + _INTEGER
     + rb"))?"
 )
-_STEP = expression(
+STEP = expression(
     rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
     rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|up(?=\.\s\d)|it|s(?==\d))"
     + _COUNT
@@ -29,7 +29,7 @@ _STEP = expression(
 _DONE = expression(
     rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")(?:\s?/\s?\d{1,15})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
 )
-_ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
+ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
 _AT = expression(  # `Cost after iteration 100: 0.58`
     rb" (?i:after|at|in|for|on) (?:the )?((?i:(?:global[_ ])?step|iteration|iter|epoch|batch|update|round|episode)s?)"
     rb"[ #]{1,2}(\d{1,15})(?=\s?[:=])"
@@ -37,9 +37,10 @@ _AT = expression(  # `Cost after iteration 100: 0.58`
 _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
-_BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
-_EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
-    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?|ep)(?:\((?:train|val|test)\))?|Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
+BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)" + _COUNT)
+EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
+    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
+    rb"Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
     + _COUNT
     + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+batches))?"
 )
@@ -62,7 +63,8 @@ _OF = (
     rb"total)[ ]){0,2}"
 )
 _UNIT = (
-    rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?(?![\w:/]|\.\d)"
+    rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?"
+    rb"(?![\w/]|:\d|\.\d)"
 )
 _JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of|at)(?=\s)|\.{2,40})\s{0,8}"
 _OF_WORD = expression(rb"[ ]" + _MEASURE + rb"(?=[ :=])", re.I)  # `valid acc 15/16`
@@ -105,7 +107,7 @@ _COUNTS = expression(
 )
 _LOSSES = expression(rb"oss|OSS|ost|bjective")
 _FRACTION = expression(
-    rb"[\[(]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])]"
+    rb"(?<!%)[\[(]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])]"
 )  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
 _TURNED = expression(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _OF_BOTH = expression(
@@ -115,9 +117,18 @@ _SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
 _LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
-    rb"[^\w\n\[(]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
+    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
     rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s]))"
 )
+ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
+    rb"(?i)[^\w\x80-\xff]{0,12}(?:models?|folds?|trials?|tasks?|runs?|seeds?|splits?|configs?|subjects?|patients?|layers?|"
+    rb"claims?|weeks?|days?|months?|years?|quer(?:y|ies)|cases?|experiments?|exp|clusters?|topics?|class(?:es)?|"
+    rb"clients?|players?|teams?|tables?|figures?|candidates?|variants?|options?|strateg(?:y|ies)|portfolios?|items?|"
+    rb"questions?|scenarios?|datasets?|\xeb\xaa\xa8\xeb\x8d\xb8|\xe6\xa8\xa1\xe5\x9e\x8b|"
+    rb"\xe3\x83\xa2\xe3\x83\x87\xe3\x83\xab)"
+    rb"[ \t#_:=-]{1,4}\d{1,9}\b"
+)
+MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])("
@@ -128,7 +139,29 @@ _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
 _LISTED = expression(rb"(?<=[:=])(\s{0,4})\[(-?\d{1,15}\.\d{1,20}(?:e[-+]?\d{1,3})?|-?nan|-?inf)\]")  # `loss: [2.31]`
-_REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][a-z0-9 ._-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
+_PART = expression(rb"(?<![\w./])(\d{1,15})\s?/\s?(\d{1,15})(?![\w./:])")  # of an epoch: `[584000/2830676 particles]`
+_OVER = expression(  # `test loss of 8 batches: 2.3`
+    rb"(?<=[A-Za-z]) (?:of|over|on|for|in|from) (?:the )?(?:last |all )?\d{1,9} (?:mini-?)?"
+    rb"(?:batch(?:es)?|samples?|examples?|images?|items?|tokens?|frames?|steps?|iterations?|episodes?)(?=\s?[:=])"
+)
+_WORDS = {  # as they are written in Chinese, Japanese, Korean and Russian
+    word.encode(): b" %s " % meaning
+    for meaning, words in (
+        (b"epoch", ("轮次", "轮", "世代", "エポック", "에포크", "эпоха", "Эпоха")),
+        (b"step", ("步数", "步", "ステップ", "스텝", "шаг", "Шаг")),
+        (b"iteration", ("迭代次数", "迭代", "反復", "반복", "итерация", "Итерация")),
+        (b"train", ("训练集", "训练", "訓練", "学習", "학습", "훈련")),
+        (b"val", ("验证集", "验证", "検証", "검증")),
+        (b"test", ("测试集", "测试", "テスト", "테스트")),
+        (b"loss", ("损失值", "损失", "損失", "손실", "потери", "Потери")),
+        (b"accuracy", ("准确率", "精度", "正解率", "정확도", "точность", "Точность")),
+    )
+    for word in words
+}
+_OTHER_WORDS = expression(b"|".join(_WORDS))
+_FOREIGN = expression(rb"[\xd0-\xed]")
+_ORDINAL = expression(rb"\xe7\xac\xac\s?(\d{1,9})\s?(\xe8\xbd\xae|\xe6\xad\xa5)")  # `第3轮`, `第3步`
+_REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][A-Za-z0-9 ,._=-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
@@ -146,7 +179,7 @@ _SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, �
 )
 _CODE = expression(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
 _PROSE = expression(
-    rb"[{}\"']|;\s*$|==|\w\(|"
+    rb"[{}\"']|;\s*$|(?<!=)==(?![=>])|\w\(|"
     rb"\b(?:best|weights?|threshold|target|patience|improved|from|default|diverged|stopping|terminating)\b",
     re.I,
 )
@@ -162,6 +195,20 @@ _COMMENT = expression(rb"\s*#+(?:\s|$)")
 _WIDEST = 4000  # bytes of a line that are looked at
 
 
+def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
+    """Where a line says a step, a batch, an epoch, and what a progress bar counts."""
+    step, batch, epoch = STEP.search(line), BATCH.search(line), EPOCH.search(line)
+    if step is None and batch is None and epoch is None:
+        step = _DONE.search(line) or ROUND.search(line)
+    bar = _BAR.search(line) if b"%" in line else None
+    bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
+    if bar and batch and batch[2] is None and b"d" in batch[0].lower():
+        batch = None  # the index of the bar's last batch
+    if (step, epoch, batch, bar) == (None,) * 4 and _LOSSES.search(line):
+        bar = _FRACTION.search(line)
+    return step, batch, epoch, bar
+
+
 def row(line: bytes) -> forms.Parsed | None:
     if _is_text(line):
         return None
@@ -169,17 +216,11 @@ def row(line: bytes) -> forms.Parsed | None:
     if printed:
         line = line.translate(_UNMARKED)
     line = _as_pairs(line)
-    step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
-    if step is None and batch is None and epoch is None:
-        step = _DONE.search(line) or _ROUND.search(line)
-    bar = _BAR.search(line) if b"%" in line else None
-    bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
-    if (step, epoch, batch, bar) == (None,) * 4 and _LOSSES.search(line):
-        bar = _FRACTION.search(line)
+    step, batch, epoch, bar = _places(line)
     counts = [match for match in (step, batch, epoch, bar) if match]
     first = min((match.start() for match in counts), default=-1)
     words, pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))
-    phases = [(found.start(), _phase(found)) for found in words]
+    phases = phases_of(words)
     alone = _stands_alone(line, words, pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
@@ -211,7 +252,7 @@ def row(line: bytes) -> forms.Parsed | None:
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
         text = name.decode("utf-8", "replace")
-        phase = _phase_at(phases, found.start(), alone)
+        phase = phase_at(phases, found.start(), alone)
         of_training |= not phase and _BARE.fullmatch(text) is not None and not PHASE.search(name)
         if phase and not PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
             text = f"{phase} {text}"
@@ -225,7 +266,7 @@ def row(line: bytes) -> forms.Parsed | None:
     if printed and not any(map(_BARE.fullmatch, names)):
         return None  # settings
     if not counts:
-        settings = printed and "loss" not in names
+        settings = (printed and "loss" not in names) or ITEM.match(line) or MONEY.search(line)
         if not known or not any(map(_BARE.fullmatch, names)) or settings or _PROSE.search(_NOTE.sub(b"", line)):
             return None
         names |= _lead(line, names, first)
@@ -235,7 +276,7 @@ def row(line: bytes) -> forms.Parsed | None:
         names = {}
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
-    named = names | _counted(step, batch, epoch, bar)
+    named = names | _counted(line, step, batch, epoch, bar)
     share = counts == [epoch] and "_batch" not in named and known and b"%" in line and _SHARE.search(line)
     drawn = bar and _DRAWN.match(bar[0])
     for flag, is_set in (("_aside", bar and not of_training), ("_drawn", drawn), ("_share", share)):
@@ -264,9 +305,12 @@ def _is_measure(name: bytes) -> bool | None:
 
 def _as_pairs(line: bytes) -> bytes:
     """A line in which values stand right behind their names."""
+    if _FOREIGN.search(line):
+        line = _OTHER_WORDS.sub(lambda found: _WORDS[found[0]], _ORDINAL.sub(rb" \2 \1 ", line))
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if b"(" in line:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
+    line = _OVER.sub(b"", line)
     if b"nanx" in line:
         line = _PADDED.sub(rb"\1", line)
     if (at := _AT.search(line)) and (said := _LAST_WORD.search(line[: at.start()])):
@@ -290,7 +334,7 @@ def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
     return b"%sepoch %s batch %s" % (found[1], found[2], batch)
 
 
-def _counted(step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
+def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
     """What a line's counts say, as they were found in it."""
     extra: dict[str, Any] = {}
     if epoch:
@@ -302,6 +346,9 @@ def _counted(step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
     own_step = bool(step and batch and "_batch" not in extra)  # the batch counts within an epoch: the step doesn't
     if bar and step is None and "_batch" not in extra:
         extra |= {"_batch": bar[1], "_batches": bar[2]}
+    if epoch and step is None and "_batch" not in extra and b"/" in line:
+        part = _PART.search(line, epoch.end()) or _PART.search(line, 0, epoch.start())
+        extra |= {"_part": part[1], "_parts": part[2]} if part else {}
     count = step["count"] if step else b""
     if step and not own_step and not re.match(rb"(?i)global", step[0]) and epoch and "_batch" not in extra:
         extra |= {"_batch": count, "_batches": b""}  # of an epoch or of the run: the counts will tell
@@ -349,12 +396,23 @@ def whole(text: bytes) -> int:
     return int(text.replace(b",", b"").replace(b"_", b""))
 
 
-def _phase(found: re.Match[bytes]) -> str:
+def phase_of(found: re.Match[bytes]) -> str:
     """ "val", "test", or "" for a word that says training."""
     return "val" if found[1] or found[3] else "test" if found[2] or found[4] else ""
 
 
-def _phase_at(phases: list[tuple[int, str]], place: int, alone: bool) -> str:
+def phases_of(words: list[re.Match[bytes]]) -> list[tuple[int, str]]:
+    """Where words for data stand, and which they say; `Test: evaluation` is about the test."""
+    phases: list[tuple[int, str]] = []
+    for found in words:
+        phase = phase_of(found)
+        if phase == "val" and phases and phases[-1][1] and (found[1] or b"").lower().startswith(b"eval"):
+            phase = phases[-1][1]
+        phases.append((found.start(), phase))
+    return phases
+
+
+def phase_at(phases: list[tuple[int, str]], place: int, alone: bool) -> str:
     """Which data a measure is about: what the last such word before it says, or, where they stand alone, the only one
     of its line."""
     if alone and len({phase for _, phase in phases}) == 1:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.settings import group_settings
+
 if TYPE_CHECKING:
     from barograph.probes.model.parameters import Owned
     from barograph.probes.model.rounds import ModelRound
@@ -21,6 +23,7 @@ class OptimizerAccounts:
     def __init__(self) -> None:
         self._steps, self._next, self._reads = -1, 0, False
         self._empty: dict[int, bool] = {}  # by optimizer: whether it had no state before the first step seen
+        self._settings: dict[str, float] = {}
         self._travel: dict[int, list[float]] = {}  # by optimizer: of each group, the sum of its rates so far
 
     def before(self, current: ModelRound, optimizer: Any, own: Owned, rates: list[float | None]) -> None:
@@ -47,6 +50,9 @@ class OptimizerAccounts:
             for group, rate in chosen
             if rate is not None and isinstance(base := _base(group), (int, float)) and base > 0
         ]
+        fresh = group_settings(group for group, _ in chosen)
+        current.figures |= {name: value for name, value in fresh.items() if self._settings.get(name) != value}
+        self._settings |= fresh
         if shares:
             current.figures["rate_share"] = max(shares)
         lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]

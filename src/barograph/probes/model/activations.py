@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph.probes.model import attention, blocks
+from barograph.probes.model.forward import ForwardSigns
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.parameters import local
 
@@ -96,6 +97,7 @@ class ActivationWatch:
         self._peaks: dict[str, Any] = {}  # greatest |unit| of each MLP since the last `collect`
         self._attention: list[tuple[Any, Any, Any]] = []
         self._mode: Any = None
+        self._signs = ForwardSigns()
         self._heads = heads
         self._handles: list[Any] = []
         self._places = blocks.find(model)
@@ -204,14 +206,15 @@ class ActivationWatch:
         if type(module).__name__ == "OptimizedModule":
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
             return
-        self._attention = []
-        self._mode = attention.watch(self._attention)
+        self._attention, self._signs = [], ForwardSigns()
+        self._mode = attention.watch(self._attention, self._signs)
         self._mode.__enter__()
 
     def _on_end(self, module: Any, given: Any, output: Any) -> None:
         mode, self._mode = self._mode, None
         if mode is not None:
             mode.__exit__(None, None, None)
+            self._put("", self._signs.end())
         if self.on and module.training:
             self._guard("the output", lambda: self._log_z(output))
 

@@ -11,14 +11,19 @@ sample costs little beside the attention itself. A compiled model hides these ca
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barograph.probes.model.forward import ForwardSigns
 
 QUERIES, SEQUENCES = 32, 2
 
 
-def watch(found: list[tuple[Any, Any, Any]]) -> Any:
-    """A context manager that appends (logit_max, entropy, later), scalars on the device, to `found` for each call."""
+def watch(found: list[tuple[Any, Any, Any]], signs: ForwardSigns) -> Any:
+    """A context manager that appends (logit_max, entropy, later), scalars on the device, to `found` for each call, and
+    shows `signs` each function with its result."""
     import torch
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
@@ -32,7 +37,10 @@ def watch(found: list[tuple[Any, Any, Any]]) -> Any:
                 _keep(found, lambda: of_queries(*arguments, **named))
             elif function in softmaxes and getattr(arguments[0], "dim", lambda: 0)() == 4:
                 _keep(found, lambda: of_scores(arguments[0][:SEQUENCES, :, -QUERIES:], arguments[0].shape[-2]))
-            return function(*arguments, **named)
+            result = function(*arguments, **named)
+            with contextlib.suppress(Exception):  # a tensor of somebody's own: the pass goes on
+                signs.saw(function, arguments, named, result)
+            return result
 
     return AttentionWatch()
 

@@ -115,6 +115,8 @@ class Sentinel:
         self._parameters: Any = ()
         self._handle: Any = None
         self._loss = LossGraph()
+        self._all = 0  # passes since the step before
+        self._cleared = 0.0
         self._passes, self._added = 0, (0, 0)  # of the step in progress; the gradient they add up in, and its changes
 
     def __deepcopy__(self, memo: Any) -> Sentinel:
@@ -137,14 +139,20 @@ class Sentinel:
         """Gradients add up where it is the same tensor, changed once, by the pass; a cleared one begins anew."""
         with contextlib.suppress(Exception):  # within the training's pass: a gradient of another make
             gradient, known = parameter.grad, self._added
+            self._all += 1
             self._added = id(gradient), 0 if gradient is None else gradient._version
             self._passes = self._passes + 1 if known == (self._added[0], self._added[1] - 1) else 1
             self._loss.came()
         self._call()
 
-    def put(self, current: ModelRound) -> None:
-        """A step begins: how many passes have added up for it, and what their loss is."""
+    def put(self, current: ModelRound, alone: bool) -> None:
+        """A step begins: how many passes have added up for it, and what their loss is. alone: with one optimizer, of
+        whose passes none is meant for another."""
         current.figures |= self._loss.new()
+        cleared = float(max(0, self._all - self._passes)) if alone and self._passes else 0.0
+        if cleared >= 2 or cleared != self._cleared:
+            current.figures["cleared_passes"] = cleared
+        self._all, self._cleared = 0, cleared
         current.backwards, self._passes = self._passes, 0
         if current.backwards and "passes" in current.figures:
             current.figures["backwards"] = float(current.backwards)

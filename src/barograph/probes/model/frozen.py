@@ -38,6 +38,11 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
     gains = _gains(model.modules(), trained=True)
     if gains:
         current.put("untrained", ("",), _all_one(gains))
+    fresh = [told for module in model.modules() if (told := as_drawn(module)) is not None][:_MOST_NORMS]
+    if fresh:
+        current.put(
+            "drawn", ("",), (torch.stack([told.to(fresh[0].device) for told in fresh]).mean() >= 0.8).reshape(1)
+        )
     matrices = [name for name, item in named if id(item) in ours and item.dim() > 1 and not ADAPTER.search(name)]
     carriers = {match[1] for name, _ in named if (match := _ADAPTED.match(name))}
     current.figures["trained_carriers"] = float(
@@ -92,14 +97,20 @@ def _all_one(weights: list[Any]) -> Any:
 
 
 def _as_drawn(module: Any) -> Any:
-    """Whether a frozen layer's weight still is as torch draws it: uniform, up to one over the root of its inputs. None
-    of other layers."""
+    """`as_drawn` of a frozen layer."""
+    weight = module._parameters.get("weight")
+    return None if weight is None or weight.requires_grad else as_drawn(module)
+
+
+def as_drawn(module: Any) -> Any:
+    """Whether a layer's weight is as torch draws it, uniform up to one over the root of its inputs: 1 or 0 on its
+    device. None of other layers."""
     import torch
 
     weight = module._parameters.get("weight")
     if not isinstance(module, (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)) or weight is None:
         return None
-    if weight.requires_grad or weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN:
+    if weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN:
         return None
     bound = weight[0].numel() ** -0.5
     some = weight.detach().reshape(-1)[:_COMPARED].float()

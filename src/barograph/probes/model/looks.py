@@ -221,7 +221,7 @@ class Looks:
                 key="watch no activations",
             )
         if values:
-            home = values[0].device
+            home = max((value.device for value in values), key=lambda device: bool(device.type != "cpu"))
             wide = torch.float32 if home.type == "mps" else torch.float64
             column = torch.stack([value.detach().to(home, wide, non_blocking=True).reshape(()) for value in values])
             current.put("activations", labels, column)

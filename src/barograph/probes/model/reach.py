@@ -6,11 +6,13 @@ Out:  figures for the `model` record; nothing waits for a device.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.blocks import plain
 from barograph.probes.model.findings import listed
+from barograph.probes.model.frozen import as_drawn
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.parameters import flat, local
 
@@ -18,14 +20,17 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 _AFTER = 20  # steps; parameters that only some batches use have had their chance
+_UNUSED = 100  # steps; a layer that has not run in them is not used
 _COMPARED = 4096  # elements
+_PLACE = re.compile(r"^w?p(?:os|e)(?:_|$)|pos_?emb|position", re.I)
 
 
 class Reach:
-    """Which layers ran with gradients, and got none.
+    """Which layers ran with gradients, and got none; which ran without; which never ran.
 
-    Layers without a gradient in the first twenty steps are listened to in one more: those that ran in it were computed
-    for nothing. A layer that no batch used is another matter, and so is one that ran without gradients.
+    Layers without a gradient in the first twenty steps are listened to: those that run with gradients in the next one
+    are computed for nothing, those that run without are cut off by `no_grad()`. What has still not run after a hundred
+    steps is not used.
     """
 
     def __init__(self, model: Any):
@@ -33,6 +38,9 @@ class Reach:
         self._steps = 0
         self._handles: list[Any] = []
         self._ran: set[int] = set()  # parameters, by id
+        self._ran_without: set[int] = set()  # in training mode, without gradients
+        self._held: set[int] = set()  # by an optimizer
+        self._silent: dict[int, Any] = {}  # parameters without a gradient, by id, and the layer of each
 
     def ended(
         self,
@@ -42,32 +50,60 @@ class Reach:
         owners: Callable[[], Iterable[tuple[Any, ...]]],
     ) -> None:
         """A step is over. waiting: never had a gradient; names: of all by id; owners: parameters by optimizer."""
-        if self._steps > _AFTER or not current.present:
+        if self._steps > _UNUSED or not current.present:
             return
         self._steps += 1
         if self._steps == _AFTER and waiting:
-            held = {id(parameter) for some in owners() for parameter in some}
-            silent = {number for number, name in names.items() if name in waiting and number in held}
+            self._held = {id(parameter) for some in owners() for parameter in some}
+            silent = {number for number, name in names.items() if name in waiting and number in self._held}
+            # attention of torch's own make uses its parts' parameters without calling them
+            hidden = {
+                id(part)
+                for module in self._model.modules()
+                if type(module).__name__ == "MultiheadAttention"
+                for part in module.modules()
+            }
             for module in self._model.modules():
+                if id(module) in hidden:
+                    continue
                 own = [id(item) for item in module.parameters(recurse=False) if id(item) in silent]
                 if own and next(module.children(), None) is None:
+                    self._silent |= dict.fromkeys(own, module)
                     self._handles.append(module.register_forward_hook(Guest(self._run(own))))
-        elif self._steps > _AFTER:
+        elif self._steps == _AFTER + 1 and self._silent:
+            self._tell(current, "unreached", {number for number in self._ran if names.get(number) in waiting}, names)
+            without = {number for number in self._ran_without - self._ran if names.get(number) in waiting}
+            self._tell(current, "without_graph", without, names)
+            drawn = [fresh for module in {id(self._silent[n]): self._silent[n] for n in without}.values()
+                     if (fresh := as_drawn(module)) is not None]  # fmt: skip
+            if drawn:
+                current.put("as_drawn", ("",), sum(drawn[1:], drawn[0]).reshape(1))
+        elif self._steps == _UNUSED:
             self.close()
-            found = {number for number in self._ran if names.get(number) in waiting}
-            if found:
-                sizes = {id(item): item.numel() for item in self._model.parameters()}
-                whole = sum(sizes[number] for number in names if number in sizes)
-                current.figures["unreached_parameters"] = float(len(found))
-                current.figures["unreached_share"] = sum(sizes.get(number, 0) for number in found) / max(1, whole)
-                current.figures["unreached"] = listed(names[number] for number in names if number in found)
+            idle = (set(self._silent) | self._places()) - self._ran - self._ran_without
+            self._tell(current, "unused", {number for number in idle if names.get(number) in waiting}, names)
+
+    def _places(self) -> set[int]:
+        """Positional embeddings that are parameters beside layers: nothing of theirs could run."""
+        modules = (module for module in self._model.modules() if next(module.children(), None) is not None)
+        named = (pair for module in modules for pair in module.named_parameters(recurse=False))
+        return {id(item) for name, item in named if _PLACE.search(name)} & self._held
+
+    def _tell(self, current: ModelRound, what: str, found: Collection[int], names: Mapping[int, str]) -> None:
+        if not found:
+            return
+        sizes = {id(item): item.numel() for item in self._model.parameters()}
+        whole = sum(sizes[number] for number in names if number in sizes)
+        current.figures[f"{what}_parameters"] = float(len(found))
+        current.figures[f"{what}_share"] = sum(sizes.get(number, 0) for number in found) / max(1, whole)
+        current.figures[what] = listed(names[number] for number in names if number in found)
 
     def _run(self, own: list[int]) -> Callable[..., None]:
         def hook(module: Any, given: Any, output: Any) -> None:
             import torch
 
-            if module.training and torch.is_grad_enabled():
-                self._ran.update(own)
+            if module.training:
+                (self._ran if torch.is_grad_enabled() else self._ran_without).update(own)
 
         return hook
 

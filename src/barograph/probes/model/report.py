@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from barograph.probes.model import flow, outputs
+from barograph.probes.model import finite, flow, outputs
 from barograph.probes.model.optimizers import COLUMNS
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.stats.statistics import PERCENTILES
@@ -29,7 +29,8 @@ STATISTICS = (
 )  # fmt: skip
 _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn", "untrained": "untrained",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
-           "optimizer_age": "optimizer_age"}  # fmt: skip
+           "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
+           "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written"}  # fmt: skip
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 
@@ -96,6 +97,8 @@ def make(
     _spectra(numbers, fields, tables)
     _activations(numbers, fields, tables)
     fields |= outputs.fields_of(numbers)
+    if "finite" in numbers:
+        fields |= finite.figures(*map(float, numbers["finite"][1][0]))
     if state is not None:
         fields |= state.fields_of(found.step, numbers)
     fields |= found.figures
@@ -147,7 +150,8 @@ def _norms(
         fields["non_finite_inputs"] = 1
     for family, name in _SINGLE.items():
         if family in numbers:
-            fields[name] = int(_column(numbers, family)[""])
+            value = _column(numbers, family)[""]
+            fields[name] = value if name in ("idle_gradient", "written") else int(value)
     if "weight_squares" in numbers:
         weights = _column(numbers, "weight_squares")
         fields["param_norm"] = _root(weights.values())

@@ -8,7 +8,8 @@ watch does is paid from it: each measurement, what a step with measurements cost
 does. A family that is due and that the account does not cover is postponed until it does; the others wait for one that
 was postponed for longer than its interval. The first measurement of all is the cheapest family alone, timed; what the
 others will cost is estimated from it until they were measured. A step without measurements pays in half its share at
-least, so that on steps of a millisecond not everything is postponed for ever.
+least, so that on steps of a millisecond not everything is postponed for ever. Each of the first steps pays in a part of
+a millisecond besides, a quarter of a second in all: a short training of short steps is looked at too.
 
 A share of the step time is predicted as Σ cost / interval / step time. Above the budget the family that takes
 the greatest part has its interval doubled, until the prediction holds. An interval is halved again, never below
@@ -42,6 +43,7 @@ DEFAULTS = {
 }  # fmt: skip
 """Intervals where none is given."""
 BUDGET = 0.02  # at the default intervals
+OPENING, OPENING_STEPS = 0.25e-3, 1000  # seconds that each of the first steps pays in beside its share
 
 # Cost of a measurement before the first one, as a multiple of the norms': the most of a model of many small tensors
 # (0.8 million parameters in 52) and one of few large ones (GPT-2's shapes), rounded up.
@@ -81,6 +83,7 @@ class WatchSchedule:
         self._times: deque[float] = deque(maxlen=_TIMES)
         self._calm = 0
         self._account = 0.0  # seconds
+        self._opening = OPENING_STEPS if budget is not None else 0  # steps that pay in more, to come
         self._charged: dict[str, float] = {}  # predicted costs that are paid, and not yet reported by `spend`
         self._postponed: dict[str, int] = {}  # the steps at which they became due, in that order
         self._started = False  # whether the first measurement has begun
@@ -183,11 +186,12 @@ class WatchSchedule:
                     self._account += self._charged.pop(family, 0.0) - seconds
         if math.isfinite(step_seconds) and step_seconds > 0:
             self._times.append(step_seconds)
-            self._account += (self.budget or 0.0) * step_seconds
+            self._account += (self.budget or 0.0) * step_seconds + (OPENING if self._opening else 0.0)
+            self._opening = max(0, self._opening - 1)
         self._calm += 1
         known = len(self._times)
         if self.budget is not None and known >= 3 and (costs or known == 3 or self._calm % PATIENCE == 0):
-            self._adapt(self.budget)
+            self._adapt(self.budget + (OPENING / median(self._times) if self._opening else 0.0))
 
     def share(self, intervals: Mapping[str, int] | None = None) -> float:
         """The predicted share of the step time; NaN before anything is known."""

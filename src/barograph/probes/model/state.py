@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.examples import ExampleLook
+from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.parameters import local
 from barograph.probes.model.reach import untied_figures
+from barograph.probes.model.settings import layer_settings
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -36,7 +38,7 @@ class ModelState:
         self._model = model
         self._clock, self._seconds = clock, 0.0
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
-        self._examples, self._classes = ExampleLook(), ClassCounts()
+        self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
@@ -98,12 +100,14 @@ class ModelState:
         with contextlib.suppress(Exception):
             if torch.compiler.is_compiling():
                 return
-            if torch.is_grad_enabled():
-                self._output.returned(output)
-            if "output_width" in self._passes:
-                return
             logits = getattr(output, "logits", None)
             logits = first_tensor(output) if logits is None else logits
+            if torch.is_grad_enabled():
+                self._output.returned(output)
+                with torch.no_grad():
+                    self._finite.returned(logits)
+            if "output_width" in self._passes:
+                return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:
                 self._passes["output_width"] = float(logits.shape[-1])
                 if torch.is_grad_enabled():
@@ -118,9 +122,12 @@ class ModelState:
             self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
             frozen_figures(current, self._model, parameters)
             untied_figures(current, self._model)
+            current.figures |= layer_settings(self._model)
+            current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)
         self._examples.put(current)
+        self._finite.put(current, parameters)
         if (
             len(self._modes) == 2 or "gradients_in_evaluation" in self._last
         ):  # trained in one mode, evaluated in the other

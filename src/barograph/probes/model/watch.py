@@ -27,10 +27,12 @@ from barograph.probes.model.parameters import joined, mesh_of
 from barograph.probes.model.reach import Reach
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.model.schedule import BUDGET, DEFAULTS, WatchSchedule
+from barograph.probes.model.settings import IdleOptimizers
 from barograph.probes.model.sharded import is_recorder
 from barograph.probes.model.stale import StaleGradients
 from barograph.probes.model.state import ModelState
 from barograph.probes.model.unchanged import Unchanged
+from barograph.probes.model.written import Written
 from barograph.probes.recording import Recording
 
 _MOST_PENDING = 100  # steps whose figures have not arrived: the device is far behind, or gone
@@ -126,7 +128,7 @@ class ModelWatch:
         self.is_closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
         self._backward = BackwardEnd(self._at_backward_end)
         self._stale, self._unchanged, self._reach = StaleGradients(model), Unchanged(), Reach(model)
-        self._said: dict[str, float] = {}
+        self._idle, self._outside, self._said = IdleOptimizers(), Written(), cast("dict[str, float]", {})
         self._zeros: dict[str, Any] = {}  # what the last step with a record had of these; None where it is not known
         self._hooks = OptimizerHooks(
             optimizers_of(optimizer),
@@ -255,7 +257,8 @@ class ModelWatch:
         if self._state is not None:
             self._state.put(current, self._looks.parameters)
             self._spent += self._state.taken()
-        self._sentinel.put(current)
+        self._sentinel.put(current, len(self._hooks.known) == 1)
+        self._outside.began(current)
         if self._scaler is not None:
             self._looks.scaled(current, self._scaler, self._skipped)
         current.suspect(self._unchanged.loose(self._looks.parameters, self._looks.owners(self._hooks.optimizers)))
@@ -284,7 +287,9 @@ class ModelWatch:
             still = self._unchanged.held(self._looks.parameters, self._looks.names.values())
             current.judge(still)
         owners = self._looks.held_by(self._hooks.optimizers)
-        self._witness.saw(current.present, tuple(self._looks.names.values()), owners or self._freed)
+        self._outside.ended(self._looks.parameters)
+        reached = self._idle.ended(current, self._hooks.optimizers, self._looks.names)
+        self._witness.saw(current.present | reached, tuple(self._looks.names.values()), owners or self._freed)
         self._reach.ended(
             current, self._witness.waiting, self._looks.names, lambda: self._looks.owners(self._hooks.optimizers)
         )

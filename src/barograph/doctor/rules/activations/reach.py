@@ -6,10 +6,11 @@ Out:  findings of `UnreachedParameters`, `UntiedWeights`, `ConstantOutput`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import RowCursor, known, param_norm_of, setting, whole
+from barograph.doctor.kernel.cursor import RowCursor, known, names_of, param_norm_of, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -23,14 +24,15 @@ class UnreachedParameters(Rule):
 
     The watch listens to layers without a gradient in the first twenty steps: those that run in the next one are
     computed, and their output is cut off before the loss, by `detach()`, `.data`, `no_grad()`, a new tensor made from
-    numbers, or is left out of it. A twentieth of the trained elements or more is a warning; less is an info finding:
-    a pooling layer that nobody asks is usual. Layers that no batch uses, or that run without gradients, don't count.
+    numbers, or is left out of it. A twentieth of the trained elements or more is a warning, and so is a router; less
+    is an info finding: a pooling layer that nobody asks is usual. Layers that no batch uses don't count. Layers that
+    run under `no_grad()` are a warning where their weights are as torch draws them: nobody trained them before.
 
     What to do: look for what cuts the graph behind them; else freeze them with `requires_grad_(False)`.
     """
 
     name, family, kind, severity = "unreached_parameters", "model", "frozen", "warning"
-    needs = ("=model/unreached_parameters",)
+    needs = ("=model/unreached_parameters|=model/without_graph_parameters",)
     about = "The loss does not reach layers that run."
     thresholds: ClassVar = {"share": (0.05, "of the trained elements; ours")}
     causes = ("graph cut: no gradient reaches layers that run, because their output is detached or not in the loss",)
@@ -48,15 +50,40 @@ class UnreachedParameters(Rule):
             assert rows is not None
             step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
             share = known(history.channel("model/unreached_share"), step, time, segment)
-            names = _names(history, "unreached", step, time)
+            names = names_of(history, "unreached", step, time)
             count = whole(float(rows.value[at]))
             if count > 0 and self.first(segment, names):
                 yield self.finding(
                     max(0, step - 20), f"{count} parameters had no gradient in 20 steps, though their layers ran: "
                     f"{names}.", found=step, segment=segment, confidence=0.95,
-                    severity="warning" if share >= self.at["share"] else "info",
-                    evidence={"parameters": count, "share": rounded(share)},
+                    severity="warning" if share >= self.at["share"] or _ROUTER.search(names) else "info",
+                    evidence={"parameters": count, "share": rounded(share), "standing": True},
                 )  # fmt: skip
+        yield from self._without(history)
+
+    def _without(self, history: RunHistory) -> Iterator[Finding]:
+        """Layers in the optimizer that run under `no_grad()`."""
+        rows = self._cursor.new(history.channel("model/without_graph_parameters"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            share = known(history.channel("model/without_graph_share"), step, time, segment)
+            drawn = known(history.channel("model/without_graph_as_drawn"), step, time, segment)
+            names = names_of(history, "without_graph", step, time)
+            if rows.value[at] > 0 and self.first(segment, names, "without"):
+                yield self.finding(
+                    max(0, step - 20), f"{whole(float(rows.value[at]))} parameters in the optimizer had no gradient in "
+                    f"20 steps, for their layers run without gradients: {names}"
+                    f"{'; their weights are as they were drawn' if drawn > 0 else ''}.",
+                    found=step, segment=segment, confidence=0.95 if drawn > 0 else 0.4, key="without",
+                    severity="warning" if share >= self.at["share"] and drawn > 0 else "info", causes=[_WITHOUT],
+                    evidence={"parameters": whole(float(rows.value[at])), "share": rounded(share)}
+                    | ({"standing": True} if drawn > 0 else {}),
+                )  # fmt: skip
+
+
+_WITHOUT = "graph cut: layers run under `no_grad()`, so that they are not trained"
+_ROUTER = re.compile(r"(?:^|[._])(?:gate|router|gating|wg)(?:[._]|$)", re.I)
 
 
 class UntiedWeights(Rule):
@@ -87,7 +114,7 @@ class UntiedWeights(Rule):
             said = setting(history, "tie_word_embeddings", "tie_embeddings", "tie_weights", "weight_tying") is True
             if not (same or said) or not self.first(segment):
                 continue
-            names = _names(history, "untied_weights", step, time)
+            names = names_of(history, "untied_weights", step, time)
             what = "hold the same numbers in two tensors" if same else "are two tensors, though they should be tied"
             yield self.finding(
                 step, f"{names} {what}: each is trained alone.", found=step, segment=segment, confidence=0.95,
@@ -169,13 +196,6 @@ class ConstantOutput(Rule):
 
     def _spread(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         return known(history.channel("model/flow_spread"), step, time, segment) > self.at["vanish"]
-
-
-def _names(history: RunHistory, field: str, step: int, time: int) -> str:
-    return next(
-        (str(event.fields[field]) for event in history.events_of("model")
-         if field in event.fields and event.step == step and event.time <= time), "names are not recorded",
-    )  # fmt: skip
 
 
 RULES = (UnreachedParameters, UntiedWeights, ConstantOutput)

@@ -93,7 +93,7 @@ class LossReversed(GraphRule):
             place[0], "What is minimised is the negative of a loss that is never negative: "
             + ("its graph has a minus behind the loss." if name == "loss_reversed" else
                "a multiple of it, which is below 0 since the first row."),
-            found=found, segment=place[2], confidence=_PROOF,
+            found=found, segment=place[2], confidence=_PROOF, evidence={"standing": True},
         )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ class SoftmaxOverRows(GraphRule):
         if figure == 1:
             yield self.finding(
                 place[0], "The softmax of the cross-entropy runs over the first dimension, the batch, not over the "
-                "classes.", found=found, segment=place[2], confidence=_PROOF,
+                "classes.", found=found, segment=place[2], confidence=_PROOF, evidence={"standing": True},
             )  # fmt: skip
 
 

@@ -118,12 +118,12 @@ class BroadcastTargets(Rule):
             here = (looks.segment == segment) & (looks.step < step) & (looks.time <= time)
             if here.any():  # the watch's records come behind the rows of a fast loop
                 self._judged.add(segment)
-            if here.any() and (looks.value[here] > 1).all() and self.first(segment):
+            if here.any() and (looks.value[here] > 1).all() and self.first("graph", segment):
                 size = float(looks.value[here][0])
                 yield self.finding(
                     int(looks.step[here][0]), f"{size:.0f} outputs are compared with {size:.0f} targets in "
                     f"{size * size:.0f} differences: each output with the targets of all rows.",
-                    found=step, segment=segment, confidence=0.95, evidence={"outputs": size},
+                    key="graph", found=step, segment=segment, confidence=0.95, evidence={"outputs": size},
                 )  # fmt: skip
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, block_of, in_order, is_vector, largest_of, median_of, shown
 
@@ -109,15 +109,29 @@ class VanishingGradient(Rule):
         self._low = [*self._low[:1], *self._low[1:][-8:], (current.step, first, last)]
         lasted = len(self._low) >= self.at["tables"] and current.step - self._low[0][0] >= self.at["steps"]
         if lasted and self.first(current.segment, "layers"):
+            names = [table.names[at] for at in numpy.flatnonzero(use) if current.value[at] <= norms[third - 1]]
             yield self.finding(
                 self._low[0][0], f"Gradients vanish: {first:.3g} in a third of the layers, {last:.3g} in "
                 "another.",
                 found=current.step, segment=current.segment, key="layers", confidence=0.8,
                 evidence={"smallest_third": first, "largest_third": last, "ratio": first / last},
-                causes=["gradients vanish with depth: each layer shrinks them", "bad initialisation"],
+                causes=_why(history, current, names),
                 remedies=["add residual connections, and normalisation before each block",
                           "replace sigmoid and tanh by functions that don't saturate", "reduce the depth"],
             )  # fmt: skip
+
+
+def _why(history: RunHistory, current: LayerRound, names: list[str]) -> list[str]:
+    """Why these layers' gradients are small."""
+    cut = known(history.channel("model/detached"), current.step, current.time, current.segment) > 0
+    experts = sum("expert" in name.lower() for name in names)
+    causes = {
+        "router collapsed: most experts get next to no gradient": 2 * experts > len(names),
+        "graph cut: the forward pass detaches a tensor, and layers before it are reached another way": cut,
+        "gradients vanish with depth: each layer shrinks them": True,
+        "bad initialisation": True,
+    }
+    return [cause for cause, holds in causes.items() if holds]
 
 
 class GradientSpread(Rule):

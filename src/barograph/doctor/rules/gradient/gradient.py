@@ -37,14 +37,6 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-def norm_before_clipping(history: RunHistory) -> Channel | None:
-    """The norm before clipping where every step has it, else the norm that is logged."""
-    before, logged = history.channel("model/grad_norm_before"), history.role("norm")
-    if before is not None and (logged is None or before.end >= 0.9 * logged.end):
-        return before
-    return logged
-
-
 def clip_value(history: RunHistory, step: int, time: int, segment: int) -> str:
     """What value to clip at, from the healthy norms before a step: their 90th percentile."""
     norm = history.role("norm")
@@ -247,6 +239,9 @@ def first_layer(history: RunHistory, step: int, segment: int, until: float) -> t
     return (bad[-1] if bad else ""), bad[:5]
 
 
+_FIRST = 16  # rows of the logged norm
+
+
 class GradientSpike(Rule):
     """The gradient norm jumps far above its usual variation for one or a few steps.
 
@@ -284,10 +279,11 @@ class GradientSpike(Rule):
         self._segment, self._begin = -1, 0
         self._last_row = -100
         self._spikes: dict[int, list[int]] = {}  # segment → steps
+        self._by_watch: bool | None = None
         self._pending: list[tuple[Any, ...]] = []
 
     def examine(self, history: RunHistory) -> Iterable[Finding]:
-        channel = norm_before_clipping(history)
+        channel = self._before_clipping(history)
         rows = self._cursor.new(channel)
         if rows is None or channel is None:
             return () if not self._pending else self._settle(history)
@@ -317,6 +313,19 @@ class GradientSpike(Rule):
             self._segment = int(rows.segment[-1])
             self._begin = begins[self._segment]
         return self._settle(history) if self._pending else ()
+
+    def _before_clipping(self, history: RunHistory) -> Channel | None:
+        """The norm before clipping where the watch measures it at every step, else the norm that is logged: by the
+        first rows of that, so that it is the same however much has come."""
+        before, logged = history.channel("model/grad_norm_before"), history.role("norm")
+        if before is None or logged is None or not logged.end:
+            return logged if before is None else before
+        if self._by_watch is None and logged.end >= _FIRST:
+            rows, until = before.rows(), logged.rows(_FIRST - 1, _FIRST).time
+            came = before.start + int((rows.time <= until[0]).sum()) if len(until) else before.end
+            self._by_watch = came >= 0.9 * (_FIRST if len(until) else logged.end)
+        by_watch = before.end > logged.end if self._by_watch is None else self._by_watch
+        return before if by_watch else logged
 
     def _settle(self, history: RunHistory) -> Iterable[Finding]:
         loss = history.role("loss")

@@ -226,6 +226,10 @@ class GradientDecay(BlockRule):
             )  # fmt: skip
 
 
+_BLANK = "bad initialisation: all trained matrices begin at 0, and so does each gradient"
+_DEAD = "dead units: the loss depends on the parameters, and no unit passes a gradient on"
+
+
 class ZeroGradient(SeriesRule):
     """The norm of the gradient is exactly zero.
 
@@ -297,11 +301,9 @@ class ZeroGradient(SeriesRule):
                  if not is_vector(name) and came_by(channel, time)]  # fmt: skip
         norm = history.channel("model/param_norm")
         blank = (bool(first) and not any(first)) or (norm is not None and came_by(norm, time) and norm.first == 0)
-        cause = (
-            "bad initialisation: all matrices that are trained begin at 0, and so does each gradient"
-            if blank
-            else "layer frozen: the loss does not depend on what is trained"
-        )
+        dead = known(history.channel("model/grad_norm"), step, time, self._segment) == 0
+        dead = dead and came_by(history.channel("model/trained_parameters"), time)  # the watch saw gradients
+        cause = _BLANK if blank else _DEAD if dead else "layer frozen: the loss does not depend on what is trained"
         return self.finding(
             self._first[0], f"The gradient norm is exactly 0 since the first step, {self._first[0]}"
             + (": all matrices that are trained are 0." if blank else "."),

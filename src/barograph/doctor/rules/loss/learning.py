@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, param_norm_of, setting
+from barograph.doctor.kernel.cursor import came_by, exp, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
@@ -358,6 +358,15 @@ def _accuracy(history: RunHistory, role: str) -> Channel | None:
     return result
 
 
+def _first(history: RunHistory, name: str, time: int) -> float:
+    """The first figure of the watch by that name, if it had come by a time; NaN if not."""
+    channel = history.channel(f"model/{name}")
+    return channel.first if channel is not None and came_by(channel, time) else math.nan
+
+
+_TOO_LARGE = "bad initialisation: the output is far too large before any training"
+
+
 class InitialLoss(Rule):
     """A first loss that an untrained model can't have.
 
@@ -365,7 +374,9 @@ class InitialLoss(Rule):
     initialised, or the loss is a sum: an info finding; above twice that number a warning. One below is a model trained
     before: silent. Looked at in a run whose first row is among its first 20 steps and whose vocabulary is known; or,
     where it is watched, the width of the output, 16 or more, that a cross-entropy follows (`model/softmax_twice` is
-    recorded): few classes can be guessed wrongly by chance.
+    recorded): few classes can be guessed wrongly by chance. Where the loss is one cross-entropy and nothing else
+    (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
+    mean, that is proof.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -394,14 +405,18 @@ class InitialLoss(Rule):
         vocabulary = history.facts.get("vocabulary")
         if channel is None or channel.end == 0:
             return
+        by = channel.began[1]  # what comes later says nothing here: a live look would not know it
         if not vocabulary:
             width, look = (history.channel(f"model/{name}") for name in ("output_width", "softmax_twice"))
             if look is None or not look.end or width is None or not width.end:
                 return
-            self._done = True
-            if look.began[0] > 20 or width.first < self.at["width"]:
+            self._done, by = True, look.began[1]
+            few = width.first < self.at["width"]
+            classes, frozen = (_first(history, name, by) for name in ("loss_classes", "frozen_parameters"))
+            # a model with frozen parameters was trained before
+            if look.began[0] > 20 or (few and (frozen > 0 or not channel.first >= 3 * math.log(max(2.0, classes)) + 1)):
                 return
-            vocabulary = int(width.first)
+            vocabulary = int(classes if few else width.first)
         self._done = True
         rows = channel.rows(0, 1)
         if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(history, channel):
@@ -410,11 +425,14 @@ class InitialLoss(Rule):
         if loss <= guess + self.at["above"]:
             return
         step = int(rows.step[0])
+        proven = _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
         yield self.finding(
             step,
             f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",
             severity="warning" if loss > self.at["times"] * guess else "info",
             segment=int(rows.segment[0]),
-            evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary},
-            confidence=0.8 if loss > self.at["times"] * guess else 0.4,
+            evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary}
+            | ({"standing": True} if proven else {}),
+            confidence=0.95 if proven else 0.8 if loss > self.at["times"] * guess else 0.4,
+            causes=[_TOO_LARGE] if proven else list(self.causes),
         )

@@ -39,7 +39,8 @@ class LossSpike(SeriesRule):
 
     A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or threefold
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
-    has not recovered after 50 rows, or took 100 from a lift of 1.25.
+    has not recovered after 50 rows, or took 100 from a lift of 1.25. Where a batch has so few targets that three of
+    them, guessed as at the start, lift its mean as far, one row or two are an info finding.
     """
 
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"
@@ -291,7 +292,16 @@ class LossSpike(SeriesRule):
             return "warning"  # what a hundred rows had learnt is lost
         large = lift >= 2 * self.at["large"] or (lift >= self.at["large"] and (one["above"] >= 2 or one["co"]))
         sparse = self._spacing >= 5
+        if large and one["above"] <= 2 and self._is_of_few(history, channel):
+            return "info"
         return "warning" if large and one["nth"] >= (16 if sparse else 64) else "info"
+
+    def _is_of_few(self, history: RunHistory, channel: Channel) -> bool:
+        """Whether a batch has so few targets that three of them, guessed as at the start, lift its mean as far."""
+        one = self._open
+        assert one is not None
+        counts = between(history.channel("model/targets"), 0, one["step"] + 1, one["segment"])
+        return bool(len(counts)) and one["peak"] - exp(one["level"]) <= 3 * channel.first / max(1.0, counts[-1])
 
     def _tell(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         one = self._open

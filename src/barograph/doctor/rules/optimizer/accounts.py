@@ -186,7 +186,11 @@ class ScheduleTooFast(Rule):
 
 
 def _from_scratch(history: RunHistory, first: float) -> bool:
-    """Whether a model was not trained before: its normalisation is as initialised, or it guesses."""
+    """Whether a model was not trained before: its weights are as torch draws them, its normalisation is as
+    initialised, or it guesses."""
+    drawn = history.channel("model/drawn")
+    if drawn is not None and drawn.end and drawn.first == 1:
+        return True
     untrained, width = (history.channel(f"model/{name}") for name in ("untrained", "output_width"))
     if untrained is not None and untrained.end and untrained.first == 1:
         return True
@@ -228,9 +232,11 @@ class RateTooLow(Rule):
     causes = ("learning rate too low: the steps are too small to leave the initialisation",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        channel, loss = history.channel("model/reach"), history.role("loss")
+        channel, loss, share = history.channel("model/reach"), history.role("loss"), history.channel("model/rate_share")
         if not history.facts.get("finished") or channel is None or loss is None or not self.first():
             return
+        if share is not None and numpy.nanmax(share.rows().value, initial=0.0) < 0.5:
+            return  # the optimizer's rate was never in force: `ScheduleStuck` speaks
         rows, losses = channel.rows(), loss.rows()
         first, _, last = _level(history)
         if not len(rows) or not len(losses) or losses.first or losses.segment[0] != losses.segment[-1]:

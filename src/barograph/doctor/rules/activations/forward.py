@@ -1,0 +1,173 @@
+"""How the forward pass is put together: skips that are cut, attention over the wrong dimension, layers that never run.
+
+In:   what the watch saw of single passes.
+Out:  findings of `DetachedSkip`, `AttentionAcross`, `UnusedParameters`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.cursor import RowCursor, known, names_of, whole
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PLACE = re.compile(r"(?:^|[._])w?p(?:os|e)(?:[._]|$)|pos_?emb|position", re.I)
+_EXPERT = re.compile(r"expert", re.I)
+
+
+class DetachedSkip(Rule):
+    """A skip connection hands its input on without gradient.
+
+    In a forward pass that the watch followed, a tensor was detached and then added to, or joined with, one that was
+    computed from it with gradient. The layers before it are trained through the other branch alone. Tensors that are
+    detached and go nowhere else count for nothing: targets, straight-through estimates, the state of a next step.
+
+    What to do: leave out the `detach()` or `.data`.
+    """
+
+    name, family, kind, severity = "detached_skip", "model", "frozen", "warning"
+    needs = ("=model/detached_skips",)
+    about = "A skip connection is cut off from the gradient."
+    causes = ("graph cut: a skip connection is detached",)
+    remedies = ("leave out the `detach()`, `.data` or `no_grad()` on the skip connection",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/detached_skips"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
+            if count > 0 and self.first(segment):
+                yield self.finding(
+                    0 if not rows.first + at else step,
+                    f"{count} skip connection{'s hand their inputs' if count > 1 else ' hands its input'} on without "
+                    "gradient: detached, and added to what was computed from it.",
+                    found=step, segment=segment, confidence=0.95, evidence={"skips": count, "standing": True},
+                )  # fmt: skip
+
+
+class AttentionAcross(Rule):
+    """Attention weights sum to 1 over the queries, not over the keys.
+
+    In a forward pass that the watch followed, the result of a softmax over one dimension was multiplied as a matrix
+    along another one: what comes out does not average the values.
+
+    What to do: `softmax(dim=-1)` on scores of (…, queries, keys).
+    """
+
+    name, family, kind, severity = "attention_across", "model", "attention", "warning"
+    needs = ("=model/softmax_across",)
+    about = "Attention is normalised over the wrong dimension."
+    causes = ("softmax over the wrong dimension: attention weights sum to 1 over the queries, not over the keys",)
+    remedies = ("take the softmax of attention scores over their last dimension, `softmax(dim=-1)`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/softmax_across"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
+            if count > 0 and self.first(segment):
+                yield self.finding(
+                    0 if not rows.first + at else step,
+                    f"{count} softmax{'es sum' if count > 1 else ' sums'} to 1 over another dimension than the matrix "
+                    "product that follows adds up.", found=step, segment=segment, confidence=0.95,
+                    evidence={"softmaxes": count, "standing": True},
+                )  # fmt: skip
+
+
+class UnusedParameters(Rule):
+    """Layers in the optimizer never ran in the first hundred steps, or a positional embedding had no gradient.
+
+    A positional embedding that is not used is a warning: the model can't tell places apart. So are experts while
+    others of their kind run: no token is routed to them. Other layers are an info finding, for a head may wait for its
+    data.
+    """
+
+    name, family, kind, severity = "unused_parameters", "model", "frozen", "warning"
+    needs = ("=model/unused_parameters",)
+    about = "Layers of the model never run."
+    remedies = ("use these layers in `forward`, or leave them out of model and optimizer",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/unused_parameters"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            count, names = whole(float(rows.value[at])), names_of(history, "unused", step, time)
+            if not count > 0 or not self.first(segment, names):
+                continue
+            share = known(history.channel("model/unused_share"), step, time, segment)
+            place, expert = _PLACE.search(names), _EXPERT.search(names)
+            cause = (
+                "positional embedding not used: the model can't tell places apart" if place
+                else "unused experts: no token is routed to them" if expert
+                else "layers are not used in the forward pass"
+            )  # fmt: skip
+            certain = bool(place or expert)
+            yield self.finding(
+                0, f"{count} parameters had no gradient in {step + 1} steps, and are in no layer that ran: {names}.",
+                found=step, segment=segment, severity="warning" if certain else "info", causes=[cause],
+                kind="dead_expert" if expert else self.kind, confidence=0.95 if certain else 0.4,
+                evidence={"parameters": count, "share": rounded(share)} | ({"standing": True} if place else {}),
+            )  # fmt: skip
+
+
+class InputScale(Rule):
+    """The model's inputs are of another size since a step.
+
+    In three looks in a row their standard deviation is more than thirty times that of the looks before, or less than a
+    thirtieth.
+
+    What to do: look for what scales the data twice, or not at all: a normalisation, a unit, an augmentation.
+    """
+
+    name, family, kind, severity = "input_scale", "data", "data", "warning"
+    needs = ("=model/input_std",)
+    least = 8
+    about = "The inputs change their scale."
+    thresholds: ClassVar = {"times": (30.0, "ours"), "looks": (3.0, "in a row; ours"), "before": (5.0, "looks; ours")}
+    causes = ("inputs scaled: the data are multiplied by another number since this step",)
+    remedies = ("look for what scales the data twice, or not at all: a normalisation, a unit, an augmentation",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._before: list[float] = []
+        self._row: list[tuple[int, int]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/input_std"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+            usual = sorted(self._before)[len(self._before) // 2] if self._before else 0.0
+            times = value / usual if usual > 0 else 1.0
+            if len(self._before) < self.at["before"] or not (
+                times > self.at["times"] or 0 < times < 1 / self.at["times"]
+            ):
+                self._before, self._row = [*self._before[-31:], value], []
+                continue
+            self._row = [look for look in self._row if look[1] == segment] + [(step, segment)]
+            if len(self._row) >= self.at["looks"] and self.first(segment):
+                yield self.finding(
+                    self._row[0][0], f"The standard deviation of the inputs is {value:.3g} since step "
+                    f"{self._row[0][0]}, {times:.3g} times what it was.", found=step, segment=segment, confidence=0.95,
+                    evidence={"std": rounded(value), "before": rounded(usual), "standing": True},
+                )  # fmt: skip
+
+
+RULES = (DetachedSkip, AttentionAcross, UnusedParameters, InputScale)

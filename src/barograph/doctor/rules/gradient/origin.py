@@ -1,0 +1,89 @@
+"""Where a number that is not finite was made.
+
+In:   the watch's figures of the first step with one, and the losses around it.
+Out:  findings of `NonFiniteOrigin`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, is_past, known
+from barograph.doctor.kernel.curve import between, rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class NonFiniteOrigin(Rule):
+    """NaN was made by the loss, or by its gradient, and not by a training that left its range.
+
+    At the first step whose gradients are not finite the output still was, and below a million, and the losses before
+    were what they had been. If the loss of that step is not finite, the loss makes it: a logarithm of 0, a division by
+    0, a target that is not finite. If it is finite, its gradient makes it: a root or a norm at 0, or a branch of
+    `where` that is not finite. Of half precision nothing is said: there numbers overflow.
+
+    What to do: an epsilon within the root, the logarithm or the division.
+    """
+
+    name, family, kind, severity = "non_finite_origin", "gradient", "nonfinite", "critical"
+    needs = ("=model/broken_gradient", "loss")
+    about = "A loss, or its gradient, is not finite though the output is."
+    thresholds: ClassVar = {
+        "size": (1e6, "of an output; ours"),
+        "times": (10.0, "the median loss before; ours"),
+    }
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._waiting: tuple[int, int, int] | None = None  # step, time, segment
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/broken_gradient"))
+        for at in numpy.flatnonzero(rows.value > 0)[:1] if rows is not None and not self._done else ():
+            assert rows is not None
+            self._done = True
+            self._waiting = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        loss = history.role("loss")
+        if self._waiting is None or loss is None or not loss.end:
+            return
+        step, time, segment = self._waiting
+        if not history.facts.get("finished") and not is_past(loss, step + 1, segment):
+            return
+        self._waiting = None
+        size = known(history.channel("model/output_size"), step, time, segment)
+        half = [known(history.channel(f"model/{name}"), step, time, segment)
+                for name in ("half_output", "half_parameters", "loss_scale")]  # fmt: skip
+        inputs = known(history.channel("model/non_finite_inputs"), step, time, segment)
+        here = between(loss, step, step + 1, segment, finite=False)
+        earlier = between(loss, 0, step, segment)[-32:]
+        usual = float(numpy.median(earlier)) if len(earlier) else math.nan
+        if not size < self.at["size"] or any(value > 0 for value in (*half, inputs)) or len(here) != 1:
+            return
+        if len(earlier) and not abs(earlier[-1]) <= self.at["times"] * max(abs(usual), 1e-6):
+            return
+        value = float(here[0])
+        if math.isfinite(value):
+            text = f"The loss of step {step} is {value:.4g}, and its gradient is not finite"
+            cause = "gradient of the loss not finite: a root or a norm at 0, a division by 0, or a masked NaN"
+            remedies = ["add an epsilon within the root or the norm: its derivative at 0 is infinite",
+                        "replace what is masked before it is computed on, not only afterwards"]  # fmt: skip
+        else:
+            text = f"The loss of step {step} is not finite"
+            cause = "loss not finite by itself: a logarithm of 0, a division by 0, or a target that is not finite"
+            remedies = ["use a loss that takes logits, or add an epsilon within the logarithm",
+                        "check each division of the loss for 0, and the targets for NaN"]  # fmt: skip
+        yield self.finding(
+            step, f"{text}, though the model's output is, at most {size:.3g}.", found=step + 2,
+            segment=segment, confidence=0.95, causes=[cause], remedies=remedies, evidence={"output": rounded(size)},
+        )  # fmt: skip
+
+
+RULES = (NonFiniteOrigin,)

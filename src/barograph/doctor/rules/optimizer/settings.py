@@ -1,0 +1,222 @@
+"""Settings that no training is meant to have, as the watch reads them from layers and optimizers.
+
+In:   the largest dropout, epsilon and momentum; optimizers that never step; losses.
+Out:  findings of `MomentumTooHigh`, `BetasSwapped`, `NormEpsilon`, `DropoutTooHigh`, `IdleOptimizer`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, known, names_of, whole
+from barograph.doctor.kernel.curve import between, rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class SettingRule(Rule):
+    """A figure of the watch that is beyond a bound, said once in a segment."""
+
+    series: ClassVar[str]
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel(self.series))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+            if self.is_beyond(value) and self.first(segment):
+                yield self.finding(
+                    step, self.sentence(value), found=step, segment=segment, confidence=0.95,
+                    evidence={self.series.partition("/")[2]: rounded(value), "standing": True},
+                )  # fmt: skip
+
+    def is_beyond(self, value: float) -> bool:
+        """Whether it is wrong."""
+        raise NotImplementedError
+
+    def sentence(self, value: float) -> str:
+        """What is said then."""
+        raise NotImplementedError
+
+
+class MomentumTooHigh(SettingRule):
+    """The momentum is 0.995 or more.
+
+    A gradient counts in 1 / (1 - momentum) steps: 200 at 0.995, 1,000 at 0.999, and the step is as many times longer
+    than the learning rate says. The loss swings, and often diverges.
+
+    What to do: 0.9, or a learning rate that is as many times smaller.
+    """
+
+    name, family, kind, severity = "momentum_too_high", "optimizer", "config", "warning"
+    needs = ("=model/momentum",)
+    series = "model/momentum"
+    about = "The momentum is far too high."
+    thresholds: ClassVar = {"momentum": (0.995, "usual are 0.9 to 0.99; ours")}
+    causes = ("momentum too high: hundreds of gradients count in each step",)
+    remedies = ("set the momentum to 0.9",)
+
+    def is_beyond(self, value: float) -> bool:
+        return self.at["momentum"] <= value < 1
+
+    def sentence(self, value: float) -> str:
+        return f"The momentum is {value:g}: each gradient counts in {1 / (1 - value):.0f} steps."
+
+
+class BetasSwapped(SettingRule):
+    """Adam's betas are in the wrong order.
+
+    The first moment is averaged over ten times as many steps as the second, and over more than fifty: (0.999, 0.9)
+    where (0.9, 0.999) is meant.
+    """
+
+    name, family, kind, severity = "betas_swapped", "optimizer", "config", "warning"
+    needs = ("=model/betas_swapped",)
+    series = "model/betas_swapped"
+    about = "Adam's betas are swapped."
+    sources = ("Adam: bias correction",)
+    causes = ("Adam's betas swapped: the gradient is averaged over far more steps than its square",)
+    remedies = ("set Adam's betas to (0.9, 0.999)",)
+
+    def is_beyond(self, value: float) -> bool:
+        return value > 0
+
+    def sentence(self, value: float) -> str:
+        return "Adam averages the gradient over ten times as many steps as its square, or more: the betas are swapped."
+
+
+class NormEpsilon(SettingRule):
+    """A normalisation's epsilon is as large as what it normalises.
+
+    A layer divides by sqrt(variance + epsilon), with an epsilon of 1e-6 to 1e-3. With 0.1 or more it doesn't normalise:
+    small inputs stay small.
+    """
+
+    name, family, kind, severity = "norm_epsilon", "model", "config", "warning"
+    needs = ("=model/norm_epsilon",)
+    series = "model/norm_epsilon"
+    about = "A normalisation's epsilon is too large."
+    thresholds: ClassVar = {"epsilon": (0.1, "usual are 1e-6 to 1e-3; ours")}
+    causes = ("normalisation's epsilon too large: the layer does not normalise",)
+    remedies = ("set the epsilon of normalisation layers to 1e-5",)
+
+    def is_beyond(self, value: float) -> bool:
+        return value >= self.at["epsilon"]
+
+    def sentence(self, value: float) -> str:
+        return f"The epsilon of a normalisation is {value:g}, usual are 1e-6 to 1e-3: the layer does not normalise."
+
+
+class DropoutTooHigh(Rule):
+    """Dropout leaves too little, and the training shows it.
+
+    A layer drops three quarters or more, and after 100 steps either the evaluation loss of three evaluations in a row
+    is below three quarters of the training loss, or the loss has fallen by less than a third since the start. Without
+    such a loss it is an info finding.
+
+    What to do: a dropout of 0.1 to 0.5.
+    """
+
+    name, family, kind, severity = "dropout_too_high", "model", "config", "warning"
+    needs = ("=model/dropout", "loss")
+    about = "Dropout is far too high."
+    thresholds: ClassVar = {
+        "dropout": (0.75, "usual are 0 to 0.5; ours"),
+        "steps": (100.0, "ours"),
+        "better": (0.75, "of the training loss; ours"),
+        "fall": (1 / 3, "of the first loss; ours"),
+    }
+    causes = ("dropout too high: most of a layer's units are dropped",)
+    remedies = ("set the dropout to 0.1 to 0.5",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._begun: dict[int, tuple[int, float]] = {}  # by segment: since when, and how high
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/dropout"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+            if value >= self.at["dropout"] and segment not in self._begun:
+                self._begun[segment] = (step, value)
+                yield self._say(step, value, step, segment, "info", "")
+        loss = history.role("loss")
+        if not self._begun or loss is None or not loss.end:
+            return
+        losses = loss.rows()
+        for segment, (begun, value) in self._begun.items():
+            for looked in range(begun + int(self.at["steps"]), begun + 1001, int(self.at["steps"])):
+                past = numpy.flatnonzero((losses.segment == segment) & (losses.step > looked + 8))
+                if not len(past):
+                    break
+                if self.first(segment, looked):
+                    history.as_of(losses.time[past[0]])  # the same whenever it is looked at
+                    sign = self._sign(history, begun, looked, segment)
+                    history.as_of(None)
+                    if sign and self.first(segment):
+                        yield self._say(begun, value, looked, segment, "warning", sign)
+
+    def _sign(self, history: RunHistory, begun: int, step: int, segment: int) -> str:
+        losses = between(history.role("loss"), begun, step, segment)
+        evaluations = between(history.role("eval_loss"), begun, step, segment)[-3:]
+        losses = losses[numpy.isfinite(losses)]
+        if len(losses) < 16:
+            return ""
+        level, first = float(numpy.median(losses[-32:])), float(numpy.median(losses[:5]))
+        if len(evaluations) == 3 and 0 < evaluations.max() < self.at["better"] * level:
+            return f"the evaluation loss is {evaluations.max():.4g}, the training loss {level:.4g}"
+        if first > 0 and level > (1 - self.at["fall"]) * first:
+            return f"the loss went from {first:.4g} to {level:.4g} in {step - begun} steps"
+        return ""
+
+    def _say(self, begun: int, value: float, step: int, segment: int, severity: str, sign: str) -> Finding:
+        return self.finding(
+            begun, f"A layer drops {value:.0%} of its inputs" + (f", and {sign}." if sign else "."), found=step,
+            segment=segment, severity=severity, confidence=0.95 if sign else 0.3,
+            evidence={"dropout": rounded(value)} | ({"standing": True} if sign else {}),
+        )  # fmt: skip
+
+
+class IdleOptimizer(Rule):
+    """One of the watched optimizers was never stepped, although its parameters have gradients.
+
+    In the first hundred steps of the others. A generator or a discriminator that does not train has no opponent.
+    Without gradients nothing is said: its part of the training may begin later.
+    """
+
+    name, family, kind, severity = "idle_optimizer", "optimizer", "frozen", "critical"
+    needs = ("=model/idle_optimizers",)
+    about = "An optimizer is never stepped."
+    causes = ("optimizer never stepped: `step()` is not called",)
+    remedies = ("call `step()` of this optimizer after its loss's `backward()`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/idle_optimizers"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            count = whole(float(rows.value[at]))
+            gradient = known(history.channel("model/idle_gradient"), step, time, segment)
+            if count > 0 and (gradient > 0 or not math.isfinite(gradient)) and self.first(segment):
+                yield self.finding(
+                    0, f"{count} of the optimizers {'were' if count > 1 else 'was'} never stepped in "
+                    f"{step + 1} steps, though there are gradients for it: {names_of(history, 'idle', step, time)}.",
+                    found=step, segment=segment, confidence=0.95, evidence={"optimizers": count, "standing": True},
+                )  # fmt: skip
+
+
+RULES = (MomentumTooHigh, BetasSwapped, NormEpsilon, DropoutTooHigh, IdleOptimizer)

@@ -1,0 +1,162 @@
+"""What happens to gradients and weights around the step: clipped away, cleared too early, written from outside.
+
+In:   the watch's figures of each step, losses around them.
+Out:  findings of `ClippedAway`, `ClearedPasses`, `WeightsReplaced`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, whole
+from barograph.doctor.kernel.curve import between, rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class ClippedAway(Rule):
+    """Clipping leaves next to nothing of each gradient.
+
+    In three looks in a row over 64 steps less than a hundredth of the gradient is left, and the loss is above two
+    thirds of its first value. With Adam and its kind, whose steps don't depend on the size of the gradient, nothing is
+    said.
+
+    What to do: clip at the usual norm, or a little above.
+    """
+
+    name, family, kind, severity = "clipped_away", "gradient", "clipping", "warning"
+    needs = ("=model/clip_coefficient", "loss")
+    about = "Clipping leaves next to nothing of the gradient."
+    thresholds: ClassVar = {
+        "left": (0.01, "of the gradient; ours"),
+        "looks": (3.0, "in a row; ours"),
+        "steps": (64.0, "ours"),
+        "fall": (1 / 3, "of the first loss; ours"),
+    }
+    causes = ("clip value too low: next to nothing is left of each gradient",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._low: list[tuple[int, int]] = []  # steps and segments
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/clip_coefficient"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if not 0 < rows.value[at] < self.at["left"]:
+                self._low = []
+                continue
+            self._low = [look for look in self._low if look[1] == segment] + [(step, segment)]
+            began = self._low[0][0]
+            if len(self._low) < self.at["looks"] or step - began < self.at["steps"]:
+                continue
+            losses = between(history.role("loss"), began, step - 8, segment)
+            first, level = (float(numpy.median(part)) if len(part) else math.nan for part in (losses[:5], losses[-16:]))
+            if not level > (1 - self.at["fall"]) * first > 0 or came_by(history.channel("model/epsilon"), time):
+                continue
+            norm = known(history.channel("model/grad_norm_before"), step, time, segment)
+            if self.first(segment):
+                yield self.finding(
+                    began, f"Clipping leaves {rows.value[at]:.2g} of the gradient, whose norm is {norm:.3g}, and the "
+                    f"loss went from {first:.4g} to {level:.4g}.", found=step, segment=segment, confidence=0.95,
+                    evidence={"coefficient": rounded(float(rows.value[at])), "norm": rounded(norm), "standing": True},
+                    remedies=[f"clip the gradient norm at {norm:.2g} or above"],
+                )  # fmt: skip
+
+
+class ClearedPasses(Rule):
+    """Of several backward passes for one step, all but the last are cleared.
+
+    Two passes or more are cleared in each of three looks, with one optimizer: `zero_grad()` stands within the loop over
+    micro-batches. One is a usual thing: optimizers that look ahead clear their first pass.
+
+    What to do: `zero_grad()` once a step, before the first micro-batch.
+    """
+
+    name, family, kind, severity = "cleared_passes", "optimizer", "missing_zero_grad", "warning"
+    needs = ("=model/cleared_passes",)
+    least = 3
+    about = "Gradients are cleared between micro-batches."
+    causes = ("zero_grad within the accumulation: only the last micro-batch counts",)
+    remedies = ("call `optimizer.zero_grad()` once a step, before the first micro-batch",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[int] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/cleared_passes"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
+            self._row = [*self._row, step] if count >= 2 else []
+            if len(self._row) >= 3 and self.first(segment):
+                yield self.finding(
+                    self._row[0], f"{count} of {count + 1} backward passes of each step are cleared before it.",
+                    found=step, segment=segment, confidence=0.95, evidence={"passes": count, "standing": True},
+                )  # fmt: skip
+
+
+class WeightsReplaced(Rule):
+    """Weights were written between two steps, and the training is set back.
+
+    The watch compares what a step left with what the next one begins with: they differ by more than 0.3 of their size,
+    and the median of the first five losses from there on is above 1.5 times that of the sixteen before.
+
+    What to do: look for what initialises or loads the model again while it is trained.
+    """
+
+    name, family, kind, severity = "weights_replaced", "model", "resume", "critical"
+    needs = ("=model/written", "loss")
+    about = "Weights are reset or loaded while the training goes on."
+    thresholds: ClassVar = {
+        "change": (0.3, "of the weights' size; ours"),
+        "loss": (1.5, "times the loss before; ours"),
+    }
+    causes = ("weights written from outside: the model is reset or loaded between two steps",)
+    remedies = ("look for what initialises or loads the model while it is trained",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._waiting: list[tuple[int, int, float]] = []  # step, segment, change
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        new = self._cursor.new(history.channel("model/written"))
+        for at in range(len(new) if new is not None else 0):
+            assert new is not None
+            if new.value[at] > self.at["change"]:
+                self._waiting.append((int(new.step[at]), int(new.segment[at]), float(new.value[at])))
+        loss = history.role("loss")
+        if not self._waiting or loss is None or not loss.end:
+            return
+        rows, over = loss.rows(), history.facts.get("finished")
+        for one in list(self._waiting):
+            step, segment, change = one
+            past = numpy.flatnonzero((rows.segment > segment) | ((rows.segment == segment) & (rows.step > step + 8)))
+            if not len(past) and not over:
+                continue
+            self._waiting.remove(one)
+            part = rows.part(0, int(past[0]) if len(past) else len(rows))  # the same whenever it is looked at
+            here = (part.segment == segment) & numpy.isfinite(part.value)
+            before = part.value[here & (part.step < step)][-16:]
+            behind = part.value[here & (part.step >= step)][:5]
+            if len(before) < 5 or len(behind) < 3:
+                continue
+            old, now = float(numpy.median(before)), float(numpy.median(behind))
+            if now > self.at["loss"] * old > 0 and self.first(segment, step):
+                yield self.finding(
+                    step, f"Weights were changed by {change:.2g} of their size between two steps, before step {step}, "
+                    f"and the loss went from {old:.4g} to {now:.4g}.", found=step + 9,
+                    segment=segment, confidence=0.95, evidence={"change": rounded(change), "loss": rounded(now)},
+                )  # fmt: skip
+
+
+RULES = (ClippedAway, ClearedPasses, WeightsReplaced)

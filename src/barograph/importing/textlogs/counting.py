@@ -1,0 +1,104 @@
+"""Which of a row's numbers counts, where one line cannot say it and the lines below it do.
+
+In:   rows of the plain reader: `_step`, `_batch`, `_batches`, `_epoch`, and `_part` and `_parts` of a fraction.
+Out:  the same rows; where what seemed to count goes up and down, or stands still, what rises counts instead.
+
+What was decided for rows of the same names is kept in `own`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from barograph.importing.textlogs import forms
+from barograph.importing.textlogs.patterns import expression
+
+ENOUGH = 3  # rows that decide
+_FALLS = 0.25  # of the rows: a count that falls more often counts nothing
+_LOOKED_AT = 200  # rows
+_KEPT = 200  # decisions in a file
+_COUNTS = expression(
+    r"(?i)(?:(?:global|total|train(?:ing)?|num(?:ber)?(?: of)?|n)[ _]?)?"
+    r"(?:episodes?|eps|games?|steps?|iter(?:ation)?s?|updates?|rounds?|generations?|frames?|timesteps?)"
+    r"(?:[ _](?:num(?:ber)?|index|idx|no))?"
+)
+
+
+def settled(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows whose counts count."""
+    known = own.setdefault("counting", {})
+    result = []
+    for row in rows:
+        if not any(name[0] == "_" for name in row.names) or len(row.names) == sum(name[0] == "_" for name in row.names):
+            result.append(row)
+            continue
+        key = "\n".join(row.names)
+        decision = known.get(key)
+        if decision is None:
+            decision = _decision(row)
+            if len(row.where) >= ENOUGH and len(known) < _KEPT:
+                known[key] = decision
+        result.append(_renamed(row, decision))
+    return result
+
+
+def _decision(row: forms.Raw) -> dict[str, str]:
+    """Names of columns that count something else than their names say → what they count; "" leaves one out."""
+    columns = {name: column[:_LOOKED_AT] for name, column in zip(row.names, row.columns, strict=True)}
+    changed = {"_part": "", "_parts": ""} if "_part" in columns else {}
+    if len(row.where) < ENOUGH:
+        return changed
+    if "_part" in columns and _rises_within(columns["_part"], columns["_epoch"]):
+        return {"_part": "_batch", "_parts": "_batches"}
+    if "_batches" in columns and "_epoch" not in columns:  # `Batch 78/0`, `Batch 78/10`: an epoch and a batch
+        lengths, counts = columns["_batches"], columns["_batch"]
+        if len(set(counts)) < len(set(lengths)) and _rises_within(lengths, counts):
+            return changed | {"_batch": "_epoch", "_batches": "_batch"}
+    if "_step" in columns and "_batch" not in columns and _falls(columns["_step"]):
+        rising = (name for name, column in columns.items() if _COUNTS.fullmatch(name) and _rises(column))
+        if (other := next(rising, None)) is not None:
+            return changed | {"_step": "", other: "_step"}
+    return changed
+
+
+def _renamed(row: forms.Raw, names: dict[str, str]) -> forms.Raw:
+    if not names:
+        return row
+    kept = [at for at, name in enumerate(row.names) if names.get(name, name)]
+    return row._replace(
+        names=tuple(names.get(row.names[at], row.names[at]) for at in kept), columns=[row.columns[at] for at in kept]
+    )
+
+
+def _numbers(column: Sequence[Any]) -> list[int] | None:
+    """A column as whole numbers, None if it holds anything else."""
+    if not all(isinstance(text, bytes) and text.isdigit() for text in column):
+        return None
+    return [int(text) for text in column]
+
+
+def _rises(column: Sequence[Any]) -> bool:
+    numbers = _numbers(column)
+    return numbers is not None and all(early < late for early, late in itertools.pairwise(numbers))
+
+
+def _falls(column: Sequence[Any]) -> bool:
+    """Whether a column falls again and again, and not to begin anew."""
+    numbers = _numbers(column)
+    if numbers is None:
+        return False
+    pairs = list(itertools.pairwise(numbers))
+    falls = [late for early, late in pairs if late < early]
+    return len(falls) > _FALLS * len(pairs) and len(set(falls)) > len(falls) / 2
+
+
+def _rises_within(column: Sequence[Any], groups: Sequence[Any]) -> bool:
+    """Whether a column rises from row to row as long as another one stands still, which it does often."""
+    numbers = _numbers(column)
+    if numbers is None:
+        return False
+    triples = zip(groups, itertools.islice(groups, 1, None), itertools.pairwise(numbers), strict=False)
+    within = [early < late for group, other, (early, late) in triples if group == other]
+    return len(within) >= 0.5 * (len(numbers) - 1) and all(within)

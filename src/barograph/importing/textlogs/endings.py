@@ -1,0 +1,34 @@
+"""Logs without any row that say how the program ended: a traceback, memory that ran out, a kill.
+
+In:   a file in which no source has found a run.
+Out:  a `FoundRun` without metrics, whose end and messages the doctor can show; none if the file says nothing of an end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from barograph.importing.source import FoundRun
+from barograph.importing.textlogs import choice, chunks, messages
+from barograph.importing.textlogs.engine import Dialect
+from barograph.importing.textlogs.plain import SOURCE
+
+_FAR = 64 << 20  # bytes that are searched
+
+
+def endings_in(path: Path) -> Iterator[tuple[Dialect, FoundRun]]:
+    """The run that a text without rows is about, if it says how that ended."""
+    if not choice.may_be_log(path):
+        return
+    own: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        for chunk in chunks.chunks(path):
+            text = chunk.text
+            if text.count(0) > len(text) // 10 or chunk.end > _FAR:
+                return
+            lines = text.split(b"\n")
+            if any(message.end or message.memory for message in messages.messages(text, lines, lines, own)):
+                yield SOURCE, FoundRun(SOURCE.kind, path, "", choice.name_of(path))
+                return

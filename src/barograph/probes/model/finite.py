@@ -1,0 +1,69 @@
+"""Where a training first holds a number that is not finite: in the output, or in the gradients alone.
+
+In:   the output of passes with gradients; gradients when a step begins.
+Out:  figures of the step for the `model` record, where one is not finite. On the CPU each step is looked at; on a
+      device, which would have to be waited for, those whose norms are measured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.parameters import local, mesh_of
+
+if TYPE_CHECKING:
+    from barograph.probes.model.rounds import ModelRound
+
+_MOST = 1 << 14  # elements of an output, at even distances
+_OF_A_GRADIENT = 1 << 10
+
+
+class FiniteLook:
+    """Looks at the last pass of a step and at two gradients: that of the first parameter, which a number from any layer
+    reaches, and of the smallest."""
+
+    def __init__(self) -> None:
+        self._size: Any = None
+        self._key: Any = None
+        self._chosen: list[Any] = []
+
+    def returned(self, output: Any) -> None:
+        """The output of a pass with gradients."""
+        import torch
+
+        if output is None or mesh_of(output) is not None or not output.numel():
+            return
+        line = output.detach().reshape(-1) if output.is_contiguous() else output.detach().flatten()[:_MOST]
+        line = line[:: max(1, -(-len(line) // _MOST))]
+        self._size = torch.linalg.vector_norm(line.float(), float("inf"))
+
+    def put(self, current: ModelRound, parameters: tuple[Any, ...]) -> None:
+        """A step begins."""
+        if parameters is not self._key:
+            self._key = parameters
+            whole = [item for item in parameters if mesh_of(item) is None]
+            self._chosen = list({id(item): item for item in (*whole[:1], *sorted(whole, key=_size)[:1])}.values())
+        size, self._size = self._size, None
+        gradients = [item.grad for item in self._chosen if item.grad is not None and not item.grad.is_sparse]
+        if size is None or not gradients or not (size.device.type == "cpu" or "norms" in current.due):
+            return
+        sums = [local(gradient).reshape(-1)[:_OF_A_GRADIENT].float().sum() for gradient in gradients]
+        if size.device.type != "cpu":
+            import torch
+
+            current.put("finite", ("size", "sum"), torch.stack([size, sum(sums[1:], sums[0]).to(size.device)]))
+            return
+        current.figures |= figures(float(size), float(sum(sums[1:], sums[0])))
+
+
+def figures(size: float, total: float) -> dict[str, float]:
+    """What is recorded: nothing of a step in which all is finite."""
+    if size - size == 0 and total - total == 0:
+        return {}
+    return {"broken_output": float(size - size != 0), "broken_gradient": float(total - total != 0)} | (
+        {"output_size": size} if size - size == 0 else {}
+    )
+
+
+def _size(parameter: Any) -> int:
+    return int(parameter.numel())

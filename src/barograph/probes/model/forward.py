@@ -1,0 +1,98 @@
+"""What a forward pass does with its tensors that no figure of its layers shows.
+
+In:   the torch functions of one pass, each with its result, as a function mode sees them.
+Out:  how many detached tensors go on, how often a skip connection goes on without gradient, and how often attention
+      weights sum to 1 over the queries.
+
+A skip is cut where a tensor that was detached is added to one, or joined with one, that was computed from it with
+gradient. What is detached and goes nowhere else (a straight-through estimate, a target, the input of a next step) is
+meant. Attention weights are cut across where a matrix product sums over another dimension than their softmax did.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_JOINED = frozenset({"add", "__add__", "__radd__", "add_", "__iadd__", "cat", "concat", "concatenate"})
+_PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
+_PASSED_ON = frozenset({"dropout", "to", "type_as", "float", "half", "bfloat16", "contiguous"})
+_MOST = 5000  # nodes of the graph between a tensor and what was computed from it
+
+
+class ForwardSigns:
+    """Follows one pass. Keeps a tensor only while the pass runs, and only what was detached or softmaxed across."""
+
+    def __init__(self) -> None:
+        self.detached = self.detached_skips = self.softmax_across = 0
+        self._detached: dict[int, tuple[Any, Any]] = {}  # by id: the tensor, and the node that it was cut from
+        self._used: set[int] = set()
+        self._across: dict[int, Any] = {}
+
+    def saw(self, function: Any, arguments: Any, named: Any, result: Any) -> None:
+        """A function was called."""
+        name = getattr(function, "__name__", "")
+        if name == "detach" or (name == "__get__" and _is_data(function)):
+            self._cut(arguments[0], result)
+        elif (name == "softmax" and _is_across(arguments, named)) or (
+            self._across and name in _PASSED_ON and id(arguments[0]) in self._across
+        ):
+            self._across[id(result)] = result
+        elif name in _PRODUCTS and self._across:
+            self.softmax_across += id(arguments[0]) in self._across
+        if self._detached and getattr(result, "grad_fn", None) is not None:
+            several = bool(arguments) and isinstance(arguments[0], (tuple, list))
+            self._joined(arguments[0] if several else arguments, name in _JOINED)
+
+    def _cut(self, tensor: Any, result: Any) -> None:
+        import torch
+
+        node = getattr(tensor, "grad_fn", None)
+        if node is not None and torch.is_grad_enabled() and result.numel() > 1:
+            self._detached[id(result)] = (result, node)
+
+    def _joined(self, parts: Any, added: bool) -> None:
+        """A tensor with gradient was computed from these."""
+        cut = [part for part in parts if id(part) in self._detached]
+        self._used |= {id(part) for part in cut}
+        self.detached = len(self._used)
+        if cut and added:
+            others = [part.grad_fn for part in parts if getattr(part, "grad_fn", None) is not None]
+            self.detached_skips += any(
+                _comes_from(other, self._detached[id(part)][1]) for part in cut for other in others
+            )
+
+    def end(self) -> dict[str, Any]:
+        """The pass is over: what was seen of it; nothing of one without gradients."""
+        import torch
+
+        self._detached, self._across = {}, {}
+        found = {name: getattr(self, name) for name in ("detached", "detached_skips", "softmax_across")}
+        return {name: torch.tensor(float(count)) for name, count in found.items() if torch.is_grad_enabled()}
+
+
+def _is_data(function: Any) -> bool:
+    import torch
+
+    return bool(function == torch.Tensor.data.__get__)  # type: ignore[attr-defined]
+
+
+def _is_across(arguments: Any, named: Any) -> bool:
+    """Whether it is a softmax of matrices over another dimension than the last, along which a product will sum."""
+    scores = arguments[0]
+    dim = named.get("dim", arguments[1] if len(arguments) > 1 else None)
+    if not isinstance(dim, int) or getattr(scores, "dim", lambda: 0)() not in (3, 4) or scores.shape[-1] < 2:
+        return False
+    return bool(dim % scores.dim() != scores.dim() - 1)
+
+
+def _comes_from(node: Any, source: Any) -> bool:
+    waiting, seen = [node], {node}
+    while waiting and len(seen) < _MOST:
+        current = waiting.pop()
+        if current is source:
+            return True
+        for following, _ in current.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return False

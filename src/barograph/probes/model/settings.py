@@ -1,0 +1,89 @@
+"""Settings of layers and optimizers that a training can be judged by, and optimizers that are never stepped.
+
+In:   a torch model; its optimizers.
+Out:  figures for the `model` record when one changes; numbers on the host, nothing waits for a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from barograph.probes.model.findings import listed
+
+if TYPE_CHECKING:
+    from barograph.probes.model.rounds import ModelRound
+
+_IDLE = 100  # steps of the others
+_LOOKED_AT = 4  # gradients of an optimizer that is never stepped
+
+
+def layer_settings(model: Any) -> dict[str, float]:
+    """`dropout`: the largest probability of a layer. `norm_epsilon`: the largest of a normalisation."""
+    dropout, epsilon = [], []
+    for module in model.modules():
+        kind = type(module).__name__
+        share: Any = getattr(module, "p" if "Dropout" in kind else "dropout", None)
+        if _is_number(share):
+            dropout.append(float(share))
+        if "Norm" in kind:
+            value: Any = getattr(module, "eps", getattr(module, "variance_epsilon", None))
+            if _is_number(value):
+                epsilon.append(float(value))
+    found = {"dropout": dropout, "norm_epsilon": epsilon}
+    return {name: max(values) for name, values in found.items() if values}
+
+
+def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """`epsilon`, of Adam and its kind; `momentum`, of what is added up undamped; `betas_swapped`: whether the first
+    moment of Adam is averaged over far more steps than the second."""
+    epsilon, momentum, swapped = [], [], []
+    for group in groups:
+        betas = group.get("betas")
+        if isinstance(betas, (tuple, list)) and len(betas) == 2 and all(map(_is_number, betas)):
+            swapped.append(float(betas[0] > 0.98 and 1 - betas[1] > 10 * (1 - betas[0])))
+            if _is_number(group.get("eps")):
+                epsilon.append(float(group["eps"]))
+        elif _is_number(group.get("momentum")) and group.get("dampening", 0) == 0:
+            momentum.append(float(group["momentum"]))
+    found = {"epsilon": epsilon, "momentum": momentum, "betas_swapped": swapped}
+    return {name: max(values) for name, values in found.items() if values}
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+class IdleOptimizers:
+    """Watched optimizers that never step while others do."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._stepped: set[int] = set()
+        self._names: dict[int, list[str]] = {}
+        self._last = 0
+
+    def ended(self, current: ModelRound, optimizers: Collection[Any], names: Mapping[int, str]) -> set[str]:
+        """A step is over. The parameters of optimizers without a step that have a gradient nevertheless, by name."""
+        import torch
+
+        self._stepped |= current.begun
+        idle = [optimizer for optimizer in optimizers if id(optimizer) not in self._stepped]
+        self._steps += 1
+        if not idle and not self._last:
+            return set()
+        held = [
+            [item for group in optimizer.param_groups for item in group["params"] if id(item) in names]
+            for optimizer in idle
+        ]
+        reached = [[item for item in items if item.grad is not None] for items in held]
+        if self._steps == _IDLE or (self._steps > _IDLE and len(idle) < self._last):
+            some = [items for items in reached if items]
+            self._last = len(some)
+            current.figures["idle_optimizers"] = float(len(some))
+            if some:
+                squares = [item.grad.detach().float().square().sum() for items in some for item in items[:_LOOKED_AT]]
+                home = squares[0].device
+                current.put("idle_gradient", ("",), torch.stack([item.to(home) for item in squares]).amin().reshape(1))
+                current.figures["idle"] = listed(names[id(item)] for items in some for item in items)
+        return {names[id(item)] for items in reached for item in items}

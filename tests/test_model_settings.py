@@ -1,0 +1,145 @@
+"""Settings of layers and optimizers as the watch reads them, and what rules make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from barograph.probes.model.settings import group_settings, layer_settings  # noqa: E402
+
+RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3))
+
+
+def net(dropout: float = 0.0, epsilon: float = 1e-5) -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(
+        nn.Linear(12, 48), nn.LayerNorm(48, eps=epsilon), nn.GELU(), nn.Dropout(dropout), nn.Linear(48, 6)
+    )
+
+
+def begin(folder: Path) -> Any:
+    torch.set_num_threads(1)
+    return barograph.init(
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
+    )
+
+
+def end(run: Any) -> dict[str, dict[str, Any]]:
+    """{rule: finding}; of stories what stands there."""
+    run.finish()
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    return {part["rule"]: part for item in findings for part in (*item["evidence"].get("story", ()), item)}
+
+
+def train(folder: Path, model: nn.Module, optimizer: Any, steps: int = 120, every: int = 0) -> dict[str, Any]:
+    run, dice = begin(folder), torch.Generator().manual_seed(1)
+    torch.manual_seed(2)
+    run.watch(model, optimizer)
+    for step in range(steps):
+        inputs = torch.randn(32, 12, generator=dice)
+        loss = functional.cross_entropy(model(inputs), (inputs @ RULE).argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        figures = {"loss": loss.item(), "lr": optimizer.param_groups[0]["lr"]}
+        if every and step % every == every - 1:
+            model.eval()
+            with torch.no_grad():
+                inputs = torch.randn(64, 12, generator=dice)
+                figures["val_loss"] = functional.cross_entropy(model(inputs), (inputs @ RULE).argmax(1)).item()
+            model.train()
+        run.log(figures, step=step)
+    return end(run)
+
+
+def test_settings_are_those_of_the_layer_and_group_that_has_most() -> None:
+    model = nn.Sequential(nn.Dropout(0.2), nn.LSTM(4, 4, dropout=0.0), nn.BatchNorm1d(4, eps=1e-3), nn.LayerNorm(4))
+    assert layer_settings(model) == {"dropout": 0.2, "norm_epsilon": 1e-3}
+    assert layer_settings(nn.Linear(2, 2)) == {}
+    assert group_settings([{"betas": (0.9, 0.999), "eps": 1e-8}]) == {"epsilon": 1e-8, "betas_swapped": 0.0}
+    assert group_settings([{"betas": (0.999, 0.9), "eps": 1e-8}])["betas_swapped"] == 1.0
+    assert group_settings([{"betas": (0.95, 0.95)}, {"betas": (0.98, 0.92, 0.99), "eps": 1.0}]) == {"betas_swapped": 0}
+    assert group_settings([{"momentum": 0.9, "dampening": 0}, {"momentum": 0.99, "dampening": 0.9}]) == {
+        "momentum": 0.9
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "options"),
+    [
+        (net(), torch.optim.AdamW, {"lr": 3e-3}),
+        (net(0.3), torch.optim.Adam, {"lr": 3e-3, "betas": (0.5, 0.9), "eps": 1e-6}),
+        (net(0.6), torch.optim.SGD, {"lr": 0.3, "momentum": 0.9}),
+        (net(epsilon=1e-3), torch.optim.RMSprop, {"lr": 1e-3, "eps": 1.0}),
+    ],
+)
+def test_usual_settings_are_no_warning(tmp_path: Path, model: Any, kind: Any, options: Any) -> None:
+    found = train(tmp_path, model, kind(model.parameters(), **options), every=20)
+    ours = {"momentum_too_high", "betas_swapped", "norm_epsilon", "dropout_too_high", "idle_optimizer"}
+    assert not {name for name, item in found.items() if item["severity"] != "info"} & (ours | {"epsilon_dominates"})
+
+
+@pytest.mark.parametrize(
+    ("rule", "cause", "model", "kind", "options"),
+    [
+        ("momentum_too_high", "momentum too high", net(), torch.optim.SGD, {"lr": 0.1, "momentum": 0.999}),
+        ("betas_swapped", "Adam's betas swapped", net(), torch.optim.Adam, {"lr": 3e-3, "betas": (0.999, 0.9)}),
+        ("norm_epsilon", "normalisation's epsilon", net(epsilon=1e4), torch.optim.AdamW, {"lr": 3e-3}),
+        ("epsilon_dominates", "epsilon too big", net(), torch.optim.Adam, {"lr": 3e-3, "eps": 1.0}),
+        ("dropout_too_high", "dropout too high", net(0.98), torch.optim.AdamW, {"lr": 3e-3}),
+    ],
+)  # fmt: skip
+def test_a_setting_that_nobody_means_is_the_first_cause(
+    tmp_path: Path, rule: str, cause: str, model: Any, kind: Any, options: Any
+) -> None:
+    found = train(tmp_path, model, kind(model.parameters(), **options), 330, every=20)
+    assert found[rule]["severity"] == "warning"
+    heads = [item for item in found.values() if "causes" in item and item["severity"] != "info"]
+    assert all(item["causes"][0].startswith(cause) for item in heads), heads
+
+
+def game(folder: Path, steps: int, generates: int, judges: int) -> dict[str, dict[str, Any]]:
+    """Two networks against each other; each is stepped every so many steps, 0 is never."""
+    torch.manual_seed(5)
+    generator, judge = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)), nn.Linear(2, 1)
+    optimizers = [torch.optim.Adam(model.parameters(), 1e-3) for model in (generator, judge)]
+    run = begin(folder)
+    run.watch([generator, judge], optimizers)
+    for step in range(steps):
+        false, true = generator(torch.randn(16, 4)), torch.randn(16, 2) + 2
+        loss = functional.softplus(-judge(true)).mean() + functional.softplus(judge(false.detach())).mean()
+        optimizers[1].zero_grad()
+        loss.backward()
+        if judges and step % judges == 0:
+            optimizers[1].step()
+        other = functional.softplus(-judge(false)).mean()
+        optimizers[0].zero_grad()
+        other.backward()
+        if generates and step % generates == 0:
+            optimizers[0].step()
+        run.log({"d_loss": loss.item(), "g_loss": other.item()}, step=step)
+    return end(run)
+
+
+@pytest.mark.parametrize(("generates", "judges"), [(0, 1), (1, 0)])
+def test_a_side_that_never_steps_is_named_and_its_graph_is_whole(tmp_path: Path, generates: int, judges: int) -> None:
+    found = game(tmp_path, 130, generates, judges)
+    assert found["idle_optimizer"]["causes"][0].startswith("optimizer never stepped")
+    assert "unreached_parameters" not in found
+    named = found["idle_optimizer"]["message"].rpartition(": ")[2]
+    assert named.startswith("0." if not generates else "1.")
+
+
+@pytest.mark.parametrize(("generates", "judges"), [(1, 1), (5, 1), (1, 3)])
+def test_a_side_that_steps_less_often_is_not_idle(tmp_path: Path, generates: int, judges: int) -> None:
+    found = game(tmp_path, 130, generates, judges)
+    assert "idle_optimizer" not in found and "unreached_parameters" not in found and "cleared_passes" not in found

@@ -1,0 +1,136 @@
+"""Numbers that are not finite, gradients that are clipped or cleared, weights that are written: around the step."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from barograph.probes.model.finite import figures  # noqa: E402
+
+RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3))
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(12, 48), nn.ReLU(), nn.Linear(48, 6))
+
+
+def cross_entropy(output: Any, targets: Any, step: int) -> Any:
+    return functional.cross_entropy(output, targets)
+
+
+def train(folder: Path, steps: int = 120, **how: Any) -> dict[str, dict[str, Any]]:
+    """{rule: finding} of a small training that can be learnt; of stories what stands there."""
+    torch.set_num_threads(1)
+    model, dice = how.get("model") or net(), torch.Generator().manual_seed(1)
+    optimizer = how.get("kind", torch.optim.SGD)(model.parameters(), lr=how.get("lr", 0.1))
+    run = barograph.init(
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    for step in range(steps):
+        optimizer.zero_grad()
+        whole = 0.0
+        for part in range(how.get("parts", 1)):
+            inputs = torch.randn(32, 12, generator=dice)
+            loss = how.get("loss", cross_entropy)(model(inputs), (inputs @ RULE).argmax(1), step)
+            if part and how.get("clears"):
+                optimizer.zero_grad()
+            (loss / how.get("parts", 1)).backward()
+            whole += loss.item() / how.get("parts", 1)
+        if "clip" in how:
+            nn.utils.clip_grad_norm_(model.parameters(), how["clip"])
+        optimizer.step()
+        how.get("after", lambda model, step: None)(model, step)
+        run.log({"loss": whole, "lr": how.get("lr", 0.1)}, step=step)
+    run.finish()
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    return {part["rule"]: part for item in findings for part in (*item["evidence"].get("story", ()), item)}
+
+
+def test_nothing_is_recorded_of_a_step_in_which_all_is_finite() -> None:
+    assert figures(3.0, -2.0) == {}
+    nan = float("nan")
+    assert figures(3.0, nan) == {"broken_output": 0.0, "broken_gradient": 1.0, "output_size": 3.0}
+    assert figures(float("inf"), 0.0) == {"broken_output": 1.0, "broken_gradient": 0.0}
+
+
+def logarithm_of_zero(output: Any, targets: Any, step: int) -> Any:
+    chances = output.softmax(1) * (1.0 if step < 70 else (output.softmax(1) > 2))
+    return -chances[range(len(targets)), targets].log().mean()
+
+
+def root_at_zero(output: Any, targets: Any, step: int) -> Any:
+    loss = functional.cross_entropy(output, targets)
+    return loss + (output - output.detach()).square().sum().sqrt() if step >= 70 else loss
+
+
+@pytest.mark.parametrize(
+    ("loss", "cause"),
+    [(logarithm_of_zero, "loss not finite by itself"), (root_at_zero, "gradient of the loss not finite")],
+)
+def test_nan_that_the_loss_makes_is_not_laid_to_the_learning_rate(tmp_path: Path, loss: Any, cause: str) -> None:
+    found = train(tmp_path, loss=loss)
+    assert found["non_finite_origin"]["step"] == 70
+    heads = [item for item in found.values() if "causes" in item and item["severity"] == "critical"]
+    assert heads and all(item["causes"][0].startswith(cause) for item in heads)
+
+
+def test_a_training_that_left_its_range_is_not_laid_to_the_loss(tmp_path: Path) -> None:
+    def square(output: Any, targets: Any, step: int) -> Any:
+        return (output - functional.one_hot(targets, 6)).square().mean()
+
+    found = train(tmp_path, loss=square, lr=60.0)
+    assert "non_finite_loss" in found and "non_finite_origin" not in found
+
+
+def test_weights_that_are_reset_are_found_since_the_step(tmp_path: Path) -> None:
+    def reset(model: nn.Module, step: int) -> None:
+        if step == 79:
+            for layer in (model[0], model[2]):
+                layer.reset_parameters()
+
+    found = train(tmp_path, lr=0.5, after=reset)
+    assert found["weights_replaced"]["step"] == 80 and found["weights_replaced"]["severity"] == "critical"
+
+
+def swapped(model: nn.Module, step: int) -> None:
+    """For an evaluation, and put back."""
+    kept = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+    model.load_state_dict(kept)
+
+
+def clamped(model: nn.Module, step: int) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.clamp_(-0.3, 0.3)
+
+
+@pytest.mark.parametrize("after", [swapped, clamped])
+def test_weights_that_are_put_back_or_kept_in_bounds_are_not_replaced(tmp_path: Path, after: Any) -> None:
+    assert "weights_replaced" not in train(tmp_path, after=after)
+
+
+def test_a_clip_that_leaves_nothing_is_a_warning_with_sgd_alone(tmp_path: Path) -> None:
+    found = train(tmp_path / "sgd", 300, clip=1e-4)
+    assert found["clipped_away"]["causes"][0].startswith("clip value too low")
+    assert "clipped_away" not in train(tmp_path / "adam", clip=1e-4, kind=torch.optim.Adam, lr=3e-3)
+    assert "clipped_away" not in train(tmp_path / "usual", clip=1.0)
+
+
+@pytest.mark.parametrize(("parts", "clears", "found"), [(4, True, True), (4, False, False), (2, True, False)])
+def test_micro_batches_that_are_cleared_are_counted(tmp_path: Path, parts: int, clears: bool, found: bool) -> None:
+    assert ("cleared_passes" in train(tmp_path, parts=parts, clears=clears)) == found

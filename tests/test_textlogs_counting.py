@@ -1,0 +1,82 @@
+"""Which number of a row counts is decided by the rows: the one that rises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textlog_readings import read
+
+from barograph.core.roles import main_loss
+
+
+def written(folder: Path, lines: list[str]) -> Path:
+    path = folder / "train.log"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_fraction_that_rises_within_an_epoch_is_its_batch(tmp_path: Path) -> None:
+    lines = [f"# [Train Epoch: 18/50] [{at}000/900000 particles] loss=0.{at}" for at in (584, 588, 592, 596)]
+    assert read(written(tmp_path, lines)).series["loss"] == [
+        (584000, 0.584), (588000, 0.588), (592000, 0.592), (596000, 0.596),
+    ]  # fmt: skip
+
+
+def test_a_fraction_that_stands_still_counts_nothing(tmp_path: Path) -> None:
+    lines = [f"epoch {at} loss 0.{9 - at} patience 0/10" for at in range(1, 5)]
+    reading = read(written(tmp_path, lines))
+    assert [step for step, _ in reading.series["loss"]] == [1, 2, 3, 4]
+    assert reading.axes["loss"] == "epoch"
+
+
+def test_a_batch_that_stands_still_before_a_count_that_rises_is_an_epoch(tmp_path: Path) -> None:
+    lines = [f"TRAIN Batch {78 + at // 40}/{at % 40} loss 2{at % 7}.5" for at in range(0, 80, 10)]
+    assert [step for step, _ in read(written(tmp_path, lines)).series["loss"]] == [0, 10, 20, 30, 31, 41, 51, 61]
+
+
+def test_an_episode_counts_where_its_steps_go_up_and_down(tmp_path: Path) -> None:
+    steps = (13, 337, 446, 393, 270)
+    lines = [f"episode: {at}, episode steps: {step}, loss: 5.{at}" for at, step in enumerate(steps, 569)]
+    reading = read(written(tmp_path, lines))
+    assert [step for step, _ in reading.series["loss"]] == [569, 570, 571, 572, 573]
+    assert not reading.restarts
+
+
+def test_rows_of_one_epoch_and_no_batch_are_numbered(tmp_path: Path) -> None:
+    lines = [f"Epoch 1 complete [{at}%] Loss: {3.7 - at / 10}" for at in (0, 10, 20)]
+    reading = read(written(tmp_path, lines))
+    assert [step for step, _ in reading.series["Loss"]] == [1, 2, 3]
+
+
+def test_a_row_ahead_of_the_first_heading_is_one_heading_back(tmp_path: Path) -> None:
+    lines = ["Mean training loss: 0.31.", "Training epoch: 86", "Mean training loss: 0.30.", "Training epoch: 87",
+             "Mean training loss: 0.29."]  # fmt: skip
+    assert read(written(tmp_path, lines)).series["Mean training loss"] == [(85, 0.31), (86, 0.30), (87, 0.29)]
+
+
+def test_a_count_of_batches_is_no_part_of_a_name(tmp_path: Path) -> None:
+    lines = [
+        text
+        for at in (4, 5, 6)
+        for text in (f"Epoch: {at}", f"Mean training loss: 0.{at}", f"Mean test loss of 8 batches: 0.{at}1.")
+    ]
+    assert read(written(tmp_path, lines)).series["Mean test loss"] == [(4, 0.41), (5, 0.51), (6, 0.61)]
+
+
+def test_a_list_in_a_table_is_the_parts_of_a_loss(tmp_path: Path) -> None:
+    lines = ["Step      Train loss                Test loss", *(f"{at}      [{at}.5e-02, 1.25e+00]    [0.5, 0.25]    "
+             for at in (1000, 2000, 3000))]  # fmt: skip
+    reading = read(written(tmp_path, lines))
+    assert reading.series["Train_loss_1"][0] == (1000, 10.005)
+    assert [value for _, value in reading.series["Train_loss_2"]] == [1.25] * 3
+
+
+def test_counts_and_losses_in_other_scripts_are_read(tmp_path: Path) -> None:
+    lines = [f"第{at}轮 训练损失: 2.{at} 验证损失: 2.{at + 1}" for at in (1, 2, 3)]
+    reading = read(written(tmp_path, lines))
+    assert reading.series["loss"] == [(1, 2.1), (2, 2.2), (3, 2.3)]
+    assert reading.series["val loss"] == [(1, 2.2), (2, 2.3), (3, 2.4)]
+
+
+def test_a_training_loss_goes_before_a_part_of_it_with_another_word() -> None:
+    assert main_loss(["Mean graph loss", "Mean training loss"]) == "Mean training loss"

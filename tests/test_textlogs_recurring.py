@@ -1,0 +1,74 @@
+"""Lines that come again with the same words and other numbers are rows, if something counts; tables are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textlog_readings import find, read
+
+from barograph.doctor import diagnose
+from barograph.importing.read import read as runs_of
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "train.log"
+    path.write_text(text)
+    return path
+
+
+def test_a_boosting_round_that_begins_the_line_counts(tmp_path: Path) -> None:
+    lines = [f"[{at}]:\ttrain's l2:{0.9 - at / 50:.4f}\tvalid's l2:{0.95 - at / 60:.4f}" for at in range(3, 9)]
+    reading = read(written(tmp_path, "\n".join(lines) + "\n"))
+    assert reading.series["train l2"][0] == (3, 0.84)
+    assert [step for step, _ in reading.series["valid l2"]] == [3, 4, 5, 6, 7, 8]
+    (run,) = runs_of(tmp_path / "train.log")
+    assert diagnose(run)["judged_by"] == "train l2"
+
+
+def test_a_generators_and_a_discriminators_names_are_losses(tmp_path: Path) -> None:
+    lines = [f"(epoch: 2, iters: {at}, time: 0.31) D_A: 0.2{at} G_A: 0.5{at} cyc_A: 2.{at}" for at in (100, 200, 300)]
+    reading = read(written(tmp_path, "\n".join(lines) + "\n"))
+    assert set(reading.series) == {"D_A_loss", "G_A_loss", "cyc_A"}
+
+
+def test_words_before_a_count_name_the_number_behind_it(tmp_path: Path) -> None:
+    text = "".join(
+        f"LOG (train[5.5]:Print():nnet.cc:330) Average objective for minibatches {at}-{at + 9} is -0.{31 - at} over"
+        f" {6336 + at} frames.\n"
+        for at in (0, 10, 20)
+    )
+    reading = read(written(tmp_path, text))
+    assert reading.series["Average objective"] == [(0, -0.31), (10, -0.21), (20, -0.11)]
+
+
+def test_measures_of_no_known_name_stand_beside_a_dialects_rows(tmp_path: Path) -> None:
+    text = "".join(
+        f"step {at} loss {2.5 - at / 900:.3f}\n[ITER {at}] Evaluating test: L1 0.0{at} PSNR 2{at / 100:.1f}\n"
+        for at in (200, 400, 600, 800)
+    )
+    reading = read(written(tmp_path, text))
+    assert len(reading.series["loss"]) == 4
+    assert reading.series["test PSNR"][0] == (200, 22.0)
+
+
+TABLES = {
+    "trades": "{at}, SPY, 41{at}.2, profit: {at}.5, loss: 0.0, drawdown: 0.1{at}",
+    "models": "Model {at}: loss=0.{at}12 acc=0.9{at}",
+    "tasks": "Task {at} | test loss 0.{at}12 | accuracy 0.9{at}",
+    "regressions": "모델 {at}: RMSE: 2.{at}1, MAE: 1.{at}0, R2: 0.7{at}",
+    "games": "Round {at}: team A 21 - team B 18 (win {at}, loss 1)",
+    "packets": "round {at}: packet loss {at}%",
+    "revenue": "Day {at}: revenue 12{at}.4 loss {at}.25",
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_of_things_gets_no_verdict(tmp_path: Path, table: str) -> None:
+    path = written(tmp_path, "".join(TABLES[table].format(at=at) + "\n" for at in range(1, 9)))
+    for run in runs_of(path) if find(path) else ():
+        assert diagnose(run)["judged_by"] is None
+
+
+def test_two_lines_alike_are_no_rows(tmp_path: Path) -> None:
+    assert not find(written(tmp_path, "0: learn: 0.69 test: 0.68\n1: learn: 0.61 test: 0.62\nthe end\n"))

@@ -58,6 +58,7 @@ def every(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ({"loss_crossed": 32.0}, FALLS, "broadcast_targets"),
         ({"loss_crossed": 0.0}, FALLS, None),
         ({"loss_classes": 8.0, "update_p50": 1e-3}, FLAT, "unrelated_labels"),
+        ({"loss_classes": 8.0, "update_p50": 1e-3}, FLAT + 9 * np.exp(-STEP / 20), None),
         ({"loss_classes": 8.0, "update_p50": 1e-3}, FALLS, None),
         ({"loss_classes": 8.0, "update_p50": 1e-7}, FLAT, None),  # nothing is learnt because nothing moves
     ],

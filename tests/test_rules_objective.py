@@ -58,6 +58,7 @@ def every(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ({"loss_crossed": 32.0}, FALLS, "broadcast_targets"),
         ({"loss_crossed": 0.0}, FALLS, None),
         ({"loss_classes": 8.0, "update_p50": 1e-3}, FLAT, "unrelated_labels"),
+        ({"loss_classes": 8.0, "update_p50": 1e-3}, FLAT + 9 * np.exp(-STEP / 20), None),
         ({"loss_classes": 8.0, "update_p50": 1e-3}, FALLS, None),
         ({"loss_classes": 8.0, "update_p50": 1e-7}, FLAT, None),  # nothing is learnt because nothing moves
     ],
@@ -202,3 +203,14 @@ def test_a_mean_over_episodes_that_waits_for_the_next_is_no_constant_reward() ->
     steps = np.repeat(np.arange(len(lengths)), lengths)[:ROWS]
     found = warned(policy(-0.01, 0.5, SINKS) | {"reward": every(np.sin(steps * 1.3))})
     assert "reward_constant" not in found
+
+
+@pytest.mark.parametrize(("examples", "finds"), [(8, True), (32, False)])
+def test_places_without_gradient_are_padding_only_where_examples_have_several(examples: int, finds: bool) -> None:
+    looks = np.arange(0, 60, 10)
+    targets = np.array([24.0, 20, 28, 25, 21, 27])
+    columns = {
+        "train/loss": every(FALLS), "model/places": (looks, np.full(6, 32.0)), "model/targets": (looks, targets),
+        "model/example_rows": (looks, np.full(6, float(examples))), "model/loss_weight": (looks, targets / 32),
+    }  # fmt: skip
+    assert ("loss_weight" in warned(columns)) == finds

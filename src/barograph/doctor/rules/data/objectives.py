@@ -252,8 +252,8 @@ class UnrelatedLabels(WatchRule):
     After 200 rows the mean of the last hundred is within 5% of ln n, and so was that of the hundred before; weights
     change by steps of a usual size. Where accuracies are far above a guess's, and the evaluation's loss is that of
     the training, all is learnt but how to say it: the logits are nearly equal, as under a high temperature. Else
-    inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow training, and
-    gives no finding.
+    inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow training, and a
+    loss that began at more than half as much again is one of a bad start: neither gives a finding.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -265,6 +265,7 @@ class UnrelatedLabels(WatchRule):
     series = ""
     thresholds: ClassVar = {
         "rows": (200.0, "ours"),
+        "began": (1.5, "of ln n, at most, the first five rows; ours"),
         "near": (0.05, "of ln n; ours"),
         "fell": (0.02, "of ln n, between two hundred rows; ours"),
         "accuracy": (5.0, "times a guess's; ours"),
@@ -281,15 +282,20 @@ class UnrelatedLabels(WatchRule):
 
     def begin(self) -> None:
         self._count = 0
+        self._begun: list[float] = []
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._count += 1
+        if len(self._begun) < 5:
+            self._begun.append(value)
         if self._count < self.at["rows"] or self._count % 50:
             return
         loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over
         classes = known(history.channel("model/loss_classes"), step, *place[1:])
         guess = math.log(classes) if classes >= 2 else math.nan
         assert loss is not None
+        if not float(numpy.median(self._begun)) <= self.at["began"] * guess:
+            return  # it has come down to a guess's from far above, and may go on
         values = newest(loss, step, *place[1:], 200)
         early, late = float(numpy.mean(values[:100])), float(numpy.mean(values[100:]))
         off = max(abs(early - guess), abs(late - guess)) / guess if guess > 0 else math.inf

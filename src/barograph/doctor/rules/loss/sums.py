@@ -167,7 +167,7 @@ class LossWeight(Rule):
     - 1 / k², there: the loss is divided twice.
     - the share of places that have a target, of all places of the output (`model/places`) or seven eighths of them and
       more, where a tenth or more have none and the share changes by a twentieth: the loss is divided by all places,
-      padding too.
+      padding too. Examples of one place each are not padded.
 
     Losses that a scaler multiplies count where the watch was given the scaler.
 
@@ -252,8 +252,12 @@ class LossWeight(Rule):
         if scaled and not came_by(history.channel("model/loss_scale"), time):
             return ""
         same = self.at["half" if scaled or half > 0 else "same"]
-        of_all = targets / weight / known(history.channel("model/places"), step, time, segment)
-        if targets >= self.at["targets"] and weight <= 0.9 and 7 / 8 <= of_all < 1 + same:
+        places, examples = (
+            known(history.channel(f"model/{name}"), step, time, segment) for name in ("places", "example_rows")
+        )
+        of_all = targets / weight / places
+        alone = places <= examples  # one place an example: without a gradient it is fitted, and no padding
+        if targets >= self.at["targets"] and weight <= 0.9 and 7 / 8 <= of_all < 1 + same and not alone:
             self._divided.append((of_all, weight))
             all_alike = all(abs(one / of_all - 1) < same for one, _ in self._divided)
             weights = [one for _, one in self._divided]

@@ -327,7 +327,7 @@ def test_an_end_that_the_manifest_has_no_room_for_is_told(
     run = start(tmp_path)
     run.log({"a": 1.0}, step=0)
 
-    def refuse(path: Path, content: Any) -> None:
+    def refuse(path: Path, content: Any, *_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("barograph.core.manifest.write_json", refuse)

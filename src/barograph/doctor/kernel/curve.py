@@ -233,7 +233,8 @@ def has_vanished(history: RunHistory, finding: Finding) -> bool:
         if channel is None or channel.end < 2:
             continue
         rows = channel.rows()
-        here = (rows.segment == finding.segment) & (rows.step >= finding.step) & (rows.step <= finding.last_step)
+        behind = max(finding.last_step, finding.step + 1)  # of its last step the loss may not have come yet
+        here = (rows.segment == finding.segment) & (rows.step >= finding.step) & (rows.step < behind)
         if not here.any():
             here = rows.step == before_step(rows, finding.step)
         start = abs(channel.first)

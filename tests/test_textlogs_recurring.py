@@ -72,3 +72,13 @@ def test_a_table_of_things_gets_no_verdict(tmp_path: Path, table: str) -> None:
 
 def test_two_lines_alike_are_no_rows(tmp_path: Path) -> None:
     assert not find(written(tmp_path, "0: learn: 0.69 test: 0.68\n1: learn: 0.61 test: 0.62\nthe end\n"))
+
+
+def test_a_line_that_counts_no_whole_number_is_no_row_beside_those_that_were(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "".join(f"[{at}]:\ttrain's l2:0.{90 - at}\tvalid's l2:0.{95 - at}\n" for at in range(3, 9))
+    )
+    mark = read(path).mark
+    with path.open("a") as file:
+        file.write("[50.00]:\ttrain's l2:0.31\tvalid's l2:0.42\n[10]:\ttrain's l2:0.30\tvalid's l2:0.41\n")
+    assert read(path, since=mark).series["train l2"] == [(10, 0.30)]

@@ -113,8 +113,13 @@ def _of_lines(lines: list[bytes], group: list[tuple[int, list[bytes]]]) -> list[
 
 
 def _rows(group: list[tuple[int, list[bytes]]], names: list[str]) -> Iterator[forms.Raw]:
-    """The rows of lines that have as many numbers."""
-    group = [(index, parts) for index, parts in group if len(parts) // 2 >= len(names)]
+    """The rows of lines that have as many numbers, whole ones where they count."""
+    counts = [2 * at + 1 for at, name in enumerate(names) if name[:1] == "_"]
+    group = [
+        (index, parts)
+        for index, parts in group
+        if len(parts) // 2 >= len(names) and all(parts[at].isdigit() for at in counts)
+    ]
     if group:
         kept = [at for at, name in enumerate(names) if name]
         yield forms.Raw(

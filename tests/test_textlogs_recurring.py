@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textlog_readings import find, read
+from textlog_readings import collect, find, read
 
 from barograph.doctor import diagnose
 from barograph.importing.read import read as runs_of
@@ -78,7 +78,8 @@ def test_a_line_that_counts_no_whole_number_is_no_row_beside_those_that_were(tmp
     path = written(
         tmp_path, "".join(f"[{at}]:\ttrain's l2:0.{90 - at}\tvalid's l2:0.{95 - at}\n" for at in range(3, 9))
     )
-    mark = read(path).mark
+    dialect, found = find(path)[0]
+    mark = collect(dialect, found).mark
     with path.open("a") as file:
         file.write("[50.00]:\ttrain's l2:0.31\tvalid's l2:0.42\n[10]:\ttrain's l2:0.30\tvalid's l2:0.41\n")
-    assert read(path, since=mark).series["train l2"] == [(10, 0.30)]
+    assert collect(dialect, found, mark).series["train l2"] == [(10, 0.30)]

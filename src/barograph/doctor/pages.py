@@ -56,7 +56,7 @@ def page_of(rule: type[Rule]) -> str:
     lines += [f'barograph.init(..., silence=["{rule.name}"])']
     if rule.thresholds:
         name, (value, _) = next(iter(rule.thresholds.items()))
-        lines += [f'barograph.init(..., thresholds={{"{rule.name}.{name}": {value:g}}})']
+        lines += [f'barograph.init(..., thresholds={{"{rule.name}.{name}": {f"{value:g}".replace("e+", "e")}}})']
     lines += ["```", "", "```sh", f"barograph doctor RUN --silence {rule.name}", "```"]
     return "\n".join(lines) + "\n"
 

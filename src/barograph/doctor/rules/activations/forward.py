@@ -22,7 +22,32 @@ _PLACE = re.compile(r"(?:^|[._])w?p(?:os|e)(?:[._]|$)|pos_?emb|position", re.I)
 _EXPERT = re.compile(r"expert", re.I)
 
 
-class DetachedSkip(Rule):
+class ForwardRule(Rule):
+    """What was counted in a forward pass that the watch followed, said once in a segment."""
+
+    series: ClassVar[str]
+    counted: ClassVar[str]
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel(self.series))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
+            if count > 0 and self.first(segment):
+                yield self.finding(
+                    0 if not rows.first + at else step, self.sentence(count), found=step, segment=segment,
+                    confidence=0.95, evidence={self.counted: count, "standing": True},
+                )  # fmt: skip
+
+    def sentence(self, count: int) -> str:
+        """What is said then."""
+        raise NotImplementedError
+
+
+class DetachedSkip(ForwardRule):
     """A skip connection hands its input on without gradient.
 
     In a forward pass that the watch followed, a tensor was detached and then added to, or joined with, one that was
@@ -38,24 +63,17 @@ class DetachedSkip(Rule):
     causes = ("graph cut: a skip connection is detached",)
     remedies = ("leave out the `detach()`, `.data` or `no_grad()` on the skip connection",)
 
-    def reset(self) -> None:
-        self._cursor = RowCursor()
+    series = "model/detached_skips"
+    counted = "skips"
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/detached_skips"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
-            if count > 0 and self.first(segment):
-                yield self.finding(
-                    0 if not rows.first + at else step,
-                    f"{count} skip connection{'s hand their inputs' if count > 1 else ' hands its input'} on without "
-                    "gradient: detached, and added to what was computed from it.",
-                    found=step, segment=segment, confidence=0.95, evidence={"skips": count, "standing": True},
-                )  # fmt: skip
+    def sentence(self, count: int) -> str:
+        return (
+            f"{count} skip connection{'s hand their inputs' if count > 1 else ' hands its input'} on without gradient: "
+            "detached, and added to what was computed from it."
+        )
 
 
-class AttentionAcross(Rule):
+class AttentionAcross(ForwardRule):
     """Attention weights sum to 1 over the queries, not over the keys.
 
     In a forward pass that the watch followed, the result of a softmax over one dimension was multiplied as a matrix
@@ -70,21 +88,14 @@ class AttentionAcross(Rule):
     causes = ("softmax over the wrong dimension: attention weights sum to 1 over the queries, not over the keys",)
     remedies = ("take the softmax of attention scores over their last dimension, `softmax(dim=-1)`",)
 
-    def reset(self) -> None:
-        self._cursor = RowCursor()
+    series = "model/softmax_across"
+    counted = "softmaxes"
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/softmax_across"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
-            if count > 0 and self.first(segment):
-                yield self.finding(
-                    0 if not rows.first + at else step,
-                    f"{count} softmax{'es sum' if count > 1 else ' sums'} to 1 over another dimension than the matrix "
-                    "product that follows adds up.", found=step, segment=segment, confidence=0.95,
-                    evidence={"softmaxes": count, "standing": True},
-                )  # fmt: skip
+    def sentence(self, count: int) -> str:
+        return (
+            f"{count} softmax{'es sum' if count > 1 else ' sums'} to 1 over another dimension than the matrix product "
+            "that follows adds up."
+        )
 
 
 class UnusedParameters(Rule):

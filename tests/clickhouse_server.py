@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import patient
+from patience import patient, until
 
 from barograph.store.clickhouse.address import ServerAddress, parse_address
 from barograph.store.clickhouse.client import Client
 from barograph.store.clickhouse.migrate import migrate
+from barograph.store.clickhouse.schema import behind
 
 PASSWORD = "pass/wörd:1"
 READER_PASSWORD = "only-reads"
@@ -184,6 +185,15 @@ def start_cluster(folder: Path, coordinator: Coordinator | None, replicas: bool 
         server.configure(more)
         server.start()
     return servers
+
+
+def caught_up(*clients: Client) -> None:
+    """Wait until each replica has what the others have: they fetch it by themselves, some time after an INSERT."""
+    for client in clients:
+        database = client.address.database
+        for (table,) in client.rows(f"SELECT table FROM system.replicas WHERE database = '{database}'", False):
+            client.run(f"SYSTEM SYNC REPLICA {database}.{table}")
+        assert until(lambda client=client: not behind(client), patient(60.0)), "a replica stays behind"
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -39,6 +41,23 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Any:
     if report.skipped and os.environ.get("BAROGRAPH_CI") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped, though everything should be there: {report.longrepr}"
+
+
+def _finish_runs_opened_since() -> Iterator[None]:
+    """A test that fails in the middle leaves a run, which the tests behind it in the same process would find."""
+    before = _open_runs()
+    yield
+    for run in _open_runs() - before:
+        run.finish()
+
+
+def _open_runs() -> set[Any]:
+    ending = sys.modules.get("barograph.training.ending")
+    return set(ending.open_runs) if ending else set()
+
+
+_of_a_module = pytest.fixture(autouse=True, scope="module", name="_of_a_module")(_finish_runs_opened_since)
+_of_a_test = pytest.fixture(autouse=True, name="_of_a_test")(_finish_runs_opened_since)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -422,3 +423,26 @@ if torch.cuda.is_available():
         expected.flush()
         watch.flush()
         assert device.records == host.records and not device.warnings
+
+
+def test_a_batch_costs_the_same_when_as_many_sequences_as_are_remembered_have_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(data, "_ROWS_SEEN", 16_384)
+    _, watch = watched()
+
+    def took(first: int) -> float:
+        """Seconds of the usual one of 60 batches."""
+        each = []
+        for seed in range(first, first + 60):
+            rows = batch(seed, 128, 8)
+            began = time.perf_counter()
+            watch.observe(rows, step=seed)
+            each.append(time.perf_counter() - began)
+        return float(numpy.median(each))
+
+    early = min(took(0), took(60))
+    for seed in range(200, 400):
+        watch.observe(batch(seed, 128, 8), step=seed)
+    assert len(watch._rows) == 16_384
+    assert min(took(400), took(460)) < 3 * early

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clickhouse_server import Coordinator, Server, start_cluster
+from clickhouse_server import Coordinator, Server, caught_up, start_cluster
 from patience import patient, until
 from test_contract import STATES
 from test_fleet_answers import compare
@@ -65,6 +65,7 @@ def test_runs_are_sent_fetched_and_asked_for_by_any_server(cluster: list[Server]
         folder = tmp_path / f"p{number}" / "r"
         push(folder, (first, second)[number % 2])
         before[f"p{number}"] = everything(StoredRun(folder))
+    caught_up(first, second)
     assert sorted(row.project for row in read_runs(second)) == sorted(before)
     for number, client in enumerate((first, second)):
         for folder in pull_all(client, tmp_path / f"there{number}"):
@@ -74,10 +75,12 @@ def test_runs_are_sent_fetched_and_asked_for_by_any_server(cluster: list[Server]
     assert check(second)["runs"] == "4"
     push(tmp_path / "p0" / "r", second)  # what one has sent the other does not send again
     thin_run(second, "p1", "r", 10, confirmed=True)
+    caught_up(first, second)
     (pulled,) = [folder for folder in pull_all(first, tmp_path / "there0") if folder.parent.name == "p1"]
     check_thinned(StoredRun(tmp_path / "p1" / "r"), StoredRun(pulled), 10)
     check_buckets(first, StoredRun(tmp_path / "p1" / "r"))
     remove(first, "p0", "r")
+    caught_up(first, second)
     assert "p0" not in {row.project for row in read_runs(second)}
 
 
@@ -89,6 +92,7 @@ def test_shards_have_runs_and_replicas_have_the_same(cluster: list[Server], tmp_
             run.rank().loss(step, float(step))
         run.end()
         push(run.dir, first)
+    caught_up(first, second)
     held = [int(client.rows("SELECT count() FROM series_local")[0][0]) for client in (first, second)]
     total = int(first.rows("SELECT count() FROM series")[0][0])
     engine = first.rows("SELECT engine FROM system.tables WHERE database = 'spread' AND name = 'series_local'")[0][0]
@@ -98,6 +102,25 @@ def test_shards_have_runs_and_replicas_have_the_same(cluster: list[Server], tmp_
         assert not {row[0] for row in by_run[0]} & {row[0] for row in by_run[1]}, "a run is on one shard"
     else:
         assert engine == "ReplicatedMergeTree" and held == [total, total]
+
+
+def test_a_replica_that_has_not_fetched_all_says_so(cluster: list[Server], tmp_path: Path) -> None:
+    first, second = clients(cluster, "late")
+    run = WrittenRun(tmp_path / "p")
+    run.rank().loss(0, 1.0)
+    push(run.dir, second)
+    caught_up(first, second)
+    replicas = int(first.rows("SELECT max(total_replicas) FROM system.replicas WHERE database = 'late'", False)[0][0])
+    first.run("SYSTEM STOP FETCHES")
+    try:
+        run.rank().loss(1, 1.0)
+        run.end()
+        push(run.dir, second)
+        assert ("replica" in check(first)) == (replicas > 1)
+    finally:
+        first.run("SYSTEM START FETCHES")
+    caught_up(first, second)
+    assert "replica" not in check(first)
 
 
 def test_an_insert_that_is_repeated_when_it_has_counted_changes_nothing(cluster: list[Server], tmp_path: Path) -> None:

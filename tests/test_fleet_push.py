@@ -68,6 +68,45 @@ class CutOff(Client):
         return answer
 
 
+class Late(Client):
+    """A connection of which one INSERT arrives behind later ones, as between replicas."""
+
+    def __init__(self, address: ServerAddress, table: str, number: int):
+        super().__init__(address)
+        self._begins, self._number, self._late = f"INSERT INTO {table} ", number, list[tuple[str, bytes | None]]()
+
+    def run(self, statement: str, data: bytes | None = None, *, database: bool = True) -> bytes:
+        if statement.startswith(self._begins):
+            self._number -= 1
+            if self._number == 0:
+                self._late.append((statement, data))
+                return b""
+        return super().run(statement, data, database=database)
+
+    def arrive(self) -> None:
+        (late,) = self._late
+        super().run(*late)
+
+
+@pytest.mark.parametrize(("table", "number"), [("batches", 2), ("batches", 3), ("files", 1), ("series", 2)])
+def test_what_comes_late_to_a_server_is_fetched_then(
+    table: str, number: int, clickhouse: Server, tmp_path: Path
+) -> None:
+    STATES["sealed_many_times_and_merged"](tmp_path / "p")
+    folder, there = tmp_path / "p" / "r", tmp_path / "there"
+    client = Late(clickhouse.client().address, table, number)
+    with contextlib.suppress(ServerError):  # rows that the server can't confirm are sent again
+        push(folder, client)
+    wanted = everything(StoredRun(folder))
+    with contextlib.suppress(ServerError):
+        pull_all(client, there)
+        assert everything(StoredRun(there / "p" / "r")) != wanted
+    client.arrive()
+    push(folder, client)
+    pull_all(client, there)
+    assert everything(StoredRun(there / "p" / "r")) == wanted
+
+
 @pytest.mark.parametrize("name", STATES)
 def test_a_fetched_run_gives_the_figures_of_the_one_that_was_sent(
     name: str, clickhouse: Server, tmp_path: Path

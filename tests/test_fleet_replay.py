@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clickhouse_server import Server
+from clickhouse_server import Server, caught_up
 from test_contract import STATES
 from test_fleet_answers import compare
 from test_fleet_push import everything, pull_all
@@ -66,6 +66,7 @@ def check_replay(first: Client, second: Client, folder: Path) -> None:
     before = answers(first)
     for times in range(2):
         recorder.repeat(second)
+        caught_up(first, second)
         assert answers(first) == answers(second) == before
         for path in pull_all(second, folder / f"there{times}"):
             assert everything(StoredRun(path)) == everything(StoredRun(folder / path.parent.name / "r"))
@@ -77,6 +78,7 @@ def check_replay(first: Client, second: Client, folder: Path) -> None:
     before = answers(first)
     recorder.repeat(second)
     thinning.repeat(second)
+    caught_up(first, second)
     assert answers(second) == before
     check_buckets(second, StoredRun(runs[2]))
     (thinned,) = [path for path in pull_all(second, folder / "thinned") if path.parent.name == "p2"]

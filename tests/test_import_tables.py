@@ -475,3 +475,10 @@ def test_a_text_with_blanks_or_tabs_between_numbers_is_a_table(tmp_path: Path) -
     for path in (blank, tab):
         (run,) = barograph.read(path)
         assert len(run.columns("train/loss")[0]) == 10
+
+
+@pytest.mark.parametrize("head", ["episode,score,best", "Episode,Avg_Reward_100,Score", "timesteps,reward,length"])
+def test_a_table_of_episodes_is_placed_by_them(head: str) -> None:
+    columns = head.split(",")
+    rows = [dict(zip(columns, (str(at * 10), "1.5", "2.5"), strict=True)) for at in range(1, 9)]
+    assert choose(columns, rows).step == columns[0]

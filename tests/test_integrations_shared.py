@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import barograph
-from barograph.training.ending import open_runs
 
 
 @pytest.fixture(autouse=True)
@@ -145,8 +144,6 @@ def test_a_cell_that_is_run_again_begins_a_run_and_names_the_one_that_still_reco
 ) -> None:
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    for run in list(open_runs):
-        run.finish()
     with caplog.at_level(logging.WARNING, "barograph"):
         first = barograph.init(project="p", name="cell", console="none")
         first.log({"train/loss": 1.0}, step=0)

@@ -270,6 +270,20 @@ def test_a_base_that_is_trained_beside_its_adapters_is_named(tmp_path: Path, fro
     assert training.findings().get("frozen_group", "").startswith("base not frozen") == (not frozen)
 
 
+@pytest.mark.parametrize("trained", ["one", "both", "one of two that were trained"])
+def test_adapters_that_are_frozen_before_they_were_trained_are_named(tmp_path: Path, trained: str) -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(12, 24), Adapted(), nn.GELU(), Adapted(), nn.Linear(24, 6))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora" in name and (trained == "both" or name.startswith("1.")))
+    if trained.startswith("one of two"):
+        nn.init.normal_(model[3].lora_B.weight)
+    training = Training(tmp_path, model=model)
+    training.go(1, 20)
+    said = training.findings().get("frozen_group", "")
+    assert said.startswith("layer frozen: adapters") == (trained == "one")
+
+
 @pytest.mark.parametrize("used", [True, False])
 def test_a_head_that_is_frozen_as_torch_draws_it_is_named(tmp_path: Path, used: bool) -> None:
     torch.manual_seed(2)

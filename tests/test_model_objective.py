@@ -16,6 +16,10 @@ TARGET = torch.arange(ROWS) % CLASSES
 ADVANTAGE = torch.linspace(-1, 1, ROWS)
 
 
+def masked(similarity: Tensor) -> Tensor:
+    return similarity.masked_fill(torch.eye(ROWS, dtype=torch.bool), -1e9)
+
+
 def seen(loss_of: Callable[[Tensor], Tensor]) -> dict[str, float]:
     """Figures of a loss of some output, as they are read at the end of its backward pass."""
     torch.manual_seed(0)
@@ -41,6 +45,8 @@ def surrogate(output: Tensor, clip: float = 0.2, detached: bool = True) -> Tenso
         (lambda x: functional.cross_entropy(x, TARGET), "loss_reversed", 0.0),
         (lambda x: -functional.cross_entropy(x, TARGET), "loss_reversed", 1.0),
         (lambda x: -((x - 1) ** 2).mean(), "loss_reversed", 1.0),
+        (lambda x: -functional.logsigmoid(x).mean(), "loss_reversed", 0.0),
+        (lambda x: functional.logsigmoid(x).mean(), "loss_reversed", 1.0),
         (lambda x: -functional.mse_loss(x, torch.ones_like(x)), "loss_reversed", 1.0),
         (lambda x: 0.5 * functional.cross_entropy(x, TARGET), "loss_reversed", None),  # the number is gone
         (lambda x: -0.5 * functional.cross_entropy(x, TARGET), "loss_multiplied", 1.0),
@@ -53,10 +59,18 @@ def surrogate(output: Tensor, clip: float = 0.2, detached: bool = True) -> Tenso
         (lambda x: ((x[:, :1] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", float(ROWS)),
         (lambda x: ((x[:, 0] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", 0.0),
         (lambda x: ((x[:, :1] - x[:, 1]) ** 2).mean(), "loss_crossed", None),  # distances of all pairs
+        (lambda x: (x[:, :1] - torch.zeros(ROWS, 5)).pow(2).mean(), "loss_widened", 5.0),
+        (lambda x: (x[:, :1] - torch.zeros(ROWS, 5)).abs().mean() + 0.1 * x.exp().mean(), "loss_widened", 5.0),
+        (lambda x: (x - torch.zeros(1, x.shape[1])).pow(2).mean(), "loss_widened", None),
+        (lambda x: torch.exp(-((x[:, :1] - torch.zeros(5)) ** 2)).square().mean(), "loss_widened", None),  # a basis
         (lambda x: functional.cross_entropy(x @ x.T / 0.1, torch.arange(ROWS)), "similarity_to_itself", 1.0),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T / 0.1, torch.arange(ROWS)), "similarity_to_itself", 0.0),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T, torch.arange(ROWS)), "loss_pairs", float(ROWS)),
         (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "similarity_to_itself", None),
+        (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "loss_pairs", float(ROWS)),
+        (lambda x: functional.cross_entropy(masked(x @ x.T / 0.1), TARGET), "loss_pairs", float(ROWS)),
+        (lambda x: functional.cross_entropy(masked(x @ x.T / 0.1), TARGET), "similarity_to_itself", None),
+        (lambda x: functional.cross_entropy(x @ x.T - 1e9 * torch.eye(ROWS), TARGET), "loss_pairs", float(ROWS)),
         (lambda x: -surrogate(x), "policy_reversed", 0.0),
         (lambda x: surrogate(x) + 0.5 * x.square().mean(), "policy_reversed", 1.0),
         (lambda x: -surrogate(x, clip=100), "ratio_clip", 100.0),

@@ -143,3 +143,41 @@ def test_a_side_that_never_steps_is_named_and_its_graph_is_whole(tmp_path: Path,
 def test_a_side_that_steps_less_often_is_not_idle(tmp_path: Path, generates: int, judges: int) -> None:
     found = game(tmp_path, 130, generates, judges)
     assert "idle_optimizer" not in found and "unreached_parameters" not in found and "cleared_passes" not in found
+
+
+def test_an_optimizer_that_is_given_and_never_stepped_is_critical_before_the_run_is_over(tmp_path: Path) -> None:
+    model, run = net(), begin(tmp_path)
+    run.watch(model, torch.optim.Adam(model.parameters()))
+    for step in range(40):
+        functional.cross_entropy(model(torch.randn(8, 12)), torch.zeros(8, dtype=torch.int64)).backward()
+        run.log({"loss": 1.0 + 0.01 * (step % 3)}, step=step)
+    found = end(run)
+    assert found["idle_optimizer"]["severity"] == "critical"
+    assert "no weight has changed" in found["idle_optimizer"]["message"]
+
+
+def test_weights_that_the_loop_writes_itself_are_no_step_that_is_missing(tmp_path: Path) -> None:
+    model, run = net(), begin(tmp_path)
+    run.watch(model, torch.optim.SGD(model.parameters(), 0.1))
+    for step in range(40):
+        functional.cross_entropy(model(torch.randn(8, 12)), torch.zeros(8, dtype=torch.int64)).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+        run.log({"loss": 1.0 + 0.01 * (step % 3)}, step=step)
+    assert "idle_optimizer" not in end(run)
+
+
+@pytest.mark.parametrize(("frozen", "severity"), [((0, 2), "warning"), ((0,), "info"), ((0, 2, 4, 6), "info")])
+def test_first_layers_frozen_as_drawn_were_trained_by_nobody_but_for_a_projection_or_a_probe(
+    tmp_path: Path, frozen: tuple[int, ...], severity: str
+) -> None:
+    torch.manual_seed(5)
+    layers = [nn.Linear(12 if at == 0 else 24, 6 if at == 4 else 24) for at in range(5)]
+    model = nn.Sequential(*[part for layer in layers for part in (layer, nn.ReLU())][:-1])
+    for at in frozen:
+        model[at].requires_grad_(False)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    found = train(tmp_path, model, torch.optim.Adam(trained, 1e-3), steps=40)
+    assert found["frozen_group"]["severity"] == severity

@@ -35,8 +35,9 @@ def train(folder: Path, steps: int = 120, **how: Any) -> dict[str, dict[str, Any
     model, dice = how.get("model") or net(), torch.Generator().manual_seed(1)
     optimizer = how.get("kind", torch.optim.SGD)(model.parameters(), lr=how.get("lr", 0.1))
     run = barograph.init(
-        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
-    )
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False,
+        config=how.get("config", {}),
+    )  # fmt: skip
     run.watch(model, optimizer)
     for step in range(steps):
         optimizer.zero_grad()
@@ -84,6 +85,32 @@ def test_nan_that_the_loss_makes_is_not_laid_to_the_learning_rate(tmp_path: Path
     assert found["non_finite_origin"]["step"] == 70
     heads = [item for item in found.values() if "causes" in item and item["severity"] == "critical"]
     assert heads and all(item["causes"][0].startswith(cause) for item in heads)
+
+
+def test_nan_that_a_layer_makes_on_the_way_back_is_not_laid_to_the_loss(tmp_path: Path) -> None:
+    model, steps = net(), []
+
+    def hook(gradient: Any) -> Any:
+        steps.append(0)
+        return gradient * float("nan") if len(steps) == 71 else gradient
+
+    model[0].weight.register_hook(hook)
+    found = train(tmp_path, model=model)
+    assert found["non_finite_origin"]["step"] == 70
+    assert "1 of 4 parameters" in found["non_finite_origin"]["message"]
+    heads = [item for item in found.values() if "causes" in item and item["severity"] == "critical"]
+    assert heads and all(item["causes"][0].startswith("non-finite gradient") for item in heads)
+
+
+def test_where_gradients_are_clipped_nobody_knows_whether_the_loss_made_nan_or_a_layer(tmp_path: Path) -> None:
+    found = train(tmp_path, loss=root_at_zero, clip=1.0, config={"grad_clip": 1.0})
+    assert found["non_finite_origin"]["causes"][0].startswith("non-finite gradient: of the loss")
+
+
+def test_where_the_trainer_hides_nan_the_loss_of_the_step_is_not_told(tmp_path: Path) -> None:
+    found = train(tmp_path, loss=root_at_zero, config={"logging_nan_inf_filter": True})["non_finite_origin"]
+    assert found["causes"][0].startswith("loss not finite by itself, or its gradient")
+    assert "The gradients of step 70 are not finite, though" in found["message"]
 
 
 def test_a_training_that_left_its_range_is_not_laid_to_the_loss(tmp_path: Path) -> None:
@@ -134,3 +161,40 @@ def test_a_clip_that_leaves_nothing_is_a_warning_with_sgd_alone(tmp_path: Path) 
 @pytest.mark.parametrize(("parts", "clears", "found"), [(4, True, True), (4, False, False), (2, True, False)])
 def test_micro_batches_that_are_cleared_are_counted(tmp_path: Path, parts: int, clears: bool, found: bool) -> None:
     assert ("cleared_passes" in train(tmp_path, parts=parts, clears=clears)) == found
+
+
+@pytest.mark.parametrize(("kept", "clamps"), [(True, False), (False, False), (True, True)])
+def test_an_average_that_stays_behind_its_evaluation_is_told(tmp_path: Path, kept: bool, clamps: bool) -> None:
+    model, dice = net(), torch.Generator().manual_seed(1)
+    optimizer, average = torch.optim.SGD(model.parameters(), lr=0.1), copy.deepcopy(model).requires_grad_(False)
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    for step in range(100):
+        inputs = torch.randn(32, 12, generator=dice)
+        loss = functional.cross_entropy(model(inputs), (inputs @ RULE).argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        row = {"loss": loss.item()}
+        with torch.no_grad():
+            for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
+                mean.lerp_(parameter, 0.05)
+            if step % 20 == 19:
+                before = copy.deepcopy(model.state_dict())
+                model.load_state_dict(average.state_dict())
+                held = torch.randn(64, 12, generator=dice)
+                row["eval/loss"] = functional.cross_entropy(model(held), (held @ RULE).argmax(1)).item()
+                if not kept:
+                    model.load_state_dict(before)
+        if clamps and step % 7 == 6:
+            with torch.no_grad():
+                model[0].weight.mul_(0.9)
+        run.log(row, step=step)
+    run.finish()
+    told = [
+        item for item in diagnose(barograph.read(str(run.dir))[0])["findings"] if item["rule"] == "evaluation_writes"
+    ]
+    assert bool(told) == (kept and not clamps)
+    assert not told or (told[0]["step"] in (19, 20) and told[0]["causes"][0].startswith("averaged weights not swapped"))

@@ -120,3 +120,20 @@ def test_groups_show_the_loss_that_their_runs_have(tmp_path: Path) -> None:
         trained(tmp_path, name, "mse", "val_mse")
     lines = group_table(groups(barograph.runs(tmp_path), ["project"])).splitlines()
     assert lines[0].split()[3:5] == ["LOSS", "EVAL"] and "2." in lines[1]
+
+
+@pytest.mark.parametrize("name", ["Val Dice", "val_confidence", "test performance", "eval/variance", "val_balance"])
+def test_a_word_that_ends_as_a_loss_does_is_no_evaluation_loss(name: str) -> None:
+    assert not plays("eval_loss", name)
+
+
+@pytest.mark.parametrize(
+    "name", ["Avg_Reward_100", "Mean reward (last 100)", "Average Score", "AverageEpRet", "avg_return", "episode_score"]
+)
+def test_what_an_episode_gave_is_the_reward(name: str) -> None:
+    assert plays("reward", name)
+
+
+def test_a_cross_entropy_is_no_policys_entropy() -> None:
+    assert plays("entropy", "policy_entropy")
+    assert not plays("entropy", "train/cross_entropy")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from rule_columns import findings
 from rule_curves import columns, falling, found, warned
 
+from barograph.doctor.rules.evaluation.averages import AverageBehind
 from barograph.doctor.rules.evaluation.evaluation import RULES, EvaluationBetter, EvaluationFrozen, Overfitting
 
 AT = np.arange(100, 2000, 100)
@@ -305,3 +307,15 @@ def test_an_evaluation_far_below_from_the_first_on_is_measured_in_another_way(fr
     share = 0.03 if from_start else np.linspace(0.97, 0.2, len(at))
     (one,) = found([EvaluationBetter()], {"train/loss": (steps, loss), "eval/loss": (at, loss[at] * share)})
     assert one.severity == "info" and one.causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(("itself", "warns"), [(False, True), (True, False)])
+def test_an_average_that_is_never_updated_is_found_though_its_examples_are_augmented(itself: bool, warns: bool) -> None:
+    steps, every = np.arange(320), np.arange(39, 320, 40)
+    rows = {
+        "loss": (steps, 1.1 + 4.4 * np.exp(-steps / 20)),
+        "val/loss": (every, 5.0 + 0.002 * np.random.default_rng(0).standard_normal(8)),
+        "model/passes": (every, np.full(8, 2.0)),
+    } | ({"model/passes_without_gradients": (every[:1], np.ones(1))} if itself else {})  # fmt: skip
+    told = [one for one in findings([AverageBehind()], rows).values() if one.rule == "average_behind"]
+    assert bool(told) == warns and all("stays at" in one.message for one in told)

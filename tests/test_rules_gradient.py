@@ -116,6 +116,19 @@ def test_an_unclipped_step_a_hundred_times_too_long_is_critical_and_says_why() -
     assert "90th percentile" in one.remedies[0]
 
 
+@pytest.mark.parametrize(("clipped_once", "named"), [(False, True), (True, False)])
+def test_clipping_is_called_off_only_where_no_look_saw_it(clipped_once: bool, named: bool) -> None:
+    norm, loss = noisy(200), falling(200)
+    norm[150], loss[150] = 500, 400
+    clip = numpy.where(numpy.arange(200) < 140, 1.0, NAN)
+    if clipped_once:
+        clip[120] = 0.8
+    columns = {"train/norm": norm, "train/loss": loss, "model/clip_coefficient": clip}
+    (one,) = only(findings([GradientSpike()], columns), "gradient_spike")
+    assert one.causes[0].startswith("clipping off") is named
+    assert not named or "at any look before" in one.causes[0]
+
+
 def test_heavy_tails_are_no_spikes() -> None:
     norm = numpy.exp(0.4 * numpy.random.default_rng(1).standard_t(3, 2000))
     assert worst(findings([GradientSpike()], {"train/norm": norm, "train/loss": noisy(2000, 3)})) in ("none", "info")
@@ -328,6 +341,18 @@ def test_a_rise_is_judged_by_the_loss_just_before_it() -> None:
     loss[250:] *= 1.2  # far below the start, and above what it was
     (one,) = only(findings([ExplodingGradient()], {"train/norm": norm, "train/loss": loss}), "exploding_gradient")
     assert one.severity == "warning"
+
+
+@pytest.mark.parametrize("accuracy", [None, 0.1, 0.9])
+def test_a_factor_of_the_loss_that_answers_follow_is_no_factor(accuracy: float | None) -> None:
+    loss, norm = noisy(200, 0.3, 0.03), noisy(200, 2.0, 0.05)
+    loss[120:] *= 5
+    norm[120:] *= 5
+    columns = {"loss": loss, "grad_norm": norm}
+    if accuracy is not None:
+        columns["accuracy"] = numpy.concatenate([noisy(120, 0.9, 0.03), noisy(80, accuracy, 0.03, 1)])
+    found = only(findings([GradientScaleJump()], columns), "gradient_scale_jump")
+    assert bool(found) == (accuracy != 0.1)
 
 
 def test_a_policy_whose_loss_and_norm_shift_at_one_step_has_another_objective() -> None:

@@ -40,6 +40,37 @@ def every(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return STEP, values
 
 
+@pytest.mark.parametrize("evaluation", [None, 4.0, 120.0])
+def test_a_sum_of_pairs_is_no_temperature_where_an_evaluation_has_the_mean(evaluation: float | None) -> None:
+    columns = {"train/loss": every(120 * FALLS), **of_graph(loss_pairs=64.0)}
+    if evaluation is not None:
+        columns["eval/loss"] = STEP[::40], np.full(ROWS // 40, evaluation)
+    assert ("pair_temperature" in warned(columns)) == (evaluation != 4.0)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+def test_pairs_that_do_not_belong_together_are_known_after_fewer_rows(rows: int) -> None:
+    loss = np.log(64) + 0.02 * DICE.normal(size=ROWS)
+    here = slice(0, 190)
+    columns = {"loss": (STEP[here], loss[here]), **of_graph(loss_pairs=64.0, update_p50=1e-3)}
+    found = warned(columns, rows)
+    assert found["unrelated_labels"].causes[0].startswith("labels shifted: the two sides")
+    columns = {"loss": (STEP[here], loss[here]), **of_graph(loss_classes=64.0, update_p50=1e-3)}
+    assert "unrelated_labels" not in warned(columns, rows)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize("changes", [0.0, 0.3])
+def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, rows: int) -> None:
+    dice, steps = np.random.default_rng(4), STEP[::40]
+    columns = {
+        "train/loss": every(FALLS), "eval/loss": (steps, 6.0123 + changes * dice.normal(size=10)),
+        "eval/accuracy": (steps, np.zeros(10)), **of_graph(loss_pairs=64.0, class_targets=1000.0, output_width=64.0),
+    }  # fmt: skip
+    found = warned(columns, rows)
+    assert ("other_labels" in found) == (changes > 0) and ("evaluation_frozen" in found) == (changes == 0)
+
+
 @pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(
     ("figures", "loss", "rule"),
@@ -52,7 +83,8 @@ def every(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ({"label_smoothing": 0.1}, FALLS, None),
         ({"softmax_over_rows": 1.0}, FALLS, "softmax_over_rows"),
         ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 0.01 * FALLS, "same_sides"),
-        ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 2 * FALLS, None),
+        ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 2 * FALLS, "same_sides"),
+        ({"similarity_to_itself": 0.0, "loss_pairs": 64.0}, 2 * FALLS, None),
         ({"loss_pairs": 64.0}, 30 * FALLS, "pair_temperature"),
         ({"loss_pairs": 64.0, "loss_summed": 64.0}, 30 * FALLS, None),
         ({"loss_crossed": 32.0}, FALLS, "broadcast_targets"),
@@ -95,6 +127,7 @@ def test_weights_that_go_with_frequency_are_inverted(power: float, says: bool) -
         (np.linspace(3.0, 3.6, 10), 1.0, False),  # examples that came often may be memorized
         (np.linspace(2.0, 3.6, 10), 0.0, False),  # it was better than a guess: overfitting
         (np.linspace(30.0, 4.0, 10), 0.0, False),  # another unit
+        (np.full(10, 3.61), 0.0, False),  # other weights than those that are trained
     ],
 )
 def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
@@ -105,6 +138,16 @@ def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
         | of_graph(loss_reversed=0.0, loss_classes=8.0)
     )
     assert ("evaluation_below_guess" in found) == says
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_an_evaluation_of_another_model_blames_the_average_first(itself: bool) -> None:
+    columns = {"loss": every(FALLS), "val_loss": (EVALUATIONS, np.linspace(3.6, 3.5, 10)),
+               "model/rows_again": every(np.zeros(ROWS)), "model/passes": every(np.ones(ROWS))}  # fmt: skip
+    columns |= of_graph(loss_reversed=0.0, loss_classes=8.0)
+    columns |= of_graph(passes_without_gradients=1.0) if itself else {}
+    cause = warned(columns)["evaluation_below_guess"].causes[0]
+    assert cause.startswith("averaged weights behind") != itself
 
 
 def test_what_a_reversed_loss_comes_to_is_its_consequence() -> None:
@@ -195,6 +238,19 @@ def test_margins_of_opposite_signs_mean_swapped_pairs(sign: float, says: bool) -
     margin = 3 * (1 - np.exp(-STEP / 80)) + 0.01
     columns = {"loss": every(np.log1p(np.exp(-margin))), "rewards/margins": every(margin),
                "eval/rewards/margins": (EVALUATIONS, sign * margin[EVALUATIONS])}  # fmt: skip
+    assert ("evaluation_swapped" in warned(columns)) == says
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "start", "pairs", "says"),
+    [(0.1, 0.69, True, True), (0.9, 0.69, True, False), (0.1, 2.3, True, False), (0.1, 0.69, False, False)],
+)
+def test_an_evaluation_that_orders_pairs_the_other_way_round_has_them_swapped(
+    evaluated: float, start: float, pairs: bool, says: bool
+) -> None:
+    columns = {"loss": every(start * np.exp(-STEP / 100)), "accuracy": every(1 - 0.5 * np.exp(-STEP / 50)),
+               "val/accuracy": (EVALUATIONS, np.full(len(EVALUATIONS), evaluated))}  # fmt: skip
+    columns |= {"margin": every(STEP / 100)} if pairs else {}
     assert ("evaluation_swapped" in warned(columns)) == says
 
 

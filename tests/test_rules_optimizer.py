@@ -25,12 +25,21 @@ def table(family: str, quantity: str, rows: dict, every: int = 10) -> dict:
     return {f"{family}/{name}/{quantity}": (numpy.arange(len(values)) * every, values) for name, values in rows.items()}
 
 
-def test_parameters_that_a_step_leaves_as_they_were_are_critical_at_once() -> None:
-    unchanged = numpy.zeros(100)
-    unchanged[40:] = 29
+def test_parameters_that_a_step_leaves_as_they_were_are_critical_at_once_and_after_others_at_the_third_step() -> None:
+    unchanged = numpy.full(100, 29.0)
     (one,) = only(findings([UnchangedParameters()], {"model/unchanged": unchanged}), "unchanged_parameters")
-    assert (one.severity, one.step, one.found) == ("critical", 40, 40)
+    assert (one.severity, one.step, one.found) == ("critical", 0, 0)
+    unchanged[:40] = 0
+    (one,) = only(findings([UnchangedParameters()], {"model/unchanged": unchanged}), "unchanged_parameters")
+    assert (one.severity, one.step, one.found) == ("critical", 40, 42)
     assert one.causes[0].startswith("optimizer holds other parameters")
+
+
+def test_a_last_step_that_rounds_updates_away_informs() -> None:
+    unchanged = numpy.zeros(100)
+    unchanged[99] = 3
+    (one,) = only(findings([UnchangedParameters()], {"model/unchanged": unchanged}), "unchanged_parameters")
+    assert one.severity == "info"
 
 
 def test_one_step_that_changed_nothing_informs() -> None:
@@ -205,3 +214,35 @@ def test_the_rate_is_to_blame_for_a_usual_decay_or_where_weights_had_grown(
     } | ({"model/optimizer_age": (steps, steps.astype(float))} if adam else {})  # fmt: skip
     (one,) = only(findings([DecayDominates()], columns), "decay_dominates")
     assert one.causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(("each", "last", "found"), [(0.09, 3.4, True), (0.01, 3.4, False), (0.09, 1.0, False)])
+def test_a_decay_that_takes_a_fiftieth_a_step_is_found_where_gains_keep_the_norm_up(
+    each: float, last: float, found: bool
+) -> None:
+    steps = 10 * numpy.arange(20)
+    columns = {
+        "train/loss": numpy.linspace(4.0, last, 200), "train/lr": numpy.full(200, 0.003),
+        "model/param_norm": (steps, numpy.full(20, 10.0)), "model/decay_share": (steps, numpy.full(20, each)),
+    }  # fmt: skip
+    assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
+
+
+@pytest.mark.parametrize(
+    ("measured", "count", "rising", "found"),
+    [(5, 2, False, "warning"), (5, 1, False, "info"), (2, 2, False, ""), (5, 2, True, "")],
+)  # fmt: skip
+def test_16_bit_weights_are_judged_by_three_measured_steps_behind_the_warm_up(
+    measured: int, count: int, rising: bool, found: str
+) -> None:
+    every, steps = numpy.arange(100), 10 * numpy.arange(10)
+    unchanged = numpy.zeros(100)  # a step that was not measured counts as one that changed all
+    unchanged[steps[:measured]] = count
+    columns = {
+        "model/unchanged": unchanged, "model/half_parameters": (steps, numpy.full(10, 6.0)),
+        "model/update_p50": (steps, numpy.full(10, 1e-3)), "model/trained_parameters": (steps, numpy.full(10, 6.0)),
+        "train/lr": numpy.minimum(every + 1, 100 if rising else 1) * 1e-5,
+    }  # fmt: skip
+    told = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
+    assert [one.severity for one in told] == ([found] if found else [])
+    assert all(one.causes[0].startswith("updates are lost in rounding") for one in told)

@@ -159,6 +159,17 @@ def test_the_first_loss_is_held_against_the_vocabulary() -> None:
     assert look(loss) == []
 
 
+@pytest.mark.parametrize(("start", "cause"), [(20.0, "gradient accumulation"), (200.0, "bad initialisation")])
+def test_a_first_loss_that_may_be_a_sum_over_micro_batches_is_not_laid_to_the_initialisation(
+    start: float, cause: str
+) -> None:
+    steps, figures = np.arange(50), {"softmax_twice": 0.0, "output_width": 64.0, "backwards": 4.0}
+    watched = {f"model/{name}": (steps, np.full(50, value)) for name, value in figures.items()}
+    rows = {"train/loss": (steps, falling(50, start=start))} | watched
+    finding = next(one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss")
+    assert finding.severity == "warning" and finding.causes[0].startswith(cause)
+
+
 @settings(max_examples=60, deadline=None)
 @given(columns(("train/loss", "train/lr", "eval/loss", "train/epoch", "train/accuracy")))
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
@@ -293,3 +304,9 @@ def test_a_slow_begin_is_an_info_finding_once_the_model_has_learnt() -> None:
     loss[300:] *= 0.2 + 0.8 * np.exp(-np.arange(700) / 100)
     learnt = [one for one in look(loss, lr=rates) if one.key == "slow"]
     assert [one.severity for one in learnt] == ["info"] and "it fell to" in learnt[0].message
+
+
+@pytest.mark.parametrize(("first", "found"), [(0.18, False), (0.05, True)])
+def test_a_mean_that_begins_low_and_stands_still_since_is_no_divergence(first: float, found: bool) -> None:
+    loss = np.array([first, 0.305, 0.3116, 0.3074, 0.3097, 0.3102, 0.307, 0.3086, 0.3081])
+    assert any(one.rule == "divergence" and one.severity != "info" for one in look(loss)) is found

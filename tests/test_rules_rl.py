@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, found, warned
 
-from barograph.doctor.rules.rl.preference import PreferenceReversed, ReferenceMoves
-from barograph.doctor.rules.rl.rl import RULES, RewardCollapse
+from barograph.doctor.rules.loss.learning import InitialLoss
+from barograph.doctor.rules.rl.preference import MarginTurned, PreferenceReversed, PreferenceSummed, ReferenceMoves
+from barograph.doctor.rules.rl.rl import RULES, RewardCollapse, RewardConstant
 
 STEPS = np.arange(480)
 
@@ -79,6 +80,17 @@ def test_a_reward_that_is_one_number() -> None:
     assert finding.severity == "critical" and abs(finding.step - 240) <= 8
     reward[240:] = 2.0
     assert only("reward_constant", reward=reward).severity == "info"
+
+
+def test_a_reward_that_is_one_number_since_the_start_takes_longer_and_informs_once_it_varies() -> None:
+    short = {"train/reward": (STEPS[:100], np.full(100, -1.2))}
+    assert found([RewardConstant()], short) == []
+    reward = np.full(480, -1.2)
+    assert only("reward_constant", reward=reward).severity == "critical"
+    reward[300:] = healthy()["train/reward"][300:]
+    assert only("reward_constant", reward=reward).severity == "info"
+    reward[60:] = healthy()["train/reward"][60:]
+    assert "reward_constant" not in {one.rule for one in look(reward=reward)}
 
 
 def test_a_kl_that_leaps() -> None:
@@ -159,6 +171,36 @@ def test_a_preference_for_rejected_answers_is_known_by_its_own_loss(sign: int, t
     loss = np.log1p(np.exp(-margins))
     judged = found([PreferenceReversed()], {"loss": (steps, loss), "rewards/margins": (steps, sign * margins)})
     assert ("preference_reversed" in [one.rule for one in judged]) == told
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "told"),
+    [(0.5, -0.4, True), (0.5, 0.02, False), (0.0, -0.4, False), (-0.3, -0.5, False), (0.05, -0.05, False)],
+)
+@pytest.mark.parametrize("pieces", [(), (90, 121, 125)])
+def test_chosen_and_rejected_that_change_places_turn_the_margin(
+    before: float, behind: float, told: bool, pieces: tuple[int, ...]
+) -> None:
+    steps, dice = np.arange(1, 201), np.random.default_rng(2)
+    margins = np.where(steps < 121, before * np.minimum(steps / 40, 1), behind) + dice.normal(0, 0.15, 200)
+    rows = {"loss": (steps, np.log1p(np.exp(-2 * margins))), "rewards/margins": (steps, margins)}
+    judged = found([MarginTurned()], rows, pieces)
+    assert [one.rule for one in judged] == (["margin_turned"] if told else [])
+    assert not told or (judged[0].severity == "critical" and abs(judged[0].step - 121) <= 6)
+
+
+@pytest.mark.parametrize(
+    ("times", "size", "told"), [(16, 16, True), (1, 16, False), (36, 16, False), (16, None, False)]
+)
+def test_a_preference_that_is_summed_is_known_by_the_margin_and_the_batch(
+    times: int, size: int | None, told: bool
+) -> None:
+    steps = np.arange(1, 81)
+    margins = np.linspace(0.3, 1.5, 80) + np.random.default_rng(0).normal(0, 0.05, 80)
+    rows = {"loss": (steps, times * np.log1p(np.exp(-margins))), "rewards/margins": (steps, margins)}
+    facts = {"config": {"batch_size": size} if size else {}, "vocabulary": 40}
+    judged = found([PreferenceSummed(), InitialLoss()], rows, **facts)
+    assert [one.rule for one in judged] == (["preference_summed"] if told else [])
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,31 @@ def test_adapters_that_are_frozen_and_blocks_that_nobody_trained_warn() -> None:
     assert one.severity == "warning" and "2 blocks" in one.message
 
 
+def test_adapters_of_a_part_of_the_layers_that_are_frozen_at_0_warn() -> None:
+    (one,) = frozen(frozen_adapters=8, trained_adapters=8, zero_adapters=4)
+    assert one.severity == "warning" and "4 layers" in one.message and "adapters" in one.causes[0]
+
+
+def test_what_is_frozen_as_it_was_drawn_may_not_have_been_loaded() -> None:
+    (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=6, trained_parameters=2)
+    assert one.severity == "info" and one.causes[0].startswith("pretrained weights not loaded")
+    assert "; 6 layers are as torch draws them" in one.message
+    (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=6, trained_parameters=2, loss_pairs=64)
+    assert one.severity == "warning"  # a linear probe has labels
+    (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=6)  # more than a linear probe is trained
+    assert one.severity == "warning" and one.message.startswith("6 layers are frozen as drawn")
+    (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=1)
+    assert one.severity == "info" and one.causes[0].startswith("layer frozen")
+
+
+def test_blocks_behind_what_is_trained_are_never_frozen_on_purpose_in_a_preference() -> None:
+    figures = {"trained_parameters": 10, "frozen_parameters": 30, "trained_adapters": 0, "frozen_blocks": 2}
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    for margins, severity in (({"rewards/margins": numpy.zeros(4)}, "warning"), ({}, "info")):
+        (one,) = only(findings([FrozenGroup()], columns | margins), "frozen_group")
+        assert one.severity == severity
+
+
 @pytest.mark.parametrize(
     "figures",
     [

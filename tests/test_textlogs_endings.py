@@ -18,9 +18,9 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 9x2)
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    (TRACEBACK, "line 5 at step 0: RuntimeError: mat1 and mat2"),
-    ("building the model\nKilled\n", "line 2 at step 0: Killed"),
-    ("start\nslurmstepd: error: Detected 1 oom-kill event(s)\n", "line 2 at step 0: slurmstepd"),
+    (TRACEBACK, "line 5: RuntimeError: mat1 and mat2"),
+    ("building the model\nKilled\n", "line 2: Killed"),
+    ("start\nslurmstepd: error: Detected 1 oom-kill event(s)\n", "line 2: slurmstepd"),
 ])  # fmt: skip
 def test_the_error_and_its_line_are_said_and_the_exit_code_is_4(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
@@ -48,3 +48,45 @@ def test_only_who_asks_for_endings_gets_a_run_without_metrics(tmp_path: Path) ->
         read(path)
     (run,) = read(path, endings=True)
     assert not run.names()
+
+
+def test_an_end_ahead_of_every_step_is_told_without_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("start\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\nKilled\n")
+    run_doctor([str(path)])
+    told = capsys.readouterr().out
+    assert "Out of memory, 2 GiB were requested" in told
+    assert "The run ended without finishing the run: line 3: Killed" in told
+    assert "step 0" not in told
+
+
+def test_an_end_behind_rows_is_told_with_its_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("".join(f"step {at} loss {3 - at / 10:.2f}\n" for at in range(1, 6)) + TRACEBACK)
+    run_doctor([str(path)])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "The training failed after step 5: RuntimeError" in told
+    assert "Read the traceback above line 10 of the log" in told
+    assert "blackbox" not in told
+
+
+def test_a_kill_behind_a_progress_bar_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.log"
+    bars = "".join(f"Epoch 1:  {at}%|#   | {at}/99 [00:{at:02}<01:00, 1.02it/s, loss=2.{at}]\n" for at in range(11, 19))
+    path.write_text(bars.rstrip("\n") + "Killed\n")
+    run_doctor([str(path)])
+    assert "line 8: Killed" in " ".join(capsys.readouterr().out.split())
+
+
+def test_memory_that_ran_out_before_a_launch_that_trained_is_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.log"
+    rows = "".join(f"step {at} loss {3 - at / 10:.2f}\n" for at in range(1, 6))
+    path.write_text("start\nCUDA out of memory. Tried to allocate 2.00 GiB\nstart\n" + rows)
+    assert run_doctor([str(path)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "no problems found the log says, in line 2: CUDA out of memory" in told
+    path.write_text("start\n" + rows + "CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    run_doctor([str(path)])
+    assert "Out of memory at step 5, 2 GiB were requested" in capsys.readouterr().out

@@ -83,3 +83,60 @@ def test_a_line_that_counts_no_whole_number_is_no_row_beside_those_that_were(tmp
     with path.open("a") as file:
         file.write("[50.00]:\ttrain's l2:0.31\tvalid's l2:0.42\n[10]:\ttrain's l2:0.30\tvalid's l2:0.41\n")
     assert collect(dialect, found, mark).series["train l2"] == [(10, 0.30)]
+
+
+def boosted(sign: int) -> list[str]:
+    """CatBoost's lines: of an error that falls, or a score that rises."""
+    return [
+        f"{at}:\tlearn: {0.69 + sign * at / 50:.4f}\ttest: {0.7 + sign * at / 60:.4f}\t"
+        f"best: {0.7 + sign * at / 60:.4f} ({at})\ttotal: 1{at}ms"
+        for at in range(12)
+    ]
+
+
+def fallen(lines: list[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+ERRORS, SCORES = boosted(-1), boosted(1)
+
+
+def test_data_whose_best_is_the_least_are_losses(tmp_path: Path) -> None:
+    (run,) = runs_of(written(tmp_path, fallen(ERRORS)))
+    assert diagnose(run)["judged_by"] == "learn/loss"
+    assert len(run.series("test/loss")) == 12
+
+
+def test_data_whose_best_is_the_greatest_are_none(tmp_path: Path) -> None:
+    (run,) = runs_of(written(tmp_path, fallen(SCORES)))
+    assert diagnose(run)["judged_by"] is None
+    assert set(run.names()) == {"learn", "test"}
+
+
+@pytest.mark.parametrize("damage", [
+    "5:\tlearn: 0.5900\tte",
+    "5:\tlearn: 0.5900\tWARNING: 3 workers are slow\ttest: 0.6167\tbest: 0.6167 (5)\ttotal: 15ms",
+])  # fmt: skip
+def test_a_damaged_line_takes_no_other_row_away(tmp_path: Path, damage: str) -> None:
+    lines = [*ERRORS]
+    lines[5] = damage
+    reading = read(written(tmp_path, fallen(lines)))
+    assert [step for step, _ in reading.series["test/loss"]] == [at for at in range(12) if at != 5]
+
+
+def test_folds_that_begin_anew_are_segments(tmp_path: Path) -> None:
+    lines = [
+        f"    {at}:\ttest: 0.8{at}{fold}\tbest: 0.8{at}{fold} ({at})\ttotal: 3{at}ms"
+        for fold in (1, 2, 3)
+        for at in (0, 10, 20, 29)
+    ]
+    reading = read(written(tmp_path, fallen(lines)))
+    assert len(reading.series["test"]) == 12
+
+
+def test_the_last_of_a_count_is_no_value(tmp_path: Path) -> None:
+    text = "".join(
+        f"Epoch {at}/9...\nTraining: 100%|####| 50/50 [00:09<00:00, 5.01it/s, loss=2.{9 - at}]\n" for at in range(1, 7)
+    )
+    (run,) = runs_of(written(tmp_path, text))
+    assert set(run.names()) == {"train/loss", "it/s"}

@@ -207,3 +207,54 @@ def test_a_loss_that_words_call_nan_is_said(tmp_path: Path, said: str) -> None:
     reading = read(write(tmp_path, f"{rows}{said}\n"))
     assert [fact.fields["line"] for fact in reading.facts if said in str(fact.fields.get("message"))] == [21]
     assert all(len(points) == 20 for points in reading.series.values())
+
+
+def test_a_row_printed_behind_a_bar_that_goes_on_is_read(tmp_path: Path) -> None:
+    text = "".join(
+        f"Epochs:   {at}%|#    | {at}/50 [00:{at:02}<01:00,  1.2it/s]Part: 1%, Epoch: {at}, "
+        f"Train Loss: {3 - at / 9:.3f}, Val Loss: {3.1 - at / 9:.3f}\n\n"
+        for at in (2, 4, 6, 8)
+    )
+    series = read(write(tmp_path, text)).series
+    assert [step for step, _ in series["Train Loss"]] == [2, 4, 6, 8]
+    assert [step for step, _ in series["Val Loss"]] == [2, 4, 6, 8]
+
+
+def test_how_full_a_bar_of_stars_is_is_no_loss(tmp_path: Path) -> None:
+    text = "".join(
+        f"\rtrain loss: 50%[****->....]0.9\rtrain loss: 100%[********->]0.5{at}\n28.9 s\n"
+        f"[epoch {at}] train_loss: 0.{9 - at}00  test_accuracy: 0.{60 + at}\n"
+        for at in range(1, 6)
+    )
+    run = next(iter(barograph.read(write(tmp_path, text))))
+    assert run.series("train/loss").value.tolist() == [0.8, 0.7, 0.6, 0.5, 0.4]
+
+
+def test_games_that_were_lost_are_no_loss(tmp_path: Path) -> None:
+    text = "".join(f"Step {at}: equity=1{at}20.50 pnl=1{at}.5 loss={at} wins=2\n" for at in range(1, 8))
+    for run in barograph.read(write(tmp_path, text)):
+        assert diagnose(run)["judged_by"] is None
+
+
+def test_a_guide_to_usual_losses_is_no_log(tmp_path: Path) -> None:
+    assert not find(write(tmp_path, "".join(f"step {at}00:  loss: {5 - at}.5-{6 - at}.0\n" for at in range(1, 5))))
+
+
+def test_a_loggers_level_is_no_part_of_a_name(tmp_path: Path) -> None:
+    text = "".join(f"2024-05-01 10:0{at}:00 INFO loss={3 - at / 9:.3f}, epoch={at}, lr=0.1\n" for at in range(1, 7))
+    assert len(read(write(tmp_path, text)).series["loss"]) == 6
+
+
+def test_a_rate_on_a_line_that_ends_with_the_evaluation_is_of_training(tmp_path: Path) -> None:
+    text = "".join(f"Epoch {at} Train Loss: 0.{9 - at} | Val Loss: 0.{9 - at}5 | LR: 1.0e-04\n" for at in range(1, 6))
+    assert set(read(write(tmp_path, text)).series) == {"Train Loss", "Val Loss", "LR"}
+
+
+def test_a_dict_behind_the_bar_of_the_dict_before_is_a_row_of_its_own(tmp_path: Path) -> None:
+    text = "{'loss': 0.41, 'reward': -2.0, 'learning_rate': 5e-05}\n" + "".join(
+        f"  0%|        | {at}/900 [00:{at:02}<09:00, 1.1s/it]"
+        f"{{'loss': {float('nan') if at == 2 else 0.4 - at / 99:.3f}, 'reward': {at}.5, 'learning_rate': 5e-05}}\n"
+        for at in range(1, 6)
+    )
+    series = read(write(tmp_path, text + "  0%|        | 6/900 [00:06<09:00, 1.1s/it]\n")).series
+    assert [step for step, _ in series["loss"]] == [1, 2, 3, 4, 5, 6]

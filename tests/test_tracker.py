@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,19 +14,14 @@ from patience import until
 
 import barograph
 from barograph.integrations.tracker import MetricsConfig, MetricsTracker, StepMetrics, backend_metrics, metrics_config
-from barograph.training.ending import open_runs
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BAROGRAPH_VERBOSITY", "-2")
     monkeypatch.setenv("BAROGRAPH_GIT", "false")
     monkeypatch.setenv("BAROGRAPH_MACHINE", "false")
-    assert not open_runs
-    yield
-    for run in list(open_runs):
-        run.finish()
 
 
 @pytest.fixture

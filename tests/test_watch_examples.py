@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import rule_curves
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.doctor.rules.data.examples import SortedLengths
 from barograph.probes.model.examples import ExampleLook, fingerprints, lengths
 
 torch = pytest.importorskip("torch")
@@ -101,7 +104,7 @@ def test_lengths_are_those_without_padding(left: bool) -> None:
     assert mean == pytest.approx((12 + 7 + 9 + 12) / 4)
 
 
-@pytest.mark.parametrize("kind", ["drawn", "copies", "one batch", "several times", "all at once"])
+@pytest.mark.parametrize("kind", ["drawn", "copies", "one batch", "several times", "all at once", "few"])
 def test_examples_that_come_again_are_proven(tmp_path: Path, kind: str) -> None:
     rows = texts(2000)
     fresh = drawn(rows)
@@ -109,6 +112,9 @@ def test_examples_that_come_again_are_proven(tmp_path: Path, kind: str) -> None:
     def batch(step: int) -> tuple[Any, Any]:
         if kind in ("one batch", "all at once"):
             return rows[:16, :-1], rows[:16, 1:]
+        if kind == "few":  # epochs of four batches, in another order each
+            some = rows[torch.randperm(64, generator=torch.Generator().manual_seed(step // 4))[step % 4 * 16 :][:16]]
+            return some[:, :-1], some[:, 1:]
         if kind == "several times":
             some = rows[step // 3 * 16 :][:16]
             return some[:, :-1], some[:, 1:]
@@ -154,6 +160,18 @@ def test_evaluation_examples_of_the_training_are_proven(tmp_path: Path, kind: st
     assert (found.get("evaluation_examples") == "warning") == (kind in ("evaluated", "trained", "pictures"))
 
 
+def test_two_images_of_one_caption_are_two_examples() -> None:
+    look = ExampleLook()
+    captions, pictures = texts(8), torch.randn(16, 3, 4)
+    marks = []
+    for part in (pictures[:8], pictures[8:], pictures[:8]):
+        look.given([captions, part], True, True)
+        assert look._rows is not None
+        marks.append(look._rows.tolist())
+        look._rows = None
+    assert not set(marks[0]) & set(marks[1]) and marks[0] == marks[2]
+
+
 def test_an_input_that_is_evaluated_in_each_step_is_no_evaluation() -> None:
     class Current:
         def __init__(self) -> None:
@@ -191,6 +209,23 @@ def test_batches_that_come_by_length_are_proven(tmp_path: Path, kind: str) -> No
     assert (found.get("sorted_lengths") == "warning") == (kind in ("sorted", "falling", "saw"))
 
 
+@pytest.mark.parametrize("pieces", [(), (40, 149, 152)])
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [("each epoch", True), ("long first", True), ("planned", False), ("random", False), ("buckets", False)],
+)
+def test_lengths_of_all_batches_that_rise_and_begin_anew_are_proven(
+    kind: str, says: bool, pieces: tuple[int, ...]
+) -> None:
+    steps, dice = np.arange(300), np.random.default_rng(1)
+    lengths = {
+        "each epoch": 5 + steps % 150 // 6, "long first": 30 - steps % 150 // 6, "planned": 5 + steps // 12,
+        "random": dice.integers(5, 30, 300), "buckets": 5 + 5 * dice.integers(0, 5, 300),
+    }[kind]  # fmt: skip
+    judged = rule_curves.found([SortedLengths()], {"data/length_mean": (steps, lengths.astype(float))}, pieces)
+    assert [one.rule for one in judged] == (["sorted_lengths"] if says else [])
+
+
 @pytest.mark.parametrize("kind", ["causal", "not", "masked words"])
 def test_attention_to_what_is_to_be_predicted_is_proven(tmp_path: Path, kind: str) -> None:
     fresh = drawn(texts(500))
@@ -206,14 +241,18 @@ def test_attention_to_what_is_to_be_predicted_is_proven(tmp_path: Path, kind: st
     assert (found.get("later_tokens") == "warning") == (kind == "not")
 
 
-@pytest.mark.parametrize("kind", ["ignored", "counted", "mean of all"])
+@pytest.mark.parametrize("kind", ["ignored", "counted", "mean of all", "mixed rows", "written over and over"])
 def test_padding_that_the_loss_counts_is_proven(tmp_path: Path, kind: str) -> None:
     generator = torch.Generator().manual_seed(9)
 
     def batch(step: int) -> tuple[Any, Any]:
         rows = torch.randint(1, 40, (16, 25), generator=generator)
-        rows[torch.arange(25)[None] >= torch.randint(8, 26, (16, 1), generator=generator)] = 0
+        behind = torch.arange(25)[None] >= torch.randint(8, 26, (16, 1), generator=generator)
+        said = torch.randint(1, 40, (16, 1), generator=generator)  # what a policy says that has collapsed
+        rows = torch.where(behind, said if kind == "written over and over" else 0, rows)
         targets = rows[:, 1:]
+        if kind == "mixed rows":  # where one is padding, there may be a token of another
+            targets = targets.roll(1, 0)
         return rows[:, :-1], targets if kind == "counted" else targets.masked_fill(targets == 0, -100)
 
     def loss_of(output: Any, target: Any) -> Any:
@@ -267,6 +306,33 @@ def test_classes_that_are_never_a_target_are_proven(tmp_path: Path, kind: str) -
     blobs = Blobs()
     found = train(tmp_path, learner(6), lambda step: blobs.drawn(shares[kind]), steps=340)
     assert found.get("missing_classes") == {"some": "warning", "one of many": "info"}.get(kind)
+
+
+@pytest.mark.parametrize("kind", ["off by one", "one missing"])
+def test_labels_that_are_off_by_one_and_kept_in_range_are_not_a_missing_class(tmp_path: Path, kind: str) -> None:
+    blobs, model = Blobs(), learner(6)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    for step in range(340):
+        inputs, labels = blobs.drawn([1.0] * 6 if kind == "off by one" else [0.0, *[1.0] * 5])
+        loss = functional.cross_entropy(model(inputs), (labels + 1).clamp(max=5) if kind == "off by one" else labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+        if step % 20 == 19:
+            inputs, labels = blobs.drawn([1.0] * 6, 400)
+            with torch.no_grad():
+                output = model(inputs)
+            right = float((output.argmax(1) == labels).float().mean())
+            run.log({"val/loss": functional.cross_entropy(output, labels).item(), "val/accuracy": right}, step=step)
+    run.finish()
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    head = next(item for item in findings if item["severity"] == "warning")
+    assert head["causes"][0].startswith("labels shifted" if kind == "off by one" else "rare class missing")
 
 
 @pytest.mark.parametrize("kind", ["same", "moved", "percent", "hard"])

@@ -254,14 +254,16 @@ class Tied(nn.Module):
     def __init__(self, how: str) -> None:
         super().__init__()
         torch.manual_seed(5)
-        self.embedding, self.head = nn.Embedding(30, 16), nn.Linear(16, 30, bias=False)
+        self.embedding, self.places = nn.Embedding(30, 16), nn.Embedding(16, 16)  # places: of a layer's shape
+        self.between, self.head = nn.Linear(16, 16), nn.Linear(16, 30, bias=False)
         if how != "apart":
             self.head.weight = self.embedding.weight
         if how == "copied":
             self.head.weight = nn.Parameter(self.head.weight.detach().clone())
 
     def forward(self, tokens: Any) -> Any:
-        return self.head(self.embedding(tokens)).mean(1)
+        placed = self.embedding(tokens) + self.places(torch.arange(tokens.shape[1]))
+        return self.head(self.between(placed)).mean(1)
 
 
 @pytest.mark.parametrize(
@@ -364,3 +366,56 @@ def test_nothing_waits_for_the_device(shape: tuple[int, int]) -> None:
     assert outputs.figures(empty, empty).shape == (len(outputs.FIGURES),)
     tokens = torch.empty(35, dtype=torch.long, device="meta")
     assert outputs._shift(tokens, empty, empty[0, 0]).is_meta
+
+
+@pytest.mark.parametrize(("scale", "squeezed"), [(1.0, False), (5.0, True)])
+def test_the_targets_of_a_mean_square_are_known_and_of_other_losses_they_are_not(
+    tmp_path: Path, scale: float, squeezed: bool
+) -> None:
+    rule = torch.randn(12, generator=torch.Generator().manual_seed(1))
+
+    def batch(step: int) -> tuple[Any, Any]:
+        inputs = torch.randn(64, 12, generator=torch.Generator().manual_seed(step))
+        return inputs, 3 + scale * (inputs @ rule)[:, None]
+
+    def squares(output: Any, target: Any) -> Any:
+        if squeezed:
+            return (output.squeeze(-1) - target[:, 0]).pow(2).mean()
+        return functional.mse_loss(output, target)
+
+    _, stored = train(tmp_path / "a", net(1), squares, batch)
+    names = set(stored.names())
+    assert {"model/target_mean", "model/target_std", "model/explained", "model/output_rms"} <= names
+    given = stored.series("model/target_mean")
+    at = int(given.step[-1])
+    target = batch(at)[1]
+    assert given.value[-1] == pytest.approx(float(target.mean()), abs=1e-3)
+    assert stored.series("model/target_std").value[-1] == pytest.approx(float(target.std()), rel=1e-3)
+    for number, loss_of in enumerate((lambda o, t: functional.l1_loss(o, t), lambda o, t: 0.5 * squares(o, t),
+                                      lambda o, t: functional.mse_loss(o.tanh(), t))):  # fmt: skip
+        _, stored = train(tmp_path / str(number), net(1), loss_of, batch, steps=12)
+        assert "model/target_std" not in stored.names()
+
+
+def test_targets_that_a_last_function_cannot_give_are_told(tmp_path: Path) -> None:
+    def batch(step: int) -> tuple[Any, Any]:
+        inputs = torch.randn(64, 12, generator=torch.Generator().manual_seed(step))
+        return inputs, inputs[:, :4]
+
+    rules, _ = train(tmp_path / "a", net(4, nn.Sigmoid()), functional.mse_loss, batch)
+    assert rules["targets_out_of_range"] == "warning"
+    rules, _ = train(tmp_path / "b", net(4, nn.Sigmoid()), lambda o, t: functional.mse_loss(o, t.sigmoid()), batch)
+    assert "targets_out_of_range" not in rules
+
+
+def test_an_input_far_out_is_recorded_and_usual_ones_are_not(tmp_path: Path) -> None:
+    def batch(step: int, far: int = 40) -> tuple[Any, Any]:
+        inputs = torch.randn(32, 12, generator=torch.Generator().manual_seed(step))
+        if step == far:
+            inputs[0] *= 1e4
+        return inputs, inputs[:, :4]
+
+    _, stored = train(tmp_path / "a", net(4), functional.mse_loss, batch)
+    assert stored.series("model/input_outlier").step.tolist() == [40]
+    _, stored = train(tmp_path / "b", net(4), functional.mse_loss, lambda step: batch(step, -1))
+    assert "model/input_outlier" not in stored.names()

@@ -40,8 +40,8 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
-        rf"(?!.*train)(?:(?:.*[/_. ])?{_HELD_OUT}(?:[/_. ].*)?[/_. ](?:[a-z]{{2,9}})?"
-        rf"(?:loss|bpb|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
+        rf"(?!.*train)(?:(?:.*[/_. ])?{_HELD_OUT}(?:[/_. ].*)?[/_. ]"
+        rf"(?:(?:[a-z]{{2,9}})?(?:loss|bpb)|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
         rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{_HELD_OUT}"
         rf"|{_HELD_OUT}(?:_\d)?[_/. ]l[12])",
     ),
@@ -63,10 +63,11 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "reward": (
         ("train/reward", "reward"),
         r"(?:.*[^a-z])?(?:(?:mean|avg|average|total)_)?(?:rewards?(?:[/_]mean)?|"
-        r"(?:episodic|episode|ep)_?(?:return|reward|rew)(?:_mean)?|averageepret)",
+        r"(?:episodic|episode|ep)_?(?:return|reward|rew|score)(?:_mean)?|(?:mean|avg|average)_?(?:ep_?ret|return|score))"
+        r"(?:_\(?(?:last_)?\d{1,6}\)?(?:_ep(?:isode)?s?)?)?",  # over that many episodes
     ),
     "kl": (("train/kl", "kl"), r"(?:.*[^a-z])?(?:approx_)?kl(?:_div|_mean)?"),
-    "entropy": (("train/entropy", "entropy"), r"(?:.*[^a-z])?(?:policy_)?entropy(?:_mean)?"),
+    "entropy": (("train/entropy", "entropy"), r"(?!.*cross)(?:.*[^a-z])?(?:policy_)?entropy(?:_mean)?"),
     "clip_ratio": (
         ("train/clip_ratio", "clip_ratio"),
         r"(?!.*(?:grad|norm))(?:.*[^a-z])?clip(?:_ratio|frac|_fraction)(?:/.*mean)?",

@@ -105,9 +105,8 @@ def _said(examiner: Examiner) -> list[dict[str, Any]]:
         if not isinstance(line, int):
             continue
         text = text.partition(": ")[2]
-        item = alike.setdefault(
-            re.sub(r"\d+", "#", text)[:100], {"line": line, "step": event.step, "text": text, "count": 0}
-        )
+        step = None if event.fields.get("no_step") else event.step
+        item = alike.setdefault(re.sub(r"\d+", "#", text)[:100], {"line": line, "step": step, "text": text, "count": 0})
         item["count"] += 1
     return list(alike.values())[:_MESSAGES]
 

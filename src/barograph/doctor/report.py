@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from barograph.core.text import escape
-from barograph.query.findings import SEVERITIES, grouped, headline
+from barograph.query.findings import SEVERITIES, grouped, headline, where_of
 
 _MARKS = {"critical": "✖", "warning": "▲", "info": "○"}
 _CODES = {"critical": "\x1b[1;31m", "warning": "\x1b[33m", "info": "\x1b[36m", "dim": "\x1b[2m", "bold": "\x1b[1m"}
@@ -83,7 +83,8 @@ def _reading(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     said = diagnosis.get("said") or []
     for item in said[:_SAID]:
         times = f"{item['count']} times, first " if item["count"] > 1 else ""
-        yield f"the log says, {times}in line {item['line']:,} at step {item['step']:,}: {item['text']}"
+        where = "" if item["step"] is None else f" at step {item['step']:,}"
+        yield f"the log says, {times}in line {item['line']:,}{where}: {item['text']}"
     if len(said) > _SAID:
         yield f"… and {len(said) - _SAID} more messages: --json has them"
     if diagnosis.get("judged_by", "") is None:
@@ -94,11 +95,11 @@ def _reading(diagnosis: Mapping[str, Any]) -> Iterator[str]:
 
 def _finding_lines(finding: Mapping[str, Any], style: ColourStyle, width: int) -> Iterator[str]:
     severity = finding["severity"]
-    until = f" to {finding['last_step']:,}" if finding["last_step"] > finding["step"] else ""
     head = f"{_MARKS[severity]} {severity.upper():<8}"
-    where = f"step {finding['step']:,}{until}"
+    where = where_of(finding["evidence"], finding["step"], finding["last_step"])
+    told = f"{style(where, 'bold')}  " if where else ""
     count = finding.get("count", 1)
-    yield f"  {style(head, severity)}  {style(where, 'bold')}  {finding['rule']}{f', {count} times' * (count > 1)}"
+    yield f"  {style(head, severity)}  {told}{finding['rule']}{f', {count} times' * (count > 1)}"
     yield from _wrapped(finding["message"], width, "    ")
     if count > 1:
         return

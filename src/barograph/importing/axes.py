@@ -22,11 +22,13 @@ _STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("step", (
         "step", "global_step", "_step", "train/global_step", "trainer/global_step", "iteration", "iter", "it", "iters",
         "iterations", "n_iter", "steps", "current_steps", "train_step", "training_step", "global_steps", "update",
-        "num_updates", "updates", "train/step", "step_num", "batch_idx", "batch", "optimizer_step",
+        "num_updates", "updates", "train/step", "step_num", "batch_idx", "batch", "optimizer_step", "total_timesteps",
+        "num_timesteps", "timesteps", "timestep", "env_steps", "time/total_timesteps",
     )),
     ("samples", ("samples", "consumed_samples", "n_samples", "num_samples", "samples_seen", "examples")),
     ("tokens", ("tokens", "consumed_tokens", "tokens_seen", "n_tokens", "num_tokens", "total_tokens", "train/tokens")),
     ("epoch", ("epoch", "epochs", "_epoch", "epoch_num", "epoch_idx")),
+    ("step", ("episode", "episodes", "episode_num", "episode_idx", "n_episodes", "generation")),
 )  # fmt: skip
 _TIMES = (
     "_timestamp", "timestamp", "wall_time", "walltime", "datetime", "date_time", "time", "date", "created_at", "ts",

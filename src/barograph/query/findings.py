@@ -81,7 +81,15 @@ def headline(findings: Sequence[Mapping[str, Any]], judged_by: str | None = "") 
     if worst["severity"] == "info":
         return "No problems found" if judged_by is not None else "No verdict: no loss was found"
     sentence = re.split(r"[.;] |\.$", str(worst["message"]).strip(), maxsplit=1)[0]
-    return sentence if re.search(r"\bsteps? \d", sentence) else f"{sentence}, step {worst['step']:,}"
+    where = where_of(worst.get("evidence"), int(worst["step"]))
+    return sentence if not where or re.search(r"\bsteps? \d", sentence) else f"{sentence}, {where}"
+
+
+def where_of(evidence: object, step: int, last_step: int = 0) -> str:
+    """Where a finding is: `step 10 to 20`; empty for what a log said before any step."""
+    if isinstance(evidence, Mapping) and evidence.get("no_step"):
+        return ""
+    return f"step {step:,}" + (f" to {last_step:,}" if last_step > step else "")
 
 
 def grouped(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from barograph.core.text import (
     sparkline,
 )
 from barograph.query.ending import ending
-from barograph.query.findings import shown_findings
+from barograph.query.findings import shown_findings, where_of
 from barograph.query.given import spent, wall_seconds
 from barograph.query.goodput import CAUSES, Totals, fields
 from barograph.query.goodput import money as cost_by_cause
@@ -199,7 +199,7 @@ def finding_lines(run: StoredRun, most: int = 6) -> list[str]:
     lines = ["", "  FINDINGS"]
     for finding in findings[:most]:
         times = f"{finding['count']} times: " if finding["count"] > 1 else ""
-        where = f"step {finding['step']:,}"
+        where = where_of(finding.get("evidence"), finding["step"])
         lines.append(f"  {short(finding['severity']):<9} {where:<14} {times}{short(finding['message'], 200)}")
     more = f"{len(findings) - most} more, " if len(findings) > most else ""
     return [*lines, f"  {more}causes and what to try: barograph doctor {typed(run)}"]

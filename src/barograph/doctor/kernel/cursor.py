@@ -61,6 +61,12 @@ def came_by(channel: Channel | None, time: int) -> bool:
     return channel is not None and channel.end > 0 and channel.began[1] <= time
 
 
+def other_model(history: RunHistory, time: int) -> bool:
+    """Whether, as far as the watch had told by that time, the model that is trained was never evaluated itself."""
+    itself, passes = (history.channel(f"model/{name}") for name in ("passes_without_gradients", "passes"))
+    return came_by(passes, time) and not came_by(itself, time)
+
+
 def newest(channel: Channel, step: int, time: int, segment: int, count: int) -> Any:
     """The newest `count` values [count] known at that moment, oldest first, NaN in front where there are fewer."""
     result = numpy.full(count, numpy.nan)

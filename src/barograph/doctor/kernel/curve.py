@@ -159,6 +159,8 @@ def _middle(rows: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
+_ANSWERS = ("accuracy", "acc", "rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies",
+            "train/rewards_accuracies")  # fmt: skip
 _CURVES: WeakKeyDictionary[RunHistory, dict[str, SmoothedCurve]] = WeakKeyDictionary()
 
 
@@ -192,6 +194,23 @@ def between(channel: Channel | None, low: int, high: int, segment: int, *, finit
     here = (rows.segment == segment) & (rows.step >= low) & (rows.step < high) & (rows.time <= channel.clock.now)
     picked: NDArray[Any] = rows.value[here & numpy.isfinite(rows.value)] if finite else rows.value[here]
     return picked
+
+
+def answers(history: RunHistory) -> Channel | None:
+    """The accuracy that is logged beside the training's loss, also as `accuracy` alone, or of preferences."""
+    names = (name for name in _ANSWERS if history.channel(name) is not None)
+    return history.role("accuracy") or history.channel(next(names, ""))
+
+
+def answers_changed(history: RunHistory, step: int, found: int, segment: int) -> bool:
+    """Whether the training's accuracy leaves its level at a step, as it never does for another scale of the loss."""
+    accuracy = answers(history)
+    before, after = between(accuracy, 0, step, segment)[-32:], between(accuracy, step, found, segment)
+    if len(before) < 8 or len(after) < 4:
+        return False
+    old, new = float(numpy.median(before)), float(numpy.median(after))
+    apart = abs(new - old) > 4 * max(float(before.std()), 0.02) / math.sqrt(len(after))
+    return apart and abs(new - old) > 0.2 * max(abs(old), abs(new))
 
 
 def fell_at_once(channel: Channel, low: int, high: int, segment: int, old: float, new: float) -> bool:

@@ -26,11 +26,11 @@ _ALIKE = 0.8  # of the most rows: counts as the same number
 _OUTNUMBERED = 8  # times the rows, read by the plain reader: a dialect's are strays
 # never logs: read by other sources, or text in which rows are only quoted
 _ENDINGS = (
-    "json csv tsv py ipynb yaml yml toml c cu cpp h cuh rs go js ts css pdf pt pth bin safetensors npy "
+    "json csv tsv py yaml yml toml c cu cpp h cuh rs go js ts css pdf pt pth bin safetensors npy "
     "npz parquet arrow feather db sqlite wandb zip tar png jpg svg pkl"
 )
 _OTHERS = frozenset(_ENDINGS.split())
-_PROSE = frozenset({".md", ".rst", ".html", ".htm"})
+_PROSE = frozenset({".md", ".rst", ".html", ".htm", ".ipynb"})
 _SAYING_NOTHING = "log logs main train training output out stdout stderr trainer_log console run slurm"
 _PLAIN_NAMES = frozenset(_SAYING_NOTHING.split())
 _dialects: list[Dialect] = []

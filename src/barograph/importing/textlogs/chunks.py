@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from barograph.importing.textlogs import pages
+from barograph.importing.textlogs import notebooks, pages
 from barograph.importing.textlogs.patterns import expression
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
@@ -110,7 +110,8 @@ def _as_utf8(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def is_plain(head: bytes) -> bool:
     """Whether a file's bytes are its text as they are."""
-    return head[:2] != b"\x1f\x8b" and not encoding(head) and not pages.is_page(head)
+    shown = pages.is_page(head) or notebooks.is_notebook(head)
+    return head[:2] != b"\x1f\x8b" and not encoding(head) and not shown
 
 
 def blocks(path: Path, offset: int = 0, size: int = SIZE) -> Iterator[bytes]:
@@ -131,6 +132,8 @@ def blocks(path: Path, offset: int = 0, size: int = SIZE) -> Iterator[bytes]:
         pieces = itertools.chain((first,), pieces)
         if pages.is_page(first):
             pieces = pages.text_of(pieces, LONGEST)
+        elif notebooks.is_notebook(first):
+            pieces = notebooks.text_of(pieces)
         skip = offset
         for text in pieces:
             if skip >= len(text):

@@ -3,10 +3,9 @@
 In:   a log, and a dialect's forms of lines.
 Out:  `ImportedPoints` by the thousand, `Restart`s, what was not understood, and `ImportMark`s from which to go on.
 
-A row is taken once: from the lowest rank that prints such rows, and once a step. A step that goes back is a
-restart. A program that prints its beginning again and starts at the first step again is another run. The first
-dialect's rows say where segments begin; others, the plain reader among them, read the lines that it leaves, under
-names that its rows don't have.
+A row is taken once: from the lowest rank that prints such rows, and once a step. A step that goes back is a restart; at
+the first step again, behind another beginning of the program, it is another run. The first dialect's rows say where
+segments begin; others, the plain reader among them, read the lines that it leaves, under names that it does not have.
 """
 
 from __future__ import annotations
@@ -345,8 +344,8 @@ class LogReading(Times):
     def speak(
         self, blocks: list[Block], said: list[tuple[messages.Message, int]], before: int | None
     ) -> Iterator[Item]:
-        """What a segment's lines say in words, each at the step of the row before it; before: that of the last
-        row ahead of these. What would be the program's end is none if rows follow."""
+        """What a segment's lines say in words, each at the step of the row before it (before: of those ahead of these);
+        ahead of all rows there is none. What would be the program's end is none if rows follow."""
         state = self.state
         rows = [block for block in blocks if block.steps is not None]
         where, steps = ordered(rows) if rows else (np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -355,27 +354,29 @@ class LogReading(Times):
         for message, line in said:
             at = int(np.searchsorted(where, message.place, "right"))
             step = int(steps[at - 1]) if at else int(before or 0)
-            fields = {"message": f"line {line:,}: {message.text}", "line": line}
-            if message.memory:
-                yield Fact("oom", step, 0, message.memory | {"line": line})
-            if not message.end:
-                if not message.memory:
-                    yield Fact("info", step, 0, fields)
-            elif at < len(where):
-                yield Fact("info", step, 0, fields)
-            elif state["ending"] is None:
-                state["ending"] = [step, message.end | {"reason": fields["message"], "line": line}]
+            origin = {"line": line} if at or before is not None else {"line": line, "no_step": True}
+            fields, ahead = {"reason": f"line {line:,}: {message.text}", **origin}, "no_step" in origin
+            yield from [Fact("oom", step, 0, message.memory | origin)] if message.memory and not ahead else ()
+            if at >= len(where) and (message.end or (message.memory and ahead)):
+                memory = message.memory | origin if message.memory and ahead else {}
+                kept = state["ending"] = state["ending"] or [step, message.end | fields, memory]
+                kept[1] = kept[1] if "status" in kept[1] else message.end | fields
+            elif message.end or ahead or not message.memory:
+                yield Fact("info", step, 0, {"message": fields.pop("reason")} | fields)
 
     def went_on(self) -> Fact:
         """What looked like the end, and was none."""
-        (step, fields), self.state["ending"] = self.state["ending"], None
-        return Fact("info", step, 0, {"message": fields["reason"], "line": fields["line"]})
+        (step, fields, *_), self.state["ending"] = self.state["ending"], None
+        return Fact("info", step, 0, {"message": fields["reason"]} | {
+            name: fields[name] for name in ("line", "no_step") if name in fields})  # fmt: skip
 
     def ending(self) -> Iterator[Item]:
         """The end of the program, or of one of its launches, where the log says it."""
         if self.state["ending"] is not None:
-            (step, fields), self.state["ending"] = self.state["ending"], None
-            yield Fact("end", step, int(self.state["clock"]), fields)
+            (step, fields, *memory), self.state["ending"] = self.state["ending"], None
+            yield from (Fact("oom", step, 0, asked) for asked in memory if asked)
+            if "status" in fields:
+                yield Fact("end", step, int(self.state["clock"]), fields)
 
     def borrow_steps(self, blocks: list[Block], where: NDArray[Any], steps: NDArray[Any]) -> None:
         """Rows that say no step: that of the row before, of their own dialect's where those say any."""

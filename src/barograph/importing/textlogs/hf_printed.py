@@ -127,16 +127,21 @@ class PrintedDicts(engine.Dialect):
         places, counts = [bar[0] for bar in chosen_bars], [bar[1] for bar in chosen_bars]
         steps: dict[int, list[int]] = {}
         alone: list[tuple[int, int, int]] = []  # rows without a bar behind them: line, block, place
+        order = []  # lines, in order, and the blocks' rows on them
         for number, row in enumerate(rows):
-            if not row.main or row.steps is not None:
-                continue
-            steps[number] = []
-            for place, index in enumerate(row.where.tolist()):
-                at = bisect.bisect_left(places, index)
-                near = at < len(places) and places[at] <= index + _NEAR
-                steps[number].append(counts[at] if near else (counts[at - 1] if at else last))
-                if not near:
-                    alone.append((index, number, place))
+            if row.main and row.steps is None:
+                steps[number] = [0] * len(row.where)
+                order += [(index, number, place) for place, index in enumerate(row.where.tolist())]
+        taken = -1  # the bar of the row before
+        for index, number, place in sorted(order):
+            at = bisect.bisect_left(places, index)
+            if at == taken and rows[number].starts[place] and at < len(places) and places[at] == index:
+                at += 1  # the bar ahead of this dict was the one before's: its own one comes behind it
+            near = at < len(places) and places[at] <= index + _NEAR
+            steps[number][place] = counts[at] if near else (counts[at - 1] if at else last)
+            taken = at if near else taken
+            if not near:
+                alone.append((index, number, place))
         if not self.by_epoch(rows, steps, sorted(alone)):
             return self.count(rows, own)
         if steps:

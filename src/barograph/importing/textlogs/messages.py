@@ -39,7 +39,8 @@ _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"(?i)oom[-_ ]?kill(?!_disable)|Out of memory: Kill|killed by the OOM"), "out of memory", "SIGKILL"),
     (expression(rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
-    (expression(rb"^\s*Killed\s*$|:\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b"),
+    (expression(rb"(?:^|\])\s*Killed\s*$|"
+                rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b"),
      "killed", "SIGKILL"),
     (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode: -11\b"), "killed", "SIGSEGV"),
     (expression(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
@@ -48,7 +49,9 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
     (expression(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
 )  # fmt: skip
-_BEHIND = expression(rb"slurmstepd: error: |CANCELLED AT|DUE TO TIME LIMIT|Segmentation fault|Aborted \(core dumped\)")
+_BEHIND = expression(
+    rb"slurmstepd: error: |CANCELLED AT|DUE TO TIME LIMIT|Segmentation fault|Aborted \(core dumped\)|\]\s?Killed\s*$"
+)
 _TROUBLE = expression(
     rb"(?i)CUDA error|CUDA driver error|device-side assert|illegal memory access|uncorrectable ECC|\bXid\b|"
     rb"NCCL (?:WARN|error|operation|timeout)|ncclSystemError|ncclUnhandled|ncclInternalError|"
@@ -135,8 +138,9 @@ def _single(index: int, line: bytes, within: bool) -> Message | None:
     if _MEMORY.search(line):
         return None if within else Message(index, _text(line), {}, _memory(line))
     for pattern, status, signal in () if within else _ENDS:
-        if pattern.search(line):
-            return Message(index, _text(line), {"status": status, "signal": signal}, {})
+        if found := pattern.search(line):
+            behind = line[found.start() + 1 :] if found[0].startswith(b"]") else line  # of a progress bar
+            return Message(index, _text(behind), {"status": status, "signal": signal}, {})
     if within or not _TROUBLE.search(line) or _HARMLESS.search(line) or _CODE.search(line):
         return None
     return Message(index, _text(line), {}, {})

@@ -35,13 +35,14 @@ def text_of(pieces: Iterable[bytes], longest: int) -> Iterator[bytes]:
         rest += piece
         cut = rest.rfind(b"\n") + 1 or (len(rest) if len(rest) > longest else 0)
         if cut:
-            yield _plain(rest[:cut])
+            yield plain(rest[:cut])
             rest = rest[cut:]
     if rest:
-        yield _plain(rest)
+        yield plain(rest)
 
 
-def _plain(text: bytes) -> bytes:
+def plain(text: bytes) -> bytes:
+    """A text without tags, with its entities as letters."""
     text = _SILENT.sub(lambda found: b"\n" * found[0].count(b"\n"), text)
     text = _LINE.sub(b"\r", _CELL.sub(b"\t", text))
     text = _TAG.sub(lambda found: b"\n" * found[0].count(b"\n"), text)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
-from barograph.importing.textlogs import columns, counting, engine, forms, plain_lines
+from barograph.importing.textlogs import columns, counting, engine, forms, headings, plain_lines
 
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
@@ -98,7 +98,7 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        return columns.said_in_rows(text, own)
+        return headings.said_below(columns.said_in_rows(text, own), own)
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""

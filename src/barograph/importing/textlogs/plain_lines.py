@@ -45,6 +45,7 @@ EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5
     + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+batches))?"
 )
 _BAR = expression(rb"\d{1,3}%(?:\|[^|\n]{0,300}\|)?\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
+_BAR_ENDS = expression(rb"(?:it/s|s/it)[^\]\n]{0,200}+\](?=[A-Za-z])")  # and something else is printed behind it
 _DRAWN = expression(  # Keras's, whose newer one stands here as blanks
     rb"(?<![\w./])(\d{1,15})/(\d{1,15}) ?(?:\[[=>.#*o\- ]{1,100}\]|"
     rb"\s{2,80}(?:\d{1,6}:)?\d{1,6}s?\s\d{1,9}(?:ms|us|s)/step\b)"
@@ -129,6 +130,11 @@ ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
     rb"[ \t#_:=-]{1,4}\d{1,9}\b"
 )
 MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
+_STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
+    rb"(?:[A-Za-z][A-Za-z_ ]{0,40}:\s{0,4})?(?<!\d)\d{1,3}%\[[*=>.#\- ]{3,200}\](?:\d{1,9}(?:\.\d{1,12})?)?"
+)
+_OF_RATE = expression(rb"(?i)lr$|learning[_ ]rate$")  # of training, wherever it stands
+_LOST = expression(rb"(?i)loss(?:es)?$")
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])("
@@ -164,6 +170,7 @@ _ORDINAL = expression(rb"\xe7\xac\xac\s?(\d{1,9})\s?(\xe8\xbd\xae|\xe6\xad\xa5)"
 _REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][A-Za-z0-9 ,._=-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
+_LEVEL = expression(rb"^(?:INFO|DEBUG|NOTICE|WARN(?:ING)?)\s(?=[A-Za-z])")  # a logger's, ahead of the first name
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
 _GOES_ON = expression(rb"\.[A-Za-z]{2}")
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
@@ -212,6 +219,8 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
 def row(line: bytes) -> forms.Parsed | None:
     if _is_text(line):
         return None
+    if b"it" in line and (ends := [found.end() for found in _BAR_ENDS.finditer(line)]) and EPOCH.search(line, ends[-1]):
+        line = line[ends[-1] :]  # a row printed behind a bar that goes on
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     if printed:
         line = line.translate(_UNMARKED)
@@ -228,14 +237,14 @@ def row(line: bytes) -> forms.Parsed | None:
     names, known, beside = dict[str, Any](), False, b""
     for found in pairs:
         name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
-        name = _OTHER_UNIT.sub(b"", name.rstrip(b".").replace(b". ", b" "))
+        name = _OTHER_UNIT.sub(b"", _LEVEL.sub(b"", name.rstrip(b".").replace(b". ", b" ")))
         if step and found.start() <= step.start() < step.end() < found.end(1):
             name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
         if _is_place(line, found, name) or _is_cut(line, found.end(2 if found[1] else 5), number):
             continue
         first = found.start() if first < 0 else first
-        if _COUNTS.match(name):
-            continue
+        if _COUNTS.match(name) or (bar and found.end(2 if found[1] else 5) < bar.end() and scale == b"%"):
+            continue  # what counts, and how much of a bar is full
         if not (counts or names or scale or len(number) > 15) and number.isdigit() and not _KNOWN.match(name):
             names[f"_first:{name.decode('utf-8', 'replace')}"] = number  # perhaps the step: others will tell
             continue
@@ -246,13 +255,13 @@ def row(line: bytes) -> forms.Parsed | None:
         if turned := _TURNED.match(name):
             name = turned[2] + b" " + turned[1]
         measure = _is_measure(name)
-        if measure is None:
-            continue
+        if measure is None or (number.isdigit() and scale is None and _LOST.search(name) and MONEY.search(line)):
+            continue  # games that were lost
         known |= measure
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
         text = name.decode("utf-8", "replace")
-        phase = phase_at(phases, found.start(), alone)
+        phase = "" if _OF_RATE.match(name) else phase_at(phases, found.start(), alone)
         of_training |= not phase and _BARE.fullmatch(text) is not None and not PHASE.search(name)
         if phase and not PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
             text = f"{phase} {text}"
@@ -310,6 +319,8 @@ def _as_pairs(line: bytes) -> bytes:
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if b"(" in line:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
+    if b"%[" in line:
+        line = _STARS.sub(b"", line)
     line = _OVER.sub(b"", line)
     if b"nanx" in line:
         line = _PADDED.sub(rb"\1", line)

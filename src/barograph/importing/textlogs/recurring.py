@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,8 @@ _WIDEST = 1000  # bytes of a line
 _MOST = 32  # numbers of a line that are looked at
 _KEPT = 200  # kinds of lines that are remembered
 _FIRST = 2  # numbers before which all words of the lines must be the same
+_DAMAGED = 4  # times the lines that are cut, or have another program's words inside: the whole ones are more
+_AGAIN = 0.34  # of a count's steps go back, and to where it began: other launches or folds
 _DIGITS = expression(rb"\d\D{1,400}\d")
 _BLANKS = expression(rb"\s{1,1000}")
 _WORDS = expression(rb"[A-Za-z_][\w./@%'-]{0,40}(?: [A-Za-z_][\w./@%'-]{0,40}){0,6}")
@@ -52,6 +55,7 @@ _NO_MEASURE = re.compile(
 _OF_DATA = re.compile(
     r"(?i)(?:.*[^a-z])?(?:train(?:ing)?|learn|val(?:id(?:ation)?)?|eval(?:uat\w+)?|test|dev)(?:[^a-z].*)?"
 )
+_OUT_OF = (b"/", b"of", b"out of")  # between a count and its last
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
 _COUNTED = (
     ("_step", plain_lines.STEP),
@@ -60,7 +64,7 @@ _COUNTED = (
 )
 
 
-Known = dict[str, list[str]]  # how lines begin → what their numbers are called
+Known = dict[str, list[list[str]]]  # how lines begin → what their numbers are called, and the words before these
 
 
 class Recurring(forms.Lines):
@@ -97,28 +101,33 @@ def _read(lines: list[bytes], picks: list[int], known: Known) -> list[forms.Raw]
     rows: list[forms.Raw] = []
     for key, group in groups.items():
         word = b"\n".join(key).decode("latin-1")
-        names = known.get(word) or (_of_lines(lines, group) if len(group) >= _ALIKE else None)
-        if names is not None:
+        kind = known.get(word) or (_of_lines(lines, group) if len(group) >= _ALIKE else None)
+        if kind is not None:
             if len(known) < _KEPT:
-                known[word] = names
-            rows += _rows(group, names)
+                known[word] = kind
+            rows += _rows(group, *kind)
     return rows
 
 
-def _of_lines(lines: list[bytes], group: list[tuple[int, list[bytes]]]) -> list[str] | None:
-    """What the numbers of lines that begin alike are called; None for other lines."""
-    words = _common([parts for _, parts in group])
-    numbers = [[parts[2 * at + 1] for _, parts in group] for at in range(len(words))]
-    return _names(lines[group[0][0]], group[0][1], words, numbers)
+def _of_lines(lines: list[bytes], group: list[tuple[int, list[bytes]]]) -> list[list[str]] | None:
+    """What the numbers of lines that begin alike are called, and the words before them; None for other lines."""
+    words, whole = _common([parts for _, parts in group])
+    numbers = [[group[at][1][2 * place + 1] for at in whole] for place in range(len(words))]
+    index, parts = group[whole[0]]
+    names = _names(lines[index], parts, words, numbers)
+    return None if names is None else [names, [_BLANKS.sub(b" ", word).decode("latin-1") for word in words]]
 
 
-def _rows(group: list[tuple[int, list[bytes]]], names: list[str]) -> Iterator[forms.Raw]:
-    """The rows of lines that have as many numbers, whole ones where they count."""
+def _rows(group: list[tuple[int, list[bytes]]], names: list[str], words: list[str]) -> Iterator[forms.Raw]:
+    """The rows of lines that have as many numbers behind the same words, whole ones where they count."""
     counts = [2 * at + 1 for at, name in enumerate(names) if name[:1] == "_"]
+    said = [word.encode("latin-1") for word in words[: len(names)]]
     group = [
         (index, parts)
         for index, parts in group
-        if len(parts) // 2 >= len(names) and all(parts[at].isdigit() for at in counts)
+        if len(parts) // 2 >= len(names)
+        and all(parts[at].isdigit() for at in counts)
+        and all(_BLANKS.sub(b" ", parts[2 * at]) == word for at, word in enumerate(said) if at >= _FIRST)
     ]
     if group:
         kept = [at for at, name in enumerate(names) if name]
@@ -133,15 +142,19 @@ def _rows(group: list[tuple[int, list[bytes]]], names: list[str]) -> Iterator[fo
         )
 
 
-def _common(group: list[list[bytes]]) -> tuple[bytes, ...]:
-    """The words before the numbers, as far as they are the same on all lines."""
+def _common(group: list[list[bytes]]) -> tuple[tuple[bytes, ...], list[int]]:
+    """The words before the numbers, as far as they are the same on all lines but a few damaged ones; which lines are
+    whole."""
     common: list[bytes] = []
-    for at in range(min(len(parts) for parts in group) // 2):
-        words = {_BLANKS.sub(b" ", parts[2 * at]) for parts in group}
-        if len(words) > 1:
-            break
-        common.append(group[0][2 * at])
-    return tuple(common)
+    whole = list(range(len(group)))
+    while True:
+        at = len(common)
+        words = [_BLANKS.sub(b" ", group[line][2 * at]) if len(group[line]) // 2 > at else None for line in whole]
+        (said, times), *others = Counter(words).most_common()
+        if said is None or (others and times < max(_DAMAGED * (len(words) - times), _ALIKE)):
+            return tuple(common), whole
+        whole = [line for line, word in zip(whole, words, strict=True) if word == said]
+        common.append(group[whole[0]][2 * at])
 
 
 def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: list[list[bytes]]) -> list[str] | None:
@@ -164,9 +177,12 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
         counts[0] = "_step"
     if not counts or not any(len(set(numbers[at])) > 1 for at in counts):
         return None
+    if any(words[at] == b"-" and b"." in numbers[at - 1][0] for at in range(1, len(words))):
+        return None  # ranges, as a guide gives them: `loss: 2.3-2.5`
     if not said and (plain_lines.ITEM.match(line) or plain_lines.MONEY.search(line)):
         return None
     values: dict[int, str] = {}
+    names = ["" if at - 1 in counts and words[at].strip() in _OUT_OF else name for at, name in enumerate(names)]
     phases = plain_lines.phases_of(list(plain_lines.PHASE.finditer(line)))
     for at, name in enumerate(names):
         phase = plain_lines.phase_at(phases, spans[at][0], len(phases) == 1)
@@ -180,11 +196,26 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
     gan = {name for name in values.values() if _GAN.fullmatch(name)}
     if {name[0] for name in gan} == {"D", "G"}:  # of a generator and a discriminator: their losses
         values = {at: f"{name}_loss" if name in gan else name for at, name in values.items()}
+    values = _errors(values, names, numbers)
     known = any(map(roles.may_play, values.values()))
     held_out = any(map(_OF_DATA.fullmatch, values.values()))
     if not values or not (said or known or held_out):
         return None
     return [counts.get(at) or values.get(at, "") for at in range(len(words))]
+
+
+def _errors(values: dict[int, str], names: list[str], numbers: list[list[bytes]]) -> dict[int, str]:
+    """The names of data alone as those of losses, where the best so far stands beside them and is the least."""
+    bare = [at for at, name in values.items() if _OF_DATA.fullmatch(name) and " " not in name]
+    best = next((at for at, name in enumerate(names) if name.lower() == "best"), None)
+    held_out = max((at for at in bare if best is not None and at < best), default=None)
+    if best is None or held_out is None:
+        return values
+    pairs = list(zip(map(float, numbers[best]), map(float, numbers[held_out]), strict=True))
+    above = any(least < now for least, now in pairs)
+    if not all(least <= now for least, now in pairs) or not (above or pairs[-1][0] < pairs[0][0]):
+        return values
+    return {at: f"{name}/loss" if at in bare else name for at, name in values.items()}
 
 
 def _name(words: tuple[bytes, ...], at: int) -> str:
@@ -211,12 +242,19 @@ def _whole(column: list[bytes]) -> bool:
 
 
 def _rises(column: list[bytes]) -> bool:
-    return _whole(column) and all(int(early) < int(late) for early, late in itertools.pairwise(column))
+    """Whether whole numbers rise, and begin anew now and then."""
+    if not _whole(column):
+        return False
+    pairs = [(int(early), int(late)) for early, late in itertools.pairwise(column)]
+    back = [late for early, late in pairs if late <= early]
+    return len(back) <= _AGAIN * len(pairs) and all(late <= int(column[0]) for late in back)
 
 
 def _is_measured(text: bytes) -> bool:
     """Whether a number was measured, and not counted."""
-    return b"." in text or b"e" in text.lower() or text.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
+    return (
+        b"." in text.rstrip(b".") or b"e" in text.lower() or text.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
+    )
 
 
 class Repeated(Plain):
@@ -232,7 +270,7 @@ class Repeated(Plain):
         return [index for index, line in enumerate(lines) if line and len(line) <= _WIDEST and _DIGITS.search(line)]
 
     def rows_of(self, lines: list[bytes], picks: list[int], own: dict[str, Any]) -> tuple[list[forms.Raw], list[int]]:
-        return self.shapes[0].take(lines, picks, own.setdefault("alike", {}))
+        return self.shapes[0].take(lines, picks, own.setdefault("kinds", {}))
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
         lines = chunks.clean(text).replace(b"\r", b"\n").split(b"\n")

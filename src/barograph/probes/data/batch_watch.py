@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -77,7 +77,8 @@ class DataWatch:
         self._compare = fingerprint
         self._every, self._ranks = max(1, every), max(1, ranks)
         self._window = BatchWindow(window)
-        self._rows: dict[int, int | None] = {}
+        # a plain dict finds its oldest key the slower, the more were taken out
+        self._rows: OrderedDict[int, int | None] = OrderedDict()
         self._waiting: deque[_Waiting] = deque()
         self._current: _Gathered | None = None
         self._epoch: int | None = None
@@ -237,7 +238,7 @@ class DataWatch:
                 known[mark] = seen.epoch
         gathered.rows_read += len(marks)
         while len(known) > _ROWS_SEEN:
-            del known[next(iter(known))]
+            known.popitem(last=False)
         if earlier is None:
             return
         if earlier.epoch != seen.epoch:

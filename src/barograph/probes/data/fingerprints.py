@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -140,7 +141,7 @@ class BatchWindow:
 
     def __init__(self, size: int):
         self.size = max(1, size)
-        self._seen: dict[int, SeenBatches] = {}  # oldest first
+        self._seen: OrderedDict[int, SeenBatches] = OrderedDict()  # oldest first
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -150,7 +151,7 @@ class BatchWindow:
         before = self._seen.pop(mark, None)
         self._seen[mark] = batches
         if len(self._seen) > self.size:
-            del self._seen[next(iter(self._seen))]
+            self._seen.popitem(last=False)
         return before
 
     def forget_from(self, step: int) -> int | None:
@@ -185,10 +186,10 @@ class BatchWindow:
             raise ValueError(f"the window of fingerprints is damaged ({type(error).__name__})") from None
         if any(len(column) != len(marks) for column in columns):
             raise ValueError("the window of fingerprints is damaged (its columns differ in length)")
-        self._seen = {
-            mark: SeenBatches(step, None if epoch == _NO_EPOCH else epoch, tokens)
+        self._seen = OrderedDict(
+            (mark, SeenBatches(step, None if epoch == _NO_EPOCH else epoch, tokens))
             for mark, step, epoch, tokens in list(zip(marks, *columns, strict=True))[-self.size :]
-        }
+        )
 
 
 _NO_EPOCH = -(1 << 62)

@@ -149,6 +149,7 @@ class Sentinel:
         """A step begins: how many passes have added up for it, and what their loss is. alone: with one optimizer, of
         whose passes none is meant for another."""
         current.figures |= self._loss.new()
+        current.squared = self._loss.squared
         cleared = float(max(0, self._all - self._passes)) if alone and self._passes else 0.0
         if cleared >= 2 or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared

@@ -40,6 +40,8 @@ class ClassCounts:
             "class_targets": float(self._targets.sum()),
             "untargeted_classes": float((self._targets == 0).sum()),
         }
+        if found["untargeted_classes"] == 1:
+            found["untargeted_class"] = float(self._targets.argmin())
         slope = _slope(self._targets, self._weights)
         return found if slope is None else found | {"class_weight_slope": slope}
 

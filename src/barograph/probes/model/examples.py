@@ -50,19 +50,24 @@ class ExampleLook:
             self._passes += 1
             if (self._passes - 1) % self._every or self._evaluating > self._steps // 4 + 1:
                 return
-        tensor = _examples(tensors)
+        tensor, beside = _examples(tensors)
         if tensor is None:
             return
+
+        def marks(count: int) -> Tensor:
+            found = fingerprints(tensor[:count])
+            return found if beside is None else found ^ fingerprints(beside[:count])
+
         if trains and self._rows is not None:
-            self._beside.append(fingerprints(tensor[:_ROWS]))
+            self._beside.append(marks(_ROWS))
         elif trains:
-            self._rows = fingerprints(tensor[:_ROWS])
+            self._rows = marks(_ROWS)
             self._lengths = lengths(tensor[:_ROWS])
         else:
             if len(self._evaluated) == _PASSES:
                 del self._evaluated[1::2]
                 self._every *= 2
-            self._evaluated.append(fingerprints(tensor[:_EVALUATED]))
+            self._evaluated.append(marks(_EVALUATED))
 
     def put(self, current: ModelRound) -> None:
         """A step begins: what its passes, and those of an evaluation before it, were given."""
@@ -121,13 +126,18 @@ class ExampleLook:
         }
 
 
-def _examples(tensors: Sequence[Tensor]) -> Tensor | None:
-    """The input that tells examples apart: the first of tokens, else of numbers, with rows of several elements."""
+def _examples(tensors: Sequence[Tensor]) -> tuple[Tensor | None, Tensor | None]:
+    """The input that tells examples apart: the first of tokens, else of numbers, with rows of several elements.
+
+    Of tokens with numbers beside them, as captions with images, both: many images have one caption.
+    """
     rows = [one for one in tensors if one.dim() >= 2 and len(one) >= 4 and mesh_of(one) is None]
     rows = [one for one in rows if one.device.type != "mps"]  # which has no whole numbers of 64 bits in full
     tokens = [one for one in rows if not one.is_floating_point() and one.dim() == 2 and one.shape[1] >= 4]
     numbers = [one for one in rows if one.is_floating_point()]
-    return next(iter([*tokens, *numbers]), None)
+    if not tokens:
+        return next(iter(numbers), None), None
+    return tokens[0], next((one for one in numbers if len(one) == len(tokens[0])), None)
 
 
 def fingerprints(rows: Tensor) -> Tensor:

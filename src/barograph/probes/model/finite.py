@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MOST = 1 << 14  # elements of an output, at even distances
 _OF_A_GRADIENT = 1 << 10
+_COUNTED = 3  # steps of a launch in which all gradients are looked at
 
 
 class FiniteLook:
@@ -26,6 +27,7 @@ class FiniteLook:
         self._size: Any = None
         self._key: Any = None
         self._chosen: list[Any] = []
+        self._counted = 0
 
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients."""
@@ -53,7 +55,23 @@ class FiniteLook:
 
             current.put("finite", ("size", "sum"), torch.stack([size, sum(sums[1:], sums[0]).to(size.device)]))
             return
-        current.figures |= figures(float(size), float(sum(sums[1:], sums[0])))
+        told = figures(float(size), float(sum(sums[1:], sums[0])))
+        if told.get("broken_gradient") and self._counted < _COUNTED:
+            self._counted += 1
+            told |= _counts(parameters)
+        current.figures |= told
+
+
+def _counts(parameters: tuple[Any, ...]) -> dict[str, float]:
+    """How many parameters have a gradient that is not finite, and how many one that is, and is not 0."""
+    broken = spared = 0
+    for parameter in parameters:
+        gradient = None if parameter.grad is None or parameter.grad.is_sparse else local(parameter.grad)
+        if gradient is not None and gradient.numel():
+            size = float(gradient.float().abs().amax())
+            broken += size - size != 0
+            spared += size - size == 0 and size > 0
+    return {"broken_gradients": float(broken), "spared_gradients": float(spared)}
 
 
 def figures(size: float, total: float) -> dict[str, float]:

@@ -23,6 +23,7 @@ _OTHER_NETWORK = re.compile(r"target|teacher|ema|ref|momentum|frozen|random", re
 _LAYERS = 4  # of batch norm whose statistics are compared
 _EVERY = 10  # steps between two comparisons
 _MOST_NORMS = 64
+_OF_ADAPTER = re.compile(r"(.+?)\.[^.]*(?:lora|dora|adapter|loha|lokr)", re.I)  # the layer that an adapter belongs to
 _LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
 
 
@@ -38,10 +39,10 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
     gains = _gains(model.modules(), trained=True)
     if gains:
         current.put("untrained", ("",), _all_one(gains))
-    fresh = [told for module in model.modules() if (told := as_drawn(module)) is not None][:_MOST_NORMS]
-    if fresh:
+    known = [told for module in model.modules() if (told := as_drawn(module)) is not None][:_MOST_NORMS]
+    if known:
         current.put(
-            "drawn", ("",), (torch.stack([told.to(fresh[0].device) for told in fresh]).mean() >= 0.8).reshape(1)
+            "drawn", ("",), (torch.stack([told.to(known[0].device) for told in known]).mean() >= 0.8).reshape(1)
         )
     matrices = [name for name, item in named if id(item) in ours and item.dim() > 1 and not ADAPTER.search(name)]
     carriers = {match[1] for name, _ in named if (match := _ADAPTED.match(name))}
@@ -54,27 +55,44 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
     current.figures["frozen"] = listed(dict.fromkeys(re.sub(r"(\d+).*", r"\1", name) for name, _ in frozen))
     current.figures["trained_adapters"] = float(sum(bool(ADAPTER.search(n)) for n, p in named if id(p) in ours))
     current.figures["frozen_adapters"] = float(sum(bool(ADAPTER.search(name)) for name, _ in frozen))
+    still_zero = _zero_adapters(named, ours)
+    if still_zero:
+        current.put("zero_adapters", ("",), torch.stack(still_zero).sum().reshape(1))
     places = [place for place, (_, parameter) in enumerate(named) if id(parameter) in ours]
     blocks = [module for name, module in find(model).blocks.items() if not _OTHER_NETWORK.search(name)]
     still = [block for block in blocks if not any(item.requires_grad for item in block.parameters())]
     inside = {id(parameter) for block in still for parameter in block.parameters()}
     middle = [place for place, (_, parameter) in enumerate(named) if id(parameter) in inside]
     norms = _gains((module for block in still for module in block.modules()), trained=False)
-    between = bool(middle) and bool(places) and places[0] < middle[0] and middle[-1] < places[-1]
-    if between and norms:
+    behind_trained = bool(middle) and bool(places) and places[0] < middle[0]
+    if behind_trained and norms:
         current.put("blank", ("",), _all_one(norms))
         current.figures["frozen_blocks"] = float(len(still))
     behind = {id(parameter) for _, parameter in named[places[0] :]} if places else set()  # what is trained comes before
-    drawn = [
-        fresh
-        for name, module in model.named_modules()
-        if id(module._parameters.get("weight")) in behind
-        and not _OTHER_NETWORK.search(name)
-        and not ADAPTER.search(name)
-        and (fresh := _as_drawn(module)) is not None
-    ]
-    if drawn:
-        current.put("frozen_as_drawn", ("",), torch.stack(drawn).sum().reshape(1))
+    drawn: dict[bool, list[Any]] = {True: [], False: []}
+    for name, module in model.named_modules():
+        if not _OTHER_NETWORK.search(name) and not ADAPTER.search(name) and (fresh := _as_drawn(module)) is not None:
+            drawn[id(module._parameters["weight"]) in behind].append(fresh)
+    if drawn[True]:
+        current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
+    if len(drawn[False]) > 1:  # a single one may be a random projection
+        current.put("first_as_drawn", ("",), torch.stack(drawn[False]).sum().reshape(1))
+
+
+def _zero_adapters(named: list[tuple[str, Any]], ours: set[int]) -> list[Any]:
+    """Of each layer of which adapters are frozen and none is trained: whether one of their matrices is all zero."""
+    import torch
+
+    adapters = [(match[1], item) for name, item in named if ADAPTER.search(name) and (match := _OF_ADAPTER.match(name))]
+    carriers = {carrier for carrier, item in adapters if id(item) in ours}
+    if not carriers:
+        return []
+    idle: dict[str, list[Any]] = {}
+    for carrier, item in adapters:
+        if carrier not in carriers and not item.requires_grad and not item.is_meta and mesh_of(item) is None:
+            idle.setdefault(carrier, []).append((item.detach() == 0).all())
+    device = next((items[0].device for items in idle.values()), None)
+    return [torch.stack(items).any().float().to(device) for items in idle.values()]
 
 
 def _gains(modules: Iterable[Any], trained: bool) -> list[Any]:

@@ -8,13 +8,16 @@ Out:  a call before and after each of their steps, and one after each step of ot
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any
 
 from barograph.probes.model.parameters import shape_of
 
 _TAKEN_OVER = 3  # steps in a row of another optimizer over the same parameters
+_FRAMES = 24  # from a scaler's step to a hook of the optimizer's, with schedulers' and others' wrappers between
 
 
 def optimizers_of(given: Any) -> tuple[Any, ...] | None:
@@ -35,6 +38,20 @@ def _inner(optimizer: Any) -> Any:
             break
         optimizer = inside
     return optimizer
+
+
+def scaler_around() -> Any:
+    """The GradScaler that makes the optimizer's step from which this is called; None without one."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None:
+            return None
+        if frame.f_code.co_name == "step":
+            owner = frame.f_locals.get("self")
+            if any(kind.__name__ == "GradScaler" for kind in type(owner).__mro__):  # older torch has it elsewhere
+                return owner
+        frame = frame.f_back
+    return None
 
 
 class OptimizerHooks:

@@ -456,3 +456,9 @@ def skipped_round(looks: Looks, step: int, scaler: Any, count: int) -> ModelRoun
     looks.scaled(current, scaler, count)
     current.send()
     return current
+
+
+def unscaled(squares: Any, scaler: Any) -> Any:
+    """Σ g² without a scaler's scale."""
+    scale = getattr(scaler, "_scale", None)  # a tensor on the device: asking for its value would wait
+    return squares if scale is None else squares / scale.to(squares.device, squares.dtype).square()

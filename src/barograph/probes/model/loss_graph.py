@@ -31,6 +31,13 @@ _BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropy
 
 def find() -> dict[str, float]:
     """Figures of the loss whose backward pass is running on this thread; none where it is not to be seen."""
+    root = root_of_pass()
+    return figures(root) | objective.figures(root) if root is not None else {}
+
+
+def root_of_pass() -> Any:
+    """The last node of the graph of the loss whose backward pass is running on this thread; None where it is not to be
+    seen."""
     frame, roots = sys._getframe(), ()
     while frame is not None:
         if frame.f_code.co_name == "backward" and frame.f_globals.get("__name__") == "torch.autograd":
@@ -40,8 +47,7 @@ def find() -> dict[str, float]:
             roots = values["tensors"] if values.get("grad_tensors") is None else ()
         frame = frame.f_back  # type: ignore[assignment]
     roots = (roots,) if hasattr(roots, "grad_fn") else roots
-    root = roots[0].grad_fn if len(roots) == 1 else None
-    return figures(root) | objective.figures(root) if root is not None else {}
+    return roots[0].grad_fn if len(roots) == 1 else None
 
 
 def figures(root: Any) -> dict[str, float]:
@@ -142,6 +148,7 @@ class LossGraph:
         self._passes = 0
         self._found: dict[str, float] = {}
         self._last: dict[str, float] = {}
+        self.squared: tuple[int, str] | None = None  # of a mean square: of how many, and what made the outputs
 
     def came(self) -> None:
         """A backward pass has reached the parameters."""
@@ -155,7 +162,9 @@ class LossGraph:
 
     def _look(self) -> None:
         with contextlib.suppress(Exception):  # within the training's pass: another torch may be made otherwise
-            self._found = find()
+            root = root_of_pass()
+            self._found = figures(root) | objective.figures(root) if root is not None else {}
+            self.squared = objective.squared(root) if root is not None else None
 
     def new(self) -> dict[str, float]:
         """What is another than before."""

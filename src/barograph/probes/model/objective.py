@@ -16,6 +16,9 @@ _MOST = 400  # nodes that are looked at, from the loss on
 _LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")  # 0 or more
 _SIGNED = {"Neg": -1, "Mean": 1, "Sum": 1, "Add": 1}
 _SIDES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
+_SHAPES = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy"})
+_MASKS = frozenset({"MaskedFill", "Fill", "FillDiagonal", "Where", "Add", "Sub", "Scatter", "IndexPut", "CopySlices"})
+_TERMS = frozenset({"Neg", "Mean", "Sum", "Add", "Sub", "Mul", "Div"})
 
 
 def kind(node: Any) -> str:
@@ -30,10 +33,10 @@ def behind(node: Any) -> list[Any]:
 
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
-    `softmax_over_rows`, `loss_pairs`, `loss_crossed`, `ratio_clip`, `ratio_constant`, `policy_reversed`,
-    `similarity_to_itself`, `attention/later`; each only where it can be said."""
+    `softmax_over_rows`, `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
+    `policy_reversed`, `similarity_to_itself`, `attention/later`; each only where it can be said."""
     found: dict[str, float] = {}
-    for look in (_reversed, _smoothing, _walk):
+    for look in (_reversed, _smoothing, _widened, _walk):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -51,6 +54,9 @@ def _reversed(root: Any) -> dict[str, float]:
         name, inputs = kind(node), node.next_functions
         if name.startswith(_LOSSES) or (name == "Pow" and getattr(node, "_saved_exponent", 0) == 2):
             signs.add(sign)
+            continue
+        if name == "LogSigmoid":  # never positive: a loss is its negative
+            signs.add(-sign)
             continue
         if name in ("Mul", "Div") and len(behind(node)) == 1:
             multiplied = True
@@ -76,6 +82,56 @@ def _smoothing(root: Any) -> dict[str, float]:
             if len(under) == 1 and kind(under[0]).startswith("NllLoss"):
                 return {"label_smoothing": round(1.0 - float(part._saved_other), 9)}
     return {"label_smoothing": 0.0} if kind(root).startswith("NllLoss") else {}
+
+
+def _widened(root: Any) -> dict[str, float]:
+    """With how many columns of targets one column of outputs is compared, by the squares or sizes of differences."""
+    waiting = [root]
+    for _ in range(16):
+        if not waiting:
+            break
+        node = waiting.pop()
+        name = kind(node)
+        if name in _TERMS and not (name == "Sub" and len(_shape(node)) > 1):
+            waiting += behind(node)
+            continue
+        inner = behind(node)[0] if name in ("Pow", "Abs") and len(behind(node)) == 1 else node
+        sides = behind(inner) if name.startswith(_SIDES) or kind(inner) == "Sub" else []
+        if len(sides) != 1:
+            continue
+        expanded = kind(sides[0]) == "Expand"
+        whole = _shape(sides[0]) if expanded else _shape(inner)
+        part = tuple(map(int, sides[0]._saved_self_sym_sizes)) if expanded else _shape(sides[0])
+        if len(whole) == 2 and whole[0] > 1 and whole[1] > 1 and whole[0] != whole[1] and part == (whole[0], 1):
+            return {"loss_widened": float(whole[1])}
+    return {}
+
+
+def squared(root: Any) -> tuple[int, str] | None:
+    """Of a loss that is nothing but a mean of squared differences with what has no gradient: of how many, and what
+    made the outputs, but for changes of shape. None of another one."""
+    name, inputs = kind(root), behind(root)
+    if name == "MseLoss" and getattr(root, "_saved_reduction", 0) == 1:
+        sides = inputs
+    elif name == "Mean" and len(inputs) == 1 and kind(inputs[0]) == "Pow":
+        under = behind(inputs[0])
+        exponent = getattr(inputs[0], "_saved_exponent", 0)
+        sides = behind(under[0]) if exponent == 2 and len(under) == 1 and kind(under[0]) == "Sub" else []
+    else:
+        return None
+    if len(sides) != 1:
+        return None
+    return math.prod(_shape(sides[0])), plain_kind(sides[0])
+
+
+def plain_kind(node: Any) -> str:
+    """What made a tensor, but for changes of its shape."""
+    for _ in range(4):
+        following = behind(node)
+        if kind(node) not in _SHAPES or len(following) != 1:
+            break
+        node = following[0]
+    return kind(node)
 
 
 def _walk(root: Any) -> dict[str, float]:
@@ -133,24 +189,26 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     at = at - (1 << 64) if at >= 1 << 63 else at
     at = at + len(shape) if at < 0 else at
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), float(len(shape) == 2 and at == 0))
-    score = _unscaled(under)
+    score, masked = _unscaled(under)
     if len(shape) == 2 and shape[0] == shape[1] and score is not None and kind(score) == "Mm":
-        sides = [_untransposed(side) for side, _ in score.next_functions]
         found["loss_pairs"] = float(shape[0])
-        found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
+        if not masked:
+            sides = [_untransposed(side) for side, _ in score.next_functions]
+            found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
 
 
-def _unscaled(node: Any) -> Any:
-    """What is behind a softmax but for a temperature and for a transposition."""
-    size = math.prod(_shape(node))
+def _unscaled(node: Any) -> tuple[Any, bool]:
+    """What is behind a softmax but for a temperature, a transposition and a mask; whether there is a mask."""
+    size, masked = math.prod(_shape(node)), False
     for _ in range(6):
         following = [side for side in behind(node) if math.prod(_shape(side)) == size or kind(side) == "Mm"]
         if len(following) != 1:
-            return None
+            break
         node = following[0]
-        if kind(node) not in ("Div", "Mul", "T", "Transpose", "Permute"):
-            return node
-    return None
+        masked = masked or kind(node) in _MASKS
+        if kind(node) not in _MASKS and kind(node) not in ("Div", "Mul", "T", "Transpose", "Permute"):
+            return node, masked
+    return None, masked
 
 
 def _untransposed(node: Any) -> Any:

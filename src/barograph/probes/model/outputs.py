@@ -6,7 +6,8 @@ Out:  figures for the `model` record, computed on the device from some rows; not
 The gradient of a cross-entropy is c (softmax(output) − target): beside the target it is proportional to exp(output),
 which no other loss gives. So it shows whether a softmax follows, and each row's target. That of a mean square is
 c (output − target): where targets differ and it is a line over the output all the same, every output was compared with
-every target.
+every target. Where the graph of the loss says that it is nothing but the mean square of n outputs, c is 2 / n, and the
+targets are known.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import first_tensor
+from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -32,11 +34,14 @@ _TOKENS = 32  # places of one sequence whose targets are compared with its input
 _SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
+_SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
 _FEW = 16  # rows in which two softmaxes are looked for
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
            "broadcast_target", "target_weight", "noise_floor", "targets", "places", "target_shift",
            "padding_targets")  # fmt: skip
+TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
+_RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _SEEN = 4  # of `FIGURES`, the last: those of the whole gradient
 _NAMED = 32  # classes whose targets are counted
 
@@ -53,6 +58,8 @@ class OutputLook:
         self._evaluation: Tensor | None = None
         self._tokens: list[Tensor] = []  # of a batch, whole
         self._classes: Tensor | None = None  # targets by class
+        self._targets: Tensor | None = None  # of a mean square
+        self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
         """The inputs of a pass."""
@@ -87,6 +94,9 @@ class OutputLook:
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         given, self._tokens = self._tokens, []
         given = [one for one in given if tensor.dim() == 3 and tensor.shape[1] >= 8]
+        squared = self._round.squared if self._round is not None else None
+        made = plain_kind(tensor.grad_fn) if squared is not None else ""
+        count = tensor.numel() if squared == (tensor.numel(), made) else 0
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -99,14 +109,16 @@ class OutputLook:
                     alive = (gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)
                     self._found[-_SEEN], self._found[1 - _SEEN] = alive.sum(), alive.numel()
                     same = [one for one in given if one.shape == alive[:_ROWS].shape]
-                    if same:
-                        self._found[-1] = _of_padding(same[0], alive[:_ROWS])
+                    if same and gradient.shape[2] > 1:
+                        self._found[-1] = _of_padding(same[0], gradient[:_ROWS], alive[:_ROWS])
                 if given:
                     follows = self._found[0]
                     shifts = torch.stack([_shift(one[0, : _TOKENS + max(_SHIFTS)], gradient[0, :_TOKENS], follows)
                                           for one in given])  # fmt: skip
                     # others than the first may be the targets themselves: they count where they are inputs for sure
                     self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
+                if count:
+                    self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED:
                     self._classes = _by_class(rows, _rows(gradient), self._found[0])
 
@@ -119,10 +131,13 @@ class OutputLook:
             current.figures["passes"] = float(self._passes)
         if self._classes is not None:
             current.put("classes", tuple(map(str, range(self._classes.shape[1]))), self._classes)
+        if self._targets is not None:
+            current.put("targets", TARGETS, self._targets)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
-        self._found = self._training = self._evaluation = self._classes = None
+        self._found = self._training = self._evaluation = self._classes = self._targets = None
+        self._round = current
         self._passes = 0
         self._steps += 1
         ten, place = divmod(self._steps, _EVERY)
@@ -132,7 +147,8 @@ class OutputLook:
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What of a round's columns is recorded: numbers that could be said of this output."""
     found: dict[str, float] = {}
-    for family, prefix in (("output", ""), ("inputs_of_training", "input_"), ("inputs_of_evaluation", "eval_input_")):
+    families = {"output": "", "targets": "", "inputs_of_training": "input_", "inputs_of_evaluation": "eval_input_"}
+    for family, prefix in families.items():
         names, values = numbers.get(family, ((), ((),)))
         found |= {prefix + name: float(value) for name, value in zip(names, values[0], strict=True)}
     weight, targets = (found.pop(name, math.nan) for name in ("target_weight", "targets"))
@@ -187,6 +203,24 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
     if width == 1 and count >= 8:
         result["broadcast_target"] = _line(output[:, 0], gradient[:, 0], _LINE if exact else 0.0)
     return torch.stack([result[name] for name in FIGURES])
+
+
+def _targets(output: Tensor, gradient: Tensor, count: int, within: tuple[float, float] | None) -> Tensor:
+    """`TARGETS` of rows of an output and its gradient, where the loss is the mean square of `count` differences: mean
+    and deviation of the targets, which part of their variance the outputs explain, the outputs' size, and the share of
+    targets out of the range that the output's function has."""
+    import torch
+
+    wide = torch.float32 if output.device.type == "mps" else torch.float64
+    output = output.to(wide)
+    target = output - gradient.to(wide) * (count / 2)
+    away = (target - target.mean(0)).square().sum()
+    nothing = output.new_full((), math.nan)
+    explained = 1 - (output - target).square().sum() / away if len(target) >= 16 else nothing
+    outside = nothing
+    if within is not None:
+        outside = ((target < within[0] - _SLACK) | (target > within[1] + _SLACK)).to(wide).mean()
+    return torch.stack([target.mean(), target.std(), explained, output.square().mean().sqrt(), outside])
 
 
 def _softmax(output: Tensor, gradient: Tensor, within: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -274,19 +308,29 @@ def _by_class(output: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
     return torch.where(follows.isfinite(), table, torch.nan)
 
 
-def _of_padding(tokens: Tensor, alive: Tensor) -> Tensor:
-    """The share of targets that lie in padding: behind the second of three equal tokens or more up to a row's end, of
-    one token in all rows; NaN where no row ends in such."""
+def _of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor) -> Tensor:
+    """The share of targets that lie in padding; NaN where there is none for sure.
+
+    Padding is one token, three times or more at the end of several rows, of different lengths. No other token ends a row
+    so, and it stands nowhere else twice in a row; what a policy has written over and over is no padding. Its targets
+    are all one.
+    """
     last = tokens[:, -1:]
-    tail = (tokens.flip(1) == last).long().cumprod(1).flip(1)
+    tail = (tokens.flip(1) == last).long().cumprod(1).flip(1).bool()
     size = tail.sum(1, keepdim=True)
     padding = tokens[size.argmax(), -1]
-    of_it = (size >= 3) & (last == padding)
-    within = tail.bool() & of_it
-    within[:, 1:] = within[:, 1:] & within[:, :-1]  # the first of them may be an end that is learnt
-    within[:, 0] = within[:, 0] & False
-    share = (within & alive).sum() / alive.sum().clamp_min(1)
-    return share.double().masked_fill(~of_it.any(), math.nan)
+    of_it = last == padding
+    sizes, long = size * of_it, size >= 3
+    elsewhere = (tokens == padding) & ~tail
+    sure = ((long & of_it).sum() >= 2) & ~(long & ~of_it).any() & (sizes.max() > sizes.min())
+    sure &= ~(elsewhere[:, 1:] & elsewhere[:, :-1]).any()
+    within = tail & of_it & long & alive
+    within[:, 1:] &= tail[:, :-1]  # the first of them may be an end that is learnt
+    within[:, 0] = False
+    target = gradient.argmin(2)
+    sure &= target.masked_fill(~within, -1).max() <= target.masked_fill(~within, gradient.shape[2]).min()
+    share = within.sum() / alive.sum().clamp_min(1)
+    return share.double().masked_fill(~sure, math.nan)
 
 
 def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:

@@ -127,7 +127,8 @@ def untied_figures(current: ModelRound, model: Any) -> None:
             embeddings.append((plain(name), weight))
         elif hasattr(module, "out_features"):
             outputs.append((plain(name), weight))
-    pairs = [(one, other) for one in embeddings for other in outputs if one[1].shape == other[1].shape]
+    # the output layer is the last one: a table of positions may have the shape of a layer in between
+    pairs = [(one, other) for other in outputs for one in reversed(embeddings) if one[1].shape == other[1].shape]
     if not pairs or any(local(one[1]).data_ptr() == local(other[1]).data_ptr() for one, other in pairs):
         return
     one, other = pairs[-1]

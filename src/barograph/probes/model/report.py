@@ -28,6 +28,7 @@ STATISTICS = (
     ("zeros", "zeros"), ("nan", "nans"), ("inf", "infs"),
 )  # fmt: skip
 _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn", "untrained": "untrained",
+           "zero_adapters": "zero_adapters", "first_as_drawn": "frozen_first_as_drawn",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
            "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written"}  # fmt: skip

@@ -7,14 +7,13 @@ Out:  figures for the `model` record when one changes; numbers on the host, noth
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from barograph.probes.model.findings import listed
-
-if TYPE_CHECKING:
-    from barograph.probes.model.rounds import ModelRound
+from barograph.probes.model.rounds import ModelRound
 
 _IDLE = 100  # steps of the others
+_UNSTEPPED = 20  # of the loop
 _LOOKED_AT = 4  # gradients of an optimizer that is never stepped
 
 
@@ -52,6 +51,35 @@ def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+class Unstepped:
+    """Steps of the loop in which backward passes left gradients, and no optimizer stepped since the start."""
+
+    def __init__(self) -> None:
+        self._first = -1
+        self._versions: list[int] = []
+        self._told = False
+
+    def came(self, upcoming: int, parameters: Collection[Any]) -> list[ModelRound]:
+        """A backward pass of a step; what there is to say of it: how many steps changed no weight."""
+        import torch
+
+        if self._told or (self._first >= 0 and upcoming - self._first < _UNSTEPPED):
+            return []
+        versions = [item._version for item in parameters]
+        if self._first < 0 or versions != self._versions:  # written by hand
+            self._first, self._versions = upcoming, versions
+            return []
+        self._told = True
+        norms = [torch.linalg.vector_norm(item.grad.detach().float()) for item in parameters if item.grad is not None]
+        size = float(sum(norms[1:], norms[0])) if norms else 0.0
+        if not 0 < size < float("inf"):
+            return []
+        current = ModelRound(upcoming, frozenset())
+        current.figures["unstepped"] = float(upcoming - self._first)
+        current.send()
+        return [current]
 
 
 class IdleOptimizers:

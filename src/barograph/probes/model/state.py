@@ -10,6 +10,8 @@ Out:  `ModelState.put`, which adds to a step's figures: mode of training and eva
 from __future__ import annotations
 
 import contextlib
+import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 _MOST_INPUTS = 16  # tensors of a step that are looked at
+_BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
 _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each step
 
 
@@ -44,14 +47,17 @@ class ModelState:
         self._last: dict[str, float] = {}
         self._passes: dict[str, float] = {}
         self._inputs: list[Any] = []
+        self._largest: deque[float] = deque(maxlen=_BEFORE)  # input of each of the last steps
         self._key: Any = None
         self._half = 0
         self._has_modes = _has_modes(model)
         self._handles: list[Any] = []
         if not any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+            # an evaluation often goes past DDP
+            inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
             self._handles = [
-                model.register_forward_pre_hook(Guest(self._timed(self._before)), with_kwargs=True),
-                model.register_forward_hook(Guest(self._timed(self._after))),
+                inner.register_forward_pre_hook(Guest(self._timed(self._before)), with_kwargs=True),
+                inner.register_forward_hook(Guest(self._timed(self._after))),
             ]
 
     def _timed(self, hook: Callable[..., None]) -> Callable[..., None]:
@@ -146,7 +152,17 @@ class ModelState:
 
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""
-        return self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers)
+        return self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | self._outlier(numbers)
+
+    def _outlier(self, numbers: Mapping[str, Any]) -> dict[str, float]:
+        """Of a step with an input a hundred times as large as those of the steps before, how many times; the round of
+        each step that has arrived is asked once, in the order of steps."""
+        if "inputs" not in numbers or not math.isfinite(largest := float(numbers["inputs"][1][0][0])):
+            return {}
+        before = sorted(self._largest)
+        self._largest.append(largest)
+        usual = before[len(before) // 2] if len(before) >= _BEFORE // 2 else 0.0
+        return {"input_outlier": largest / usual} if largest > _OUTLIER * usual > 0 else {}
 
     def close(self) -> None:
         """Leave no hook behind."""

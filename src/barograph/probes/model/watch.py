@@ -20,14 +20,14 @@ from typing import Any, Literal, cast
 from barograph.probes.model import blocks, report
 from barograph.probes.model.backward import BackwardEnd, Sentinel
 from barograph.probes.model.findings import Witness
-from barograph.probes.model.hooks import OptimizerHooks, optimizers_of
-from barograph.probes.model.looks import Looks, skipped_round
+from barograph.probes.model.hooks import OptimizerHooks, optimizers_of, scaler_around
+from barograph.probes.model.looks import Looks, skipped_round, unscaled
 from barograph.probes.model.outlet import Outlet, due_lines
 from barograph.probes.model.parameters import joined, mesh_of
 from barograph.probes.model.reach import Reach
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.model.schedule import BUDGET, DEFAULTS, WatchSchedule
-from barograph.probes.model.settings import IdleOptimizers
+from barograph.probes.model.settings import IdleOptimizers, Unstepped
 from barograph.probes.model.sharded import is_recorder
 from barograph.probes.model.stale import StaleGradients
 from barograph.probes.model.state import ModelState
@@ -50,7 +50,7 @@ class ModelWatch:
     model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one, or several; by default those that step its
     parameters are found. `gradients`, `updates`, `weights`, `histograms`, `activations`, `spectral`, `optimizer_state`,
     `moe`: intervals in optimizer steps, 0 is off; the defaults are those of the stability guide. every_step_norms:
-    global norms at each step. scaler: the GradScaler, if one scales the loss. budget: the share of the step time to
+    global norms at each step. scaler: the GradScaler; torch's is found. budget: the share of the step time to
     stay below, by postponing measurements and widening intervals; by default 0.02, and none where an interval is given
     or the model is sharded. memory_budget_mb: for the weights kept while a step is measured. modules: for activations,
     instead of blocks. show: called with (lines, "INFO" or "WARNING") at the stability guide's intervals.
@@ -106,8 +106,7 @@ class ModelWatch:
         self._looks = Looks(run, model, self.schedule, memory_budget_mb, modules, self._witness)
         self._blocks = tuple(blocks.find(model).blocks)
         self._given = optimizer is not None
-        self._round: ModelRound | None = None
-        self._queue: deque[ModelRound] = deque()
+        self._round, self._queue = cast("ModelRound | None", None), cast("deque[ModelRound]", deque())
         self._writing, self._home = threading.Lock(), threading.get_ident()
         self._armed: frozenset[str] = frozenset()  # due in the step to come
         self._held, self._last = True, cast("int | None", None)  # the first number is sure when the second step begins
@@ -128,7 +127,8 @@ class ModelWatch:
         self.is_closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
         self._backward = BackwardEnd(self._at_backward_end)
         self._stale, self._unchanged, self._reach = StaleGradients(model), Unchanged(), Reach(model)
-        self._idle, self._outside, self._said = IdleOptimizers(), Written(), cast("dict[str, float]", {})
+        self._idle, self._unstepped, self._outside = IdleOptimizers(), Unstepped(), Written()
+        self._said: dict[str, float] = {}
         self._zeros: dict[str, Any] = {}  # what the last step with a record had of these; None where it is not known
         self._hooks = OptimizerHooks(
             optimizers_of(optimizer),
@@ -177,15 +177,18 @@ class ModelWatch:
         upcoming = self._marked = _upcoming(self._run)
         self._touched = True
         self._witness.backward_left_gradients = True
+        if self._given and not self._hooks.seen and self._scaler is None:
+            self._safely(
+                "first steps", lambda: self._queue.extend(self._unstepped.came(upcoming, self._looks.parameters))
+            )
+            self._held = not self._queue
         if self._scaler is not None and self._last is not None and not self._held:
             skipped = upcoming - self._last - 1  # the scaler leaves them out: no optimizer's step would tell
             if skipped > 0 and skipped % _SKIPS == 0 and self._noticed != upcoming:
                 self._noticed = upcoming
                 count = self._skipped + skipped
-                self._safely(
-                    "skipped steps",
-                    lambda: self._queue.append(skipped_round(self._looks, upcoming, self._scaler, count)),
-                )
+                about = self._looks, upcoming, self._scaler, count
+                self._safely("skipped steps", lambda: self._queue.append(skipped_round(*about)))
 
     def _number(self) -> int:
         """The step in progress: what the loop logs next if it has logged since; else one more than before."""
@@ -239,6 +242,10 @@ class ModelWatch:
         if current is None or id(optimizer) in current.begun:
             if current is not None:
                 self._end_round(current)
+            if self._scaler is None and (self._last is None or self._held):
+                self._scaler = scaler_around()
+                if self._before is not None:  # read before it was known
+                    self._before = unscaled(self._before, self._scaler)
             current = self._round = self._new_round()
         current.begun.add(id(optimizer))
         self._looks.before(current, optimizer)
@@ -377,8 +384,7 @@ class ModelWatch:
             return
         squares = self._looks.gradient_squares()
         if squares is not None:
-            scale = getattr(self._scaler, "_scale", None)  # a tensor on the device: asking for its value would wait
-            self._before = squares if scale is None else squares / scale.to(squares.device, squares.dtype).square()
+            self._before = unscaled(squares, self._scaler)
         elif self._round is None and not self._hooks.seen and self._looks.parameters:
             self._freed = True
             self._run.warn(

@@ -57,11 +57,12 @@ class StoredThere(NamedTuple):
 
 def list_runs(client: Client) -> list[StoredThere]:
     """Every run on the server, by project and id."""
+    # of all that counts, not of the newest alone: to a replica it comes in any order
     answer = client.rows(
-        "SELECT project, run, max(highest) FROM ("
-        "SELECT project, run, max(version) AS highest FROM files GROUP BY project, run UNION ALL "
-        "SELECT project, run, max(batch) AS highest FROM batches GROUP BY project, run) "
-        "GROUP BY project, run ORDER BY project, run"
+        "SELECT project, run, sum(hashed) FROM ("
+        "SELECT project, run, cityHash64(file, max(version)) AS hashed FROM files GROUP BY project, run, file "
+        "UNION ALL SELECT project, run, cityHash64(log, kind, first, last, max(batch)) AS hashed FROM batches "
+        "GROUP BY project, run, log, kind, first, last) GROUP BY project, run ORDER BY project, run"
     )
     return [StoredThere(project, run, int(version)) for project, run, version in answer]
 

@@ -369,6 +369,7 @@ def check(client: Client) -> dict[str, str]:
     )[0][0])  # fmt: skip
     per_point = f"{points}, {int(size[1]) / points:.2f} bytes each" if points else "none yet"
     free = client.rows("SELECT value FROM system.asynchronous_metrics WHERE metric = 'DiskAvailable_default'", False)
+    late = behind(client)
     return {
         "server": f"ClickHouse {version[0]}.{version[1]} at {client.address.host}:{client.address.port}",
         "codecs": "by column" if version >= _CODECS else "the server's; from 20.1 on by column",
@@ -376,8 +377,20 @@ def check(client: Client) -> dict[str, str]:
         "rights": "read" if readonly == 1 else f"read and write (needs {_GRANTS})",
         "runs": f"{runs}, {thinned} of them thinned" if thinned else str(runs),
         "points": per_point,
+        **({"replica": f"behind: {late} INSERTs of other replicas have not come here yet"} if late else {}),
         "disk": f"{int(size[0]) / 1e6:.1f} MB used" + (f", {float(free[0][0]) / 1e9:.1f} GB free" if free else ""),
     }
+
+
+def behind(client: Client) -> int:
+    """INSERTs that other replicas of this server's tables have and it has not; 0 where there are no replicas. A table's
+    very first is not counted before the server has heard of it: both numbers are 0, as where there is none."""
+    unheard = "if(log_max_index = 0, 0, toInt64(log_max_index) + 1 - toInt64(log_pointer))"
+    answer = client.rows(
+        f"SELECT sum(inserts_in_queue + greatest(0, {unheard})) FROM system.replicas "
+        f"WHERE database = {quote(client.address.database)}"
+    )
+    return int(answer[0][0])
 
 
 def count_sql(kind: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ class Ring:
         self.steps, self.limit_bytes = steps, limit_bytes
         self.held_bytes = 0
         self.left_out = 0
-        self._details: dict[tuple[int, int], StepDetail] = {}  # by branch and step, oldest first
+        self._details: OrderedDict[tuple[int, int], StepDetail] = OrderedDict()  # by branch and step, oldest first
         self._names: dict[int, tuple[tuple[str, ...], int, list[int]]] = {}  # by id: names, their bytes, rows
         self._branch = 0
         self._newest: int | None = None
@@ -132,7 +133,7 @@ class Ring:
 
     def _evict(self, more: int = 0) -> None:
         while self._details and (self.held_bytes + more > self.limit_bytes or len(self._details) > self.steps):
-            detail = self._details.pop(next(iter(self._details)))
+            _, detail = self._details.popitem(last=False)
             self.held_bytes -= detail.held_bytes
             for row in detail.rows:
                 names, size, rows = self._names[id(row.names)]

@@ -16,7 +16,7 @@ from typing import Any
 from barograph.core import liveness
 from barograph.core.record import parse_time
 from barograph.core.text import clip, duration, narrow, padded, short
-from barograph.query.findings import SEVERITIES, grouped
+from barograph.query.findings import SEVERITIES, grouped, where_of
 from barograph.query.stored import StoredRun
 from barograph.views.top.logbook import by_examination
 from barograph.views.top.place import TopPlace
@@ -99,7 +99,7 @@ def _hint(examination: Examination | None) -> list[Row]:
 def _line(finding: Mapping[str, Any], chosen: bool, at: TopPlace, columns: int) -> Row:
     severity = finding["severity"]
     mark = _MARKS.get(severity, ("·", "-"))[0 if at.braille else 1]
-    where = f"step {finding['step']:,}"
+    where = where_of(finding.get("evidence"), finding["step"])
     head = f" {('▸' if at.braille else '>') if chosen else ' '} {mark} {where:<14} "
     room = columns - len(head)
     times = f"{finding['rule']}, {finding['count']} times: " if finding.get("count", 1) > 1 else ""
@@ -118,10 +118,10 @@ def _story(finding: Mapping[str, Any], columns: int) -> list[Row]:
         for at, line in enumerate(lines):
             rows.append([Span(f"  {lead if not at else '':<9} ", "dim"), Span(line, style)])
 
-    until = f" to {finding['last_step']:,}" if finding.get("last_step", 0) > finding["step"] else ""
+    where = where_of(finding.get("evidence"), finding["step"], finding.get("last_step", 0))
     sure = f", confidence {round(100 * finding.get('confidence', 0))}%" if finding["severity"] != "info" else ""
     tell(
-        f"{finding['severity']}, step {finding['step']:,}{until}, {finding['rule']}{sure}",
+        f"{', '.join(filter(None, (finding['severity'], where, finding['rule'])))}{sure}",
         "",
         _STYLES.get(finding["severity"], ""),
     )

@@ -9,24 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from barograph.doctor.kernel.cursor import RowCursor, known, whole
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, whole
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
+
 
 class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
-    Freezing is usual, so an info finding says how much of the model is trained and what is not. Four things are never
-    meant, and warn. Adapters, by their names, of which none is trained while other parameters are; and the other way
-    round, layers that are trained beside the LoRA matrices that are added to them. And frozen blocks
-    between parameters that are trained, before and after them, whose normalisation weights are all exactly 1: these
-    blocks were never trained by anybody. So were frozen layers whose weights are as torch draws them, uniform up to one
-    over the root of their inputs, while what is before them is trained. A linear probe on top of frozen blocks stays an
-    info finding.
+    Freezing is usual, so an info finding says how much of the model is trained and what is not; where two layers or
+    more in front of what is trained are as torch draws them, that nothing may have been loaded. Five things are never
+    meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of which those of
+    some layers are frozen at 0, while those of others are trained. The other way round, layers that are trained beside
+    the LoRA matrices that are added to them. Frozen blocks behind parameters that are trained, whose normalisation
+    weights are all exactly 1: nobody ever trained these; or any such blocks, where a preference is learnt. And frozen
+    layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before
+    them is trained; or where two or more are in front of it, and more than four parameters are trained or a contrast of
+    pairs is learnt. A linear probe stays an info finding, and so does one random projection.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -48,7 +53,8 @@ class FrozenGroup(Rule):
             count, figures = whole(float(rows.value[at])), {
                 name: known(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
-                             "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn")
+                             "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
+                             "zero_adapters", "frozen_first_as_drawn")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             if (count > 0 or carried) and figures["trained_parameters"] > 0 and self.first(segment, count):
@@ -63,6 +69,9 @@ class FrozenGroup(Rule):
              if "frozen" in event.fields and event.step == step and event.time <= time), "names are not recorded",
         )  # fmt: skip
         severity, key, causes = "warning", "adapters", list(self.causes)
+        behind, front = (max(0.0, figures[name]) for name in ("frozen_as_drawn", "frozen_first_as_drawn"))
+        fresh, adapted = behind > 0 or front > 1, figures["trained_adapters"] > 0
+        contrasted = came_by(history.channel("model/loss_pairs"), time)  # a probe would have labels
         if figures["trained_carriers"] > 0:
             key, carriers = "carriers", whole(figures["trained_carriers"])
             message = f"{carriers} layers that have adapters are trained themselves."
@@ -70,21 +79,33 @@ class FrozenGroup(Rule):
         elif figures["frozen_adapters"] > 0 and figures["trained_adapters"] == 0:
             adapters = whole(figures["frozen_adapters"])
             message = f"None of {adapters} parameters of adapters is trained, but {trained} others are."
-        elif figures["frozen_untrained"] == 1 and not figures["trained_adapters"] > 0:
+        elif figures["zero_adapters"] > 0:
+            key, layers = "zero", whole(figures["zero_adapters"])
+            message = f"Adapters of {layers} layers are frozen at 0, where they do nothing; others are trained."
+            causes = ["layer frozen: adapters that should be trained"]
+        elif figures["frozen_untrained"] == 1 and not adapted:
             key, blocks = "blocks", whole(figures["frozen_blocks"])
-            message = f"{blocks} blocks between layers that are trained are frozen as they were initialised ({names})."
-        elif figures["frozen_as_drawn"] > 0 and not figures["trained_adapters"] > 0:
-            key, layers = "drawn", whole(figures["frozen_as_drawn"])
-            message = f"{layers} layer{'s are' if layers > 1 else ' is'} frozen as torch has drawn it ({names})."
+            are = "s behind what is trained are" if blocks > 1 else " behind what is trained is"
+            message = f"{blocks} block{are} frozen as initialised ({names})."
+        elif figures["frozen_blocks"] > 0 and not adapted and came_by(margins_of(history), time):
+            key, blocks = "preference", whole(figures["frozen_blocks"])
+            message = f"{blocks} block{'s' * (blocks > 1)} behind what is trained, frozen while a preference is learnt."
+        elif fresh and not adapted and (behind > 0 or trained > _PROBE or contrasted):
+            key, layers = "drawn", whole(behind + front)
+            message = f"{layers} layer{'s are' if layers > 1 else ' is'} frozen as drawn by torch ({names})."
         else:
             severity, key, share = "info", "share", 1 - figures["frozen_share"]
             message = (
                 f"{trained} of {trained + count} parameters are trained, {share:.2g} of all elements; not: {names}."
             )
+            if fresh and not adapted:
+                message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
+                causes = ["pretrained weights not loaded: frozen layers are as torch draws them", *causes]
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
-            evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]},
+            evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
+            | ({"standing": True} if key in ("drawn", "blocks") else {}),
         )  # fmt: skip
 
 

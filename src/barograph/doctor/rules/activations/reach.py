@@ -188,8 +188,8 @@ class ConstantOutput(Rule):
                 history, step, time, segment
             ),
             "weight decay too high: the weights have shrunk": times < 0.3,
-            "bad initialisation: units are dead, and biases answer alone": not self._varied,
             "learning rate too high": times > 2,
+            "bad initialisation: units are dead, and biases answer alone": not self._varied,
             self.causes[0]: True,
         }
         return sorted(said, key=lambda cause: not said[cause])

@@ -100,7 +100,8 @@ class RepeatedExamples(WatchRule):
     Of the first steps each is looked at. Where all examples of six looks in a row were seen before, the training has
     one batch: a warning where the configuration has a batch size, for data that fit a batch as a whole need none; else
     an info finding. Where, of seven looks at consecutive steps, at least half repeat a batch that is at most four steps
-    old, and others are new, each batch is used several times. Policies are trained on a batch several times on purpose.
+    old, and new ones come after them, each batch is used several times; in a second epoch none is new. Policies are
+    trained on a batch several times on purpose.
 
     What to do: ask the loader for a new batch in each step.
     """
@@ -120,6 +121,7 @@ class RepeatedExamples(WatchRule):
 
     def begin(self) -> None:
         self._near: list[bool] = []
+        self._returned = False  # a new batch came after one that was there before: not a second epoch
         self._last = -2
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
@@ -138,7 +140,8 @@ class RepeatedExamples(WatchRule):
             )  # fmt: skip
         if follows and len(self._near) < 7 and (again or value <= 1 - self.at["share"]):
             self._near.append(again and after <= self.at["steps"])
-            enough = len(self._near) >= 6 and 0.5 <= sum(self._near) / len(self._near) < 1
+            self._returned = self._returned or (not again and True in self._near)
+            enough = self._returned and len(self._near) >= 6 and sum(self._near) >= 0.5 * len(self._near)
             if enough and self.first("several", place[2]):
                 yield self.finding(
                     place[0] - len(self._near) + 1, "A batch is trained on in several steps in a row: of "
@@ -189,6 +192,37 @@ class EvaluationExamples(WatchRule):
             )  # fmt: skip
 
 
+class _Passes:
+    """Mean lengths of batches as they come: how they change, and where they begin anew."""
+
+    def __init__(self) -> None:
+        self.began = self.anew = -1
+        self.ups = self.downs = self._behind = 0
+        self._last = self._low = self._high = math.nan
+
+    def add(self, step: int, length: float) -> None:
+        """A batch."""
+        if not math.isfinite(length):
+            return
+        self.began = step if self.began < 0 else self.began
+        fifth, change = (self._high - self._low) / 5, length - self._last
+        if self._high > 1.5 * self._low and abs(change) >= 3 * fifth:
+            self.anew, self._behind = (step if self.anew < 0 else self.anew), 0
+        elif change:
+            self.ups += change > 0
+            self.downs += change < 0
+            self._behind += 1
+        self._last = length
+        self._low = length if math.isnan(self._low) else min(length, self._low)
+        self._high = length if math.isnan(self._high) else max(length, self._high)
+
+    def sorted(self, changes: float, against: float) -> bool:
+        """Whether they go one way but where they begin anew."""
+        counted = self.ups + self.downs
+        return self.anew >= 0 and self._behind >= 3 and counted >= changes and (
+            min(self.ups, self.downs) <= against * counted)  # fmt: skip
+
+
 class SortedLengths(WatchRule):
     """Batches come by length.
 
@@ -197,22 +231,51 @@ class SortedLengths(WatchRule):
     fall), by four standard deviations of what is so by chance: n differences of numbers in random order have
     (n ± √(n / 3)) / 2 rises. Batches of like lengths in random order have no such order. Where all rows of a batch have
     one length in each look, as those of a planned change of length, or the configuration has a curriculum, there is no
-    finding.
+    finding. Where the lengths of all batches are recorded (`data/length_mean`), they need only rise and begin anew:
+    from the longest fifth to the shortest in one step, with at most one in twenty of the other changes downwards.
 
     What to do: shuffle, or shuffle the order of batches of like lengths.
     """
 
     name, family, kind, severity = "sorted_lengths", "data", "data", "warning"
     series = "model/input_length_mean"
-    needs = ("=model/input_length_mean",)
+    needs = ("=model/input_length_mean|=data/length_mean",)
     least = 12
     about = "The training's examples come by length."
     thresholds: ClassVar = {
         "apart": (4.0, "times the variance that chance gives; ours"),
         "sure": (4.0, "standard deviations; ours"),
         "looks": (12.0, "ours"),
+        "against": (0.05, "of all changes, in the other direction; ours"),
     }
     remedies = ("shuffle the examples, or the order of batches of like lengths",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._all = RowCursor()
+        self._passes: tuple[int, _Passes] = (-1, _Passes())
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        rows = self._all.new(history.channel("data/length_mean"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            if segment != self._passes[0]:
+                self._passes = segment, _Passes()
+            passes = self._passes[1]
+            passes.add(step, float(rows.value[at]))
+            if not passes.sorted(self.at["looks"], self.at["against"]):
+                continue
+            if setting(history, "curriculum", "curriculum_learning") is None and self.first(segment):
+                up, changes = passes.ups > passes.downs, passes.ups + passes.downs
+                first = "short" if up else "long"
+                yield self.finding(
+                    passes.began, f"Batches come by length, {first} ones first, and begin anew at step "
+                    f"{passes.anew}: of {changes} changes of their mean length {max(passes.ups, passes.downs)} go "
+                    f"{'up' if up else 'down'}.", found=step, segment=segment, confidence=_PROOF,
+                    evidence={"changes": changes}, causes=[f"data sorted: by length, {first} ones first"],
+                )  # fmt: skip
 
     def begin(self) -> None:
         self._means: list[float] = []

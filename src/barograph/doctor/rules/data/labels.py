@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.cursor import known, newest, other_model, usual
 from barograph.doctor.kernel.curve import is_game
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.data.targets import others_scale
@@ -70,13 +70,17 @@ class NoisyLabels(WatchRule):
             )  # fmt: skip
 
 
+_OFF_BY_ONE = "labels shifted: all classes are off by one, and one is never a target"
+
+
 class MissingClasses(WatchRule):
     """Classes of a classifier are never a target.
 
     Of five hundred targets that were looked at, none is of these classes: they come in less than one in a hundred, or
     not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say nothing. A
     warning where that are two or more, and a third of all, or where the evaluation has them, as it seems: its loss is
-    half as large again as the training's, and rises; else an info finding.
+    half as large again as the training's, and rises; else an info finding. Where it is the first class or the last
+    one, and the evaluation's accuracy at most that of a guess, all may be off by one, the last kept in range.
 
     What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
@@ -90,6 +94,7 @@ class MissingClasses(WatchRule):
         "share": (1 / 3, "of all classes; ours"),
         "worse": (1.5, "evaluation over training loss; ours"),
         "mixed": (0.95, "of a batch's targets are of one class: more may be sorted; ours"),
+        "guess": (1.25, "of a guess's accuracy; ours"),
     }
     causes = ("rare class missing: some classes are never a target",)
     remedies = ("count the labels by class, after all that is done to them: filters, mappings, splits",)
@@ -103,6 +108,13 @@ class MissingClasses(WatchRule):
         rises = bool((numpy.diff(theirs) > 0).sum() >= 2 and theirs[-1] > theirs[0])
         return rises and theirs[-1] > self.at["worse"] * usual(loss, *place, 32) > 0
 
+    def _at_an_edge(self, history: RunHistory, value: float, width: float, place: Place) -> bool:
+        """Whether the first or last class alone is missing, and the evaluation's accuracy that of a guess at most."""
+        which = watched(history, "untargeted_class", place)
+        right = usual(history.role("eval_accuracy"), *place, 2)
+        share = right / 100 if right > 1 else right
+        return value == 1 and which in (0, width - 1) and share * width <= self.at["guess"]
+
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         targets = watched(history, "class_targets", place)
         mixed = usual(history.channel("model/top_target_share"), *place) < self.at["mixed"]
@@ -111,8 +123,10 @@ class MissingClasses(WatchRule):
             many = value >= max(2.0, self.at["share"] * width) or self._has_them(history, place)
             if not self.first(place[2], many):
                 return
+            shifted = many and self._at_an_edge(history, value, width, place)
             yield self.finding(
                 0, f"{value:.0f} of {width:.0f} classes are not among {targets:.0f} targets that were looked at.",
+                causes=[_OFF_BY_ONE, *self.causes] if shifted else list(self.causes),
                 found=place[0], segment=place[2], confidence=0.95 if many else 0.6,
                 severity="warning" if many else "info", evidence={"classes": value},
             )  # fmt: skip
@@ -160,6 +174,9 @@ class OneClass(WatchRule):
             )  # fmt: skip
 
 
+_AVERAGE = "averaged weights behind: another model than the one that is trained is evaluated, and hardly changes"
+
+
 class OtherLabels(WatchRule):
     """The evaluation's labels are others than the training's.
 
@@ -169,8 +186,8 @@ class OtherLabels(WatchRule):
     1.2 times that of a guess: no example of the evaluation is like those of the training. Of pairs that are matched in
     the batch an accuracy up to five times a guess's counts, for the evaluation may have smaller batches.
 
-    Where the evaluation's inputs are of another scale, or one class is nine in ten of the training's targets, the
-    labels are not to blame, and there is no finding.
+    Where the evaluation's inputs are of another scale, one class is three quarters of a batch's targets, or a batch's
+    inputs were a hundred times as large as usual, the labels are not to blame, and there is no finding.
 
     What to do: compare an example of both: the number of its class, the mapping of names to numbers, `drop` and sort.
     """
@@ -184,7 +201,7 @@ class OtherLabels(WatchRule):
         "accuracy": (0.5, "of a guess's; ours"),
         "near": (1.25, "of a guess's, of five classes or more; ours"),
         "pairs": (5.0, "times a guess's, of pairs; ours"),
-        "one": (0.9, "of the training's targets are of one class; ours"),
+        "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
         "worse": (1.2, "of the loss of a guess; ours"),
         "evaluations": (2.0, "in a row; ours"),
     }
@@ -200,6 +217,7 @@ class OtherLabels(WatchRule):
     def begin(self) -> None:
         self._percent = False
         self._first = -1  # the launch's first evaluation: its labels are not others later on
+        self._theirs = math.nan  # the evaluation before
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._percent = self._percent or value > 1
@@ -217,11 +235,15 @@ class OtherLabels(WatchRule):
         differs = differs or (width >= 5 and right <= near and theirs > self.at["worse"] * guess)
         differs = differs and not usual(history.channel("model/top_target_share"), *place) >= self.at["one"]
         differs = differs and not others_scale(history, place)
+        outlier = history.channel("model/input_outlier")  # batch norm's statistics are theirs
+        differs = differs and not known(outlier, *place) > 0
+        differs, self._theirs = differs and theirs != self._theirs, theirs  # one that never changes is of other weights
         if self.lasts(differs and ours < self.at["learnt"] * guess, place, self.at["evaluations"]):
             yield self.finding(
                 self._first, f"The evaluation's accuracy is {100 * right / width:.3g}%, where a guess has "
                 f"{100 / width:.3g}%, and its loss {theirs:.4g}, while that of the training is {ours:.4g}.",
                 found=place[0], segment=place[2], confidence=0.95, evidence={"accuracy": right / width},
+                causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self.causes],
             )  # fmt: skip
 
 
@@ -232,8 +254,10 @@ class EvaluationBelowGuess(WatchRule):
     that of the first eight rows), few of the examples that were looked at came before, and each of three evaluations or
     more is above 1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the
     first. Who has learnt nothing of use would still guess: what is asked in the evaluation is another question. An
-    evaluation that falls is measured in another unit, and gives no finding; nor does one with an accuracy of five times
-    a guess's, or a training in which a class is missing.
+    evaluation that falls is measured in another unit, and gives no finding; nor does one that never changes, one with
+    an accuracy of five times a guess's, or a training in which a class is missing, batches are of one class each, or
+    targets are the inputs. Where the model that is trained was never evaluated itself, an average of its weights that
+    hardly moves is the first cause.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -251,6 +275,7 @@ class EvaluationBelowGuess(WatchRule):
         "again": (0.25, "of a batch's examples were seen before: they may be memorized; ours"),
         "evaluations": (3.0, "ours"),
         "accuracy": (5.0, "times a guess's, where it is logged; ours"),
+        "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
         "falls": (0.9, "the last evaluation over the first; ours"),
     }
     causes = OtherLabels.causes
@@ -288,14 +313,22 @@ class EvaluationBelowGuess(WatchRule):
             return
         accuracy = usual(history.role("eval_accuracy"), step, *place[1:], 3) * max(classes, 1.0)
         missing = known(history.channel("model/untargeted_classes"), step, *place[1:])
-        if accuracy > self.at["accuracy"] or missing >= 1:  # it knows some of them: those that were trained on
+        sorted_ones = usual(history.channel("model/top_target_share"), step, *place[1:]) >= self.at["one"]
+        copied = known(history.channel("model/target_shift"), step, *place[1:]) == 0
+        if (
+            accuracy > self.at["accuracy"] or missing >= 1 or sorted_ones or copied
+        ):  # it knows some of them: those that were trained on
             return
-        if value < self.at["falls"] * self._values[0] or others_scale(history, place) or not self.first(place[2]):
+        still = min(self._values) == max(self._values)  # `evaluation_frozen` is about that
+        if value < self.at["falls"] * self._values[0] or still or others_scale(history, place):
+            return
+        if not self.first(place[2]):
             return
         yield self.finding(
             0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
             f"while that of the training is {ours:.4g}.",
             found=place[0], segment=place[2], confidence=0.95,
+            causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self.causes],
             evidence={"evaluation": value, "guess": guess, "training": ours},
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.cursor import came_by, known, newest, usual
 from barograph.doctor.kernel.curve import is_game
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -65,9 +65,10 @@ class GraphRule(WatchRule):
 class LossReversed(GraphRule):
     """The negative of a loss is minimised: its sign is reversed.
 
-    The loss is nothing but a cross-entropy, a mean square or another loss that is never negative, with a minus before
-    it, in all looks at its graph up to the 20th row; or it is a multiple of such losses, and below 0 in all 20. It
-    falls without end, and the model learns the opposite. Two losses that are taken in turn, or a game, give no finding.
+    The loss is nothing but a cross-entropy, a mean square or another loss that is never negative (of preferences, the
+    negative of a `logsigmoid`), with a minus before it, in all looks at its graph up to the 20th row; or it is a
+    multiple of such losses, and below 0 in all 20. It falls without end, and the model learns the opposite. Two losses
+    that are taken in turn, or a game, give no finding.
 
     What to do: take the minus away.
     """
@@ -151,20 +152,21 @@ class SoftmaxOverRows(GraphRule):
 
 
 class SameSides(GraphRule):
-    """Contrast of a batch with itself: each example's positive is the example.
+    """Contrast of a batch with itself, with each example's similarity to itself among the answers.
 
-    The similarities that a cross-entropy is of are those of a tensor with itself, nothing is masked out of them, and
-    the loss of the first rows is below half of that of a guess: the diagonal is the answer, and is the greatest of its
-    row without any training.
+    The similarities that a cross-entropy is of are those of a tensor with itself, and nothing is masked out of them.
+    Where the loss of the first rows is below half of that of a guess, the diagonal is the answer, and is the greatest
+    of its row without any training: critical. Else the diagonal is a wrong answer that no embedding of length 1 gets
+    below the right one, so that the loss can't fall below ln 2: a warning.
 
-    What to do: compare with the other view, tower or sentence: `a @ b.T`.
+    What to do: compare with the other view, tower or sentence: `a @ b.T`; or mask the diagonal before the softmax.
     """
 
     name, family, kind, severity = "same_sides", "data", "config", "critical"
     figures = ("similarity_to_itself",)
     needs = ("=model/similarity_to_itself", "=model/loss_pairs", "loss")
     least = 20
-    about = "Each example's positive is the example itself."
+    about = "Each example's similarity to itself is among the answers."
     thresholds: ClassVar = {"rows": (20.0, "ours"), "share": (0.5, "of the loss of a guess; ours")}
     causes = ("positives are the examples themselves: the batch is compared with itself",)
     remedies = ("compare with the other view, tower or sentence: `a @ b.T`, not `a @ a.T`",)
@@ -176,6 +178,14 @@ class SameSides(GraphRule):
             yield self.finding(
                 place[0], f"The similarities of {pairs:.0f} examples are those of a tensor with itself: each is its "
                 f"own positive, and the loss is {level:.3g}.", found=found, segment=place[2], confidence=_PROOF,
+            )  # fmt: skip
+        elif figure == 1 and pairs > 1 and math.isfinite(level):
+            yield self.finding(
+                place[0], f"The similarities of {pairs:.0f} examples are those of a tensor with itself, and the "
+                "diagonal is not masked: each example is compared with itself.", found=found, segment=place[2],
+                severity="warning", confidence=0.8,
+                causes=["similarity to itself kept: the diagonal is not masked, so each example is its own negative"],
+                remedies=["`similarity.fill_diagonal_(-inf)` before the softmax, and the other view as the target"],
             )  # fmt: skip
 
 
@@ -204,14 +214,20 @@ class PairTemperature(GraphRule):
         rows = loss.rows(0, 5)
         level = float(numpy.median(rows.value)) if len(rows) == 5 and rows.step[0] < 20 else 0.0
         summed = history.channel("model/loss_summed")
-        if summed is not None and summed.end and summed.first > 1:
-            return  # a sum of many is large for that
+        if (summed is not None and summed.end and summed.first > 1) or _first_evaluation(history, place) < level / 8:
+            return  # a sum of many is large for that, where an evaluation has the mean
         if figure > 1 and level >= self.at["times"] * math.log(figure):
             yield self.finding(
                 int(rows.step[0]), f"The loss of {figure:.0f} pairs begins at {level:.4g}, where a guess has "
                 f"{math.log(figure):.4g}.", found=found, segment=place[2], confidence=_PROOF,
                 evidence={"loss": level, "pairs": figure},
             )  # fmt: skip
+
+
+def _first_evaluation(history: RunHistory, place: Place) -> float:
+    """The first evaluation's loss that had come by then; NaN if there is none."""
+    loss = history.role("eval_loss")
+    return float(loss.first) if loss is not None and came_by(loss, place[1]) else math.nan
 
 
 class ClassWeights(WatchRule):
@@ -249,22 +265,25 @@ class ClassWeights(WatchRule):
 class UnrelatedLabels(WatchRule):
     """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
 
-    After 200 rows the mean of the last hundred is within 5% of ln n, and so was that of the hundred before; weights
+    After 200 rows (of pairs 120) the mean of the last half is within 5% of ln n, and so was that of the other; weights
     change by steps of a usual size. Where accuracies are far above a guess's, and the evaluation's loss is that of
     the training, all is learnt but how to say it: the logits are nearly equal, as under a high temperature. Else
     inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow training, and a
-    loss that began at more than half as much again is one of a bad start: neither gives a finding.
+    loss that began at more than half as much again is one of a bad start: neither gives a finding. Where less than half
+    of all places are targets, as of a masked language model, it takes a thousand rows.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
 
     name, family, kind, severity = "unrelated_labels", "data", "data", "warning"
-    needs = ("loss", "=model/loss_classes", "=model/update_p50|=model/param_norm")
+    needs = ("loss", "=model/loss_classes|=model/loss_pairs", "=model/update_p50|=model/param_norm")
     least = 200
     about = "The loss stays at that of a guess among its classes or pairs."
     series = ""
     thresholds: ClassVar = {
         "rows": (200.0, "ours"),
+        "masked": (1000.0, "of a masked language model; ours"),
+        "pairs": (120.0, "where batches are pairs; ours"),
         "began": (1.5, "of ln n, at most, the first five rows; ours"),
         "near": (0.05, "of ln n; ours"),
         "fell": (0.02, "of ln n, between two hundred rows; ours"),
@@ -276,7 +295,7 @@ class UnrelatedLabels(WatchRule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         loss = history.role("loss")
-        if loss is not None and history.channel("model/loss_classes") is not None:
+        if loss is not None and (history.channel("model/loss_classes") or history.channel("model/loss_pairs")):
             self.series = loss.name  # type: ignore[misc]
             yield from super().examine(history)
 
@@ -288,28 +307,38 @@ class UnrelatedLabels(WatchRule):
         self._count += 1
         if len(self._begun) < 5:
             self._begun.append(value)
-        if self._count < self.at["rows"] or self._count % 50:
+        if self._count < min(self.at["rows"], self.at["pairs"]) or self._count % 50:
+            return
+        paired = watched(history, "loss_pairs", place)
+        pairs = paired > 1
+        count = int(self.at["pairs" if pairs else "rows"])
+        if self._count < count:
             return
         loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over
         classes = known(history.channel("model/loss_classes"), step, *place[1:])
+        classes = classes if math.isfinite(classes) else paired
         guess = math.log(classes) if classes >= 2 else math.nan
         assert loss is not None
         if not float(numpy.median(self._begun)) <= self.at["began"] * guess:
             return  # it has come down to a guess's from far above, and may go on
-        values = newest(loss, step, *place[1:], 200)
-        early, late = float(numpy.mean(values[:100])), float(numpy.mean(values[100:]))
+        masked = watched(history, "targets", place) < 0.5 * watched(history, "places", place)
+        if masked and self._count < self.at["masked"]:
+            return
+        values = newest(loss, step, *place[1:], count)
+        early, late = float(numpy.mean(values[: count // 2])), float(numpy.mean(values[count // 2 :]))
         off = max(abs(early - guess), abs(late - guess)) / guess if guess > 0 else math.inf
         if not off <= self.at["near"]:
             return
         accuracy = usual(history.role("eval_accuracy") or history.role("accuracy"), step, *place[1:], 3) * classes
         evaluation = usual(history.role("eval_loss"), step, *place[1:], 3)
-        alike = abs(evaluation - late) <= self.at["alike"] * guess
+        # evaluations may have another number of pairs, and so another guess
+        alike = pairs or abs(evaluation - late) <= self.at["alike"] * guess
         ranked = accuracy >= self.at["accuracy"] and alike and accuracy <= classes
         if not ranked and (early - late > self.at["fell"] * guess or not _moves(history, place)):
             return
         if evaluation < guess * (1 - 2 * self.at["near"]) or not self.first(place[2]):
             return
-        what = "pairs" if watched(history, "loss_pairs", place) > 1 else "classes"
+        what = "pairs" if pairs else "classes"
         if ranked:
             yield self.finding(
                 0, f"The loss is {late:.4g}, that of a guess among {classes:.0f} {what} is {guess:.4g}; but the "
@@ -323,14 +352,17 @@ class UnrelatedLabels(WatchRule):
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
             f"{guess:.4g}: nothing in the inputs says what the targets are.",
             found=place[0], segment=place[2], confidence=0.9,
-            causes=["pairs shifted: the two sides of a pair don't belong together"] if what == "pairs" else
+            causes=["labels shifted: the two sides of a pair don't belong together"] if what == "pairs" else
             list(self.causes),
         )  # fmt: skip
 
 
 def _moves(history: RunHistory, place: Place) -> bool:
-    """Whether steps change the weights by what is usual, so that something would be learnt if there were anything."""
+    """Whether steps change the weights by what is usual, so that something would be learnt if there were anything;
+    those of 16 bits by more than half a unit in their last place."""
     change = usual(history.channel("model/update_p50"), *place)
+    if watched(history, "half_parameters", place) > 0 and change < 1e-3:
+        return False
     rates = history.role("lr")
     return change > 1e-4 or (change != change and (rates is None or known(rates, *place) > 1e-6))
 

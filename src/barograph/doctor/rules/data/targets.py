@@ -79,13 +79,14 @@ class BroadcastTargets(Rule):
     output, as if all rows had one target: the batch's mean. Five looks with four different such targets prove it, in
     nine of ten of all looks: where targets really are equal, as those of a discriminator are, they are the same in each
     batch. Where the loss's own graph shows n × n differences of n outputs (`model/loss_crossed`), as in all its looks
-    up to the 20th row of the loss, that is proof. The model learns the mean, whatever its inputs.
+    up to the 20th row of the loss, that is proof; so is one column of outputs that is compared with several of targets
+    (`model/loss_widened`). The model learns the mean, whatever its inputs.
 
     What to do: `output.squeeze(-1)`, or `targets[:, None]`.
     """
 
     name, family, kind, severity = "broadcast_targets", "data", "data", "warning"
-    needs = ("=model/broadcast_target|=model/loss_crossed",)
+    needs = ("=model/broadcast_target|=model/loss_crossed|=model/loss_widened",)
     about = "Each output is compared with the targets of all rows."
     thresholds: ClassVar = {
         "looks": (5.0, "ours"),
@@ -105,7 +106,8 @@ class BroadcastTargets(Rule):
 
     def _crossed(self, history: RunHistory) -> Iterator[Finding]:
         """What the graph of the loss shows."""
-        channel, loss = history.channel("model/loss_crossed"), history.role("loss")
+        widened = history.channel("model/loss_widened")
+        channel, loss = widened or history.channel("model/loss_crossed"), history.role("loss")
         rows = self._cursor.new(loss) if channel is not None and loss is not None else None
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None and channel is not None
@@ -121,7 +123,8 @@ class BroadcastTargets(Rule):
             if here.any() and (looks.value[here] > 1).all() and self.first("graph", segment):
                 size = float(looks.value[here][0])
                 yield self.finding(
-                    int(looks.step[here][0]), f"{size:.0f} outputs are compared with {size:.0f} targets in "
+                    int(looks.step[here][0]), f"One column of outputs is compared with {size:.0f} columns of targets."
+                    if widened is not None else f"{size:.0f} outputs are compared with {size:.0f} targets in "
                     f"{size * size:.0f} differences: each output with the targets of all rows.",
                     key="graph", found=step, segment=segment, confidence=0.95, evidence={"outputs": size},
                 )  # fmt: skip

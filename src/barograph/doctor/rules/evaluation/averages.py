@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import came_by
+from barograph.doctor.kernel.cursor import other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
 
@@ -23,9 +23,10 @@ class AverageBehind(Walker):
     """Another model is evaluated than the one that is trained, and it is far behind.
 
     The watched model has had no pass without gradients, though evaluations are logged: a copy is evaluated, as an
-    average of the weights is. In four evaluations in a row, behind the first four, its loss falls, is half as large
-    again as the training's or more, and is one that the training had passed in the first quarter of the steps. An
-    average with decay d holds the weights of the last 1 / (1 − d) steps: 10,000 for 0.9999.
+    average of the weights is. In four evaluations in a row, behind the first four, its loss falls or stays within a
+    five-hundredth, is half as large again as the training's or more, and is one that the training had passed in the
+    first quarter of the steps. An average with decay d holds the weights of the last 1 / (1 − d) steps: 10,000 for
+    0.9999.
 
     What to do: a decay that fits the length of the training, or one that grows: min(d, (1 + t) / (10 + t)).
     """
@@ -38,6 +39,7 @@ class AverageBehind(Walker):
     thresholds: ClassVar = {
         "worse": (1.5, "evaluation over training loss; ours"),
         "share": (0.25, "of the steps, in which the training had that loss; ours"),
+        "still": (0.002, "of the evaluation before; ours"),
         "evaluations": (4.0, "in a row, and that many before them; ours"),
     }
     causes = ("averaged weights behind: their decay is too slow for this training, or they are seldom updated",)
@@ -53,7 +55,7 @@ class AverageBehind(Walker):
 
     def begin(self) -> None:
         self._points: list[EvaluationPoint] = []
-        self._waits = None
+        self._waits, self._still = None, True
         self._behind, self._lowest = 0, math.inf  # lowest: training loss of the points
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
@@ -63,7 +65,8 @@ class AverageBehind(Walker):
             passed = next((one.step for one in self._points if one.train <= point.value), point.step)
         self._lowest = min(self._lowest, point.train)
         self._points.append(point)
-        falls = before is not None and point.value < before.value
+        falls = before is not None and point.value < before.value + self.at["still"] * abs(before.value)
+        self._still = self._still and (before is None or abs(point.value / before.value - 1) <= self.at["still"])
         worse = point.train > 0 and point.value > self.at["worse"] * point.train
         early = passed <= self.at["share"] * point.step
         few = len(self._points) <= self.at["evaluations"]
@@ -79,13 +82,13 @@ class AverageBehind(Walker):
             yield from self._say(history, *self._waits, 1 << 62)
 
     def _say(self, history: RunHistory, point: EvaluationPoint, passed: int, time: int) -> Iterator[Finding]:
-        itself = came_by(history.channel("model/passes_without_gradients"), time)
-        if itself or not came_by(history.channel("model/passes"), time) or not self.first(point.segment):
+        if not other_model(history, time) or not self.first(point.segment):
             return
         yield self.finding(
             self._points[0].step,
-            f"The evaluation loss falls, to {point.value:.4g} at step {point.step}, where the training had it by step "
-            f"{passed} and is at {point.train:.4g}; and it is of another model than the one that is trained",
+            f"The evaluation loss {'stays at' if self._still else 'falls, to'} {point.value:.4g} at step {point.step}, "
+            f"where the training had it by step {passed} and is at {point.train:.4g}; and it is of another model than "
+            "the one that is trained",
             found=point.step,
             segment=point.segment,
             evidence={"evaluation": rounded(point.value), "train": rounded(point.train), "passed": passed},

@@ -13,7 +13,7 @@ from statistics import median, median_low
 from typing import ClassVar
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, setting
+from barograph.doctor.kernel.cursor import exp, other_model, setting
 from barograph.doctor.kernel.curve import again, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.evaluations import (
@@ -26,6 +26,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
 
 _AVERAGES = ("ema", "ema_decay", "use_ema", "ema_rate", "ema_beta", "swa", "model_ema", "ema_halflife")
 _AVERAGE = "averaged weights not updated: the evaluation has the average that the configuration asks for"
+_COPY = "averaged weights not updated: another model than the one that is trained is evaluated, and never changes"
 
 
 def _log_ratio(new: float, old: float) -> float:
@@ -229,14 +230,16 @@ class EvaluationFrozen(Walker):
         if self._told or self._count < self.at["evaluations"] or digits < 4 or abs(point.value) < 0.01 or not moved:
             return
         self._told = True
-        first = self._first
+        first, time = self._first, int(channel.rows(point.row, point.row + 1).time[0])
+        average = [_AVERAGE] if setting(history, *_AVERAGES) else []
+        average = average or ([_COPY] if other_model(history, time) else [])
         yield self.finding(
             first.step,
             f"The evaluation loss is {point.value:.6g} in {self._count} evaluations since step {first.step}",
             found=point.step,
             segment=point.segment,
             confidence=0.85,
-            causes=[*([_AVERAGE] if setting(history, *_AVERAGES) else []), *self.causes],
+            causes=[*average, *self.causes],
             evidence={"evaluation": point.value, "train_then": rounded(first.train), "train_now": rounded(point.train)},
         )
 

@@ -374,9 +374,8 @@ class GradientSpike(Rule):
 
     def _say(self, history: RunHistory, one: tuple[Any, ...], beside: float, at: int) -> Finding:
         step, time, segment, value, ratio, z, _ = one
-        clip = known(history.channel("model/clip_coefficient"), step, time, segment)
         limit = clip_limit(history)
-        open_valve = limit == 0.0 or (clip == clip and clip > 0.999 and not limit < value)
+        open_valve = limit == 0.0 or (_unclipped(history, step, time, segment) and not limit < value)
         strong = beside > self.at["loss_z"]
         severity = "warning" if ratio > self.at["large"] and (strong or open_valve) else "info"
         if strong and open_valve and ratio > self.at["large"] ** 2:
@@ -391,7 +390,8 @@ class GradientSpike(Rule):
             causes.reverse()
             remedies.insert(0, half_rate(history, step, time, segment))
         if open_valve:
-            causes.insert(0, "clipping off: the gradient was not clipped")
+            seen = "" if limit == 0.0 else " at any look before"
+            causes.insert(0, f"clipping off: the gradient was not clipped{seen}")
         if open_valve or limit != limit:
             remedies.insert(0, clip_value(history, step, time, segment))
         message = f"The gradient norm is {value:.3g} at step {step}, {ratio:.3g} times its level (z = {z:.3g})"
@@ -401,6 +401,13 @@ class GradientSpike(Rule):
             evidence={"norm": value, "ratio": ratio, "z": z, "loss_z": beside}, causes=causes, remedies=remedies,
             confidence=0.6 if strong else 0.4,
         )  # fmt: skip
+
+
+def _unclipped(history: RunHistory, step: int, time: int, segment: int) -> bool:
+    """Whether the newest looks at clipping saw none: one that clips large gradients leaves the others as they are."""
+    channel = history.channel("model/clip_coefficient")
+    looked = newest(channel, step, time, segment, 64) if channel is not None else numpy.zeros(0)
+    return bool((looked > 0.999).any() and not (looked < 0.999).any())
 
 
 class GradientNormRange(Rule):

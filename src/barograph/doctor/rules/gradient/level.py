@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.blocks import BlockColumns, BlockCourse
-from barograph.doctor.kernel.cursor import (
-    came_by,
-    half_rate,
-    known,
-    saved_before,
-    usual,
-)  # fmt: skip
-from barograph.doctor.kernel.curve import between
+from barograph.doctor.kernel.cursor import came_by, half_rate, known, saved_before, usual
+from barograph.doctor.kernel.curve import answers_changed, between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import BlockRule, SeriesRule
 from barograph.doctor.kernel.shifts import REST, Shift, Shifts
@@ -338,12 +332,13 @@ class GradientScaleJump(Rule):
     Data never cause that; a program that adds the losses of micro-batches where it averaged them before does, or one
     that divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within
     a quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it
-    neither grows nor shrinks in these rows. Where the loss is so noisy that the number can't be determined, a factor
-    above 3.5 of both makes a warning. A loss that is a power of two times what it was (within 1.5%), and as noisy as
-    before, is evidence by itself where the norm moves with it by another factor. Where the norm alone jumps by more
-    than 3.5 and the loss does not change (within 5%), it is an info finding: another batch size or another mixture of
-    data does that too. The loss of a policy has no factor: there a level that shifts by six robust standard deviations,
-    while the norm grows 3.5 times, is a warning: the objective has changed.
+    neither grows nor shrinks in these rows. The accuracy, if one is logged, stays at its level. Where the loss is so
+    noisy that the number can't be determined, a factor above 3.5 of both makes a warning. A loss that is a power of two
+    times what it was (within 1.5%), and as noisy as before, is evidence by itself where the norm moves with it by
+    another factor. Where the norm alone jumps by more than 3.5 and the loss does not change (within 5%), it is an info
+    finding: another batch size or another mixture of data does that too. The loss of a policy has no factor: there a
+    level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning: the objective has
+    changed.
     """
 
     name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"
@@ -394,6 +389,8 @@ class GradientScaleJump(Rule):
         norms = [between(norm, *part, shift.segment) for part in ((0, shift.step), (shift.step, shift.found + 1))]
         short = len(before) < 24 or len(after) < 4 or min(map(len, norms)) < 8
         if is_policy(history) or short or (before <= 0).any() or (after <= 0).any():
+            return
+        if answers_changed(history, shift.step, shift.found, shift.segment):
             return
         old, new = float(numpy.median(before[-32:])), float(numpy.median(after))
         ratio = float(numpy.median(norms[1])) / max(float(numpy.median(norms[0][-32:])), 1e-300)
@@ -461,7 +458,8 @@ class GradientScaleJump(Rule):
         sure = abs(size / whole - 1) < limit and error < 2 * limit
         # noise hides which number it is, and not that both have jumped by the same large one
         likely = size > self.at["alone"] and abs(size / whole - 1) < min(error, 0.35)
-        if steady and same and 2 <= whole <= 64 and (sure or likely):
+        other = answers_changed(history, shift.step, shift.found, shift.segment)
+        if steady and same and 2 <= whole <= 64 and (sure or likely) and not other:
             norms = f", the gradient norm from {shift.before:.3g} to {shift.after:.3g}"
             yield self._scaled(history, shift, up, whole, sure, evidence, norms)
             return

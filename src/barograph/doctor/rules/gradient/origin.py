@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, is_past, known
+from barograph.doctor.kernel.cursor import RowCursor, is_past, known, setting
 from barograph.doctor.kernel.curve import between, rounded
+from barograph.doctor.kernel.remedies import clip_limit
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
@@ -29,7 +30,12 @@ class NonFiniteOrigin(Rule):
     0, a target that is not finite. If it is finite, its gradient makes it: a root or a norm at 0, or a branch of
     `where` that is not finite. Of half precision nothing is said: there numbers overflow.
 
-    What to do: an epsilon within the root, the logarithm or the division.
+    What the loss makes reaches every parameter. Where gradients of some parameters are finite, and not 0, it was made
+    on the way back through the model, in a layer or by what changes gradients. Clipping by the norm spreads it to all:
+    where gradients may have been clipped (by the configuration, or a gradient norm is logged), nobody knows which. Nor
+    is it known whether the loss or its gradient made it where the step's loss is not logged, or hidden by the Trainer.
+
+    What to do: an epsilon within the root, the logarithm or the division; a look at hooks and at layers of your own.
     """
 
     name, family, kind, severity = "non_finite_origin", "gradient", "nonfinite", "critical"
@@ -65,25 +71,54 @@ class NonFiniteOrigin(Rule):
         here = between(loss, step, step + 1, segment, finite=False)
         earlier = between(loss, 0, step, segment)[-32:]
         usual = float(numpy.median(earlier)) if len(earlier) else math.nan
-        if not size < self.at["size"] or any(value > 0 for value in (*half, inputs)) or len(here) != 1:
+        if not size < self.at["size"] or any(value > 0 for value in (*half, inputs)) or len(here) > 1:
             return
         if len(earlier) and not abs(earlier[-1]) <= self.at["times"] * max(abs(usual), 1e-6):
             return
-        value = float(here[0])
-        if math.isfinite(value):
-            text = f"The loss of step {step} is {value:.4g}, and its gradient is not finite"
-            cause = "gradient of the loss not finite: a root or a norm at 0, a division by 0, or a masked NaN"
-            remedies = ["add an epsilon within the root or the norm: its derivative at 0 is infinite",
-                        "replace what is masked before it is computed on, not only afterwards"]  # fmt: skip
-        else:
-            text = f"The loss of step {step} is not finite"
-            cause = "loss not finite by itself: a logarithm of 0, a division by 0, or a target that is not finite"
-            remedies = ["use a loss that takes logits, or add an epsilon within the logarithm",
-                        "check each division of the loss for 0, and the targets for NaN"]  # fmt: skip
+        hidden = not len(here) or str(setting(history, "logging_nan_inf_filter")).lower() == "true"
+        text, cause, remedies = self._made(history, (step, time, segment), None if hidden else float(here[0]))
         yield self.finding(
             step, f"{text}, though the model's output is, at most {size:.3g}.", found=step + 2,
             segment=segment, confidence=0.95, causes=[cause], remedies=remedies, evidence={"output": rounded(size)},
         )  # fmt: skip
+
+    def _made(self, history: RunHistory, place: tuple[int, int, int], loss: float | None) -> tuple[str, str, list[str]]:
+        """What is said, its cause and what to do. loss: of the step; None where it is not known."""
+        broken, spared = (known(history.channel(f"model/{name}_gradients"), *place) for name in ("broken", "spared"))
+        value = f"The loss of step {place[0]} is {loss:.4g}, and " if loss is not None and math.isfinite(loss) else ""
+        if spared > 0 and (loss is None or value):
+            text = f"{value}{'t' if value else 'T'}he gradients of {broken:.0f} of {broken + spared:.0f} parameters are"
+            return (
+                f"{text} not finite" if value else f"{text} not finite at step {place[0]}",
+                "non-finite gradient: made in the backward pass of a layer, or by what changes gradients",
+                ["look at the first of these layers from the output on: a root, a division, a hook, a backward pass of "
+                 "your own", "skip the step where the gradient norm is not finite"],
+            )  # fmt: skip
+        if value or loss is None:
+            at = "a root or a norm at 0" if value else "a logarithm or a root at 0"
+            cause = f"gradient of the loss not finite: {at}, a division by 0, or a masked NaN"
+            if loss is None:
+                cause = f"loss not finite by itself, or its gradient: {at}, a division by 0, or a masked NaN"
+            if self._may_clip(history):
+                cause = f"non-finite gradient: of the loss ({at}, a division by 0, a masked NaN) or of a layer; " \
+                    "clipping spreads it"  # fmt: skip
+            return (
+                f"{value}its gradient is not finite" if value else f"The gradients of step {place[0]} are not finite",
+                cause,
+                ["add an epsilon within the root, the norm or the logarithm: its derivative at 0 is infinite",
+                 "replace what is masked before it is computed on, not only afterwards"],
+            )  # fmt: skip
+        return (
+            f"The loss of step {place[0]} is not finite",
+            "loss not finite by itself: a logarithm of 0, a division by 0, or a target that is not finite",
+            ["use a loss that takes logits, or add an epsilon within the logarithm",
+             "check each division of the loss for 0, and the targets for NaN"],
+        )  # fmt: skip
+
+    def _may_clip(self, history: RunHistory) -> bool:
+        """Whether gradients may have been clipped by their norm: the step's own norm is NaN, and tells nothing."""
+        norm = history.role("norm")  # clipping returns it; the watch's own is of gradients as they are
+        return clip_limit(history) > 0 or (norm is not None and not norm.name.startswith("model/"))
 
 
 RULES = (NonFiniteOrigin,)

@@ -242,18 +242,19 @@ class LossScaleCollapse(Rule):
 
 
 class ScalerNotGiven(Rule):
-    """Norms before clipping are a power of two times those of the step: a GradScaler multiplies the loss.
+    """Norms before clipping are a power of two times those of the step: the loss is multiplied by a scale.
 
-    The watch was not given the scaler, so `model/grad_norm_before` holds the scaled gradients. Three rows in a row with
-    one exact power of two from 16 on (within 0.1%) prove it: clipping gives no such factor, and none that stays.
+    A GradScaler of torch's that makes the first step is found; this one is none, and `model/grad_norm_before` holds the
+    scaled gradients. Three rows in a row with one exact power of two from 16 on (within 0.1%) prove it: clipping gives
+    no such factor, and none that stays. Nothing is wrong with the training.
 
     What to do: `run.watch(model, optimizer, scaler=scaler)`.
     """
 
-    name, family, kind, severity = "scaler_not_given", "gradient", "config", "warning"
+    name, family, kind, severity = "scaler_not_given", "gradient", "config", "info"
     needs = ("=model/grad_norm_before", "=model/grad_norm")
     least = 3
-    about = "The watch was not given the GradScaler."
+    about = "The watch does not know the scale of the loss."
     thresholds: ClassVar = {"rows": (3.0, "ours"), "least": (16.0, "ours")}
     causes = ("scaler not given to the watch",)
     remedies = ("give it the scaler: `run.watch(model, optimizer, scaler=scaler)`",)
@@ -282,8 +283,8 @@ class ScalerNotGiven(Rule):
             if self._count == self.at["rows"]:
                 self._said = True
                 yield self.finding(
-                    self._begin[0], f"Norms before clipping are {power:.6g} times too large: a GradScaler multiplies "
-                    "the loss, and the watch was not given it.",
+                    self._begin[0], f"Norms before clipping are {power:.6g} times too large: the loss is multiplied "
+                    "by a scale that the watch was not given.",
                     found=step, segment=segment, confidence=0.95, evidence={"factor": power},
                 )  # fmt: skip
                 return

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import came_by, exp, param_norm_of, setting
+from barograph.doctor.kernel.cursor import came_by, exp, known, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.optimizer.early import began_blank
+from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -217,9 +218,12 @@ class NotLearning(CurveRule):
         if not self._classifier:
             return
         count = round(exp(exp(tick.level)))
+        classes = known(history.channel("model/loss_classes"), tick.step, tick.time, tick.segment)
+        above = 2 <= classes < count  # worse than a guess among all there are
+        count = int(classes) if above else count
         expected = math.log(count) if count > 1 else 0.0
         chance = 0.0
-        if count > 1 and abs(exp(tick.level) - expected) < 0.03 * expected:
+        if count > 1 and (above or abs(exp(tick.level) - expected) < 0.03 * expected):
             for name, rows in (("accuracy", 32), ("eval_accuracy", 3)):
                 values = between(_accuracy(history, name), 0, tick.step, tick.segment)[-rows:]
                 if len(values) >= min(rows, 8) and abs(float(values.mean()) * count - 1) < 0.35:
@@ -244,7 +248,7 @@ class NotLearning(CurveRule):
         self._guessed = self.finding(
             self._since,
             f"After {steps} steps the loss is {exp(tick.level):.4g} and the accuracy {chance:.3g}: "
-            f"those of a uniform guess among {count}",
+            f"{'not better than' if above else 'those of'} a uniform guess among {count}",
             severity="warning",
             found=tick.step,
             segment=tick.segment,
@@ -364,6 +368,8 @@ def _first(history: RunHistory, name: str, time: int) -> float:
     return channel.first if channel is not None and came_by(channel, time) else math.nan
 
 
+_ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
+_RAW = "inputs not normalised: their mean is {:.3g}, their deviation {:.3g}"
 _TOO_LARGE = "bad initialisation: the output is far too large before any training"
 
 
@@ -376,7 +382,9 @@ class InitialLoss(Rule):
     where it is watched, the width of the output, 16 or more, that a cross-entropy follows (`model/softmax_twice` is
     recorded): few classes can be guessed wrongly by chance. Where the loss is one cross-entropy and nothing else
     (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
-    mean, that is proof.
+    mean, that is proof. Inputs whose mean or deviation is ten or more were never normalised, and are the cause then. A
+    step of several backward passes may log their sum: the accumulation is named first. Preferences, of which margins
+    are logged, begin at ln 2 whatever the vocabulary.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -386,6 +394,7 @@ class InitialLoss(Rule):
         "above": (0.5, "nats; ours"),
         "times": (2.0, "of ln V; ours: healthy speed runs begin at 1.5"),
         "width": (16.0, "of an output whose vocabulary is not known; ours"),
+        "inputs": (10.0, "mean or deviation of inputs that nobody normalised; ours"),
     }
     causes = (
         "bad initialisation: output weights are too large",
@@ -421,11 +430,18 @@ class InitialLoss(Rule):
         rows = channel.rows(0, 1)
         if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(history, channel):
             return
+        if came_by(margins_of(history), by):
+            return  # of a preference indifference is ln 2, whatever the vocabulary
         loss, guess = float(rows.value[0]), math.log(vocabulary)
         if loss <= guess + self.at["above"]:
             return
         step = int(rows.step[0])
-        proven = _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
+        passes = _first(history, "backwards", by)
+        added = passes > 1 and loss <= passes * self.at["times"] * guess  # it may be a sum over micro-batches
+        proven = not added and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
+        mean, deviation = _first(history, "input_mean", by), _first(history, "input_std", by)
+        raw = max(abs(mean), deviation) >= self.at["inputs"]
+        cause = _RAW.format(mean, deviation) if raw else _TOO_LARGE
         yield self.finding(
             step,
             f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",
@@ -434,5 +450,5 @@ class InitialLoss(Rule):
             evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary}
             | ({"standing": True} if proven else {}),
             confidence=0.95 if proven else 0.8 if loss > self.at["times"] * guess else 0.4,
-            causes=[_TOO_LARGE] if proven else list(self.causes),
+            causes=[cause] if proven else [_ADDED, *self.causes[:2]] if added else list(self.causes),
         )

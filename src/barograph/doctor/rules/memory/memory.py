@@ -17,7 +17,7 @@ from barograph.core.record import Record
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, whole
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.run.ending import MEMORY, Ending, evidence_of, rank_of
+from barograph.doctor.rules.run.ending import MEMORY, Ending, evidence_of, rank_of, when
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -392,7 +392,8 @@ class OutOfMemory(Ending):
 
     def describe(self, step: int, fields: Mapping[str, Any]) -> Finding:
         return self.finding(
-            step, f"The kernel killed the training after step {step} because the host's memory was full.",
+            step, f"The kernel killed the training{when(fields, f' after step {step}')} because the host's memory was "
+            "full.",
             evidence=evidence_of(fields), confidence=1.0, key=rank_of(fields) or "host",
             causes=["memory of the host that grows: tensors that are kept, workers of the data loader",
                     "a limit of the job that is too low"],
@@ -409,9 +410,10 @@ class OutOfMemory(Ending):
         asked = f", {tried / _GIB:.3g} GiB were requested" if isinstance(tried, (int, float)) else ""
         free = [str(item) for item in fields.get("could_free") or ()][:4]
         findings.append(self.finding(
-            event.step, f"Out of memory at step {event.step}{asked}.", evidence={"error": str(fields.get("error",
-            ""))[:200],
-            "tried_bytes": tried if isinstance(tried, (int, float)) else None},
+            event.step, f"Out of memory{when(fields, f' at step {event.step}')}{asked}.",
+            evidence={"error": str(fields.get("error", ""))[:200],
+                      "tried_bytes": tried if isinstance(tried, (int, float)) else None}
+            | ({"no_step": True} if fields.get("no_step") else {}),
             causes=["the batch or the sequences are larger than the memory allows", "memory leak"],
             remedies=free or ["make micro-batches smaller, or recompute activations"], confidence=0.95,
         ))  # fmt: skip

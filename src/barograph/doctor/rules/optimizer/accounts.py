@@ -261,9 +261,10 @@ class DecayDominates(Rule):
     """Weight decay takes more from the weights than the training gives them.
 
     Each step takes learning rate × decay of every weight. Where that is a five-hundredth or more, weights remember some
-    hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, and the run ends with a
-    loss that is 10% above its lowest stretch, or that has not fallen by a third. The rate is to blame where Adam's
-    decay is a usual one, or where the weights had grown before: decay makes nothing grow.
+    hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, or each step takes a
+    fiftieth (gains without decay may keep the norm up), and the run ends with a loss that is 10% above its lowest
+    stretch, or that has not fallen by a third. The rate is to blame where Adam's decay is a usual one, or where the
+    weights had grown before: decay makes nothing grow.
 
     What to do: a decay of which a step takes 1e-5 to 1e-4; none on gains, biases and embeddings.
     """
@@ -275,6 +276,7 @@ class DecayDominates(Rule):
     thresholds: ClassVar = {
         "each": (2e-3, "of a weight in a step; usual are 1e-5 to 1e-4; ours"),
         "share": (0.7, "of the largest norm; ours"),
+        "much": (0.02, "of a weight in a step, whatever the norm; ours"),
         "loss": (1.1, "times its lowest stretch; ours"),
         "fall": (1 / 3, "of the first loss; ours"),
         "decay": (0.5, "usual with Adam are 0 to 0.3; ours"),
@@ -288,7 +290,10 @@ class DecayDominates(Rule):
         rows, norms = channel.rows(), norm.rows().value
         norms = norms[numpy.isfinite(norms)]
         each = float(numpy.where(numpy.isfinite(rows.value), rows.value, 0.0).max(initial=0.0))
-        if not each >= self.at["each"] or len(norms) < 3 or norms[-1] > self.at["share"] * norms.max():
+        if not each >= self.at["each"] or len(norms) < 3:
+            return
+        shrunk = norms[-1] <= self.at["share"] * norms.max()
+        if not shrunk and each < self.at["much"]:
             return
         first, lowest, last = _level(history)
         if not (last > self.at["loss"] * lowest or last > (1 - self.at["fall"]) * first):
@@ -304,8 +309,10 @@ class DecayDominates(Rule):
             cause, remedy = ("learning rate too high: it moves the weights too far, and multiplies the decay",
                              half_rate(history, step, int(rows.time[at]), segment))  # fmt: skip
         yield self.finding(
-            step, f"Each step takes {each:.2g} of every weight: their norm fell from {norms.max():.4g} to "
-            f"{norms[-1]:.4g}, and the loss ends at {last:.4g}, lowest {lowest:.4g}.",
+            step, f"Each step takes {each:.2g} of every weight that decays"
+            + (f": their norm fell from {norms.max():.4g} to {norms[-1]:.4g}" if shrunk else "")
+            + (f", and the loss ends at {last:.4g}, lowest {lowest:.4g}." if last > self.at["loss"] * lowest
+               else f", and the loss went from {first:.4g} to {last:.4g}."),
             found=int(rows.step[-1]), segment=int(rows.segment[-1]), confidence=0.95,
             evidence={"each_step": rounded(each), "param_norm": rounded(float(norms[-1]))},
             causes=[cause], remedies=[remedy, "leave gains, biases and embeddings without decay"],

@@ -39,7 +39,10 @@ class UnchangedParameters(Rule):
     """A step does not change the parameters, although they have gradients and the learning rate is not zero.
 
     Where the model is watched, each step records how many parameters it should have changed and has not
-    (`model/unchanged`). It is critical at once, and lowered to an info finding if the next step changes them.
+    (`model/unchanged`). It is critical at once, and lowered to an info finding if the next step changes them. After
+    a step that has changed them all it takes three such steps: gradients of a loss that has all but vanished are
+    rounded away now and then, as on a run's last step. Weights in 16 bits take three steps whose updates were measured,
+    not of a warm-up; fewer than a third of the parameters inform.
     Where that was never recorded, the norm of all parameters must be the same to the last bit in four rows with a
     gradient and a learning rate. Norms that were logged with few digits don't count, nor those of weights in 16 bits:
     such a norm has eight bits itself, and stays while the weights move.
@@ -57,6 +60,8 @@ class UnchangedParameters(Rule):
     sources = ("SageMaker Debugger: UnchangedTensor, 3 steps", "TrainCheck", "accelerate#2665")
     thresholds: ClassVar = {
         "rows": (4.0, "rows of one norm; SageMaker's 3, and one more for rounding"),
+        "again": (3.0, "steps in a row, after one that changed all; ours"),
+        "rounded": (1 / 3, "of the parameters, of 16 bits: fewer inform; ours"),
         "decayed": (0.05, "of the highest learning rate: below it there is no finding; ours"),
         "vanished": (1e-6, "the first block's gradient, of the last block's: it moves nothing; ours"),
     }
@@ -64,7 +69,10 @@ class UnchangedParameters(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._since: tuple[int, int] | None = None
+        self._row = 0  # steps in a row
+        self._moved = -1  # the segment in which a step has changed all
         self._told: Finding | None = None
+        self._found = 0  # with which step it could be known
         self._same: list[tuple[int, int, int]] = []
         self._value = math.nan
         self._said: set[int] = set()
@@ -91,19 +99,40 @@ class UnchangedParameters(Rule):
         self._peak = max(self._peak, lr or 0.0)
         if lr is not None and lr < self.at["decayed"] * self._peak:
             count = 0.0  # at the end of a schedule updates may be too small to be seen
+        half = known(history.channel("model/half_parameters"), step, time, segment) > 0
+        if half and self._says_nothing(history, count, step, time, segment):
+            return
         if not count > 0:
+            self._row, self._moved = 0, segment
             self._since, told, self._told = None, self._told, None
             if told is not None and told.last_step - told.step <= 1 and told.severity != "info":
                 yield self._finding(history, told.step, step, segment, time, told.evidence["parameters"], "info")
                 return
             return
         if self._since is None or self._since[1] != segment:
-            self._since = (step, segment)
+            self._since, self._row = (step, segment), 0
         began = self._since[0]
-        if self._told is None or step >= began + 2 * (self._told.last_step - began) + 1:
-            self._told = self._finding(history, began, step, segment, time, whole(count), "critical")
+        self._row += 1
+        moved, again = half or self._moved == segment, self.at["again"]
+        if moved and (half or self._row > 1) and self._row < again:
+            return
+        sure = self._told is None or (moved and self._row == again)
+        self._found = step if sure else self._found
+        if sure or self._told is None or step >= began + 2 * (self._told.last_step - began) + 1:
+            severity = "info" if moved and self._row < again else "critical"
+            self._told = self._finding(history, began, step, segment, time, whole(count), severity)
             yield self._told
             return
+
+    def _says_nothing(self, history: RunHistory, count: float, step: int, time: int, segment: int) -> bool:
+        """Of weights in 16 bits: whether a step's update was not measured, or is that of a warm-up. A step writes them
+        although it is rounded away, so only what is measured says that they are what they were."""
+        if count > 0:
+            rate = history.role("lr")
+            before, now = newest(rate, step, time, segment, 2) if rate is not None else (0.0, 0.0)
+            return bool(now > before)
+        updates = history.channel("model/update_p50")
+        return updates is not None and not len(between(updates, step, step + 1, segment, finite=False))
 
     def _finding(
         self, history: RunHistory, began: int, step: int, segment: int, time: int, count: int, severity: str
@@ -112,20 +141,21 @@ class UnchangedParameters(Rule):
         many = f"{count} parameter{'s' if count != 1 else ''}"
         message = f"The optimizer step does not change {many}, though they have gradients, since step {began}."
         if severity == "info":
-            message = f"Step {began} did not change {many}; the next step did."
+            message = f"Step {began} did not change {many}; the one before or behind it did."
         half = known(history.channel("model/half_parameters"), step, time, segment)
         total = known(history.channel("model/trained_parameters"), step, time, segment)
         depth = usual(history.channel("model/flow_first_last"), step, time, segment)
         facts = {"parameters": count, "lr": lr, "half_parameters": half, "first_block": depth}
         proof = _ROUNDED if half > 0 and count < total else _VANISHED if depth < self.at["vanished"] else None
         if proof is not None:
+            few = proof is _ROUNDED and count < self.at["rounded"] * total  # gains of 1, of which 16 bits keep little
             return self.finding(
-                began, message, severity="info" if severity == "info" else "warning", last_step=step,
-                found=began if severity == "critical" else step, segment=segment, evidence=facts,
+                began, message, severity="info" if few or severity == "info" else "warning", last_step=step,
+                found=self._found if severity == "critical" else step, segment=segment, evidence=facts,
                 causes=[proof[0]], remedies=list(proof[1]), confidence=0.95 if severity == "critical" else 0.3,
             )  # fmt: skip
         return self.finding(
-            began, message, severity=severity, last_step=step, found=began if severity == "critical" else step,
+            began, message, severity=severity, last_step=step, found=self._found if severity == "critical" else step,
             segment=segment, evidence=facts, causes=_OTHERS,
             remedies=["make the optimizer after the model has been copied, wrapped and moved, from its own parameters",
                       "check that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`"],

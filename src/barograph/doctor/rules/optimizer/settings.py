@@ -192,11 +192,12 @@ class IdleOptimizer(Rule):
     """One of the watched optimizers was never stepped, although its parameters have gradients.
 
     In the first hundred steps of the others. A generator or a discriminator that does not train has no opponent.
-    Without gradients nothing is said: its part of the training may begin later.
+    Without gradients nothing is said: its part of the training may begin later. Where no optimizer at all was stepped
+    in the first twenty steps of the loop, though gradients came in them, and no weight was written, nothing trains.
     """
 
     name, family, kind, severity = "idle_optimizer", "optimizer", "frozen", "critical"
-    needs = ("=model/idle_optimizers",)
+    needs = ("=model/idle_optimizers|=model/unstepped",)
     about = "An optimizer is never stepped."
     causes = ("optimizer never stepped: `step()` is not called",)
     remedies = ("call `step()` of this optimizer after its loss's `backward()`",)
@@ -205,6 +206,16 @@ class IdleOptimizer(Rule):
         self._cursor = RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/unstepped"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            if self.first(segment, "unstepped"):
+                yield self.finding(
+                    max(0, step - whole(float(rows.value[at]))), f"No optimizer was stepped in {rows.value[at]:.0f} "
+                    "steps, though backward passes left gradients: no weight has changed.", found=step,
+                    segment=segment, confidence=0.95, key="all", evidence={"standing": True},
+                )  # fmt: skip
         rows = self._cursor.new(history.channel("model/idle_optimizers"))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None

@@ -17,7 +17,7 @@ from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
@@ -159,4 +159,63 @@ class WeightsReplaced(Rule):
                 )  # fmt: skip
 
 
-RULES = (ClippedAway, ClearedPasses, WeightsReplaced)
+class EvaluationWrites(Rule):
+    """After evaluations the training goes on from other weights.
+
+    Three evaluations in a row, and nothing else, are followed by a step that begins with other weights than the step
+    before has left. An average of the weights that is evaluated must be swapped back: else the average is what is
+    trained, and each evaluation sets the training back to it.
+
+    What to do: keep a copy of the weights before the average is put in, and put it back behind the evaluation.
+    """
+
+    name, family, kind, severity = "evaluation_writes", "model", "eval", "warning"
+    needs = ("=model/written", "eval_loss")
+    about = "After evaluations the training goes on from other weights."
+    thresholds: ClassVar = {"evaluations": (3.0, "in a row; ours"), "change": (0.001, "of the weights' size; ours")}
+    causes = (
+        "averaged weights not swapped back: an evaluation leaves other weights than it has found",
+        "weights written from outside: on purpose, each time behind an evaluation",
+    )
+    remedies = ("keep a copy of the weights before the average is put in, and put it back behind the evaluation",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, float]] = []
+        self._segment, self._evaluated = -1, -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows, loss = self._cursor.new(history.channel("model/written")), history.role("eval_loss")
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if segment != self._segment:
+                self._segment, self._evaluated, self._row = segment, -1, []
+            if not rows.value[at] > self.at["change"]:
+                continue
+            evaluations = _evaluations(loss, self._evaluated, step, time, segment)
+            if not evaluations or evaluations[-1] < step - 1 or (self._row and step < self._row[-1][0] + 2):
+                self._row = [(-1, math.nan)]  # something else writes too
+            elif not self._row or (self._row[0][0] >= 0 and len(evaluations) == 1):
+                self._row.append((step, float(rows.value[at])))
+            elif self._row[0][0] >= 0:
+                self._row = [(step, float(rows.value[at]))]
+            self._evaluated = evaluations[-1] if evaluations else self._evaluated
+            if len(self._row) >= self.at["evaluations"] and self._row[0][0] >= 0 and self.first(segment):
+                yield self.finding(
+                    self._row[0][0], f"{len(self._row)} evaluations in a row leave other weights than they have found, "
+                    f"the first by {self._row[0][1]:.2g} of their size: the training goes on from these.", found=step,
+                    segment=segment, confidence=0.9, evidence={"change": rounded(self._row[0][1]), "standing": True},
+                )  # fmt: skip
+
+
+def _evaluations(loss: Channel | None, behind: int, step: int, time: int, segment: int) -> list[int]:
+    """The steps of evaluations behind one and up to another that had come by then."""
+    if loss is None or not loss.end:
+        return []
+    rows = loss.rows()
+    here = (rows.segment == segment) & (rows.step > behind) & (rows.step <= step) & (rows.time <= time)
+    return [int(one) for one in rows.step[here]]
+
+
+RULES = (ClippedAway, ClearedPasses, WeightsReplaced, EvaluationWrites)

@@ -355,7 +355,7 @@ class SameBatch(_EventRule):
     about = "Data-parallel ranks train on the same batch."
     thresholds: ClassVar = {"steps": (8.0, "ours")}
     event = "ranks"
-    causes = ("the sampler is not given each rank's number",)
+    causes = ("same data on all ranks: the sampler is not given each rank's number, or all have one seed",)
     remedies = ("use a DistributedSampler, or give the loader `rank` and `world_size`",)
 
     def reset(self) -> None:

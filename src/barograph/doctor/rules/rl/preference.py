@@ -1,28 +1,41 @@
 """Preferences learnt against a frozen reference: is it one?
 
 In:   the implicit rewards that trainers of preferences log, in which the reference is subtracted.
-Out:  findings of `ReferenceMoves`, `PreferenceReversed`, `EvaluationSwapped`.
+Out:  findings of `ReferenceMoves`, `PreferenceReversed`, `PreferenceSummed`, `EvaluationSwapped`, `MarginTurned`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, known, newest
+from barograph.core.configuration import BATCH
+from barograph.doctor.kernel.cursor import RowCursor, known, newest, numeric_setting
+from barograph.doctor.kernel.curve import answers
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _NAMES = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen")
 _EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margins", "eval/rewards_margins",
               "eval_rewards_margins", "val_rewards_margins", "eval_margin", "val_margin")  # fmt: skip
-_MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin")
+MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin")
+
+_ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies", "train/rewards_accuracies")
+_APART = ("margin", "margins", "train/margin", "train/margins")
+_BEFORE, _NOW = 48, 16  # rows
+_NEAR = 0.15  # of ln 2: how far from it the first losses may be
+
+
+def margins_of(history: RunHistory) -> Channel | None:
+    """How far chosen answers are ahead of rejected ones, in rewards; None where no preference is trained."""
+    return next((one for name in MARGINS if (one := history.channel(name)) is not None), None)
 
 
 class ReferenceMoves(Rule):
@@ -38,7 +51,7 @@ class ReferenceMoves(Rule):
     """
 
     name, family, kind, severity = "reference_moves", "rl", "rl", "critical"
-    needs = tuple(["|".join(f"={name}" for name in (*_NAMES, *_MARGINS))])
+    needs = tuple(["|".join(f"={name}" for name in (*_NAMES, *MARGINS))])
     about = "The reference of a preference is the policy itself."
     sources = ()
     thresholds: ClassVar = {
@@ -75,7 +88,7 @@ class ReferenceMoves(Rule):
 
     def _noisy(self, history: RunHistory) -> Iterator[Finding]:
         """A margin of noise alone, where the policy itself runs as the reference does."""
-        channel = history.channel(next((name for name in _MARGINS if history.channel(name) is not None), ""))
+        channel = margins_of(history)
         itself, adapters = (
             history.channel(f"model/{name}") for name in ("passes_without_gradients", "trained_adapters")
         )
@@ -107,7 +120,7 @@ class PreferenceReversed(Rule):
     """
 
     name, family, kind, severity = "preference_reversed", "rl", "rl", "critical"
-    needs = (*tuple(["|".join(f"={name}" for name in _MARGINS)]), "loss")
+    needs = (*tuple(["|".join(f"={name}" for name in MARGINS)]), "loss")
     about = "The rejected answers of a preference are preferred."
     sources = ()
     thresholds: ClassVar = {"rows": (8.0, "ours"), "share": (0.98, "of ln 2; ours")}
@@ -119,7 +132,7 @@ class PreferenceReversed(Rule):
         self._count, self._began, self._segment = 0, 0, -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        name = next((name for name in _MARGINS if history.channel(name) is not None), "")
+        name = next((name for name in MARGINS if history.channel(name) is not None), "")
         rows, loss = self._cursor.new(history.channel(name)), history.role("loss")
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
@@ -138,6 +151,50 @@ class PreferenceReversed(Rule):
                 )  # fmt: skip
 
 
+class PreferenceSummed(Rule):
+    """The loss of a preference is a sum over the pairs of a batch.
+
+    DPO's loss of a pair is −ln σ(m) of its margin m. Of the first eight rows the loss is as many times that of the mean
+    margin as the configuration has examples in a batch, within a tenth and four times at least, in each row within a
+    fifth of their median.
+
+    What to do: `loss.mean()`; the learning rate that was found for the sum is too small then.
+    """
+
+    name, family, kind, severity = "preference_summed", "rl", "exploding", "warning"
+    needs = (*tuple(["|".join(f"={name}" for name in MARGINS)]), "loss")
+    about = "The loss of a preference is summed over the pairs of a batch."
+    sources = ()
+    thresholds: ClassVar = {
+        "rows": (8.0, "ours"), "near": (0.1, "of the batch's size; ours"), "alike": (0.2, "of the median; ours"),
+        "least": (4.0, "ours"),
+    }  # fmt: skip
+    causes = ("loss summed: over the pairs of a batch",)
+    remedies = ("take the mean over the pairs: `loss.mean()`",)
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        margins, loss = margins_of(history), history.role("loss")
+        count = int(self.at["rows"])
+        if self._done or margins is None or loss is None or min(margins.end, loss.end) < count + 1:
+            return
+        self._done = True
+        apart, values = margins.rows(0, count), loss.rows(0, count)
+        size = numeric_setting(history, *BATCH)
+        if apart.first or values.first or not size >= self.at["least"] or (apart.step != values.step).any():
+            return
+        times = values.value / numpy.logaddexp(0.0, -apart.value)
+        usual = float(numpy.median(times))
+        if abs(usual / size - 1) <= self.at["near"] and (abs(times / usual - 1) <= self.at["alike"]).all():
+            yield self.finding(
+                int(values.step[0]), f"The loss is {usual:.3g} times that of a pair with the mean margin, and a batch "
+                f"has {size:.0f} examples: it is summed.", found=int(values.step[-1]),
+                segment=int(values.segment[0]), confidence=0.95, evidence={"times": usual},
+            )  # fmt: skip
+
+
 class EvaluationSwapped(Rule):
     """Training and evaluation prefer opposite answers: the margin of the one is positive, that of the other negative.
 
@@ -145,16 +202,22 @@ class EvaluationSwapped(Rule):
     as that of the last 16 rows of the training, which is above 0. A policy that has learnt nothing of use has a margin
     around 0; one that memorizes prefers at random. In one of the two, chosen and rejected are swapped.
 
+    So it is where margins of the evaluation are not logged, and its accuracy is a quarter or less where that of the
+    training, the median of 16 rows, is three quarters or more: of a choice of two, of which a guess has a half. The
+    loss then begins within 15% of ln 2, and the training logs margins or how many pairs are ordered right.
+
     What to do: print one pair of each.
     """
 
     name, family, kind, severity = "evaluation_swapped", "rl", "data", "critical"
-    needs = tuple(["|".join(f"={name}" for name in names) for names in (_MARGINS, _EVALUATED)])
+    needs = ("|".join([*(f"={name}" for name in (*MARGINS, *_ORDERED, *_APART))]),
+             "|".join([*(f"={name}" for name in _EVALUATED), "eval_accuracy"]))  # fmt: skip
     about = "Training and evaluation prefer opposite answers."
     thresholds: ClassVar = {
         "evaluations": (2.0, "in a row; ours"),
         "share": (0.5, "of the training's margin; ours"),
         "rows": (16.0, "of the training; ours"),
+        "wrong": (0.25, "accuracy of the evaluation; one less this of the training; ours"),
     }
     causes = ("pairs swapped: chosen and rejected are exchanged in the training, or in the evaluation",)
     remedies = ("print one pair of the training and one of the evaluation: which answer is the chosen one?",)
@@ -164,25 +227,93 @@ class EvaluationSwapped(Rule):
         self._row: list[tuple[int, int]] = []
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        margins = history.channel(next((name for name in _MARGINS if history.channel(name) is not None), ""))
         name = next((name for name in _EVALUATED if history.channel(name) is not None), "")
-        rows = self._cursor.new(history.channel(name)) if margins is not None else None
+        margins = margins_of(history)
+        ours, theirs, answers = margins, history.channel(name), False
+        if ours is None or theirs is None:
+            ours, theirs, answers = self._accuracies(history)
+        rows = self._cursor.new(theirs) if ours is not None else None
         for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None and margins is not None
+            assert rows is not None and ours is not None
             step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            values = newest(margins, step - 1, time, segment, int(self.at["rows"]))  # of steps that are complete
-            least = float(values.mean())
-            other = values.min() > 0 and rows.value[at] < -self.at["share"] * least
+            values = newest(ours, step - 1, time, segment, int(self.at["rows"]))  # of steps that are complete
+            usual = float(numpy.median(values) if answers else values.mean())
+            if answers:
+                other = usual >= 1 - self.at["wrong"] and rows.value[at] <= self.at["wrong"]
+            else:
+                other = values.min() > 0 and rows.value[at] < -self.at["share"] * usual
             if not other or (self._row and self._row[0][1] != segment):
                 self._row = []
             if not other:
                 continue
             self._row.append((step, segment))
             if len(self._row) == self.at["evaluations"] and self.first(segment):
+                what = "share of pairs that are ordered right" if answers else "margin of chosen over rejected answers"
                 yield self.finding(
-                    self._row[0][0], f"The margin of chosen over rejected answers is {rows.value[at]:.3g} in the "
-                    f"evaluation, and {least:.3g} in the training.", found=step, segment=segment, confidence=0.95,
+                    self._row[0][0], f"The {what} is {rows.value[at]:.3g} in the "
+                    f"evaluation, and {usual:.3g} in the training.", found=step, segment=segment, confidence=0.95,
+                )  # fmt: skip
+
+    def _accuracies(self, history: RunHistory) -> tuple[Channel | None, Channel | None, bool]:
+        """Of a choice of two: the accuracy of the training, that of the evaluation."""
+        loss = history.role("loss")
+        pairs = any(history.channel(name) is not None for name in (*_APART, *MARGINS, *_ORDERED))
+        ours, theirs = answers(history) if pairs else None, history.role("eval_accuracy")
+        if loss is None or ours is None or theirs is None or not loss.end:
+            return None, None, True
+        first = float(numpy.median(loss.rows(0, 4).value))
+        return (ours if abs(first / math.log(2) - 1) < _NEAR else None), theirs, True
+
+
+class MarginTurned(Rule):
+    """The margin of chosen over rejected answers was above 0, and is below it from a step on.
+
+    The mean of the 48 rows before is above 0 by four of its standard errors, and that of the newest 16 below 0 by as
+    many, and the loss of these is above ln 2 and above what it was: what had been learnt is now wrong. Chosen and
+    rejected have changed places in the data, or the sign of one of them has.
+
+    What to do: print a pair from before the step and one from behind it.
+    """
+
+    name, family, kind, severity = "margin_turned", "rl", "rl", "critical"
+    needs = (*tuple(["|".join(f"={name}" for name in MARGINS)]), "loss")
+    about = "Chosen and rejected answers have changed places during the training."
+    thresholds: ClassVar = {"sure": (4.0, "standard errors; ours")}
+    causes = ("labels shifted: chosen and rejected answers have changed places",)
+    remedies = ("print a pair from before the step and one from behind it, as they go into the loss",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._rows: deque[tuple[int, float]] = deque(maxlen=_BEFORE + _NOW)
+        self._segment = -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows, loss = self._cursor.new(margins_of(history)), history.role("loss")
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if segment != self._segment:
+                self._segment = segment
+                self._rows.clear()
+            if not math.isfinite(rows.value[at]):
+                continue
+            self._rows.append((step, float(rows.value[at])))
+            if loss is None or len(self._rows) < _BEFORE + _NOW or not rows.value[at] < 0:
+                continue
+            values = numpy.array([value for _, value in self._rows])
+            before, now = values[:_BEFORE], values[_BEFORE:]
+            sure = self.at["sure"]
+            if not (before.mean() > sure * before.std() / _BEFORE**0.5 and now.mean() < -sure * now.std() / _NOW**0.5):
+                continue
+            began = self._rows[_BEFORE][0]
+            level = newest(loss, step - 1, time, segment, _BEFORE + _NOW)  # of rows that are complete
+            lately, earlier = float(numpy.nanmean(level[_BEFORE:])), float(numpy.nanmean(level[:_BEFORE]))
+            if lately > max(math.log(2), earlier) and self.first(segment):
+                yield self.finding(
+                    began, f"The margin of chosen over rejected answers was {before.mean():.3g} in the mean of "
+                    f"{_BEFORE} rows, and is {now.mean():.3g} since step {began}.", found=step, segment=segment,
+                    confidence=0.9, evidence={"before": float(before.mean()), "now": float(now.mean())},
                 )  # fmt: skip
 
 
-RULES = (ReferenceMoves, PreferenceReversed, EvaluationSwapped)
+RULES = (ReferenceMoves, PreferenceReversed, PreferenceSummed, EvaluationSwapped, MarginTurned)

@@ -13,13 +13,14 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
+import msgspec
 import numpy
 
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.wording import Case
 from barograph.doctor.rules.rl import objective, preference
-from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock, rewarded
+from barograph.doctor.rules.rl.policy import BLOCK, PolicyRule, RowBlock, rewarded
 
 
 class RewardCollapse(PolicyRule):
@@ -87,8 +88,10 @@ class RewardConstant(PolicyRule):
     """Every batch has the same mean reward, to the last digit, for 16 rows, after rewards that varied.
 
     A reward function that fails gives one value to all; no advantage is left, and nothing is learnt. At the highest
-    reward ever seen the task is solved: an info finding. Where rewards were the same in four rows in a row before, as a
-    mean over the last episodes is until one ends, only a stretch four times as long as any before counts.
+    reward ever seen the task is solved: an info finding. Since the start it takes 128 rows, for the first episodes may
+    all end at their limit of steps; a reward that varies later makes it an info finding. Where rewards were the same in
+    four rows in a row before, as a mean over the last episodes is until one ends, only a stretch four times as long as
+    any before counts.
     """
 
     name, severity = "reward_constant", "critical"
@@ -97,6 +100,7 @@ class RewardConstant(PolicyRule):
     least = 24
     about = "The reward is constant."
     sources = ("TRL: frac_reward_zero_std",)
+    thresholds: ClassVar = {"rows": (128.0, "since the start; ours")}
 
     cases: ClassVar = {
         "all": Case(
@@ -106,13 +110,26 @@ class RewardConstant(PolicyRule):
         )
     }
 
+    def reset(self) -> None:
+        super().reset()
+        self._count, self._varied = 0, False
+
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        self._count += 1
+        first, block = blocks[0].low, blocks[-1]
+        if not self._varied and not block.low == block.high == first:
+            self._varied = True
+            if self._told is not None:
+                told, self._told = self._told, None  # it may be said of a later stretch once more
+                yield msgspec.structs.replace(told, severity="info", confidence=0.4)
         if len(blocks) < 2 or any(block.low != block.high for block in blocks[-2:]) or blocks[-1].low != blocks[-2].low:
+            return
+        if not self._varied and self._count * BLOCK < self.at["rows"]:
             return
         value = blocks[-1].low
         if not _longest_yet(history, blocks[-1]):
             return
-        solved = value >= max(block.high for block in blocks) and len(blocks) > 2
+        solved = self._varied and value >= max(block.high for block in blocks)
         step = blocks[-2].step
         for block in reversed(blocks[:-2]):
             if block.low != block.high or block.low != value:

@@ -85,23 +85,25 @@ class Crashed(Ending):
         return status in ("failed", "terminated") or (status in LOST and status != MEMORY)
 
     def describe(self, step: int, fields: Mapping[str, Any]) -> Finding:
-        problem = fields.get("exception")
+        problem, after = fields.get("exception"), when(fields, f" after step {step}")
         if isinstance(problem, Mapping):
             told = f"{problem.get('type')}: {problem.get('message')}"
-            message = f"The training failed after step {step}: {told[:500]}"
+            message = f"The training failed{after}: {told[:500]}"
             causes = ["an exception that the training did not catch"]
-            remedies = ["read the traceback; `barograph show RUN --blackbox` has the last steps"]
+            line = fields.get("line")  # of a log that was imported
+            remedies = [f"read the traceback above line {line:,} of the log"] if isinstance(line, int) else [
+                "read the traceback; `barograph show RUN --blackbox` has the last steps"]  # fmt: skip
         elif fields.get("status") == "failed":
             code = fields.get("exit_code")
-            message = f"The training failed after step {step}{f', with exit code {code}' if code else ''}."
+            message = f"The training failed{after}{f', with exit code {code}' if code else ''}."
             causes = ["the program ended itself"] if code else ["an exception"]
             remedies = ["read the last lines of the training's output"]
         elif fields.get("status") == "terminated":
-            message = f"The training was ended by {fields.get('signal') or 'a signal'} after step {step}."
+            message = f"The training was ended by {fields.get('signal') or 'a signal'}{after}."
             causes, remedies = _about_signal(fields)
         else:
             why = str(fields.get("reason") or "the process ended without giving a reason")
-            message = f"The run ended after step {step} without finishing the run: {why}."
+            message = f"The run ended{after} without finishing the run: {why}."
             causes, remedies = _about_signal(fields)
         return self.finding(
             step,
@@ -179,9 +181,14 @@ def rank_of(fields: Mapping[str, Any]) -> str:
     return f"rank {rank}" if rank else ""
 
 
+def when(fields: Mapping[str, Any], words: str) -> str:
+    """Words about an event's step; none for an event of a log that had said no step yet."""
+    return "" if fields.get("no_step") else words
+
+
 def evidence_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What an end says for itself."""
-    names = ("status", "signal", "exit_code", "oom_kills", "reason", "exception", "last")
+    names = ("status", "signal", "exit_code", "oom_kills", "reason", "exception", "last", "no_step")
     return {name: fields[name] for name in names if fields.get(name) is not None}
 
 

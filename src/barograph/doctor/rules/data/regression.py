@@ -1,0 +1,358 @@
+"""What a mean square compares, and a term that takes all from a reconstruction.
+
+In:   figures of the watch, which knows the targets of a loss that is nothing but a mean square; logged terms of a loss.
+Out:  findings of `TargetsOutOfRange`, `UnscaledTargets`, `UnexplainedTargets`, `OutlierInputs`, `LatentTerm`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import newest, usual
+from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+_LARGE = 10.0  # deviation or mean of inputs that nobody normalised
+_RAW = 1000.0  # of inputs that steps of a usual rate get nowhere with
+_SAME = 1e-6  # spread of outputs that are one
+
+
+class TargetsOutOfRange(WatchRule):
+    """Targets lie where the output's last function can't reach.
+
+    The graph says that the loss is nothing but the mean square of the outputs, and that a sigmoid, softmax, tanh or
+    ReLU made these. Its gradient then shows the targets: a tenth of them or more are beyond the range of that function,
+    in five looks in a row.
+
+    What to do: no function behind the last layer, or targets that are scaled into its range.
+    """
+
+    name, family, kind, severity = "targets_out_of_range", "data", "config", "warning"
+    series = "model/out_of_range"
+    needs = ("=model/out_of_range",)
+    least = 5
+    about = "Targets lie where the output's last function can't reach."
+    thresholds: ClassVar = {"share": (0.1, "of the targets; ours"), "looks": (5.0, "in a row; ours")}
+    causes = ("targets out of reach: the output's last function can't give them",)
+    remedies = ("leave the function behind the last layer out, or scale targets into its range",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value >= self.at["share"], place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"{100 * value:.0f}% of the targets are out of the range of the output's last "
+                "function.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"share": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+class UnscaledTargets(WatchRule):
+    """Targets are far larger than what the model gives, and stay so.
+
+    Of a loss that is nothing but a mean square the watch knows the targets. After a hundred steps they are above 30 in
+    size, and ten times as large as the outputs, in eight looks in a row: steps of the learning rate don't take the
+    output there.
+
+    What to do: subtract the mean of the training's targets and divide by their deviation; undo it where it is used.
+    """
+
+    name, family, kind, severity = "unscaled_targets", "data", "config", "warning"
+    series = "model/output_rms"
+    needs = ("=model/output_rms", "=model/target_std", "=model/target_mean")
+    least = 8
+    about = "Targets are far larger than what the model gives."
+    thresholds: ClassVar = {
+        "size": (30.0, "of the targets; ours"),
+        "times": (10.0, "the outputs' size; ours"),
+        "looks": (8.0, "in a row; ours"),
+        "steps": (100.0, "that don't count; ours"),
+    }
+    causes = ("targets not scaled: they are far larger than the outputs",)
+    remedies = ("subtract the mean of the training's targets, and divide them by their deviation",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        size = math.hypot(watched(history, "target_std", place), watched(history, "target_mean", place))
+        apart = place[0] >= self.at["steps"] and size >= self.at["size"] and size >= self.at["times"] * value
+        if self.lasts(apart, place, self.at["looks"]):
+            yield self.finding(
+                0, f"The targets' size is {size:.4g}, that of the outputs {value:.4g} at step {place[0]}.",
+                found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"targets": rounded(size), "outputs": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+class UnexplainedTargets(WatchRule):
+    """A regression explains nothing of its targets: a constant would do as well.
+
+    Of a loss that is nothing but a mean square the watch knows the targets, and which part of their variance the
+    outputs explain. After 200 steps that is a hundredth or less in the mean of the last sixteen looks, and of those
+    before; weights change by steps of a usual size, the learning rate does not rise any more, and no evaluation has got
+    better. Where inputs have a deviation or a mean of ten or more, they were never normalised; where it is a thousand,
+    a tenth of the variance is as good as nothing, whatever an evaluation says. Where targets are unscaled,
+    `unscaled_targets` speaks, and `constant_output` where all outputs are one. Values of a policy, and losses of two
+    players, give no finding.
+
+    What to do: look at ten examples with their targets; look at which part of the output goes on.
+    """
+
+    name, family, kind, severity = "unexplained_targets", "data", "data", "warning"
+    series = "model/explained"
+    needs = ("=model/explained", "=model/target_std", "loss", "=model/update_p50|=model/param_norm")
+    least = 24
+    about = "A regression explains nothing of its targets."
+    thresholds: ClassVar = {
+        "share": (0.01, "of the targets' variance; ours"),
+        "raw": (0.1, "the same, where inputs are in the thousands; ours"),
+        "looks": (16.0, "ours"),
+        "steps": (200.0, "ours"),
+        "better": (0.95, "the last evaluation over the first; ours"),
+    }
+    causes = ("labels unrelated: nothing that the model reads of the inputs says what the targets are",)
+    remedies = (
+        "print ten inputs with their targets, as they go into the loss: what joined them may be off by one",
+        "look at what of a sequence or a batch goes on: the last place, not the first",
+    )
+
+    def begin(self) -> None:
+        self._values: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        looks = int(self.at["looks"])
+        if _rises(history, place):
+            self._values = []
+            return
+        self._values = [*self._values[1 - 2 * looks :], max(value, -1.0)]
+        late, early = self._values[-looks:], self._values[:-looks]
+        if len(late) < looks or len(early) < looks / 2 or place[0] < self.at["steps"]:
+            return
+        size = math.hypot(watched(history, "target_std", place), watched(history, "target_mean", place))
+        limits = {name: bound for name, (bound, _) in UnscaledTargets.thresholds.items()}
+        unscaled = size >= limits["size"] and size >= limits["times"] * watched(history, "output_rms", place)
+        scale = input_scale(history, place)
+        share = self.at["raw" if scale >= _RAW else "share"]
+        if max(numpy.mean(late), numpy.mean(early)) > share or unscaled or not _moves(history, place):
+            return
+        if watched(history, "output_spread", place) < _SAME:
+            return
+        loss = history.role("loss")
+        evaluation = history.role("eval_loss")
+        if loss is None or is_game(history, loss) or history.role("reward") is not None:
+            return
+        if evaluation is not None and evaluation.end and not scale >= _RAW:
+            last = usual(evaluation, *place, 1)
+            if last < self.at["better"] * evaluation.first:
+                return
+        if not self.first(place[2]):
+            return
+        given = not_normalised(history, place)
+        yield self.finding(
+            0, f"After {place[0]} steps the outputs explain {max(0.0, 100 * numpy.mean(late)):.2g}% of the variance of "
+            f"the targets: a constant would do as well{', and ' + given if given else ''}.",
+            found=place[0], segment=place[2], confidence=_PROOF if given else 0.9,
+            causes=["inputs not normalised: " + given] if given else list(self.causes),
+            evidence={"explained": rounded(float(numpy.mean(late)))},
+        )  # fmt: skip
+
+
+def _moves(history: RunHistory, place: Place) -> bool:
+    """Whether steps change the weights by what is usual."""
+    change = usual(history.channel("model/update_p50"), *place)
+    return change != change or change > 1e-4
+
+
+def _rises(history: RunHistory, place: Place) -> bool:
+    """Whether the learning rate is that of a warm-up."""
+    rate = history.role("lr")
+    values = newest(rate, *place, 32) if rate is not None else numpy.zeros(0)
+    values = values[numpy.isfinite(values)]
+    return len(values) > 1 and bool(values[-1] > values[0])
+
+
+def not_normalised(history: RunHistory, place: Place) -> str:
+    """Of inputs that nobody normalised, how large they are; empty where they are of a usual size, or not known."""
+    if not input_scale(history, place) >= _LARGE:
+        return ""
+    mean, deviation = _inputs(history, place)
+    return f"their mean is {mean:.3g}, their deviation {deviation:.3g}"
+
+
+def input_scale(history: RunHistory, place: Place) -> float:
+    """Mean or deviation of the inputs, the larger; NaN where they are not known."""
+    mean, deviation = _inputs(history, place)
+    return max(abs(mean), deviation)
+
+
+def _inputs(history: RunHistory, place: Place) -> tuple[float, float]:
+    mean, deviation = (usual(history.channel(f"model/input_{name}"), *place, 8) for name in ("mean", "std"))
+    return mean, deviation
+
+
+_BEHIND = 3  # steps that are waited for
+
+
+class OutlierInputs(WatchRule):
+    """A batch has inputs a hundred times as large as usual, and the loss jumps with it.
+
+    The watch compares the largest input of each step with those of the steps before. A finding where the loss of the
+    same step is twice that of the rows before, or not finite. Three such steps in a row are another scale of the inputs
+    (`input_scale`).
+
+    What to do: look at the examples of these steps; clip inputs, or leave such examples out.
+    """
+
+    name, family, kind, severity = "outlier_inputs", "data", "data", "warning"
+    series = ""
+    needs = ("=model/input_outlier", "loss")
+    about = "A batch has inputs far larger than usual, and the loss jumps with it."
+    thresholds: ClassVar = {"times": (2.0, "the loss of the rows before; ours"), "several": (3.0, "batches; ours")}
+    causes = ("bad batch: some of its inputs are a hundred times as large as usual, or more",)
+    remedies = ("look at the examples of these steps; clip inputs, or leave such examples out",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        loss = history.role("loss")
+        if loss is not None:
+            self.series = loss.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+    def begin(self) -> None:
+        self._judged: set[int] = set()
+        self._before = 0  # the step of the loss's row before
+        self._steps: list[int] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        channel, loss = history.channel("model/input_outlier"), history.role("loss")
+        assert channel is not None and loss is not None
+        if not channel.end or channel.began[0] >= place[0]:
+            return
+        rows, low, self._before = channel.rows(), self._before - 64, place[0]  # the watch's records may come late
+        here = (rows.segment == place[2]) & (rows.step >= low) & (rows.step < place[0]) & (rows.time <= place[1])
+        known = set(rows.step[here].tolist())
+        for step, times in zip(rows.step[here].tolist(), rows.value[here].tolist(), strict=True):
+            if step in self._judged or step + _BEHIND >= place[0]:
+                continue
+            self._judged.add(step)
+            if {step - 1, step + 1} <= known or {step + 1, step + 2} <= known or {step - 1, step - 2} <= known:
+                continue  # inputs of another scale from then on: `input_scale` is about that
+            before = usual(loss, step - 1, *place[1:], 16)
+            worst = newest(loss, step, *place[1:], 1)[0]
+            if not (math.isfinite(worst) and worst <= self.at["times"] * before):
+                self._steps.append(step)
+                yield self._say(times, place)
+
+    def _say(self, times: float, place: Place) -> Finding:
+        several = len(self._steps) >= self.at["several"]
+        count = f"; so {len(self._steps)} times" if len(self._steps) > 1 else ""
+        return self.finding(
+            self._steps[0], f"The largest input of step {self._steps[-1]} is {times:.3g} times that of the steps "
+            f"before, and the loss jumps with it{count}.", found=place[0], last_step=self._steps[-1],
+            segment=place[2], confidence=_PROOF,
+            evidence={"times": rounded(times), "batches": len(self._steps)} | ({"standing": True} if several else {}),
+        )  # fmt: skip
+
+
+_RECONSTRUCTION = re.compile(
+    r"(?i)(?!.*(?:val|eval|test))(?:.*[/_.])?(?:re_?con(?:struct(?:ion)?)?|rec)(?:_?(?:loss|error|mse|bce))?"
+)
+
+
+class LatentTerm(WatchRule):
+    """The KL term of an autoencoder has the wrong sign, or leaves nothing of the latent.
+
+    KL and reconstruction are logged beside the loss. A KL is never negative: one that is, in all of 32 rows, is the
+    negative of it; so is one that the loss, as a sum of the two in all of 64 rows to a thousandth of how it varies,
+    takes away. One that has fallen to a tenth of where it began or less, and to a two-hundredth of the reconstruction,
+    in 128 rows, has collapsed: the latent says nothing of the input. Where targets are broadcast, that is why.
+    Trainings with a reward have a KL of another kind.
+
+    What to do: a smaller weight, raised from 0 over the first tenth of the training; `reconstruction + weight * kl`.
+    """
+
+    name, family, kind, severity = "latent_term", "loss", "config", "warning"
+    series = ""
+    needs = ("kl", "loss")
+    least = 32
+    about = "The KL term of an autoencoder has the wrong sign, or leaves nothing of the latent."
+    thresholds: ClassVar = {
+        "rows": (32.0, "ours"),
+        "exact": (1e-3, "of the loss's deviation; ours"),
+        "left": (0.1, "of the first KL; ours"),
+        "share": (0.005, "of the reconstruction; ours"),
+    }
+    remedies = ("`loss = reconstruction + weight * kl`, with a weight that rises from 0 to 1 or less",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        kl = history.role("kl")
+        if kl is not None and history.role("reward") is None:
+            self.series = kl.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+    def begin(self) -> None:
+        self._count, self._first = 0, math.nan
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._count += 1
+        if self._count % int(self.at["rows"]):
+            return
+        place = (place[0] - 1, *place[1:])  # a step whose records are complete
+        kl, other = history.role("kl"), self._reconstruction(history)
+        if kl is None or other is None:
+            return
+        values = newest(kl, *place, min(64, self._count - 1))
+        values = values[numpy.isfinite(values)]
+        self._first = float(numpy.median(values[:8])) if math.isnan(self._first) else self._first
+        about: dict[str, Any] = {"found": place[0], "segment": place[2], "confidence": _PROOF}
+        weight = self._weight(history, kl, other, place)
+        negative = len(values) >= self.at["rows"] - 1 and bool((values < 0).all())
+        if (negative or (weight < 0 and bool((values > 0).all()))) and self.first("sign", place[2]):
+            what = f"The logged KL is {values[-1]:.3g}" if negative else f"The loss has the KL {weight:.3g} times"
+            yield self.finding(
+                0, f"{what}: it is rewarded, and grows without end.", key="sign", severity="critical",
+                causes=["sign reversed: of the KL term, whose negative is minimised"],
+                evidence={"standing": True}, **about,
+            )  # fmt: skip
+        level = float(numpy.median(values)) if len(values) else math.nan
+        beside = usual(other, *place, 64)
+        crossed = history.channel("model/loss_crossed")
+        broadcast = history.channel("model/loss_widened") is not None or (crossed is not None and crossed.first > 1)
+        gone = not broadcast and 0 <= level <= self.at["left"] * self._first and level <= self.at["share"] * beside
+        if self._count >= 4 * self.at["rows"] and gone and self.first("collapsed", place[2]):
+            often = f", and is in the loss {weight:.3g} times" if weight > 0 else ""
+            yield self.finding(
+                0, f"The KL fell from {self._first:.3g} to {level:.3g}, beside a reconstruction of {beside:.3g}{often}:"
+                " the latent says nothing of the input.", key="collapsed",
+                causes=["KL weight too large: the latent has collapsed to the prior"],
+                evidence={"kl": rounded(level), "standing": True}, **about,
+            )  # fmt: skip
+
+    def _reconstruction(self, history: RunHistory) -> Channel | None:
+        name = next((name for name in sorted(history.channels) if _RECONSTRUCTION.fullmatch(name)), None)
+        return None if name is None else history.channel(name)
+
+    def _weight(self, history: RunHistory, kl: Channel, other: Channel, place: Place) -> float:
+        """How often the KL is in the loss; NaN where the two do not add up to the loss."""
+        loss = history.role("loss")
+        if loss is None or loss.name == other.name or self._count <= 64:
+            return math.nan
+        target = newest(loss, *place, 64)
+        columns = numpy.stack([newest(kl, *place, 64), newest(other, *place, 64)], axis=1)
+        if not (numpy.isfinite(target).all() and numpy.isfinite(columns).all()):
+            return math.nan
+        scale = columns.std(0)
+        if not (scale > 0).all():
+            return math.nan
+        weights, _, rank, _ = numpy.linalg.lstsq(columns / scale, target, rcond=1e-9)
+        off = float(numpy.abs(columns / scale @ weights - target).max())
+        exact = rank == 2 and off <= self.at["exact"] * float(target.std()) and abs(weights[0]) > 10 * off
+        return float(weights[0] / scale[0]) if exact else math.nan
+
+
+RULES = (TargetsOutOfRange, UnscaledTargets, UnexplainedTargets, OutlierInputs, LatentTerm)

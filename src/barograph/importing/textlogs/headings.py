@@ -1,0 +1,86 @@
+"""Rows under a heading about data held out, as text in which each row says so.
+
+In:   `Validation at epoch 5:` and below it `loss: 0.61` and `accuracy: 0.80`, which say neither a step nor the data.
+Out:  `loss: 0.61 | val`.
+
+The heading holds for the lines right below it: up to one that says a step or data of its own, repeats a name, or names
+no number where others did.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barograph.importing.textlogs import plain_lines
+from barograph.importing.textlogs.patterns import expression
+
+_MAY = expression(rb"(?i)\b(?:val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|test|testing|dev)\b")
+_AHEAD = expression(rb".{0,140}(?:\]|\||>|\s-|\b(?:INFO|DEBUG)\b:?)\s")  # what a logger writes first
+_TOKEN = expression(rb"[A-Za-z]+|\d[\d.,/]*")
+_COUNT = expression(rb"\d{1,12}(?:/\d{1,12})?")
+_VALIDATION = frozenset(b"val valid validation validate validating eval evaluate evaluation evaluating dev".split())
+_TEST = frozenset(b"test testing".split())
+_BESIDE = frozenset(
+    b"a after and at begin beginning data dataset end epoch for in iter iteration loader loop metrics mode model now "
+    b"of on performance performing phase result results run running set split start started starting step summary the "
+    b"update with".split()
+)
+_NAMED = expression(
+    rb"([A-Za-z][\w.@/%()-]{0,60}(?: [A-Za-z][\w.@/%()-]{0,30}){0,3})\s{0,20}[:=]\s{0,20}[-+]?(?:\d|nan|inf)"
+)
+_TRAIN = expression(rb"(?i)train")
+_FAR = 6  # lines between a heading and its first row
+_WIDE = 160  # bytes of a heading
+
+
+def said_below(text: bytes, own: dict[str, Any]) -> bytes:
+    """A text in which rows below headings say their data; own: the heading that goes on in the next text."""
+    under: dict[str, Any] | None = own.pop("under", None)
+    if under is None and b"al" not in text and b"est" not in text and b"ev" not in text:
+        return text
+    low = text.lower()
+    if under is None and not any(word in low for word in (b"valid", b"eval", b"test", b"val", b"dev")):
+        return text
+    lines = text.split(b"\n")
+    changed = False
+    for index, line in enumerate(lines):
+        if phase := _heading(line):
+            under = {"phase": phase, "names": [], "waited": 0}
+        elif under is not None:
+            names = _row(line)
+            if names is None or (under["names"] and (not names or not set(names).isdisjoint(under["names"]))):
+                under = None
+            elif names:
+                under["names"] += names
+                lines[index] = line + b" | " + under["phase"].encode()
+                changed = True
+            elif line.strip():
+                under["waited"] += 1
+                under = under if under["waited"] <= _FAR else None
+    if lines[-1] == b"" and under is not None:
+        own["under"] = under
+    return b"\n".join(lines) if changed else text
+
+
+def _heading(line: bytes) -> str:
+    """Which data a heading is about: "val" or "test"; empty for any other line."""
+    if not 3 < len(line) <= _WIDE or b"oss" in line or b"acc" in line or not _MAY.search(line):
+        return ""
+    found = _AHEAD.match(line)
+    words = [word.lower() for word in _TOKEN.findall(line, found.end() if found else 0)]
+    counts = [word for word in words if word[:1].isdigit()]
+    if len(counts) > 1 or not all(map(_COUNT.fullmatch, counts)):
+        return ""
+    plain = {word for word in words if not word[:1].isdigit()}
+    if not plain or not plain <= _VALIDATION | _TEST | _BESIDE:
+        return ""
+    return "val" if plain & _VALIDATION else "test" if plain & _TEST else ""
+
+
+def _row(line: bytes) -> list[str] | None:
+    """The names of a line's numbers; None if it says a step or data of its own."""
+    if len(line) > 1000 or _TRAIN.search(line) or plain_lines.PHASE.search(line):
+        return None
+    if any(pattern.search(line) for pattern in (plain_lines.STEP, plain_lines.EPOCH, plain_lines.BATCH)):
+        return None
+    return [name.decode("utf-8", "replace") for name in _NAMED.findall(line)]

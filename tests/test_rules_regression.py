@@ -1,0 +1,98 @@
+"""What is said of a mean square whose targets are known, of inputs far out, and of the KL of an autoencoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from test_rules_objective import DICE, FALLS, ROWS, STEP, every, of_graph, warned
+
+LOOKS = np.arange(0, ROWS, 10)
+SIDES = ["explained", "target_std", "target_mean", "output_rms"]
+
+
+def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {
+        f"model/{name}": (LOOKS, np.full(len(LOOKS), value) + 1e-4 * DICE.normal(size=len(LOOKS)))
+        for name, value in values.items()
+    }
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figures", "rule", "cause"),
+    [
+        ({"out_of_range": 0.4}, "targets_out_of_range", "targets out of reach"),
+        ({"out_of_range": 0.02}, None, ""),
+        ({"output_rms": 2.0, "target_std": 9e3, "target_mean": 4e3}, "unscaled_targets", "targets not scaled"),
+        ({"output_rms": 5e3, "target_std": 9e3, "target_mean": 4e3}, None, ""),
+        ({"output_rms": 0.1, "target_std": 1.0, "target_mean": 2.0}, None, ""),
+        ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3}, "unexplained_targets", "labels unrelated"),
+        ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3, "input_std": 70.0, "input_mean": 127.0},
+         "unexplained_targets", "inputs not normalised"),
+        ({"explained": 0.06, "target_std": 1.0, "update_p50": 1e-3}, None, ""),
+        ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-6}, None, ""),  # nothing moves
+        ({"explained": 0.05, "target_std": 1.0, "update_p50": 1e-3, "input_std": 4e3, "input_mean": 2e4},
+         "unexplained_targets", "inputs not normalised"),
+    ],
+)  # fmt: skip
+def test_what_the_targets_prove_is_said(figures: dict[str, float], rule: str | None, cause: str, rows: int) -> None:
+    found = warned({"loss": every(np.full(ROWS, 1.0) + 0.05 * DICE.normal(size=ROWS))} | looked(**figures), rows)
+    ours = {"targets_out_of_range", "unscaled_targets", "unexplained_targets"}
+    assert set(found) & ours == ({rule} if rule else set())
+    assert rule is None or found[rule].causes[0].startswith(cause)
+
+
+def test_a_regression_whose_evaluation_gets_better_and_a_policys_values_are_left_alone() -> None:
+    columns = {"loss": every(1 + 0.05 * DICE.normal(size=ROWS))} | looked(
+        explained=0.0, target_std=1.0, update_p50=1e-3
+    )
+    assert "unexplained_targets" in warned(columns)
+    assert "unexplained_targets" not in warned(columns | {"model/output_spread": (LOOKS, np.zeros(len(LOOKS)))})
+    better = {"val_loss": (np.arange(39, ROWS, 40), np.linspace(1.0, 0.8, 10))}
+    assert "unexplained_targets" not in warned(columns | better)
+    raw = looked(input_std=4e3, input_mean=2e4)
+    assert warned(columns | better | raw)["unexplained_targets"].causes[0].startswith("inputs not normalised")
+    assert "unexplained_targets" not in warned(columns | {"reward": every(DICE.normal(size=ROWS))})
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("worst", "told"), [(4.0, True), (0.7, False)])
+def test_inputs_far_out_are_the_cause_where_the_loss_jumps_with_them(worst: float, told: bool, rows: int) -> None:
+    loss = 0.5 + 0.01 * DICE.normal(size=ROWS)
+    loss[[90, 180, 270]] = worst
+    outliers = {"model/input_outlier": (np.array([90, 180, 270]), np.array([9e3, 8e3, 7e3]))}
+    found = warned({"loss": every(loss)} | outliers, rows)
+    assert ("outlier_inputs" in found) is told
+    if told:
+        assert (found["outlier_inputs"].step, found["outlier_inputs"].evidence["batches"]) == (90, 3)
+
+
+def autoencoder(
+    kl: np.ndarray, weight: float, recon: np.ndarray = FALLS
+) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+    return {"loss": every(recon + weight * kl), "recon_loss": every(recon), "kl": every(kl)}
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("kl", "weight", "cause"),
+    [
+        (0.2 * np.exp(-STEP / 20) + 3e-4, 100.0, "KL weight too large"),
+        (0.2 + 2 * (1 - np.exp(-STEP / 50)), 0.1, None),
+        (4 * np.exp(-STEP / 20) + 0.4, 1.0, None),
+        (-0.2 - STEP / 10, 0.1, "sign reversed"),
+        (0.2 + STEP / 10 + 0.1 * DICE.normal(size=ROWS), -0.1, "sign reversed"),
+    ],
+)
+def test_the_kl_of_an_autoencoder_is_judged(kl: np.ndarray, weight: float, cause: str | None, rows: int) -> None:
+    found = warned(autoencoder(kl, weight), rows)
+    assert ("latent_term" in found) is (cause is not None)
+    assert cause is None or found["latent_term"].causes[0].startswith(cause)
+
+
+def test_a_policys_kl_and_one_beside_broadcast_targets_are_not_judged() -> None:
+    gone = 0.2 * np.exp(-STEP / 20) + 3e-4
+    assert "latent_term" not in warned({**autoencoder(gone, 9.0), "reward": every(DICE.normal(size=ROWS))})
+    assert "latent_term" not in warned({**autoencoder(gone, 9.0), **of_graph(loss_widened=20.0)})

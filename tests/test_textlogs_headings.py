@@ -1,0 +1,56 @@
+"""Rows below a heading about data held out are the evaluation's; the next row of training is training's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textlog_readings import read
+
+from barograph.importing.textlogs import headings
+
+
+def of_epochs(heading: str) -> str:
+    return "".join(
+        f"Epoch {at}/4\n  loss: 0.{9 - at}1\n  accuracy: 0.6{at}\n{heading.format(at=at)}\n  loss: 0.{9 - at}5\n"
+        f"  accuracy: 0.5{at}\n"
+        for at in range(1, 5)
+    )
+
+
+@pytest.mark.parametrize("heading", [
+    "Validation at epoch {at}", "===== Evaluation (epoch {at}) =====", "Running validation...",
+    "2024-05-01 10:00:00 INFO [epoch {at}] Validation:", "Evaluating on the validation set",
+])  # fmt: skip
+def test_rows_below_a_heading_are_of_the_evaluation(tmp_path: Path, heading: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(of_epochs(heading))
+    series = read(path).series
+    assert series["loss"] == [(1, 0.81), (2, 0.71), (3, 0.61), (4, 0.51)]
+    assert series["val loss"] == [(1, 0.85), (2, 0.75), (3, 0.65), (4, 0.55)]
+    assert series["val accuracy"] == [(1, 0.51), (2, 0.52), (3, 0.53), (4, 0.54)]
+
+
+@pytest.mark.parametrize("heading", [
+    "New best validation accuracy!", "val_loss improved from 0.5 to 0.4", "Saved the model for evaluation in out/best",
+    "evaluation takes 0.5 s", "Training and validation",
+])  # fmt: skip
+def test_a_sentence_about_an_evaluation_is_no_heading(heading: str) -> None:
+    text = f"{heading}\nloss: 0.61\n".encode()
+    assert headings.said_below(text, {}) == text
+
+
+def test_a_row_with_a_step_of_its_own_is_not_below_the_heading() -> None:
+    text = b"Evaluating...\nstep 20 loss 2.1\nloss: 0.61\n"
+    assert headings.said_below(text, {}) == text
+
+
+def test_a_name_that_comes_again_ends_what_is_below_the_heading() -> None:
+    told = headings.said_below(b"Validation:\nloss: 0.61\nloss: 0.52\n", {})
+    assert told == b"Validation:\nloss: 0.61 | val\nloss: 0.52\n"
+
+
+def test_a_heading_holds_for_a_row_that_is_written_later() -> None:
+    own: dict[str, object] = {}
+    assert headings.said_below(b"Test results\n", own) == b"Test results\n"
+    assert headings.said_below(b"loss: 0.61\n", own) == b"loss: 0.61 | test\n"

@@ -311,9 +311,9 @@ def _by_class(output: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
 def _of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor) -> Tensor:
     """The share of targets that lie in padding; NaN where there is none for sure.
 
-    Padding is one token, three times or more at the end of several rows, of different lengths. No other token ends a row
-    so, and it stands nowhere else twice in a row; what a policy has written over and over is no padding. Its targets
-    are all one.
+    Padding is one token, three times or more at the end of several rows, of different lengths. No other token ends a
+    row so, and it stands nowhere else twice in a row: a policy writes the same token over and over anywhere. The
+    targets of padding are all one.
     """
     last = tokens[:, -1:]
     tail = (tokens.flip(1) == last).long().cumprod(1).flip(1).bool()

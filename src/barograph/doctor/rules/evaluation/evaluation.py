@@ -62,10 +62,14 @@ class Overfitting(Rise):
 
     In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
     says so of the third evaluation behind the best, the two losses are of different targets or data.
+
+    Where no training loss is logged, the evaluations alone must say it: eight of them, a quarter of all behind the
+    best, an eighth of all above half of the rise, and the last three as high as ever since, to within a fifth of it. A
+    hump comes down again.
     """
 
     name, kind, severity = "overfitting", "overfit", "warning"
-    needs = ("eval_loss", "loss")
+    needs = ("eval_loss",)
     least = 4
     about = "The evaluation loss rises while the training loss falls."
     sources = ("stability guide: val_loss_increase 10%", "SageMaker Debugger: Overfit, ratio 0.1")
@@ -74,6 +78,7 @@ class Overfitting(Rise):
         "info": (0.03, "ours"),
         "nats": (0.1, "ours: a perplexity 10% higher; of five evaluations, while the training loss falls by 10%"),
         "evaluations": (3.0, "ours"),
+        "alone": (8.0, "evaluations, where there is no training loss; ours"),
     }
 
     def risen(
@@ -93,8 +98,11 @@ class Overfitting(Rise):
             return
         if math.log1p(rise) < 3 * noise_of([other.value for other in self._points], least=5):
             return
+        alone = _is_alone(history, point)
+        if alone and not self._keeps_rising(floor, level):
+            return
         noise = self.train_noise(history)
-        fell = point.train < best.train * (0.98 if noise == 0 else math.exp(-3 * noise))
+        fell = alone or point.train < best.train * (0.98 if noise == 0 else math.exp(-3 * noise))
         rose = point.train > best.train * math.exp(max(_WORSE, 3 * noise))
         if not (fell or point.train < 0.8 * point.value) or rose:
             return
@@ -134,6 +142,8 @@ class Overfitting(Rise):
         )
         if math.isfinite(best.train):
             message += f", while the training loss went from {best.train:.4g} to {point.train:.4g}"
+        if alone:
+            message += "; no training loss is logged beside it"
         if first_epoch:
             message += ", in the first epoch"
             remedies[1] = "Compare a batch of the training with one of the evaluation: inputs, targets, preparation."
@@ -158,6 +168,14 @@ class Overfitting(Rise):
         )
         yield again(self._told)
 
+    def _keeps_rising(self, floor: float, level: float) -> bool:
+        """Whether evaluations alone leave no doubt: not a hump that comes down again, nor a few of many."""
+        high = max(other.value for other in self._after)
+        half = sum(other.value * other.value > level * floor for other in self._after)
+        seen = min(self._count, 256)
+        long = self._count >= self.at["alone"] and 4 * len(self._after) >= seen and 8 * half >= seen
+        return long and math.log(level / floor) > 0.8 * math.log(high / floor)
+
     def _causes(
         self,
         history: RunHistory,
@@ -171,6 +189,8 @@ class Overfitting(Rise):
         """
         seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
         loss = history.role("loss")
+        if _is_alone(history, course[-1]):
+            return [*seen, "learning rate too high: the training may have got worse with it"]
         if loss is not None and not loss.start and course[-1].train > _LITTLE_LEARNT * loss.first:
             return [*_DIFFERENT, seen[0]]
         last = course[course.index(sudden) - 1] if sudden is not None else None
@@ -188,6 +208,12 @@ class Overfitting(Rise):
         if sudden is None or last is None or first or learnt_at_once(history, last, sudden):
             return seen
         return ["labels shifted: the targets can be seen in the inputs", *reversed(seen)]
+
+
+def _is_alone(history: RunHistory, point: EvaluationPoint) -> bool:
+    """Whether no training loss was logged up to an evaluation, neither a number nor NaN."""
+    loss = history.role("loss")
+    return math.isnan(point.train) and (loss is None or not loss.end or loss.began[0] > point.step)
 
 
 class ValidationDivergence(Rise):

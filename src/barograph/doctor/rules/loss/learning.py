@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import came_by, exp, known, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
@@ -304,10 +305,12 @@ def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str
 
 
 def suspects(history: RunHistory, tick: Tick) -> list[str]:
-    """Why nothing is learnt, the likeliest first: that most of the model is frozen and nobody asked for it, else what
-    the weights say.
+    """Why nothing is learnt, the likeliest first: that most of the model is frozen and nobody asked for it, that the
+    first layers get no gradient, else what the weights say.
     """
     causes = _by_weights(history, tick)
+    if depth.vanishes(history, tick.step, tick.time, tick.segment):
+        causes = [depth.CAUSE, *(cause for cause in causes if cause != "gradients vanish")]
     share = between(history.channel("model/frozen_share"), 0, tick.step + 1, tick.segment)
     adapters = between(history.channel("model/trained_adapters"), 0, tick.step + 1, tick.segment)
     if not len(share) or share[-1] < _MOSTLY or adapters.any() or setting(history, *_HEAD_ONLY):

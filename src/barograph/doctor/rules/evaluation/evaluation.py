@@ -37,6 +37,11 @@ from barograph.doctor.rules.evaluation.signs import (
     EvaluationNonFinite,
 )
 
+_ALONE = [
+    "overfitting: the examples are memorized",
+    "learning rate too high",
+    "data exhausted: the same examples repeat",
+]
 _OTHER_DATA = "evaluation data differ: the training loss is far above the evaluation's"
 _DIFFERENT = [
     "labels shifted: training and evaluation have different targets, or the training's inputs show them",
@@ -63,7 +68,7 @@ class Overfitting(Rise):
     In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
     says so of the third evaluation behind the best, the two losses are of different targets or data.
 
-    Where no training loss is logged, the evaluations alone must say it: eight of them, a quarter of all behind the
+    Where no training loss is logged, evaluations alone must say it, by 10%: eight of them, a quarter of all behind the
     best, an eighth of all above half of the rise, and the last three as high as ever since, to within a fifth of it. A
     hump comes down again.
     """
@@ -99,7 +104,7 @@ class Overfitting(Rise):
         if math.log1p(rise) < 3 * noise_of([other.value for other in self._points], least=5):
             return
         alone = _is_alone(history, point)
-        if alone and not self._keeps_rising(floor, level):
+        if alone and (rise < self.at["increase"] or not self._keeps_rising(floor, level)):
             return
         noise = self.train_noise(history)
         fell = alone or point.train < best.train * (0.98 if noise == 0 else math.exp(-3 * noise))
@@ -162,10 +167,11 @@ class Overfitting(Rise):
                 "train_now": rounded(point.train),
                 "evaluations": self._count,
             },
-            causes=[_OTHER_DATA] if others else self._causes(history, course, sudden, first_epoch),
+            causes=[_OTHER_DATA] if others else _ALONE if alone else
+            self._causes(history, course, sudden, first_epoch),
             remedies=["Compare what the two losses are measured on: data, weights, reduction."] if others else remedies,
-            confidence=0.85 if severity == "warning" else 0.5,
-        )
+            confidence=0.5 if severity == "info" else 0.7 if alone else 0.85,
+        )  # fmt: skip
         yield again(self._told)
 
     def _keeps_rising(self, floor: float, level: float) -> bool:
@@ -189,8 +195,6 @@ class Overfitting(Rise):
         """
         seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
         loss = history.role("loss")
-        if _is_alone(history, course[-1]):
-            return [*seen, "learning rate too high: the training may have got worse with it"]
         if loss is not None and not loss.start and course[-1].train > _LITTLE_LEARNT * loss.first:
             return [*_DIFFERENT, seen[0]]
         last = course[course.index(sudden) - 1] if sudden is not None else None

@@ -106,6 +106,16 @@ def test_a_spike_over_rows_or_with_the_gradient_is_a_warning() -> None:
     assert any("Clip" in one for one in finding.remedies)
 
 
+@pytest.mark.parametrize(("before", "severity"), [(0, "warning"), (2, "warning"), (3, "info"), (4, "info")])
+def test_a_rise_that_came_and_went_three_times_before_is_what_this_loss_does(before: int, severity: str) -> None:
+    loss = falling(600, start=4, end=3)
+    for row in [300 - 12 * nth for nth in range(1, before + 1)]:
+        loss[row] *= 1.9
+    loss[300:304] *= 2
+    findings = [one for one in look(loss) if one.rule == "loss_spike" and one.step == 300]
+    assert [one.severity for one in findings] == [severity]
+
+
 def test_a_loss_that_does_not_come_back_is_a_warning_that_says_so() -> None:
     loss = falling(1000)
     loss[600:] *= 1.5

@@ -66,6 +66,28 @@ def test_warming_up_again_is_an_info_finding() -> None:
     assert not warned(look(loss, lr=rate))
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.04])
+def test_noisy_evaluations_excuse_a_training_loss_as_quiet_ones_do(noise: float) -> None:
+    at = np.arange(60)
+    for seed in range(6):
+        dice = np.random.default_rng(seed)
+        course = 0.5 + 1.8 * np.exp(-at / 8)
+        loss = course * np.where(at >= 30, 2.4, 1.0) * np.exp(dice.normal(0, 0.01, 60))
+        seen = 1.1 * course * np.exp(dice.normal(0, noise, 60))
+        assert not [one for one in warned(look(loss, evaluations=(at, seen))) if one.rule == "divergence"]
+        worse = seen * np.where(at >= 30, 1.3, 1.0)
+        assert [one for one in warned(look(loss, evaluations=(at, worse))) if one.rule == "divergence"]
+
+
+@pytest.mark.parametrize(("end", "severity"), [(0.85, "info"), (0.99, "critical")])
+def test_a_long_rise_from_the_start_is_over_once_the_loss_is_below_its_start(end: float, severity: str) -> None:
+    at = np.arange(900)
+    course = np.where(at < 60, 6.2 + 2.4 * at / 60, 6.2 * end + (8.6 - 6.2 * end) * np.exp(-(at - 60) / 120))
+    loss = course * np.exp(np.random.default_rng(0).normal(0, 0.01, 900))
+    finding = next(one for one in look(loss) if one.rule == "divergence")
+    assert finding.severity == severity and ("falls below its start" in finding.message) == (severity == "info")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_fine_tuning_stairs_and_noise_are_silent(seed: int) -> None:
     dice = np.random.default_rng(seed)

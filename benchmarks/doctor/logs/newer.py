@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from logs import newer_healthy, newer_texts, newer_troubles
+from logs import newer_healthy, newer_texts, newer_troubles, newer_ways
 from logs.case import Family
 
-FAMILIES: tuple[Family, ...] = (*newer_healthy.FAMILIES, *newer_troubles.FAMILIES, *newer_texts.FAMILIES)
+FAMILIES: tuple[Family, ...] = (
+    *newer_healthy.FAMILIES,
+    *newer_ways.FAMILIES,
+    *newer_troubles.FAMILIES,
+    *newer_texts.FAMILIES,
+)

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.averages import AverageBehind
 from barograph.doctor.rules.evaluation.evaluations import (
@@ -25,7 +25,6 @@ from barograph.doctor.rules.evaluation.evaluations import (
     in_first_epoch,
     largest_rise,
     learnt_at_once,
-    noise_of,
     usual_change,
 )
 from barograph.doctor.rules.evaluation.mode import EvaluationGradients, EvaluationMode, ModelMode, StaleStatistics

@@ -48,6 +48,7 @@ def bend(y: NDArray[Any]) -> int:
     return place
 
 
+_LEARNT = 0.05  # in ln, below the start: from there on something was learnt
 _WAVES = 2  # rises that came back, from which on a curve is known to wander
 
 
@@ -70,7 +71,8 @@ class Divergence(CurveRule):
     What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
     summed losses and curricula lift the training loss alone), a learning rate that is warmed up again to no more than
     it was, and losses of games (GANs) or policies, which are not checked. With several epochs the loss drifts up within
-    each: then only the share counts. A rise that is over lowers the finding to an info finding.
+    each: then only the share counts. A rise that is over lowers the finding to an info finding; one that took long and
+    ended where it had begun does once the loss falls below its start by 5%.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """
@@ -98,6 +100,7 @@ class Divergence(CurveRule):
         self._above: Tick | None = None  # since when the rise is above the least that counts
         self._high = -math.inf
         self._told: Finding | None = None
+        self._lasting: Finding | None = None  # one that came back to where it had begun, and not below
         self._onset: tuple[int, float, Tick] | None = None
         self._quiet = 0
         self._judged = ""  # the severity before what may explain it
@@ -121,6 +124,11 @@ class Divergence(CurveRule):
             if self._told is not None:
                 yield from self._recover(tick)
             self._best, self._above = tick, None
+            if self._lasting is not None and self._start - level > _LEARNT:
+                self._lasting.severity, self._lasting.confidence = "info", 0.5
+                self._lasting.message += f", and falls below its start at step {tick.step}"
+                yield again(self._lasting)
+                self._lasting = None
             return
         spread = best.spread if math.isfinite(best.spread) else tick.spread
         spread = spread if math.isfinite(spread) else 0.0
@@ -312,8 +320,10 @@ class Divergence(CurveRule):
         assert told is not None
         # a loss that is back, after long, where it had been before anything was learnt has not recovered
         long = tick.nth >= 64 and told.last_step - told.step >= 0.2 * tick.step
-        if self._best is None or self._start - self._best.level > 0.05 or not long:
+        if self._best is None or self._start - self._best.level > _LEARNT or not long:
             told.severity, told.confidence = "info", 0.5
+        else:
+            self._lasting = told
         told.evidence["back_at"] = tick.step
         told.message += f"; it had recovered by step {tick.step}"
         self._told = None

@@ -256,7 +256,7 @@ def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int) -
         return False
     noise = min(noise_of(numpy.concatenate([early, later])[-24:].tolist()), _NOISY)
     if noise < 0.005:
-        return float(later[-1]) <= old * 1.01
+        return float(later[-1]) <= old + 0.01 * abs(old)
     # the difference of two medians of three has about the deviation of one
     return median(later[-3:]) <= min(old, median(early[-3:])) * math.exp(2 * noise)
 

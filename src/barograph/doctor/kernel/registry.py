@@ -18,7 +18,7 @@ MODULES = (
     "gradient.origin", "optimizer.early", "optimizer.optimizer", "activations.weights", "activations.activations",
     "activations.forward", "moe.moe", "optimizer.schedule", "optimizer.accounts", "optimizer.settings",
     "optimizer.steps", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks", "run.logging", "run.ending",
-    "run.time", "loss.outlook",
+    "run.time", "loss.outlook", "loss.below_zero", "evaluation.accuracy",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

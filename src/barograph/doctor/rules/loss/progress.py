@@ -49,6 +49,7 @@ def bend(y: NDArray[Any]) -> int:
 
 
 _LEARNT = 0.05  # in ln, below the start: from there on something was learnt
+_SHORT = 64  # rows of a run whose last ones are looked at one by one
 _WAVES = 2  # rises that came back, from which on a curve is known to wander
 
 
@@ -74,6 +75,10 @@ class Divergence(CurveRule):
     each: then only the share counts. A rise that is over lowers the finding to an info finding; one that took long and
     ended where it had begun does once the loss falls below its start by 5%.
 
+    In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
+    which is 1.3 times as high as any row since the first quarter, and half as high again in the median, are a warning
+    at its end.
+
     The step is the row at which the rise starts, not where a threshold was passed.
     """
 
@@ -86,6 +91,7 @@ class Divergence(CurveRule):
         "share": (0.25, "of the decrease so far; ours"),
         "critical_share": (0.5, "of the decrease so far; ours"),
         "long": (200.0, "rows of a slow rise; ours"),
+        "few": (1.3, "times any row before, of the last rows of a short run; ours"),
     }
 
     def begin(self, history: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
@@ -152,6 +158,25 @@ class Divergence(CurveRule):
             self._above, self._high = tick, level
         self._high = max(self._high, level)
         yield from self._judge(history, channel, tick, floor, spread)
+
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        rows = channel.rows()
+        known = numpy.flatnonzero((rows.segment == self._segment) & numpy.isfinite(rows.value))
+        if self._told is not None or not 12 <= len(known) <= _SHORT or is_game(history, channel):
+            return
+        value, step = rows.value[known], rows.step[known]
+        for count in range(len(value) // 3, 3, -1):
+            earlier, last = value[len(value) // 4 : -count], value[-count:]
+            low = float(numpy.median(earlier))
+            if not earlier.min() > 0 or last.min() < self.at["few"] * earlier.max() or numpy.median(last) < 1.5 * low:
+                continue
+            best = Tick(0, int(step[-count - 1]), math.log(low), 0.0, self._segment, 1, len(value), 0)
+            tick = best._replace(step=int(step[-1]), level=math.log(float(last[-1])))
+            excuse = self._excuse(history, best, int(step[-count]), tick, 0.0)
+            share = min(1.0, (float(last[-1]) - low) / max(float(value[0]) - low, 1e-300))
+            severity = "info" if excuse else "warning"
+            yield from self._tell(history, channel, tick, best, int(step[-count]), severity, share, excuse)
+            return
 
     def _follow_waves(self, level: float) -> None:
         """Keep the greatest rises of the curve that were over: two thirds of each were lost again."""

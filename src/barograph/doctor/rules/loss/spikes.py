@@ -306,7 +306,9 @@ class LossSpike(SeriesRule):
         known = numpy.flatnonzero((rows.segment == one["segment"]) & (rows.step < one["step"]))[-128:]
         if len(known) < 32:
             return False
-        _, spread, z = history.local(channel, log=True).rows(rows.first + int(known[0]), rows.first + int(known[-1]) + 1)
+        _, spread, z = history.local(channel, log=True).rows(
+            rows.first + int(known[0]), rows.first + int(known[-1]) + 1
+        )
         with numpy.errstate(invalid="ignore"):
             high = z * spread > 0.8 * lift
         return int((high[1:-1] & ~high[2:]).sum()) >= 3  # the last row may be of the spike itself

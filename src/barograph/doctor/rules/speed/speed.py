@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.core.text import compact, milliseconds
-from barograph.doctor.kernel.blocks import BlockCourse, NewBlocks
+from barograph.doctor.kernel.blocks import NewBlocks, SteppedCourse
 from barograph.doctor.kernel.cursor import RowCursor, usual
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.pace import LossPace
@@ -410,7 +410,7 @@ class StepTimeDrift(Rule):
 
     def reset(self) -> None:
         self._blocks = NewBlocks()
-        self._course, self._steps = BlockCourse(), BlockCourse()
+        self._course = SteppedCourse()
         self._began = 0
         self._said: set[str] = set()
 
@@ -427,7 +427,7 @@ class StepTimeDrift(Rule):
         """The step of the last even median among some."""
         bound = usual * (1 + self.at["even"])
         even = [at for at in range(low, high) if self._course.values[at] < bound]
-        return int(self._steps.values[max(even, default=low)])
+        return self._course.step(max(even, default=low))
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         channel, sign = pace_of(history)
@@ -438,13 +438,11 @@ class StepTimeDrift(Rule):
         for at in range(len(new)):
             if new.segment[at] != self._course.segment:
                 self._course.begin(int(new.segment[at]))
-                self._steps.begin(int(new.segment[at]))
                 self._began, self._said = int(new.step[at]), set()
             middle = float(new.middle[at])
-            before = len(self._course.values)
-            self._course.add((1 / middle if by_speed else middle) if middle > 0 else math.nan)
-            self._steps.add(float(new.step[at]) if middle > 0 else math.nan)
-            if len(self._said) == 2 or len(self._course.values) == before or len(self._course.values) < 32:
+            pace = (1 / middle if by_speed else middle) if middle > 0 else math.nan
+            longer = self._course.add(pace, int(new.step[at]))
+            if len(self._said) == 2 or not longer or len(self._course.values) < 32:
                 continue
             values = self._course.values
             size = len(values) // 8

@@ -36,9 +36,11 @@ LAYERS = (
     "weights_hist",
 )
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
-OF_EVALUATION = ("eval", "val_", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss")
+OF_EVALUATION = ("eval", "val_", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss")
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
+EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse")
+LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc")
 OF_MEMORY = ("memory_leak", "no_grad_missing")
 
 
@@ -172,7 +174,7 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
 
 def evaluation(run: Any) -> str:
     """The name of the evaluation loss."""
-    return next(name for name in ("eval/loss", "val_loss", "eval_loss") if name in run.names())
+    return next(name for name in EVALUATIONS if name in run.names())
 
 
 def best_evaluation(run: Any) -> int:
@@ -189,7 +191,7 @@ def rises(run: Any) -> bool:
 
 def learned(run: Any) -> float | None:
     """By what share of it the loss fell from the first to the last tenth of the run; None where there is no loss."""
-    for name in ("train/loss", "loss/train", "loss", "train_loss"):
+    for name in LOSSES:
         if name in run.names():
             loss = numpy.asarray(run.series(name).y, dtype=float)
             tenth = max(1, len(loss) // 10)

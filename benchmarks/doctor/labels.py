@@ -191,6 +191,10 @@ def rises(run: Any) -> bool:
 
 def learned(run: Any) -> float | None:
     """By what share of it the loss fell from the first to the last tenth of the run; None where there is no loss."""
+    if "charts/episodic_return" in run.names():
+        earned = numpy.asarray(run.series("charts/episodic_return").y, dtype=float)
+        tenth = max(1, len(earned) // 10)
+        return float((earned[-tenth:].mean() - earned[:tenth].mean()) / max(abs(earned[:tenth].mean()), 1e-9))
     for name in LOSSES:
         if name in run.names():
             loss = numpy.asarray(run.series(name).y, dtype=float)

@@ -216,9 +216,7 @@ _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowl
 
 for _name, _settings in unseen.KNOWN_HEALTHY.items():
     _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
-    HEALTHY[_name] = replace(
-        HEALTHY[_name], programs=(*_programs, *_settings), by_program={**_by_program, **_settings}
-    )
+    HEALTHY[_name] = replace(HEALTHY[_name], programs=(*_programs, *_settings), by_program={**_by_program, **_settings})
 for _name, _programs, _about, _more in unseen.HEALTHY:
     _healthy(_name, _programs, _about, **_more)
 

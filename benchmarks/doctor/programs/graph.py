@@ -1,12 +1,13 @@
 """A graph convolution that tells what each node of a network belongs to: the whole graph is each step's one batch.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log` at each epoch, which is one step: loss, train_acc, val_loss, val_acc; the watch of the model.
+Out:  the run, by `run.log` at each epoch, which is one step: loss, train_acc, val_loss, val_acc; the model's watch.
 """
 
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn import functional
 
 EVERY, NODES, CLASSES, FEATURES = 1, 700, 5, 40
 CONFIG: dict[str, Any] = {
-    "width": 32, "layers": 2, "dropout": 0.5, "learning_rate": 1e-2, "weight_decay": 5e-3, "labelled": 300,
+    "width": 32, "layers": 2, "dropout": 0.5, "learning_rate": 3e-3, "weight_decay": 5e-3, "labelled": 300,
     "noise": 3.0, "clip": 0.0,
 }  # fmt: skip
 
@@ -39,7 +40,7 @@ class Network(nn.Module):
     def __init__(self, config: dict[str, Any], probable: bool):
         super().__init__()
         widths = [FEATURES, *[config["width"]] * (config["layers"] - 1), CLASSES]
-        self.layers = nn.ModuleList(nn.Linear(one, other) for one, other in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(one, other) for one, other in pairwise(widths))
         self.dropout, self.probable = nn.Dropout(config["dropout"]), probable
 
     def forward(self, features: Tensor, links: Tensor) -> Tensor:
@@ -58,7 +59,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     features, links, classes = network(seed + 91, config, trouble.name != "links_not_normalised")
     order = torch.randperm(NODES, generator=torch.Generator().manual_seed(seed))
     labelled, held_out = order[: config["labelled"]], order[NODES // 2 :]
-    if trouble.name == "rows_of_other_nodes":  # the table was sorted by another column than the links were
+    if trouble.name == "rows_joined_wrongly":  # the table was sorted by another column than the links were
         features = features[torch.randperm(NODES, generator=trouble.dice)]
         links = torch.eye(NODES)[torch.randperm(NODES, generator=trouble.dice)] @ links
     model = Network(config, trouble.name == "chances_without_logarithm")

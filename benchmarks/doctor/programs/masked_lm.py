@@ -20,7 +20,7 @@ from . import loop
 from .moe_gpt import LETTERS
 from .parts import Block, Text
 
-EVERY, PAD, MASK = 25, LETTERS, LETTERS + 1
+EVERY, PAD, MASK = 20, LETTERS, LETTERS + 1
 CONFIG: dict[str, Any] = {
     "width": 48, "heads": 4, "layers": 2, "length": 32, "dropout": 0.05, "batch_size": 48, "learning_rate": 6e-3,
     "warmup_steps": 20, "schedule": "cosine", "weight_decay": 0.01, "clip": 1.0, "told": 0.15, "shortest": 16,

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from .moe_gpt import LETTERS, write_text
 
-EVERY, ROW = 25, 5
+EVERY, ROW = 20, 5
 CONFIG: dict[str, Any] = {
     "width": 64, "layers": 2, "piece": 20, "batch_size": 24, "dropout": 0.1, "learning_rate": 5.0, "clip": 0.5,
     "anneal": 4.0, "words": 12000, "weight_decay": 0.0,
@@ -95,7 +95,9 @@ class Training:
         with torch.no_grad():
             for place in range(0, len(self.test) - 21, 20):
                 logits, state = self.model(self.test[place : place + 20], state)
-                losses.append(functional.cross_entropy(logits.flatten(0, 1), self.test[place + 1 : place + 21].flatten()))
+                losses.append(
+                    functional.cross_entropy(logits.flatten(0, 1), self.test[place + 1 : place + 21].flatten())
+                )
         self.model.train()
         loss = float(torch.stack(losses).mean())
         self.run.log({"valid/loss": loss, "valid/ppl": math.exp(min(loss, 60))}, step=step)

@@ -50,7 +50,7 @@ class Data:
         if trouble.name == "answer_among_columns":  # a column made of the price, which a new house doesn't have yet
             self.inputs = torch.cat([self.inputs[:, :-1], self.targets[:, None]], 1)
             self.test = torch.cat([self.test[:, :-1], torch.zeros(HELD_OUT, 1)], 1)
-        if trouble.name == "labels_random":  # joined by the wrong key
+        if trouble.name == "rows_joined_wrongly":  # joined by the wrong key
             self.targets = self.targets[torch.randperm(len(self.targets), generator=trouble.dice)]
         if trouble.name == "sorted_by_target":
             order = self.targets.argsort()
@@ -100,6 +100,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         with torch.no_grad():
             error = functional.mse_loss(model(data.test)[:, 0], data.test_targets)
         model.train()
-        run.log({"train_mse": running / batches, "val_mse": float(error), "val_r2": 1 - float(error / data.test_targets.var()),
-                 "lr": rate, "epoch": epoch}, step=epoch)  # fmt: skip
+        explained = 1 - float(error / data.test_targets.var())
+        run.log({"train_mse": running / batches, "val_mse": float(error), "val_r2": explained, "lr": rate,
+                 "epoch": epoch}, step=epoch)  # fmt: skip
     return run

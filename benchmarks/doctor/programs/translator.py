@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from . import loop
 
-EVERY, PAD, BEGIN, END, WORDS, LONGEST = 25, 0, 1, 2, 24, 12
+EVERY, PAD, BEGIN, END, WORDS, LONGEST = 20, 0, 1, 2, 24, 12
 CONFIG: dict[str, Any] = {
     "width": 48, "heads": 4, "layers": 2, "dropout": 0.05, "batch_size": 32, "learning_rate": 3e-3, "warmup_steps": 30,
     "schedule": "inverse_sqrt", "weight_decay": 0.01, "clip": 1.0, "examples": 4000, "label_smoothing": 0.1,

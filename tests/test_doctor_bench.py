@@ -103,7 +103,7 @@ import numpy, traces
 from pathlib import Path
 from faults import FAULTS
 from healthy import LOOP
-from labels import TIMES, learned
+from labels import learned, of_time
 from barograph.query.stored import StoredRun
 out, program, steps = Path({out!r}), {program!r}, {steps}
 seen = {{}}
@@ -111,8 +111,8 @@ def make(kind, folder):
     trace = traces.Trace(program, kind, 0)
     traces.make(trace, out / folder, steps=steps)
     run = StoredRun(out / folder / trace.name)
-    timed = (*TIMES, "step_time")
-    return run, {{name: run.series(name).y for name in run.names() if not any(part in name for part in timed)}}
+    names = [name for name in run.names() if not of_time(name) and "step_time" not in name]
+    return run, {{name: run.series(name).y for name in names}}
 def differ(one, other):
     return sorted(
         name for name in one.keys() | other.keys()

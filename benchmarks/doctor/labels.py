@@ -115,7 +115,7 @@ def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int) ->
     found: list[tuple[float, str]] = []
     names, healthy_names = set(run.names()), set(plain.names())
     for name in some:
-        timed = any(part in name for part in TIMES)
+        timed = of_time(name)
         if (timed and fault.name not in OF_SPEED) or name.startswith(("goodput", "energy")):
             continue
         if name not in names or name not in healthy_names:
@@ -133,6 +133,11 @@ def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int) ->
         if score >= 1:
             found.append((score, f"{name}: {score:.3g}"))
     return [text for _, text in sorted(found, reverse=True)]
+
+
+def of_time(name: str) -> bool:
+    """Whether a series is of time, by its name. A mean square error is not."""
+    return any(part in name.replace("_mse", "") for part in TIMES)
 
 
 def values(run: Any, name: str, onset: int) -> Any:

@@ -52,9 +52,6 @@ class Data:
             self.test = torch.cat([self.test[:, :-1], torch.zeros(HELD_OUT, 1)], 1)
         if trouble.name == "rows_joined_wrongly":  # joined by the wrong key
             self.targets = self.targets[torch.randperm(len(self.targets), generator=trouble.dice)]
-        if trouble.name == "sorted_by_target":
-            order = self.targets.argsort()
-            self.inputs, self.targets = self.inputs[order], self.targets[order]
 
 
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:
@@ -83,8 +80,6 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
             running = 0.0
         batches = 0
         order = torch.randperm(len(data.inputs), generator=dice)
-        if trouble.name == "sorted_by_target":
-            order = torch.arange(len(data.inputs))
         for chosen in order.split(int(config["batch_size"])):
             inputs, targets = data.inputs[chosen], data.targets[chosen]
             said = model(inputs)

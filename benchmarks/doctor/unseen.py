@@ -118,10 +118,11 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("rewards not scaled",)}),
     ("outputs_too_short", "targets longer than outputs", "nonfinite data", "start", (SPEECH,),
      "the convolution's stride leaves fewer outputs than there are sounds to tell: the loss is infinite",
-     {"also": ("outputs too short",)}),
+     {"hard": True, "also": ("outputs too short",)}),
     ("logits_for_logarithms", "logarithm missing",
      "divergence logits weight_growth activations spike nonfinite config exploding data jump_down", "start", (SPEECH,),
-     "the loss of log-probabilities is given logits: it falls without a bound", {"also": ("softmax missing",)}),
+     "the loss of log-probabilities is given logits: it falls without a bound",
+     {"hard": True, "also": ("softmax missing",)}),
 )
 
 # -- healthy variants that the bench has, in these programs --------------------------------------------------------

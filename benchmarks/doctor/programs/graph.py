@@ -59,9 +59,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     features, links, classes = network(seed + 91, config, trouble.name != "links_not_normalised")
     order = torch.randperm(NODES, generator=torch.Generator().manual_seed(seed))
     labelled, held_out = order[: config["labelled"]], order[NODES // 2 :]
-    if trouble.name == "rows_joined_wrongly":  # the table was sorted by another column than the links were
+    if trouble.name == "rows_joined_wrongly":  # sorted by another column than the links
         features = features[torch.randperm(NODES, generator=trouble.dice)]
-        links = torch.eye(NODES)[torch.randperm(NODES, generator=trouble.dice)] @ links
     model = Network(config, trouble.name == "chances_without_logarithm")
     trouble.spoil_model(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=config["learning_rate"], weight_decay=config["weight_decay"])

@@ -45,7 +45,6 @@ KNOWN_FAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "gradient_nonfinite": {SPEECH: {}},
     "data_exhausted": {SPEECH: {}},
     "training_mode_in_evaluation": {SPEECH: {}},
-    "labels_shuffled": {SPEECH: {}},
 }
 
 # -- faults that are new: name, cause, kinds, where it begins, programs, what it does, more ------------------------
@@ -105,9 +104,9 @@ FAULTS: tuple[Row, ...] = (
     ("rows_joined_wrongly", "labels shuffled", "overfit eval not_learning plateau data", "start", (TABLE, GRAPH),
      "features are those of other rows: two tables were sorted differently when they were joined",
      {"also": ("labels do not match the inputs",)}),
-    ("entropy_reversed", "sign reversed", "rl plateau not_learning zero vanishing", "start", (ACTOR,),
-     "the bonus for entropy is subtracted from the gain: the policy is rewarded for being sure",
-     {"also": ("reward hacking or KL blow-up", "entropy collapse")}),
+    ("bonus_drowns_rewards", "entropy weight too high", "rl plateau not_learning", "start", (ACTOR,),
+     "the bonus for entropy weighs a hundred times as much as usual: the policy stays at chance",
+     {"config": {"entropy_coefficient": 1.0}, "also": ("reward hacking or KL blow-up",)}),
     ("advantage_reversed", "sign reversed", "rl not_learning divergence plateau", "start", (ACTOR,),
      "the sign of the advantage is wrong: what earns less becomes likelier", {}),
     ("ratio_of_itself", "old probabilities not stored", "rl plateau not_learning zero frozen vanishing", "start",

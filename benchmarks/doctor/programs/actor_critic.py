@@ -127,8 +127,7 @@ class Training:
                 policy = -torch.min(gain * ratio, gain * kept_near).mean()
                 worth = 0.5 * (value - part["returns"]).square().mean()
                 entropy = -(likely.exp() * likely).sum(-1).mean()
-                bonus = config["entropy_coefficient"] * (-8 if trouble.on("entropy_reversed", step) else 1)
-                loss = policy + config["value_coefficient"] * worth - bonus * entropy
+                loss = policy + config["value_coefficient"] * worth - config["entropy_coefficient"] * entropy
                 if trouble.clears(step):
                     self.optimizer.zero_grad()
                 loss.backward()

@@ -81,11 +81,7 @@ class Training:
         chosen, self.order = self.order[:rows], self.order[rows:]
         if self.trouble.on("data_exhausted", step):
             self.kept = chosen = chosen if self.kept is None else self.kept
-        spectra, lengths, sounds, spoken = (part[chosen] for part in self.data)
-        if self.trouble.on("labels_shuffled", step):
-            mixed = torch.randperm(rows, generator=self.trouble.dice)
-            sounds, spoken = sounds[mixed], spoken[mixed]
-        return spectra, lengths, sounds, spoken
+        return tuple(part[chosen] for part in self.data)
 
     def loss(self, batch: Utterances, raw: bool = False) -> tuple[Tensor, float]:
         """The loss, and the share of sounds that the likeliest path gets wrong."""

@@ -19,7 +19,7 @@ from barograph.core.text import sparkline
 from barograph.doctor.checklist import checklist
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import make_rules
-from barograph.doctor.replay import replay
+from barograph.doctor.replay import counts_of, replay
 from barograph.query.findings import headline
 from barograph.query.given import GivenRun, stored_run
 from barograph.query.stored import StoredRun
@@ -42,12 +42,13 @@ def diagnose(
     columns: Mapping[str, BlockColumns] | None = None,
 ) -> dict[str, Any]:
     """`{"run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
-    "said", "stops"}` of a run.
+    "without_step", "said", "stops"}` of a run.
 
     The worst finding comes first, and the headline says it.
 
     judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it.
     series: names of what was found. unread: lines of its log that look like rows and were not understood.
+    without_step: rows of that series for which its log says no step, so that they are numbered as they come.
     said: what an imported log says in words, `{"line", "step", "text", "count"}`. stops: `{"step", "planned"}` of an
     imported log that ends in the middle of its plan and does not say why, else None.
     thresholds: `rule.threshold`, or a name of ALERT_THRESHOLDS, → value. silenced: rules to leave out.
@@ -63,6 +64,8 @@ def diagnose(
     if judged_by and source != judged_by and judged_by not in run.names():
         result["judged_by"] = f"log('{source}')"  # an expression that the run can be asked for
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
+    counted = examiner.seen.channel(judged_by or "")
+    result["without_step"] = len(counted) if counted is not None and counts_of(run).get(counted.name) == "row" else 0
     result["said"] = _said(examiner)
     result["stops"] = _stops(run, examiner)
     result["checklist"] = [line._asdict() for line in checklist(examiner)]
@@ -88,6 +91,7 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
         "judged_by": judged_by,
         "series": sorted(name for name in examiner.seen.channels if examiner.seen.source_of(name) == name)[:_NAMED],
         "unread": {},
+        "without_step": 0,
         "said": [],
         "stops": None,
     }

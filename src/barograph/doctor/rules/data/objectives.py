@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import came_by, known, newest, usual
 from barograph.doctor.kernel.curve import is_game
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -270,7 +271,8 @@ class UnrelatedLabels(WatchRule):
     the training, all is learnt but how to say it: the logits are nearly equal, as under a high temperature. Else
     inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow training, and a
     loss that began at more than half as much again is one of a bad start: neither gives a finding. Where less than half
-    of all places are targets, as of a masked language model, it takes a thousand rows.
+    of all places are targets, as of a masked language model, it takes a thousand rows. Where the first block's gradient
+    is below a thousandth of the last block's, the first cause is that gradients vanish.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -348,12 +350,14 @@ class UnrelatedLabels(WatchRule):
                 remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
             )  # fmt: skip
             return
+        vanished = depth.vanishes(history, *place)
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
             f"{guess:.4g}: nothing in the inputs says what the targets are.",
             found=place[0], segment=place[2], confidence=0.9,
-            causes=["labels shifted: the two sides of a pair don't belong together"] if what == "pairs" else
-            list(self.causes),
+            causes=[*([depth.CAUSE] if vanished else []),
+                    *(["labels shifted: the two sides of a pair don't belong together"] if pairs else self.causes)],
+            remedies=list(depth.REMEDIES if vanished else self.remedies),
         )  # fmt: skip
 
 

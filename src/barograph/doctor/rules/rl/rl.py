@@ -182,13 +182,19 @@ class KlBlowUp(PolicyRule):
                 "learning rate too high",
             ),
             ("Raise the KL coefficient, lower the learning rate, go back to before step {step}.",),
-        )
+        ),
+        "row": Case(
+            "The KL was {kl:.3g} at step {step}, where its median is {before:.3g}",
+            ("bad batch: its log probabilities or answers are far from the others'", "learning rate too high"),
+            ("Look at the batch of step {step}; clip gradients, or lower the learning rate.",),
+        ),
     }
 
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         usual = sorted(block.level for block in blocks[:-1])[len(blocks) // 2 - 1] if len(blocks) > 2 else math.nan
         if blocks[-1].high > max(self.at["row"] * usual, self.at["least"]) > 0 and self._told is None:
-            yield from self.tell(history, blocks[-1].step, blocks[-1], "warning", before=usual, kl=blocks[-1].high)
+            row = blocks[-1].peak
+            yield from self.tell(history, row, blocks[-1], "warning", "row", before=usual, kl=blocks[-1].high)
         if len(blocks) < 6:
             return
         # against the blocks just before, and against those of some time ago

@@ -56,6 +56,11 @@ def write(folder: Path, text: str, name: str = "small.log") -> Path:
         "Train Iteration: {s} Step Time: 1.2 Loss: {v}\n",
         "done step: {s}, seconds: 1.5, loss: {v}\n",
         "step {s} 8.25/s LR: 0.1 objective: {v}\n",
+        "Batch={s} samples=25600 AvgCost={v} Eval: error=0.8 tok_error=6.2\n",
+        "[train] Epoch[0] Batch [{s}]  Speed: 18.5 samples/sec  loss=**{v}**\n",
+        "   --> STEP: 7/60 -- GLOBAL_STEP: {s}\n     | > loss: {v}  (9.5)\n     | > lr: 0.1 \n",
+        "steps:  38%|###   | {s}/400 [13:09<21:55, 21.9s/it, avr_loss={v}]INFO:data:epoch is incremented. epoch: 7\n",
+        "epoch: {s}, iter: 7k, loss: {v}\n",
         "s: {s} the_objective_is_below\nstep {s}: objective was {v}\n",
     ],
 )

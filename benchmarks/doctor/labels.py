@@ -36,9 +36,11 @@ LAYERS = (
     "weights_hist",
 )
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
-OF_EVALUATION = ("eval", "val_", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss")
+OF_EVALUATION = ("eval", "val_", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss")
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
+EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse")
+LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc")
 OF_MEMORY = ("memory_leak", "no_grad_missing")
 
 
@@ -113,7 +115,7 @@ def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int) ->
     found: list[tuple[float, str]] = []
     names, healthy_names = set(run.names()), set(plain.names())
     for name in some:
-        timed = any(part in name for part in TIMES)
+        timed = of_time(name)
         if (timed and fault.name not in OF_SPEED) or name.startswith(("goodput", "energy")):
             continue
         if name not in names or name not in healthy_names:
@@ -131,6 +133,11 @@ def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int) ->
         if score >= 1:
             found.append((score, f"{name}: {score:.3g}"))
     return [text for _, text in sorted(found, reverse=True)]
+
+
+def of_time(name: str) -> bool:
+    """Whether a series is of time, by its name. A mean square error is not."""
+    return any(part in name.replace("_mse", "") for part in TIMES)
 
 
 def values(run: Any, name: str, onset: int) -> Any:
@@ -172,7 +179,7 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
 
 def evaluation(run: Any) -> str:
     """The name of the evaluation loss."""
-    return next(name for name in ("eval/loss", "val_loss", "eval_loss") if name in run.names())
+    return next(name for name in EVALUATIONS if name in run.names())
 
 
 def best_evaluation(run: Any) -> int:
@@ -189,7 +196,11 @@ def rises(run: Any) -> bool:
 
 def learned(run: Any) -> float | None:
     """By what share of it the loss fell from the first to the last tenth of the run; None where there is no loss."""
-    for name in ("train/loss", "loss/train", "loss", "train_loss"):
+    if "charts/episodic_return" in run.names():
+        earned = numpy.asarray(run.series("charts/episodic_return").y, dtype=float)
+        tenth = max(1, len(earned) // 10)
+        return float((earned[-tenth:].mean() - earned[:tenth].mean()) / max(abs(earned[:tenth].mean()), 1e-9))
+    for name in LOSSES:
         if name in run.names():
             loss = numpy.asarray(run.series(name).y, dtype=float)
             tenth = max(1, len(loss) // 10)

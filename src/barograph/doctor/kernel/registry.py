@@ -17,8 +17,8 @@ MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "data.data", "run.resume", "rl.rl", "gradient.gradient",
     "gradient.origin", "optimizer.early", "optimizer.optimizer", "activations.weights", "activations.activations",
     "activations.forward", "moe.moe", "optimizer.schedule", "optimizer.accounts", "optimizer.settings",
-    "optimizer.steps", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks", "run.logging", "run.ending",
-    "run.time", "loss.outlook", "loss.below_zero", "evaluation.accuracy",
+    "optimizer.steps", "optimizer.around", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks",
+    "run.logging", "run.ending", "run.time", "loss.outlook", "loss.below_zero", "evaluation.accuracy",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from barograph.importing.textlogs import forms
 from barograph.importing.textlogs.patterns import expression
 
-_INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%)"
+_INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%|[kK](?!\w))"
 _COUNT = (
     rb"(?:(?:\.{1,3}(?=[\s(\[]))?[\s:=#\[(]{0,12}|-)(?P<count>"
     + _INTEGER
@@ -26,6 +26,7 @@ STEP = expression(
     rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|up(?=\.\s\d)|it|s(?==\d))"
     + _COUNT
 )
+_GLOBAL = expression(rb"(?<![A-Za-z0-9./-])(?i:global)[_ ]?(?i:steps?)" + _COUNT)  # counts on where others begin anew
 _DONE = expression(
     rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")(?:\s?/\s?\d{1,15})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
 )
@@ -57,7 +58,7 @@ _MEASURE = (
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15])"
     rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"
-    rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total)[_/ ])?(?:cost|objective))"
+    rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective))"
 )
 _OF = (
     rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"
@@ -100,7 +101,7 @@ _BARE = expression(
     r"reward|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
     r"|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
-    r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total)[_/ ])?(?:cost|objective)"
+    r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective)"
 )
 _COUNTS = expression(
     rb"(?i)^(?:global[_ ]?|[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
@@ -175,9 +176,15 @@ _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
 _GOES_ON = expression(rb"\.[A-Za-z]{2}")
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:step|epoch|iter(?:ation)?) \d")
+_SPOKEN = expression(  # of somebody who writes about a training, not of a program that prints one
+    rb"(?i)(?<![\w./=:'-])(?:i|i'm|we|my|our|you|your|should|would|could|can|cannot|might|have|has|had|got|get|getting|but|"
+    rb"because|however|seems?|why|how|if|very|still|don't|doesn't|didn't|isn't|won't|then|which|these|those)"
+    rb"(?![\w./=:-])"
+)
 _CALL = expression(rb"\w\((?:[^()\"'\n]{0,80}[\[,] ?|[\[{]? ?)[rbf]?[\"']")
 _STATEMENT = expression(rb"\s*(?:assert|return|print)\b")
 _TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{1,40}: ?[\"'`])")  # `line = "epoch 5`
+_BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
 _LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
@@ -197,6 +204,7 @@ _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|
 _OBJECT = expression(
     rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
 )
+_BOLD = expression(rb"\*\*(?=[\w.:=,+-])|(?<=[\w.])\*\*")  # of Markdown: `loss: **2.31**`
 _QUOTED = expression(rb"([=:\s])([\"'])(" + forms.NUMBER + rb")\2")  # `step="100"`, as an attribute is written
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
 _WIDEST = 4000  # bytes of a line that are looked at
@@ -205,6 +213,8 @@ _WIDEST = 4000  # bytes of a line that are looked at
 def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
     """Where a line says a step, a batch, an epoch, and what a progress bar counts."""
     step, batch, epoch = STEP.search(line), BATCH.search(line), EPOCH.search(line)
+    if step and (b"lobal" in line or b"LOBAL" in line):
+        step = _GLOBAL.search(line) or step
     if step is None and batch is None and epoch is None:
         step = _DONE.search(line) or ROUND.search(line)
     bar = _BAR.search(line) if b"%" in line else None
@@ -217,10 +227,13 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
 
 
 def row(line: bytes) -> forms.Parsed | None:
+    if b"(" in line and (called := _SETTINGS.search(line)) and _LOSSES.search(line, 0, called.start()):
+        line = line[: called.start()]  # another program's words behind a row: `WorkNCCL(SeqNum=7, …)`
     if _is_text(line):
         return None
     if b"it" in line and (ends := [found.end() for found in _BAR_ENDS.finditer(line)]) and EPOCH.search(line, ends[-1]):
-        line = line[ends[-1] :]  # a row printed behind a bar that goes on
+        behind = _LOSSES.search(line, ends[-1]) or not _LOSSES.search(line, 0, ends[-1])
+        line = line[ends[-1] :] if behind else line[: ends[-1]]  # a row printed behind a bar that goes on
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     if printed:
         line = line.translate(_UNMARKED)
@@ -270,7 +283,7 @@ def row(line: bytes) -> forms.Parsed | None:
         turned_around = {name.decode("utf-8", "replace"): number for number, name in _BEHIND.findall(line)}
         known = any(map(_BARE.fullmatch, turned_around))
         names |= turned_around
-    if known and _COMMENT.match(line):
+    if known and (_COMMENT.match(line) or is_sentence(line)):
         return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
     if printed and not any(map(_BARE.fullmatch, names)):
         return None  # settings
@@ -280,7 +293,7 @@ def row(line: bytes) -> forms.Parsed | None:
             return None
         names |= _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
-        if bar and counts == [bar]:
+        if (bar and counts == [bar]) or _says_two(line, epoch):
             return None
         names = {}
     for value, unit in _RATE.findall(line) if known else ():
@@ -292,6 +305,17 @@ def row(line: bytes) -> forms.Parsed | None:
         if is_set:
             named[flag] = b"1"
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def is_sentence(line: bytes) -> bool:
+    """Whether somebody speaks: two words or more that no program prints in a row."""
+    return len({found[0].lower() for found in _SPOKEN.finditer(line, 0, _WIDEST)}) > 1
+
+
+def _says_two(line: bytes, epoch: Any) -> bool:
+    """Whether a line says two epochs: the head of columns, or a span."""
+    other = EPOCH.search(line, epoch.end()) if epoch else None
+    return other is not None and other["count"] != epoch["count"]
 
 
 def _lead(line: bytes, names: dict[str, Any], first: int) -> dict[str, bytes]:
@@ -319,6 +343,8 @@ def _as_pairs(line: bytes) -> bytes:
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if b"(" in line:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
+    if b"**" in line:
+        line = _BOLD.sub(b"", line)
     if b"%[" in line:
         line = _STARS.sub(b"", line)
     line = _OVER.sub(b"", line)
@@ -388,7 +414,10 @@ def _is_text(line: bytes) -> bool:
 
 
 def _stands_alone(line: bytes, words: list[re.Match[bytes]], pairs: list[re.Match[bytes]]) -> bool:
-    """Whether none of the words for data is a part of a name, which says nothing of what comes before: `val loss`."""
+    """Whether none of the words for data is a part of a name, which says nothing of what comes before: `val loss`; nor
+    begins the second half of a line: `cost=2.3 Eval: error=0.4`."""
+    if pairs and any(word.start() > pairs[0].end() and _BEGINS_HALF.match(line, word.end()) for word in words):
+        return False
     within = any(found.start() <= word.start() < found.end() for word in words for found in pairs)
     return not within and not any(_OF_WORD.match(line, word.end()) for word in words)
 

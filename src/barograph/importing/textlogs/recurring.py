@@ -55,6 +55,7 @@ _NO_MEASURE = re.compile(
 _OF_DATA = re.compile(
     r"(?i)(?:.*[^a-z])?(?:train(?:ing)?|learn|val(?:id(?:ation)?)?|eval(?:uat\w+)?|test|dev)(?:[^a-z].*)?"
 )
+_OF_EPISODES = re.compile(r"(?i)avg|average|mean|total")  # of what is counted in episodes: their rewards
 _OUT_OF = (b"/", b"of", b"out of")  # between a count and its last
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
 _COUNTED = (
@@ -196,6 +197,8 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
     gan = {name for name in values.values() if _GAN.fullmatch(name)}
     if {name[0] for name in gan} == {"D", "G"}:  # of a generator and a discriminator: their losses
         values = {at: f"{name}_loss" if name in gan else name for at, name in values.items()}
+    if b"pisode" in line and not any(roles.plays("reward", name) for name in values.values()):
+        values = {at: f"{name} reward" if _OF_EPISODES.fullmatch(name) else name for at, name in values.items()}
     values = _errors(values, names, numbers)
     known = any(map(roles.may_play, values.values()))
     held_out = any(map(_OF_DATA.fullmatch, values.values()))

@@ -34,7 +34,7 @@ def behind(node: Any) -> list[Any]:
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
     `softmax_over_rows`, `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
-    `policy_reversed`, `similarity_to_itself`, `attention/later`; each only where it can be said."""
+    `policy_reversed`, `similarity_to_itself`, `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
     for look in (_reversed, _smoothing, _widened, _walk):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -151,7 +151,7 @@ def _walk(root: Any) -> dict[str, float]:
         elif name.startswith("ScaledDotProduct"):
             later.append(_sees_later(node))
     if later and all(value == 1.0 for value in later):
-        found["attention/later"] = 1.0
+        found |= {"attention/later": 1.0, "attention/next": 1.0}
     return found
 
 

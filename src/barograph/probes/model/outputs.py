@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
+from barograph.probes.model.padding import tails
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -311,25 +312,15 @@ def _by_class(output: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
 def _of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor) -> Tensor:
     """The share of targets that lie in padding; NaN where there is none for sure.
 
-    Padding is one token, three times or more at the end of several rows, of different lengths. No other token ends a
-    row so, and it stands nowhere else twice in a row: a policy writes the same token over and over anywhere. The
-    targets of padding are all one.
+    The targets of padding are all one.
     """
-    last = tokens[:, -1:]
-    tail = (tokens.flip(1) == last).long().cumprod(1).flip(1).bool()
-    size = tail.sum(1, keepdim=True)
-    padding = tokens[size.argmax(), -1]
-    of_it = last == padding
-    sizes, long = size * of_it, size >= 3
-    elsewhere = (tokens == padding) & ~tail
-    sure = ((long & of_it).sum() >= 2) & ~(long & ~of_it).any() & (sizes.max() > sizes.min())
-    sure &= ~(elsewhere[:, 1:] & elsewhere[:, :-1]).any()
-    within = tail & of_it & long & alive
+    tail, sure = tails(tokens)
+    within = tail & alive
     within[:, 1:] &= tail[:, :-1]  # the first of them may be an end that is learnt
     within[:, 0] = False
     target = gradient.argmin(2)
     sure &= target.masked_fill(~within, -1).max() <= target.masked_fill(~within, gradient.shape[2]).min()
-    share = within.sum() / alive.sum().clamp_min(1)
+    share: Tensor = within.sum() / alive.sum().clamp_min(1)
     return share.double().masked_fill(~sure, math.nan)
 
 

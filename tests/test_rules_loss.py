@@ -226,6 +226,21 @@ def test_a_sudden_fall_is_told_by_the_evaluation_behind_it() -> None:
     assert not warned(found([rule() for rule in RULES], series))
 
 
+@pytest.mark.parametrize("lucky", [range(0, 1), range(219, 220), range(220, 221)])
+def test_a_noisy_evaluation_that_was_good_or_bad_by_chance_does_not_say_that_others_did_not_follow(
+    lucky: range,
+) -> None:
+    at = np.arange(300)
+    dice = np.random.default_rng(4)
+    loss = (0.3 + 2 * np.exp(-at / 12)) * np.where(at < 220, 1, 0.5) * np.exp(dice.normal(0, 0.01, 300))
+    seen = (0.5 + 2 * np.exp(-at / 12)) * np.where(at < 220, 1, 0.8) * np.exp(dice.normal(0, 0.04, 300))
+    seen[lucky] *= 1.4 if 220 in lucky else 0.8
+    follows = found([rule() for rule in RULES], {"train/loss": (at, loss), "eval/loss": (at, seen)})
+    assert not [one for one in warned(follows) if one.rule == "loss_jump_down"]
+    stays = {"train/loss": (at, loss), "eval/loss": (at, seen * np.where(at < 220, 1, 1.25))}
+    assert [one for one in warned(found([rule() for rule in RULES], stays)) if one.rule == "loss_jump_down"]
+
+
 @pytest.mark.parametrize("rule", ["loss_jump_down", "loss_slide"])
 def test_batches_that_repeat_are_the_cause_of_a_sudden_fall(rule: str) -> None:
     loss, at, rows = falling(1000), np.arange(100, 1000, 100), np.arange(1000)

@@ -75,7 +75,7 @@ def test_noisy_evaluations_excuse_a_training_loss_as_quiet_ones_do(noise: float)
         loss = course * np.where(at >= 30, 2.4, 1.0) * np.exp(dice.normal(0, 0.01, 60))
         seen = 1.1 * course * np.exp(dice.normal(0, noise, 60))
         assert not [one for one in warned(look(loss, evaluations=(at, seen))) if one.rule == "divergence"]
-        worse = seen * np.where(at >= 30, 1.3, 1.0)
+        worse = seen * np.where(at >= 30, 1.5, 1.0)
         assert [one for one in warned(look(loss, evaluations=(at, worse))) if one.rule == "divergence"]
 
 

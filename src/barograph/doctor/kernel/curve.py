@@ -241,9 +241,11 @@ def noise_of(values: list[float], least: int = 8) -> float:
     )
 
 
-def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int) -> bool:
+def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int, rise: float = 0.0) -> bool:
     """Whether the validation loss, measured between two steps, is at most what it was before the first of them, by the
     medians of three where single evaluations are noisy.
+
+    rise: of the training loss, in ln; an eighth of it is not a rise with it.
     """
     evaluations = history.role("eval_loss")
     if evaluations is None:
@@ -256,9 +258,9 @@ def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int) -
         return False
     noise = min(noise_of(numpy.concatenate([early, later])[-24:].tolist()), _NOISY)
     if noise < 0.005:
-        return float(later[-1]) <= old + 0.01 * abs(old)
+        return float(later[-1]) <= old + (0.01 + rise / 8) * abs(old)
     # the difference of two medians of three has about the deviation of one
-    return median(later[-3:]) <= min(old, median(early[-3:])) * math.exp(2 * noise)
+    return median(later[-3:]) <= min(old, median(early[-3:])) * math.exp(2 * noise + rise / 8)
 
 
 _NOISY = 0.05  # of evaluations, in ln: where they are noisier, a rise by a tenth is one all the same

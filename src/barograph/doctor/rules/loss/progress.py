@@ -249,7 +249,7 @@ class Divergence(CurveRule):
         return int(rows.step[known[min(bend(y), len(known) - 1)]])
 
     def _excuse(self, history: RunHistory, best: Tick, onset: int, tick: Tick, share: float) -> str:
-        if evaluation_holds(history, onset, tick.step, tick.segment):
+        if evaluation_holds(history, onset, tick.step, tick.segment, tick.level - best.level):
             return "the validation loss did not rise with it"
         rate = history.role("lr")
         if rate is not None and share < 0.9:

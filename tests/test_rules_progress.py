@@ -175,6 +175,13 @@ def test_a_loss_that_stays_that_of_a_guess_is_not_learning(answers: int) -> None
     assert next(one for one in look(loss) if one.rule == "not_learning").severity == "critical"
 
 
+@pytest.mark.parametrize(("counts", "found_it"), [({}, False), ({"train/loss": "row"}, True)])
+def test_rows_without_steps_are_counted_themselves(counts: dict[str, str], found_it: bool) -> None:
+    loss = math.log(2) * np.exp(np.random.default_rng(0).normal(0, 0.001, 60))
+    seen = look(loss, facts={"counts": counts}, lr=cosine(60, warm=3))
+    assert [one.severity for one in seen if one.rule == "not_learning"] == ["warning"] * found_it
+
+
 @pytest.mark.parametrize("level", [4.9, 7.3])
 def test_no_number_of_answers_is_said_that_the_run_does_not_have(level: float) -> None:
     noise = np.random.default_rng(0).normal(0, 0.03, 900)
@@ -349,6 +356,25 @@ def test_a_plateau_of_noise_alone_does_not_fall_again(seed: int) -> None:
     loss[800:] = 7.6 * np.exp(-np.arange(400) / 800)
     (one,) = found([LossPlateau()], {"train/loss": (10 * np.arange(1200), loss)})
     assert one.severity == "info" and "fell again" in one.message
+
+
+@pytest.mark.parametrize(
+    ("rows", "apart", "rate", "warns"),
+    [
+        (40, 100, True, True),
+        (40, 100, False, False),
+        (60, 100, False, True),
+        (60, 20, True, False),
+        (300, 1, False, False),
+    ],
+)
+def test_thirty_rows_far_apart_tell_that_a_model_hardly_learns(rows: int, apart: int, rate: bool, warns: bool) -> None:
+    loss = (10.9 - 0.3 * np.linspace(0, 1, rows)) * np.exp(np.random.default_rng(1).normal(0, 0.003, rows))
+    more = {"lr": cosine(rows, warm=3)} if rate else {}
+    slow = [one for one in look(loss, apart, **more) if one.key == "slow"]
+    assert [one.severity for one in slow] == ["warning"] * warns
+    learns = (3.5 + 7.4 * np.exp(-np.arange(rows) / (rows / 20))) * loss / 10.9
+    assert not [one for one in look(learns, apart, **more) if one.key == "slow"]
 
 
 def test_a_slow_begin_is_an_info_finding_once_the_model_has_learnt() -> None:

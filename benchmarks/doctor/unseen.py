@@ -144,7 +144,7 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"schedule": "restarts"}}),
     ("few_told", (MASKED,), "one letter in twenty is to be told: few targets, and noise",
      {"config": {"told": 0.05}}),
-    ("much_padding", (MASKED,), "rows are short, and more than half of each batch is padding",
+    ("much_padding", (MASKED,), "most rows are far from full: nearly half of each batch is padding",
      {"config": {"shortest": 6, "length": 48}}),
     ("state_forgotten", (READER,), "each piece begins with an empty state, on purpose", {}),
     ("short_book", (READER,), "a text of a third of the length, read several times",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 EVERY, SOUNDS, BANDS, FRAMES, MOST = 20, 8, 12, 48, 7
-LEVEL, SPREAD = -30.0, 12.0  # decibels
+LEVEL, SPREAD = torch.linspace(-60, -10, BANDS), torch.linspace(18, 4, BANDS)  # of each band, in decibels
 CONFIG: dict[str, Any] = {
     "width": 40, "stride": 2, "batch_size": 16, "learning_rate": 6e-3, "warmup_steps": 10, "schedule": "cosine",
     "clip": 5.0, "examples": 640, "noise": 0.5, "weight_decay": 1e-4, "dropout": 0.1,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 EVERY, SOUNDS, BANDS, FRAMES, MOST = 20, 8, 12, 48, 7
+LEVEL, SPREAD = torch.linspace(-60, -10, BANDS), torch.linspace(18, 4, BANDS)  # of each band, in decibels
 CONFIG: dict[str, Any] = {
     "width": 40, "stride": 2, "batch_size": 16, "learning_rate": 6e-3, "warmup_steps": 10, "schedule": "cosine",
     "clip": 5.0, "examples": 640, "noise": 0.5, "weight_decay": 1e-4, "dropout": 0.1,
@@ -40,7 +41,7 @@ def utterances(seed: int, number: int, noise: float) -> Utterances:
     said = torch.where(frames < lengths[:, None], sounds.gather(1, which), 0)
     loud = 1 + 0.2 * torch.randn(number, 1, 1, generator=dice)
     spectra = loud * shapes[said] + noise * torch.randn(number, FRAMES, BANDS, generator=dice)
-    return (6.0 + 2.5 * spectra) * (frames < lengths[:, None])[..., None], lengths, sounds, spoken
+    return (LEVEL + SPREAD * spectra) * (frames < lengths[:, None])[..., None], lengths, sounds, spoken
 
 
 class Listener(nn.Module):
@@ -86,7 +87,7 @@ class Training:
     def loss(self, batch: Utterances, raw: bool = False) -> tuple[Tensor, float]:
         """The loss, and the share of sounds that the likeliest path gets wrong."""
         spectra, lengths, sounds, spoken = batch
-        logits = self.model(spectra if raw else (spectra - 6.0) / 2.5)
+        logits = self.model(spectra if raw else (spectra - LEVEL) / SPREAD)
         ends = (lengths + self.stride - 1) // self.stride
         likely = logits if self.trouble.name == "logits_for_logarithms" else logits.log_softmax(-1)
         loss = functional.ctc_loss(likely.transpose(0, 1), sounds, ends, spoken)

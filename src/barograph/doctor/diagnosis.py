@@ -88,7 +88,7 @@ def diagnose(
 def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
     """Whether a table's rows are models, examples or trials and not steps of one training: nothing counts, and a
     column names things or their settings; or each row says the same step. words: its columns of words."""
-    step = run.columns(name, "all", 0)[0] if name in run.names() else ()
+    step = run.columns(name, "all", 0)[0] if name in run.names() else numpy.zeros(0)
     if len(step) > 2 and (step == step[0]).all():
         return True
     return counts_of(run).get(name) == "row" and any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))

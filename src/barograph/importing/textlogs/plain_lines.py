@@ -13,7 +13,9 @@ from typing import Any
 from barograph.importing.textlogs import forms, sentences
 from barograph.importing.textlogs.patterns import expression
 
-_INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%|[kK](?!\w))"
+_INTEGER = (
+    rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%|[kK](?!\w)|:\d\d:)"
+)
 _COUNT = (
     rb"(?:(?:\.{1,3}(?=[\s(\[]))?[\s:=#\[(]{0,12}|-)(?P<count>"
     + _INTEGER
@@ -22,7 +24,7 @@ _COUNT = (
     + rb"))?"
 )
 STEP = expression(
-    rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
+    rb"(?<![A-Za-z0-9./-])(?<!per[ _])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
     rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|up(?=\.\s\d)|it|s(?==\d))"
     + _COUNT
 )
@@ -38,6 +40,7 @@ _AT = expression(  # `Cost after iteration 100: 0.58`
 _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
+_TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z]\w{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
 BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)" + _COUNT)
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
@@ -98,7 +101,7 @@ PHASE = expression(
 )
 _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
-    r"reward|r?mse|mae|bce|huber)"
+    r"reward|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
     r"|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective)"
@@ -350,6 +353,8 @@ def _as_pairs(line: bytes) -> bytes:
     if (at := _AT.search(line)) and (said := _LAST_WORD.search(line[: at.start()])):
         begin = said.start(1)
         line = b"%s%s %s %s%s" % (line[:begin], at[1], at[2], line[begin : at.start()], line[at.end() :])
+    if b"=" in line or b":" in line:
+        line = _TWO.sub(rb"epoch \1 batch \2 ", line)
     if b"[" in line:
         line = _BRACKETS.sub(_epoch_and_batch, line)
         line = _LISTED.sub(rb"\1\2", line)

@@ -41,7 +41,7 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"taking the entire process down"), "killed", "SIGABRT"),
     (expression(rb"(?i)oom[-_ ]?kill(?!_disable)|Out of memory: Kill|killed by the OOM"), "out of memory", "SIGKILL"),
     (expression(rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
-    (expression(rb"(?:^|\])\s*Killed\s*$|"
+    (expression(rb"(?:^|\])\s*\**Killed\**\s*$|"
                 rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b"),
      "killed", "SIGKILL"),
     (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode: -11\b"), "killed", "SIGSEGV"),

@@ -180,7 +180,8 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
         return None
     if any(words[at] == b"-" and b"." in numbers[at - 1][0] for at in range(1, len(words))):
         return None  # ranges, as a guide gives them: `loss: 2.3-2.5`
-    if not said and (plain_lines.ITEM.match(line) or plain_lines.MONEY.search(line)):
+    alone = set(counts.values()) <= {"_batch"}  # perhaps a trial's batch size
+    if (not said or alone) and (plain_lines.ITEM.match(line) or plain_lines.MONEY.search(line)):
         return None
     values: dict[int, str] = {}
     names = ["" if at - 1 in counts and words[at].strip() in _OUT_OF else name for at, name in enumerate(names)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.probes.model.padding import tails
@@ -38,14 +39,13 @@ class Seen(NamedTuple):
 
 
 class AttentionLook:
-    """What the calls of one forward pass have shown. tokens: [sequences, places] that the model is given, if it is
-    given one such tensor."""
+    """What the calls of one forward pass have shown. tokens: [sequences, places] that the model is given, of different
+    lengths."""
 
-    def __init__(self, tokens: Any = None) -> None:
+    def __init__(self, tokens: Sequence[Any] = ()) -> None:
         self.calls: list[Seen] = []
         self.padding: list[tuple[Any, Any]] = []  # of each call: share of tokens hidden, share of padding seen
-        self._tails = tails(tokens) if tokens is not None else None
-        self._length = tokens.shape[1] if tokens is not None else -1
+        self._tails = {one.shape[1]: tails(one) for one in tokens}
 
     def keep(self, measure: Any, visible: Any) -> None:
         """A call. measure: gives its `Seen`; visible: which keys any query sees [sequences, keys], None where all."""
@@ -53,14 +53,12 @@ class AttentionLook:
 
         with contextlib.suppress(Exception), torch._C.DisableTorchFunction(), torch.no_grad():
             self.calls.append(measure())  # a shape of somebody's own: the attention itself goes on
-            if self._tails is not None and self.calls[-1].keys == self._length:
-                self._of_padding(visible())
+            if (tail := self._tails.get(self.calls[-1].keys)) is not None:
+                self._of_padding(visible(), *tail)
 
-    def _of_padding(self, visible: Any) -> None:
+    def _of_padding(self, visible: Any, tail: Any, sure: Any) -> None:
         import torch
 
-        assert self._tails is not None
-        tail, sure = self._tails
         visible = torch.ones_like(tail) if visible is None else visible.expand(tail.shape)
         hidden = (~visible & ~tail).sum() / (~tail).sum().clamp_min(1)
         shown = (visible & tail).sum() / tail.sum().clamp_min(1)
@@ -75,7 +73,7 @@ class AttentionLook:
         largest, entropy, later, following, earlier = columns
         found = {"logit_max": largest.amax(), "entropy": entropy.mean(), "later": _least(later)}
         # in a model of one text each layer hides what comes; of several, one of them may be read as a whole
-        one = all(call.keys == self._length for call in self.calls)
+        one = len(self._tails) == 1 and all(call.keys in self._tails for call in self.calls)
         found["next"] = following.nan_to_num(-1.0).amax() if one else _least(following)
         found["earlier"] = earlier.nan_to_num(-1.0).amax()
         found = {name: torch.where(value >= 0, value, torch.nan) if name in ("next", "earlier") else value

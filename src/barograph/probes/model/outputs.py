@@ -31,7 +31,8 @@ _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
 _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
-_TOKENS = 32  # places of one sequence whose targets are compared with its inputs
+_TOKENS = 32  # places of a sequence whose targets are compared with its inputs
+_PLACES = 1 << 17  # elements of the gradient, of as many sequences
 _SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
@@ -39,7 +40,8 @@ _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and roun
 _FEW = 16  # rows in which two softmaxes are looked for
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
-           "broadcast_target", "target_weight", "noise_floor", "targets", "places", "target_shift",
+           "broadcast_target", "target_weight", "noise_floor",
+           "wrong_share", "wrong_rank", "targets", "places", "target_shift",
            "padding_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
@@ -114,8 +116,9 @@ class OutputLook:
                         self._found[-1] = _of_padding(same[0], gradient[:_ROWS], alive[:_ROWS])
                 if given:
                     follows = self._found[0]
-                    shifts = torch.stack([_shift(one[0, : _TOKENS + max(_SHIFTS)], gradient[0, :_TOKENS], follows)
-                                          for one in given])  # fmt: skip
+                    most = max(1, min(_ROWS, _PLACES // (_TOKENS * gradient.shape[2])))
+                    shifts = torch.stack([_shift(one[:most, : _TOKENS + max(_SHIFTS)], gradient[:most, :_TOKENS],
+                                                 follows) for one in given])  # fmt: skip
                     # others than the first may be the targets themselves: they count where they are inputs for sure
                     self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
                 if count:
@@ -187,6 +190,10 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
         result["softmax_twice"] = torch.where(follows | twice, twice.to(wide), nothing)
         if width <= _CLASSES:
             result["noise_floor"] = torch.where(follows, _floor(output), nothing)
+        if 4 <= width <= _CLASSES and count >= 16:
+            share, rank = _wrong(output, target, alive)
+            result["wrong_share"] = torch.where(follows, share, nothing)
+            result["wrong_rank"] = torch.where(follows, rank, nothing)
         if 2 <= width <= _CLASSES and count >= 16:
             counts = torch.zeros(width, dtype=wide, device=output.device)
             counts.index_add_(0, target, alive.to(wide))
@@ -254,6 +261,17 @@ def _floor(output: Tensor) -> Tensor:
 
     chances, width = torch.softmax(output, 1), output.shape[1]
     return (chances.kthvalue(1 + width // 10, 1).values * width).quantile(0.25)
+
+
+def _wrong(output: Tensor, target: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+    """In which share of the rows another class than the target is the likeliest; where the targets of these rows stand
+    among the other classes, on the average: 0 where they are the next likely, 1 where they are the least, and one half
+    where they have nothing to do with the row."""
+    mine = output.gather(1, target[:, None])
+    above = (output > mine).sum(1)
+    wrong = (above > 0) & alive
+    rank = ((above - 1).clamp_min(0) * wrong).sum() / wrong.sum() / (output.shape[1] - 2)
+    return wrong.sum() / alive.sum().clamp_min(1), rank.to(output.dtype)
 
 
 def _exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:
@@ -325,18 +343,18 @@ def _of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor) -> Tensor:
 
 
 def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:
-    """How many places the targets of a sequence are ahead of its inputs, −1 where they are no such thing; NaN where
+    """How many places the targets of sequences are ahead of their inputs, −1 where they are no such thing; NaN where
     that is not to be seen, or where a softmax and its cross-entropy don't follow."""
     import torch
 
-    alive = gradient.abs().sum(1) > 0
-    target = gradient.argmin(1)
+    alive = gradient.abs().sum(-1) > 0
+    target = gradient.argmin(-1)
     result = follows.new_full((), -1.0)
-    changes = (tokens[1:] != tokens[:-1]).sum()  # of few tokens over and over, every shift is true
+    changes = (tokens[:, 1:] != tokens[:, :-1]).sum()  # of few tokens over and over, every shift is true
     for ahead in reversed(_SHIFTS):
-        next_ones = tokens[ahead : ahead + len(target)]
-        known = alive[: len(next_ones)]
-        same = (target[: len(next_ones)] == next_ones) | ~known
+        next_ones = tokens[:, ahead : ahead + target.shape[1]]
+        known = alive[:, : next_ones.shape[1]]
+        same = (target[:, : next_ones.shape[1]] == next_ones) | ~known
         result = torch.where(same.all() & (known.sum() >= 8), result.new_full((), ahead), result)
     seen = follows.isfinite() & (changes >= 8) & (alive.sum() >= 8)
     return torch.where(seen, result, follows.new_full((), math.nan))

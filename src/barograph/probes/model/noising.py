@@ -5,7 +5,7 @@ Out:  figures, computed on the device from some rows; nothing waits.
 
 Where targets are drawn from a normal distribution of mean 0 and deviation 1, they are noise. Σ input · target / Σ
 target² is then the factor with which that noise is in the input: near 1 in the noisiest rows, 0 where the noise is
-another one. Rows are told apart by an argument with a number for each: the time.
+another one. An argument with a number for each row, the time, orders rows.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class TargetNetwork(WatchRule):
         yield from self._never(history, self.at["long"])
 
     def _never(self, history: RunHistory, steps: float) -> Iterator[Finding]:
-        """Whether it has not changed in so many steps."""
+        """Whether it has not changed in this number of steps."""
         count = self._last[0] - self._began[0]
         if self._still < self.at["looks"] or count < steps or not self._apart >= self.at["apart"]:
             return

@@ -86,3 +86,43 @@ def test_losses_that_cannot_be_meant_are_told(figures: dict[str, float], rule: s
     found = warned({"loss": every(FALLS)} | of_graph(**figures), rows)
     assert set(found) & {"alignment", "alignment_lengths", "divergence_input"} == ({rule} if rule else set())
     assert rule is None or found[rule].step == int(STEP[0])
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figure", "passes", "loss", "told"),
+    [
+        (1.0, 2.0, 0.3 * np.exp(-STEP / 40) + 1e-4, True),
+        (1.0, 1.0, 0.3 * np.exp(-STEP / 40) + 1e-4, False),  # an equation that is to hold
+        (1.0, 1.0, -1 + 0.9 * np.exp(-STEP / 40), True),  # a similarity
+        (1.0, 2.0, 0.3 + 0.01 * DICE.normal(size=ROWS), False),  # something keeps outputs apart
+        (2.0, 2.0, FALLS, False),  # no reward is known
+    ],
+)
+def test_a_loss_that_pulls_all_outputs_together_is_told(
+    figure: float, passes: float, loss: np.ndarray, told: bool, rows: int
+) -> None:
+    found = warned({"loss": every(loss)} | of_graph(loss_attracts=figure, passes=passes), rows)
+    assert ("attraction" in found) is told
+    assert not told or found["attraction"].causes[0].startswith("outputs collapse")
+
+
+def test_a_target_with_gradient_is_told_where_there_is_a_reward() -> None:
+    columns = {"loss": every(FALLS), "reward": every(STEP + DICE.normal(size=ROWS)), **of_graph(loss_attracts=2.0)}
+    assert warned(columns)["attraction"].causes[0].startswith("target not detached")
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("loss", "update", "told"),
+    [
+        (0.5 + 0.02 * DICE.normal(size=ROWS), 1e-3, True),
+        (0.5 + 0.04 * np.exp(-STEP / 30) + 0.01 * DICE.normal(size=ROWS), 1e-3, True),  # collapsed
+        (0.5 * np.exp(-STEP / 2000) + 0.005 * DICE.normal(size=ROWS), 1e-3, False),  # slow
+        (0.5 * np.exp(-STEP / 60) + 0.005 * DICE.normal(size=ROWS), 1e-3, False),
+        (0.5 + 0.02 * DICE.normal(size=ROWS), 1e-7, False),  # nothing moves
+    ],
+)
+def test_the_loss_of_a_margin_that_stays_where_it_began(loss: np.ndarray, update: float, told: bool, rows: int) -> None:
+    found = warned({"loss": every(loss)} | of_graph(loss_hinge=1.0, update_p50=update), rows)
+    assert ("margin_kept" in found) is told

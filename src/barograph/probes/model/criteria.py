@@ -14,14 +14,15 @@ from barograph.probes.model.objective import behind, kind, nodes, shape
 _MOST = 64  # nodes that are looked at, from the loss on
 _ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropyWithLogits")
 _OF_TERMS = frozenset({"Mean", "Sum", "Add", "Squeeze", "Unsqueeze", "View", "Reshape", "Alias"})
+_OF_DISTANCES = frozenset({"Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Norm", "LinalgVectorNorm", "Rsub"})
 _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy", "Clone", "UnsafeView", "Select"}
 
 
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_error`, `loss_of_chosen`, `ctc_short`, `ctc_reshaped`,
-    `ctc_unnormalised`, `divergence_of_chances`; each only where it can be said."""
+    `ctc_unnormalised`, `divergence_of_chances`, `loss_attracts`, `loss_hinge`; each only where it can be said."""
     found: dict[str, float] = {}
-    for look in (_errors, _walk):
+    for look in (_errors, _walk, _between, _hinge):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -59,6 +60,48 @@ def _plain(node: Any) -> str:
             break
         node = following[0]
     return kind(node)
+
+
+def _between(root: Any) -> dict[str, float]:
+    """`loss_attracts`: 1 where the loss is made of nothing but distances or similarities between outputs that both have
+    gradients: it is least where all outputs are one. 2 where one of them was picked by an index, as a value is: the
+    target is not detached."""
+    waiting, found = [root], 0.0
+    for _ in range(_MOST):
+        if not waiting:
+            return {"loss_attracts": found} if found else {}
+        node = waiting.pop()
+        name, under = kind(node), behind(node)
+        alike = len(under) == 2 and under[0] is not under[1] and shape(under[0]) == shape(under[1])
+        if alike and (name.startswith(_ERRORS[:3]) or (name == "Sub" and shape(node))):
+            found = max(found, 1.0 + any(_plain(side) in ("Gather", "Index") for side in under))
+        elif alike and name == "Mul" and len(shape(node)) > 1 and all(kind(side) == "Div" for side in under):
+            found = max(found, 1.0)  # both are divided by their lengths
+        elif name in _OF_TERMS | _OF_DISTANCES and (len(under) == 1 or name == "Add"):
+            waiting += under
+        else:
+            return {}
+    return {}
+
+
+def _hinge(root: Any) -> dict[str, float]:
+    """`loss_hinge`: 1 where the loss is the mean or sum of what is above 0 of a difference, as of a margin."""
+    under = behind(root)
+    if kind(root) not in ("Mean", "Sum") or len(under) != 1:
+        return {}
+    if kind(under[0]) == "ClampMin" and getattr(under[0], "_saved_min", 0) != 0:
+        return {}
+    inner = behind(under[0])
+    differs = len(inner) == 1 and kind(inner[0]) in ("Add", "Sub") and len(_terms(inner[0])) > 1
+    return {"loss_hinge": 1.0} if kind(under[0]) in ("ClampMin", "Relu") and differs else {}
+
+
+def _terms(node: Any) -> list[Any]:
+    """What is added and taken away, at most three deep."""
+    terms = [node]
+    for _ in range(3):
+        terms = [part for item in terms for part in (behind(item) if kind(item) in ("Add", "Sub") else [item])]
+    return terms
 
 
 def _walk(root: Any) -> dict[str, float]:

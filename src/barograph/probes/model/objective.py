@@ -128,10 +128,15 @@ def plain_kind(node: Any) -> str:
     """What made a tensor, but for changes of its shape."""
     for _ in range(4):
         following = behind(node)
-        if kind(node) not in _SHAPES or len(following) != 1:
+        whole = kind(node) == "Select" and len(following) == 1 and _numel(node) == _numel(following[0])
+        if not (kind(node) in _SHAPES or whole) or len(following) != 1:
             break
         node = following[0]
     return kind(node)
+
+
+def _numel(node: Any) -> int:
+    return math.prod(shape(node))
 
 
 def _walk(root: Any) -> dict[str, float]:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model import noising
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.padding import tails
@@ -62,6 +63,8 @@ class OutputLook:
         self._tokens: list[Tensor] = []  # of a batch, whole
         self._classes: Tensor | None = None  # targets by class
         self._targets: Tensor | None = None  # of a mean square
+        self._noise: Tensor | None = None
+        self._given: list[Tensor] = []  # of the pass that is looked at
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
@@ -69,6 +72,7 @@ class OutputLook:
         import torch
 
         tensors = list(tensors)
+        self._given = tensors if trains and self.due else []
         if trains and self.due:
             numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
             whole = (one for one in numbers if one.shape[1] >= 8 and mesh_of(one) is None)  # no rank asks others
@@ -88,6 +92,7 @@ class OutputLook:
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients."""
         self._passes += 1
+        inputs, self._given = self._given, []
         if not self.due:
             return
         tensor = first_tensor(output) if getattr(output, "logits", None) is None else output.logits
@@ -100,6 +105,8 @@ class OutputLook:
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn) if squared is not None else ""
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
+        noisy = noising.noisy_input(inputs, tensor) if count else None
+        part = noising.some(tensor.detach()).clone() if noisy is not None else rows
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -123,6 +130,8 @@ class OutputLook:
                     self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
+                if noisy is not None:
+                    self._noise = noising.figures(*noisy, part, noising.some(gradient), count)
                 if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED:
                     self._classes = _by_class(rows, _rows(gradient), self._found[0])
 
@@ -137,10 +146,12 @@ class OutputLook:
             current.put("classes", tuple(map(str, range(self._classes.shape[1]))), self._classes)
         if self._targets is not None:
             current.put("targets", TARGETS, self._targets)
+        if self._noise is not None:
+            current.put("noise", noising.FIGURES, self._noise)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
-        self._found = self._training = self._evaluation = self._classes = self._targets = None
+        self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
         self._round = current
         self._passes = 0
         self._steps += 1
@@ -151,7 +162,14 @@ class OutputLook:
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What of a round's columns is recorded: numbers that could be said of this output."""
     found: dict[str, float] = {}
-    families = {"output": "", "targets": "", "inputs_of_training": "input_", "inputs_of_evaluation": "eval_input_"}
+    families = {
+        "output": "",
+        "targets": "",
+        "noise": "",
+        "time": "",
+        "inputs_of_training": "input_",
+        "inputs_of_evaluation": "eval_input_",
+    }
     for family, prefix in families.items():
         names, values = numbers.get(family, ((), ((),)))
         found |= {prefix + name: float(value) for name, value in zip(names, values[0], strict=True)}
@@ -383,6 +401,9 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _few(tensor: Tensor) -> Tensor:
-    """Elements of all rows, at even distances."""
+    """Elements of all rows, at even distances that no width divides: else they were those of the same columns."""
     line = tensor.reshape(-1) if tensor.is_contiguous() else tensor[:_ROWS].reshape(-1)
-    return line[:: max(1, len(line) // 4096)]
+    stride, row = max(1, len(line) // 4096), math.prod(tensor.shape[1:])
+    while stride < len(line) and math.gcd(stride, row) > 1:
+        stride += 1
+    return line[::stride]

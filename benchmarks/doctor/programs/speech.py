@@ -107,8 +107,8 @@ class Training:
         trouble.gradients(step, self.model, self.model.gru)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config["clip"])
         self.optimizer.step()
-        self.run.log({"ctc_loss": loss.detach(), "error_rate": wrong, "grad_norm": norm, "lr": rate, "epoch": self.epoch},
-                     step=step)  # fmt: skip
+        self.run.log({"ctc_loss": loss.detach(), "error_rate": wrong, "grad_norm": norm, "lr": rate,
+                      "epoch": self.epoch}, step=step)  # fmt: skip
 
     def rate(self, step: int) -> float:
         from .loop import factor

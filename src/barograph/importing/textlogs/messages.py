@@ -64,7 +64,8 @@ _TROUBLE = expression(
     rb"timed? ?out|\w{0,40}Error:|\bERROR\b|\bfatal\b|failed to "
 )
 _HARMLESS = expression(
-    rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b"
+    rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b|"
+    rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training) error\b"
 )
 _STATEMENT = expression(rb"\s*(?:assert|def|class|print|log(?:ger|ging)?\.\w{1,9})[ (].*\w\([^)\n]{0,80}[\"']")
 _CODE = expression(

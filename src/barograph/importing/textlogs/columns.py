@@ -51,6 +51,10 @@ _OF_THINGS = expression(  # ahead of what counts: a row is one of several models
     rb"[ \t]{0,20}\|[^\n]{0,80}$"
 )
 _ASIDE = expression(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
+_PLURAL = expression(rb"(?i)(?:epochs|steps|iterations)")
+_SETTING = expression(
+    rb"(?i)(?:batch[ _-]?size|batch|optimi[sz]er|model|dropout|params|parameters|data ?set|hidden[ _]size|layers|seed)"
+)
 _AHEAD = expression(  # as Hugging Face's model cards begin their table
     rb"(?i)\|?[ \t]{0,20}(?:train(?:ing)?[ _])?loss[ \t]{0,20}\|[ \t]{0,20}epochs?[ \t]{0,20}\|"
     rb"[ \t]{0,20}steps?[ \t]{0,20}\|"
@@ -133,6 +137,8 @@ def heading(line: bytes) -> list[bytes]:
     cells = [cell.strip() for cell in rest.split(between) if cell.strip()]
     if not 2 <= len(cells) <= _MOST or not all(map(_WORD.fullmatch, cells)):
         return []
+    if _PLURAL.fullmatch(cells[0]) and any(map(_SETTING.fullmatch, cells)):
+        return []  # how long trials with such settings were trained
     cells = [_ASIDE.sub(b"", cell) for cell in cells]
     cells = [_SHORT.get(cell.lower().rstrip(b"."), cell).replace(b" ", b"_") for cell in cells]
     if not any(b"loss" in cell.lower() for cell in cells):

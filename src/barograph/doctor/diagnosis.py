@@ -34,7 +34,7 @@ _TABLES = ("csv", "jsonl", "json")
 _OF_THINGS = re.compile(  # columns of a list of models, examples, files or trials
     r"(?i)(?:models?|methods?|name|id|idx|uuid|labels?|targets?|pred(?:iction)?s?|prob(?:abilit(?:y|ies))?|text|prompts?|"
     r"questions?|answers?|images?|file(?:name)?s?|path|rank|seed|fold|trial|experiment|dataset|task|week|weight|params|"
-    r"parameters|optimi[sz]er|dropout|hidden\w*|layers?|batch_?size|arch(?:itecture)?|class)"
+    r"parameters|optimi[sz]er|dropout|hidden\w*|layers?|batch[ _]?size|arch(?:itecture)?|class)"
 )
 _BEFORE, _AFTER = 40, 20  # rows shown around the first bad one
 
@@ -91,7 +91,9 @@ def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
     step = run.columns(name, "all", 0)[0] if name in run.names() else numpy.zeros(0)
     if len(step) > 2 and (step == step[0]).all():
         return True
-    return counts_of(run).get(name) == "row" and any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))
+    mixed = len(step) > 2 and (numpy.diff(step) <= 0).sum() >= 0.25 * len(step)
+    counted = counts_of(run).get(name) != "row" and not mixed
+    return not counted and any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))
 
 
 def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:

@@ -16,9 +16,10 @@ _SPOKEN = expression(  # of somebody who writes about a training, not of a progr
 _LINKS = expression(
     rb"(?i)(?<![\w./=:-])(?:the|a|an|is|are|was|of|to|at|in|on|and|by|for|with|from|as|it|be)(?![\w./=:-])"
 )
-_STOPS = expression(rb"[a-z\d]\.(?:\s*$|\s[A-Z][a-z])")
-_TOLD = expression(  # in a list of changes, or of what one has to do
-    rb"(?i)\(#\d{2,6}\)|^\s*(?:\d{1,2}\.\s*)?step \d{1,2}:\s{1,3}(?:set|run|install|use|open|click|repeat|make|"
+_STOPS = expression(rb"[A-Za-z\d]\.(?:\s*$|\s[A-Z][a-z])")
+_TOLD = expression(  # in a list of changes or of what one has to do, in a script, in a server's log
+    rb"(?i)\(#\d{2,6}\)|^\s*[-*] \[[ x]\] |^echo |\bHTTP/\d|"
+    rb"^\s*(?:\d{1,2}\.\s*)?step \d{1,2}:\s{1,3}(?:set|run|install|use|open|click|repeat|make|"
     rb"create|add|download|choose|select|start|check|copy|change|enter|go|load|write)\b"
 )
 _LINKED = 5  # short words of a line that make it a sentence, where it ends as one

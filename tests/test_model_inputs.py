@@ -148,3 +148,35 @@ def test_a_batch_norm_of_the_last_batch_alone_is_found(tmp_path: Path, momentum:
         optimizer.step()
         run.log({"loss": loss.item()}, step=step)
     assert ("norm_momentum" in judged(run)) == found
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_adapters_in_a_model_that_was_not_loaded_are_found(tmp_path: Path, loaded: bool) -> None:
+    class Adapted(nn.Module):
+        def __init__(self, base: Any) -> None:
+            super().__init__()
+            self.base = base
+            self.lora_A, self.lora_B = nn.Parameter(torch.randn(4, 12) / 4), nn.Parameter(torch.zeros(6, 4))
+
+        def forward(self, inputs: Any) -> Any:
+            return self.base(inputs) + inputs @ self.lora_A.T @ self.lora_B.T
+
+    run = run_in(tmp_path)
+    base = nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 6))
+    for item in base.parameters():
+        nn.init.normal_(item, std=0.3) if item.dim() > 1 else None
+        item.data.mul_(1.01 if loaded else 1.0)
+        item.requires_grad_(False)
+    model = Adapted(base)
+    optimizer = torch.optim.AdamW([model.lora_A, model.lora_B], 1e-2)
+    run.watch(model, optimizer)
+    for step in range(30):
+        inputs = torch.randn(32, 12)
+        loss = functional.cross_entropy(model(inputs), (inputs @ RULE).argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+    found = judged(run)["frozen_group"]
+    assert found["severity"] == ("info" if loaded else "warning")
+    assert ("not loaded" in str(found["causes"][0])) == (not loaded)

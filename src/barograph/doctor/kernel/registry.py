@@ -14,7 +14,8 @@ from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 
 MODULES = (
-    "loss.loss", "loss.progress", "evaluation.evaluation", "data.data", "run.resume", "rl.rl", "gradient.gradient",
+    "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.units",
+    "data.data", "run.resume", "rl.rl", "gradient.gradient",
     "gradient.origin", "optimizer.early", "optimizer.optimizer", "activations.weights", "activations.activations",
     "activations.forward", "moe.moe", "optimizer.schedule", "optimizer.accounts", "optimizer.settings",
     "optimizer.steps", "optimizer.around", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks",

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import noising
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.rows import place_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,6 +59,7 @@ class OutputLook:
         self._training: Tensor | None = None  # mean and standard deviation of the inputs
         self._evaluation: Tensor | None = None
         self._tokens: list[Tensor] = []  # of a batch, whole
+        self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
@@ -73,7 +75,8 @@ class OutputLook:
         if trains and self.due:
             numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
             whole = (one for one in numbers if one.shape[1] >= 8 and mesh_of(one) is None)  # no rank asks others
-            self._tokens = [one[:_ROWS].clone() for _, one in zip(range(_INPUTS), whole, strict=False)]
+            some = [one for _, one in zip(range(_INPUTS), whole, strict=False)]
+            self._tokens, self._places = [one[:_ROWS].clone() for one in some], [place_of(one) for one in some]
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
@@ -86,8 +89,8 @@ class OutputLook:
             else:
                 self._evaluation = moments
 
-    def returned(self, output: Any) -> None:
-        """The output of a pass with gradients."""
+    def returned(self, output: Any, embedded: Collection[Any] = ()) -> None:
+        """The output of a pass with gradients. embedded: which tensors were embedded in it."""
         self._passes += 1
         inputs, self._given = self._given, []
         if not self.due:
@@ -98,7 +101,9 @@ class OutputLook:
         self.due = False
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         given, self._tokens = self._tokens, []
-        given = [one for one in given if tensor.dim() == 3 and tensor.shape[1] >= 8]
+        fed = [place in embedded for place in self._places]
+        if tensor.dim() != 3 or tensor.shape[1] < 8:
+            given = []
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn) if squared is not None else ""
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
@@ -120,10 +125,12 @@ class OutputLook:
                         self._found[-1] = _of_padding(same[0], gradient[:_ROWS], alive[:_ROWS])
                 if given:
                     follows = self._found[0]
-                    shifts = torch.stack([_shift(one[0, : _TOKENS + max(_SHIFTS)], gradient[0, :_TOKENS], follows)
-                                          for one in given])  # fmt: skip
+                    shifts = torch.stack([_shift(one, gradient, follows) for one in given])
                     # others than the first may be the targets themselves: they count where they are inputs for sure
-                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
+                    own = shifts[0]
+                    for shift in (shifts[at] for at in range(1, len(given)) if fed[at]):
+                        own = torch.where(shift == 0, shift, own)
+                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), own)
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
@@ -352,18 +359,19 @@ def _of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor) -> Tensor:
 
 
 def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:
-    """How many places the targets of a sequence are ahead of its inputs, −1 where they are no such thing; NaN where
-    that is not to be seen, or where a softmax and its cross-entropy don't follow."""
+    """How many places the targets of some sequences are ahead of their inputs, −1 where they are no such thing; NaN
+    where that is not to be seen, or where a softmax and its cross-entropy don't follow."""
     import torch
 
-    alive = gradient.abs().sum(1) > 0
-    target = gradient.argmin(1)
+    count = max(1, _TOKENS // tokens.shape[1])  # sequences
+    tokens, gradient = tokens[:count, : _TOKENS + max(_SHIFTS)], gradient[:count, :_TOKENS]
+    alive, target = gradient.abs().sum(2) > 0, gradient.argmin(2)
     result = follows.new_full((), -1.0)
-    changes = (tokens[1:] != tokens[:-1]).sum()  # of few tokens over and over, every shift is true
+    changes = (tokens[:, 1:] != tokens[:, :-1]).sum()  # of few tokens over and over, every shift is true
     for ahead in reversed(_SHIFTS):
-        next_ones = tokens[ahead : ahead + len(target)]
-        known = alive[: len(next_ones)]
-        same = (target[: len(next_ones)] == next_ones) | ~known
+        next_ones = tokens[:, ahead : ahead + target.shape[1]]
+        known = alive[:, : next_ones.shape[1]]
+        same = (target[:, : next_ones.shape[1]] == next_ones) | ~known
         result = torch.where(same.all() & (known.sum() >= 8), result.new_full((), ahead), result)
     seen = follows.isfinite() & (changes >= 8) & (alive.sum() >= 8)
     return torch.where(seen, result, follows.new_full((), math.nan))

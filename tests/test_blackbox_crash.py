@@ -406,3 +406,43 @@ go(15, poison, checks=False)
     assert (first["what"], first["layer"], first["step"]) == ("activation", "2", 13)
     assert any(name.startswith("activations/2/") for table in box.tables for name in table.names)
     assert not [name for table in box.tables for name in table.names if name.startswith("train/")]
+
+
+@pytest.mark.slow
+def test_a_look_at_a_model_that_goes_on_training_is_made_by_the_thread_that_trains(tmp_path: Path) -> None:
+    """From another thread it read gradients while a backward pass replaced them, and SIGSEGV ended the process."""
+    body = """
+from barograph.training.blackbox import live
+threads = set()
+kept = live.look
+def look(*given):
+    threads.add(threading.current_thread() is threading.main_thread())
+    kept(*given)
+live.look = look
+def poison(step):
+    global poisoned
+    poisoned = step == 13
+    if step == 14:
+        box.dump("asked")
+        box._writing[-1].join(0.5)  # nobody steps: it does not look
+        assert not threads, threads
+    if step == 15:
+        deadline = time.monotonic() + 30
+        box.dump("again")
+        while box._writing[-1].is_alive() and not watch.at_rest and time.monotonic() < deadline:
+            time.sleep(0.01)
+    if step == 16:
+        box._writing[-1].join(30)
+        assert threads == {True}, threads
+        raise KeyboardInterrupt
+try:
+    go(20, poison, checks=False)
+except KeyboardInterrupt:
+    run.finish()
+"""
+    pytest.importorskip("torch")
+    said = finish(start(tmp_path, "ACTIVATIONS = 0\n" + TORCH + body), 120)
+    assert "Error" not in said, said
+    found = {box.about["reason"]: box.about for box in boxes(tmp_path)}
+    assert found["asked"]["bad_now"] == []
+    assert {bad["what"] for bad in found["again"]["bad_now"]} >= {"weight", "gradient"}

@@ -50,7 +50,7 @@ def test_json_has_the_documented_shape_for_a_log_of_another_tool(
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert set(run) == {
         "run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
-        "said", "stops",
+        "without_step", "said", "stops",
     } and run["source"] == str(log)  # fmt: skip
     finding = run["findings"][0]
     assert {"rule", "family", "kind", "severity", "step", "last_step", "message", "evidence", "causes", "remedies",
@@ -85,6 +85,23 @@ def test_an_accuracy_that_no_rule_has_looked_at_gives_no_verdict(
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert (run["checked"], run["judged_by"], run["findings"]) == ([], None, []) and run["series"]
     assert run["headline"].startswith("No verdict")
+
+
+@pytest.mark.parametrize(("text", "judged"), [
+    ("model,loss,accuracy\na,0.41,0.91\nb,0.44,0.90\nc,0.91,0.71\nd,nan,0.1\n", False),  # a list of models
+    ("id,label,loss\n1,0,0.31\n2,1,9.31\n3,1,0.01\n4,0,nan\n", False),  # of examples
+    ("lr,epochs,val_loss\n0.1,10,2.3\n0.01,10,0.6\n0.001,10,0.4\n", False),  # of trials
+    ("loss,val_loss\n0.9,0.95\n0.6,0.7\n0.5,0.6\n0.4,nan\n", True),
+    ("step,model,loss\n1,a,0.9\n2,a,0.6\n3,a,0.5\n", True),
+])  # fmt: skip
+def test_a_list_of_models_examples_or_trials_gets_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, judged: bool
+) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(text)
+    assert main(["doctor", str(path), "--json"]) == (0 if judged else 4)
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["judged_by"] is not None) == judged and (judged or not run["findings"])
 
 
 def test_exit_codes_tell_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,3 +214,42 @@ def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--explain", "loss-spike"]) == 0
     assert capsys.readouterr().out == page_of(rule_classes()["loss_spike"])
     assert main(["doctor", "--explain", "loss_spyke"]) == 1
+
+
+@pytest.mark.parametrize(("rise", "severity"), [(0.05, "warning"), (0.0, None), (0.004, None)])
+def test_overfitting_is_seen_in_validation_alone(tmp_path: Path, rise: float, severity: str | None) -> None:
+    numbers = np.random.default_rng(2)
+    losses = [1 + 3 * math.exp(-at / 4) + max(0, at - 10) * rise for at in range(1, 31)]
+    lines = [
+        f"[{at:02d}/30] validation loss {loss + 0.003 * numbers.normal():.4f}\n" for at, loss in enumerate(losses, 1)
+    ]
+    log = tmp_path / "val.log"
+    log.write_text("".join(lines))
+    findings = [
+        item for item in barograph.diagnose(barograph.read(log)[0])["findings"] if item["rule"] == "overfitting"
+    ]
+    assert [item["severity"] for item in findings] in ([severity] if severity == "warning" else [], [severity])
+    assert not findings or (8 <= findings[0]["step"] <= 13 and findings[0]["causes"][0].startswith("overfitting"))
+
+
+@pytest.mark.parametrize(("fall", "severity"), [(0.0, "warning"), (0.02, None)])
+def test_a_loss_that_is_flat_over_dozens_of_epochs_warns_at_any_level(
+    tmp_path: Path, fall: float, severity: str | None
+) -> None:
+    numbers = np.random.default_rng(2)
+    table = tmp_path / "run.csv"
+    rows = [f"{at},{0.91 * math.exp(-fall * at) * (1 + 0.004 * numbers.normal()):.4f}\n" for at in range(60)]
+    table.write_text("epoch,loss\n" + "".join(rows))
+    found = {item["rule"]: item["severity"] for item in barograph.diagnose(barograph.read(table)[0])["findings"]}
+    assert found.get("not_learning") == severity
+    table.write_text("step,loss\n" + "".join(rows))  # steps are not epochs
+    found = {item["rule"]: item["severity"] for item in barograph.diagnose(barograph.read(table)[0])["findings"]}
+    assert "not_learning" not in found
+
+
+def test_rows_without_a_step_are_counted_in_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"loss={2 + math.exp(-at / 30):.4f} acc={0.5:.2f}\n" for at in range(120)))
+    assert main(["doctor", str(log)]) == 0
+    assert "the log says no step for 120 rows: they are numbered 1, 2, 3" in capsys.readouterr().out
+    assert barograph.diagnose(barograph.read(text_log(tmp_path / "other.log", bad=200))[0])["without_step"] == 0

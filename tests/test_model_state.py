@@ -218,3 +218,30 @@ def test_gradients_that_vanish_are_the_first_cause_whatever_else_they_look_like(
     findings, _ = train(tmp_path, nn.Sequential(*layers, nn.Linear(12, 6)), steps=90)
     assert findings[0]["severity"] != "info" and "vanish" in findings[0]["causes"][0]
     assert not any("epsilon" in remedy or "param_groups" in remedy for remedy in findings[0]["remedies"])
+
+
+@pytest.mark.parametrize("kind", [nn.Sigmoid, nn.Tanh])
+def test_gradients_that_vanish_are_the_first_cause_of_a_regression_that_learns_nothing(
+    tmp_path: Path, kind: type[nn.Module]
+) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(5)
+    layers = [part for _ in range(12) for part in (nn.Linear(16, 16), kind())]
+    for part in layers[::2]:
+        nn.init.normal_(part.weight, std=0.05)
+    model = nn.Sequential(*layers, nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    run = barograph.init(project="p", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer, gradients=10, updates=10, weights=50, activations=10)
+    way = torch.randn(16, 1)
+    for step in range(1, 261):
+        inputs = torch.randn(64, 16)
+        loss = functional.mse_loss(model(inputs), torch.sin(inputs @ way))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"train/loss": loss.item(), "train/lr": 1e-3}, step=step)
+    run.finish()
+    head = diagnose(barograph.read(str(run.dir))[0])["findings"][0]
+    assert head["severity"] != "info" and head["causes"][0].startswith("gradients vanish")
+    assert "residual" in head["remedies"][0]

@@ -30,6 +30,7 @@ NAMES = [
     ("elbo_loss", "valid/elbo_loss"),
     ("train/nll", "valid/nll"),
     ("objective", "test/mae"),
+    ("tr_loss", "te_loss"),
 ]
 
 

@@ -26,6 +26,20 @@ def test_missing_rows_are_counted() -> None:
     assert finding.evidence == {"gaps": 1, "rows_missing": 60, "spacing": 1}
 
 
+def test_another_interval_of_logging_is_not_a_gap() -> None:
+    assert look(np.concatenate([np.arange(40), np.arange(200, 9000, 200)])) == []
+    assert look(np.concatenate([np.arange(40), np.arange(50, 300, 10), np.arange(400, 9000, 100)])) == []
+    thinner = np.unique(np.geomspace(1, 90_000, 300).astype(int))  # further and further apart
+    assert look(thinner) == []
+
+
+def test_gaps_count_when_rows_come_as_before() -> None:
+    (finding,) = look(np.concatenate([np.arange(40), np.arange(200, 280), np.arange(500, 600)]))
+    assert (finding.step, finding.last_step) == (39, 500)
+    assert finding.evidence == {"gaps": 2, "rows_missing": 160 + 220, "spacing": 1}
+    assert look(np.concatenate([np.arange(40), [200]])) == []  # what follows is not known
+
+
 def test_steps_that_go_back_or_come_twice_are_told_of() -> None:
     (finding,) = look(np.repeat(np.arange(100), 2))
     assert finding.rule == "steps_go_back" and finding.evidence == {"back": 0, "twice": 100}

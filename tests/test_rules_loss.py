@@ -330,6 +330,15 @@ def test_sixteen_equal_losses_from_the_start_are_named(rows: int) -> None:
     assert [one.rule for one in look(np.full(rows, 2.3026))] == ["frozen_loss"] * (rows == 16)
 
 
+@pytest.mark.parametrize(("first", "still", "named"), [
+    (1.9112, 1.9105, True),
+    (2.6012, 1.9105, False),  # it has learned something, and may be done
+    (1.91, 1.9, False),  # printed with so few digits
+])  # fmt: skip
+def test_a_loss_that_freezes_where_it_began_is_named_after_eight_rows(first: float, still: float, named: bool) -> None:
+    assert [(one.rule, one.step) for one in look(np.array([first, *[still] * 9]))] == [("frozen_loss", 1)] * named
+
+
 @pytest.mark.parametrize("each", [120, 240])
 def test_falls_at_equal_distances_are_first_of_all_those_of_epochs(each: int) -> None:
     along = np.arange(5 * each)

@@ -104,6 +104,15 @@ def test_what_the_graph_proves_is_said(
     assert set(found) & ours == ({rule} if rule else set())
 
 
+def test_labels_are_not_called_unrelated_first_where_no_gradient_reaches_the_first_layers() -> None:
+    columns = {"loss": every(FLAT)} | of_graph(loss_classes=8.0, update_p50=1e-3)
+    deep = columns | of_graph(flow_first_last=1e-6)
+    assert warned(columns)["unrelated_labels"].causes[0].startswith("labels unrelated")
+    assert [cause.partition(":")[0] for cause in warned(deep)["unrelated_labels"].causes[:2]] == [
+        "gradients vanish", "labels unrelated",
+    ]  # fmt: skip
+
+
 def test_losses_in_turn_say_nothing_of_a_sign() -> None:
     turns = np.arange(12), np.arange(12) % 2
     assert "loss_reversed" not in warned({"loss": every(-FALLS), "model/loss_reversed": turns})

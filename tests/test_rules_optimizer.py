@@ -136,6 +136,24 @@ def test_an_epsilon_above_the_gradients_warns_and_rare_rows_of_embeddings_do_not
     assert not findings([EpsilonDominates()], table("optimizer", "below_eps", rows, 25))
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "flow", "cause", "remedy"),
+    [
+        (0.1, 0.5, "epsilon too big", "1e-08"),
+        (1e-8, 0.5, "gradients vanish", "1e-12"),
+        (1e-8, 1e-9, "gradients vanish: each layer", "residual"),
+        (0.1, 1e-9, "gradients vanish: each layer", "residual"),
+    ],
+)
+def test_where_gradients_vanish_on_their_way_an_epsilon_above_them_is_no_cause(
+    epsilon: float, flow: float, cause: str, remedy: str
+) -> None:
+    rows = table("optimizer", "below_eps", {f"h.{at}.weight": [0.99] * 4 for at in range(5)}, 25)
+    seen = {"model/flow_first_last": numpy.full(100, flow), "model/epsilon": numpy.full(100, epsilon)}
+    (one,) = only(findings([EpsilonDominates()], rows | seen), "epsilon_dominates")
+    assert one.causes[0].startswith(cause) and remedy in one.remedies[0]
+
+
 def test_weights_that_shrink_beside_a_loss_that_stands_warn() -> None:
     norms = 20 * numpy.exp(-numpy.arange(200) / 20) + 2
     columns = {"model/param_norm": norms, "train/loss": noisy(200, 5.4, 0.005), "train/lr": numpy.full(200, 4e-3)}

@@ -14,7 +14,7 @@ SIDES = ["explained", "target_std", "target_mean", "output_rms"]
 
 def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {
-        f"model/{name}": (LOOKS, np.full(len(LOOKS), value) + 1e-4 * DICE.normal(size=len(LOOKS)))
+        f"model/{name}": (LOOKS, np.full(len(LOOKS), value) + 1e-4 * min(1, abs(value)) * DICE.normal(size=len(LOOKS)))
         for name, value in values.items()
     }
 
@@ -31,6 +31,10 @@ def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3}, "unexplained_targets", "labels unrelated"),
         ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3, "input_std": 70.0, "input_mean": 127.0},
          "unexplained_targets", "inputs not normalised"),
+        ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3, "flow_first_last": 1e-4},
+         "unexplained_targets", "gradients vanish"),
+        ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3, "flow_first_last": 2e-3},
+         "unexplained_targets", "labels unrelated"),
         ({"explained": 0.06, "target_std": 1.0, "update_p50": 1e-3}, None, ""),
         ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-6}, None, ""),  # nothing moves
         ({"explained": 0.05, "target_std": 1.0, "update_p50": 1e-3, "input_std": 4e3, "input_mean": 2e4},

@@ -101,6 +101,14 @@ def test_a_kl_that_leaps() -> None:
     assert only("kl_blow_up", kl=np.where(STEPS < 240, 0.05, 40.0)).severity == "critical"
 
 
+def test_a_single_row_of_kl_is_named_by_its_step_and_one_that_lasts_is_no_single_row() -> None:
+    kl = np.where(STEPS == 244, 2.4, 0.02)
+    finding = only("kl_blow_up", kl=kl)
+    assert (finding.step, finding.severity) == (244, "warning") and finding.causes[0].startswith("bad batch")
+    lasting = only("kl_blow_up", kl=np.where(STEPS < 244, 0.02, 2.4))
+    assert lasting.step == 244 and lasting.causes[0].startswith("reward hacking") and "since step" in lasting.message
+
+
 def test_an_entropy_that_is_gone() -> None:
     entropy = np.where(STEPS < 200, 2.0, 0.05)
     assert (

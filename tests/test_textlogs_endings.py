@@ -90,3 +90,16 @@ def test_memory_that_ran_out_before_a_launch_that_trained_is_a_message(
     path.write_text("start\n" + rows + "CUDA out of memory. Tried to allocate 2.00 GiB\n")
     run_doctor([str(path)])
     assert "Out of memory at step 5, 2 GiB were requested" in capsys.readouterr().out
+
+
+def test_a_collective_that_timed_out_is_the_end_behind_a_progress_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.log"
+    bars = "".join(f"Epoch 0:  6%|#   | {at}/999 [00:{at:02}<01:00, 1.02it/s, loss=2.{at}]\n" for at in range(11, 19))
+    watchdog = "[E ProcessGroupNCCL.cpp:458] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, "
+    path.write_text(f"{bars[:-1]}{watchdog}OpType=ALLREDUCE) ran for 1800345 milliseconds before timing out.\n")
+    run_doctor([str(path)])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "The run ended after step 18 without finishing the run: line 8: Watchdog caught collective" in told
+    assert "a collective that one rank did not enter" in told

@@ -19,7 +19,7 @@ _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
 _ENTROPIES = r"nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity"
 _ERRORS = r"r?mse|mae|bce|huber"
-_HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out)"
+_HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out|(?<![a-z])te(?![a-z]))"
 
 # `loss_cls`, the loss of a part; not what is said of a loss
 _NO_LOSS = (
@@ -31,11 +31,12 @@ _NO_LOSS = (
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|h[eo]ld[-_ ]?out|aux|z_?loss|kl))"
+        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|h[eo]ld[-_ ]?out|(?<![a-z])te(?![a-z])|aux|z_?loss|kl))"
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS}))?"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ][a-z0-9]+"
-        r"|(?:(?:the|train|training|avg|average|mean|total)[_/. ])?(?:cost|objective)"
+        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|objective)"
+        r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
         r"|train(?:ing)?[_/. ]l[12]",  # gradient boosting's errors
     ),
     "eval_loss": (

@@ -19,7 +19,7 @@ from barograph.core.text import sparkline
 from barograph.doctor.checklist import checklist
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import make_rules
-from barograph.doctor.replay import replay
+from barograph.doctor.replay import counts_of, replay
 from barograph.query.findings import headline
 from barograph.query.given import GivenRun, stored_run
 from barograph.query.stored import StoredRun
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from barograph.doctor.replay import BlockColumns
 
 
+_TABLES = ("csv", "jsonl", "json")
+_OF_THINGS = re.compile(  # columns of a list of models, examples, files or trials
+    r"(?i)(?:models?|methods?|name|id|idx|uuid|labels?|targets?|pred(?:iction)?s?|prob(?:abilit(?:y|ies))?|text|prompts?|"
+    r"questions?|answers?|images?|file(?:name)?s?|path|rank|seed|fold|trial|experiment|dataset|task|week|weight|params|"
+    r"parameters|optimi[sz]er|dropout|hidden\w*|layers?|batch_?size|arch(?:itecture)?|class)"
+)
 _BEFORE, _AFTER = 40, 20  # rows shown around the first bad one
 
 
@@ -42,12 +48,13 @@ def diagnose(
     columns: Mapping[str, BlockColumns] | None = None,
 ) -> dict[str, Any]:
     """`{"run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
-    "said", "stops"}` of a run.
+    "without_step", "said", "stops"}` of a run.
 
     The worst finding comes first, and the headline says it.
 
     judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it.
     series: names of what was found. unread: lines of its log that look like rows and were not understood.
+    without_step: rows of that series for which its log says no step, so that they are numbered as they come.
     said: what an imported log says in words, `{"line", "step", "text", "count"}`. stops: `{"step", "planned"}` of an
     imported log that ends in the middle of its plan and does not say why, else None.
     thresholds: `rule.threshold`, or a name of ALERT_THRESHOLDS, → value. silenced: rules to leave out.
@@ -63,6 +70,12 @@ def diagnose(
     if judged_by and source != judged_by and judged_by not in run.names():
         result["judged_by"] = f"log('{source}')"  # an expression that the run can be asked for
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
+    kind = said.get("kind") if isinstance(said, dict) else ""
+    if judged_by and kind in _TABLES and _lists_things(run, source or judged_by, run.config if kind == "csv" else ()):
+        result |= {"judged_by": None, "findings": [], "headline": headline([], None)}
+        judged_by = None
+    counted = examiner.seen.channel(judged_by or "")
+    result["without_step"] = len(counted) if counted is not None and counts_of(run).get(counted.name) == "row" else 0
     result["said"] = _said(examiner)
     result["stops"] = _stops(run, examiner)
     result["checklist"] = [line._asdict() for line in checklist(examiner)]
@@ -70,6 +83,15 @@ def diagnose(
         if finding["severity"] != "info":
             _draw(run, finding, examiner)
     return result
+
+
+def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
+    """Whether a table's rows are models, examples or trials and not steps of one training: nothing counts, and a
+    column names things or their settings; or each row says the same step. words: its columns of words."""
+    step = run.columns(name, "all", 0)[0] if name in run.names() else numpy.zeros(0)
+    if len(step) > 2 and (step == step[0]).all():
+        return True
+    return counts_of(run).get(name) == "row" and any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))
 
 
 def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
@@ -88,6 +110,7 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
         "judged_by": judged_by,
         "series": sorted(name for name in examiner.seen.channels if examiner.seen.source_of(name) == name)[:_NAMED],
         "unread": {},
+        "without_step": 0,
         "said": [],
         "stops": None,
     }

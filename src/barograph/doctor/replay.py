@@ -82,6 +82,13 @@ def feed(
     examiner.catch_up()
 
 
+def counts_of(run: StoredRun) -> dict[str, str]:
+    """What the steps of an imported run's series count where that is something else: `epoch`, `row`, `samples`, …"""
+    source = run.manifest.get("source")
+    counts = source.get("x") if isinstance(source, dict) else None
+    return counts if isinstance(counts, dict) else {}
+
+
 def _facts(run: StoredRun) -> dict[str, Any]:
     about = run.manifest
     source = about.get("source")
@@ -90,6 +97,7 @@ def _facts(run: StoredRun) -> dict[str, Any]:
         world_size=about.get("world_size"),
         planned_steps=about.get("total_steps"),
         source=source.get("kind") if isinstance(source, dict) else "barograph",
+        counts=counts_of(run),
         ends=run.status not in ALIVE or None,
         outlook=outlook_of,
         lost={"status": run.status, "reason": reason(about)} if run.status in LOST else None,

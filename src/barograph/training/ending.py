@@ -88,10 +88,11 @@ class RunEnding:
             with contextlib.suppress(Exception):
                 self.blackbox.ended_by(problem)
 
-    def terminated(self) -> None:
-        """SIGTERM has come; the process may go on, where a handler of the user's own says so."""
+    def terminated(self, at_rest: bool) -> None:
+        """SIGTERM has come; the process may go on, where a handler of the user's own says so. at_rest: nobody trains
+        meanwhile."""
         if self.blackbox is not None:
-            self.blackbox.terminated()
+            self.blackbox.terminated(at_rest)
 
     def killed(self, name: str) -> None:
         """A signal ends the process at once."""

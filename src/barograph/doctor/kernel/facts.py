@@ -25,6 +25,7 @@ RARE = {
         "unreached",
         "untied_weights",
         "without_graph",
+        "rateless",
         "unused",
         "idle",
     ),

@@ -18,8 +18,8 @@ MODULES = (
     "data.criteria", "run.resume", "rl.rl", "rl.values", "rl.reference", "loss.players", "gradient.gradient",
     "gradient.origin", "optimizer.early", "optimizer.optimizer", "activations.weights", "activations.activations",
     "activations.forward", "moe.moe", "optimizer.schedule", "optimizer.accounts", "optimizer.settings",
-    "optimizer.steps", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks", "run.logging",
-    "run.ending", "run.time", "loss.outlook",
+    "optimizer.steps", "optimizer.around", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks",
+    "run.logging", "run.ending", "run.time", "loss.outlook",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

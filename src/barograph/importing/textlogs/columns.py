@@ -45,6 +45,11 @@ _OF_DATA = expression(  # `train loss`
     rb"(?i)(?<![\w.])(train(?:ing)?|val(?:id(?:ation)?)?|test|eval|dev) (loss|acc(?:uracy)?|err(?:or)?)(?!\w)"
 )
 _QUALIFIED = expression(rb"(?i)\|[ \t]{0,8}(?:[a-z]{1,20} ){1,3}$")
+_OF_THINGS = expression(  # ahead of what counts: a row is one of several models, not a step of one
+    rb"(?i)(?<![a-z])(?:models?|methods?|names?|configs?|configuration|experiments?|runs?|datasets?|tasks?|variants?|"
+    rb"settings?|approach|architectures?|algorithms?|optimizers?|systems?|versions?|networks?|backbones?|presets?|size)"
+    rb"[ \t]{0,20}\|[^\n]{0,80}$"
+)
 _ASIDE = expression(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
 _SHORT = {b"#": b"step", b"e": b"epoch", b"ep": b"epoch"} | dict.fromkeys(
     (b"it", b"itn", b"nr", b"round", b"rounds"), b"iteration"
@@ -109,7 +114,7 @@ def heading(line: bytes) -> list[bytes]:
         return []
     rest = line[first.start() :].strip(b" \t|")
     between = next((mark for mark in (b"|", b"\t", b"  ") if mark in rest), b" ")
-    if _QUALIFIED.search(line[: first.start()]):
+    if _QUALIFIED.search(line[: first.start()]) or _OF_THINGS.search(line[: first.start()]):
         return []  # `Best step` counts nothing
     rest = _OF_DATA.sub(rb"\1_\2", rest) if between == b" " else rest
     cells = [cell.strip() for cell in rest.split(between) if cell.strip()]

@@ -37,9 +37,11 @@ _TRIED = expression(rb"(?i)tried to allocate ([\d.]{1,12}) ([KMGT])i?B")
 _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 # how a process ends that can't say so itself, the plainest words first: pattern, status, signal
 _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+    (expression(rb"(?i)Watchdog caught collective operation timeout|collective operation timeout: WorkNCCL|"
+                rb"taking the entire process down"), "killed", "SIGABRT"),
     (expression(rb"(?i)oom[-_ ]?kill(?!_disable)|Out of memory: Kill|killed by the OOM"), "out of memory", "SIGKILL"),
     (expression(rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
-    (expression(rb"(?:^|\])\s*Killed\s*$|"
+    (expression(rb"(?:^|\])\s*\**Killed\**\s*$|"
                 rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b"),
      "killed", "SIGKILL"),
     (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode: -11\b"), "killed", "SIGSEGV"),
@@ -50,7 +52,8 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
 )  # fmt: skip
 _BEHIND = expression(
-    rb"slurmstepd: error: |CANCELLED AT|DUE TO TIME LIMIT|Segmentation fault|Aborted \(core dumped\)|\]\s?Killed\s*$"
+    rb"slurmstepd: error: |ProcessGroupNCCL|CANCELLED AT|DUE TO TIME LIMIT|Segmentation fault|"
+    rb"Aborted \(core dumped\)|\]\s?Killed\s*$"
 )
 _TROUBLE = expression(
     rb"(?i)CUDA error|CUDA driver error|device-side assert|illegal memory access|uncorrectable ECC|\bXid\b|"
@@ -139,7 +142,8 @@ def _single(index: int, line: bytes, within: bool) -> Message | None:
         return None if within else Message(index, _text(line), {}, _memory(line))
     for pattern, status, signal in () if within else _ENDS:
         if found := pattern.search(line):
-            behind = line[found.start() + 1 :] if found[0].startswith(b"]") else line  # of a progress bar
+            bar = b"%|" in line[: found.start()]  # goes ahead of it
+            behind = line[found.start() + found[0].startswith(b"]") :] if bar or found[0].startswith(b"]") else line
             return Message(index, _text(behind), {"status": status, "signal": signal}, {})
     if within or not _TROUBLE.search(line) or _HARMLESS.search(line) or _CODE.search(line):
         return None

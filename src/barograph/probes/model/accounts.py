@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.findings import listed
 from barograph.probes.model.settings import group_settings
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class OptimizerAccounts:
         self._steps, self._next, self._reads = -1, 0, False
         self._empty: dict[int, bool] = {}  # by optimizer: whether it had no state before the first step seen
         self._settings: dict[str, float] = {}
+        self._rateless = False  # whether a group had a rate of 0 beside others
         self._travel: dict[int, list[float]] = {}  # by optimizer: of each group, the sum of its rates so far
 
     def before(self, current: ModelRound, optimizer: Any, own: Owned, rates: list[float | None]) -> None:
@@ -53,11 +55,21 @@ class OptimizerAccounts:
         fresh = group_settings(group for group, _ in chosen)
         current.figures |= {name: value for name, value in fresh.items() if self._settings.get(name) != value}
         self._settings |= fresh
+        current.figures |= self._of_groups(own, rates)
         if shares:
             current.figures["rate_share"] = max(shares)
         lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]
         if lost:
             current.figures["decay_share"] = max(lost)
+
+    def _of_groups(self, own: Owned, rates: list[float | None]) -> dict[str, Any]:
+        """Which parameters have a rate of 0 while others have one."""
+        if not any(rates[number] for number in own.groups):
+            return {}
+        idle = [name for name, number in zip(own.names, own.groups, strict=True) if rates[number] == 0]
+        before, self._rateless = self._rateless, bool(idle)
+        found: dict[str, Any] = {"rateless_parameters": float(len(idle))} if idle or before else {}
+        return found | ({"rateless": listed(idle)} if idle and not before else {})
 
     def after(self, current: ModelRound, optimizer: Any, own: Owned) -> None:
         """A step has ended."""

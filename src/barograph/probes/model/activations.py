@@ -18,7 +18,7 @@ from typing import Any
 from barograph.probes.model import attention, blocks
 from barograph.probes.model.forward import ForwardSigns
 from barograph.probes.model.guest import Guest
-from barograph.probes.model.parameters import local
+from barograph.probes.model.parameters import PLACE, local, mesh_of
 
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
@@ -95,7 +95,7 @@ class ActivationWatch:
         self._warn = warn
         self._table: dict[str, dict[str, Any]] = {}
         self._peaks: dict[str, Any] = {}  # greatest |unit| of each MLP since the last `collect`
-        self._attention: list[tuple[Any, Any, Any]] = []
+        self._attention = attention.AttentionLook()
         self._mode: Any = None
         self._signs = ForwardSigns()
         self._heads = heads
@@ -121,7 +121,7 @@ class ActivationWatch:
             for name, module in places.bounded.items():
                 self._handles.append(module.register_forward_hook(Guest(self._on_bounded(name, type(module).__name__))))
         if self._heads:
-            self._handles.append(self._model.register_forward_pre_hook(Guest(self._on_start)))
+            self._handles.append(self._model.register_forward_pre_hook(Guest(self._on_start), with_kwargs=True))
             self._handles.append(self._model.register_forward_hook(Guest(self._on_end), always_call=True))
 
     def _named(self, modules: Any) -> dict[str, Any]:
@@ -200,13 +200,14 @@ class ActivationWatch:
 
         return hook
 
-    def _on_start(self, module: Any, given: Any) -> None:
+    def _on_start(self, module: Any, given: Any, named: Any) -> None:
         if not self.on or not module.training or self._mode is not None:
             return
         if type(module).__name__ == "OptimizedModule":
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
             return
-        self._attention, self._signs = [], ForwardSigns()
+        self._attention = attention.AttentionLook(_tokens((*given, *named.values())))
+        self._signs = ForwardSigns(_tables(self._model))
         self._mode = attention.watch(self._attention, self._signs)
         self._mode.__enter__()
 
@@ -236,7 +237,6 @@ class ActivationWatch:
 
     def collect(self) -> dict[str, dict[str, Any]]:
         """{layer: {statistic: scalar on the device}} since the last call; the model's own stand under ""."""
-        import torch
 
         table, self._table = self._table, {}
         peaks, self._peaks = self._peaks, {}
@@ -246,18 +246,15 @@ class ActivationWatch:
         whole = table.pop("", {})
         if len(stream) > 1:
             whole["residual_growth"] = stream[-1] / stream[0].clamp_min(1e-30)
-        if self._attention:
-            whole["attention/logit_max"] = torch.stack([largest for largest, _, _ in self._attention]).amax()
-            whole["attention/entropy"] = torch.stack([share for _, share, _ in self._attention]).mean()
-            later = torch.stack([later.to(self._attention[0][0]) for _, _, later in self._attention])
-            least = torch.where(later.isnan(), 2.0, later).amin()
-            whole["attention/later"] = torch.where(least <= 1, least, torch.nan)
-            for depth, (largest, share, _) in enumerate(self._attention):
-                if depth < len(self._order):
-                    table.setdefault(self._order[depth], {}).update(
-                        {"attention_logit_max": largest, "attention_entropy": share}
+        calls = self._attention.calls
+        if calls:
+            whole |= self._attention.figures()
+            if len(calls) == len(self._order):  # else it can't be said whose they are
+                for layer, call in zip(self._order, calls, strict=True):
+                    table.setdefault(layer, {}).update(
+                        {"attention_logit_max": call.largest, "attention_entropy": call.entropy}
                     )
-            self._attention = []
+            self._attention = attention.AttentionLook()
         norm = self._embedding_norm() if table or whole else None
         if norm is not None:
             whole["embedding_norm"] = norm
@@ -283,7 +280,7 @@ class ActivationWatch:
     @property
     def sees_attention(self) -> bool:
         """Whether the last forward pass showed any attention."""
-        return bool(self._attention)
+        return bool(self._attention.calls)
 
     def close(self) -> None:
         """Take every hook away."""
@@ -293,6 +290,21 @@ class ActivationWatch:
         if self._mode is not None:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
+
+
+def _tables(model: Any) -> set[int]:
+    """The weights of positional embeddings, by id."""
+    named = model.named_modules()
+    return {id(module.weight) for name, module in named if "Embedding" in type(module).__name__
+            and PLACE.search(name.rpartition(".")[2]) and getattr(module, "num_embeddings", 0) > 1}  # fmt: skip
+
+
+def _tokens(given: tuple[Any, ...]) -> list[Any]:
+    """The rows of tokens that a model is given, of different lengths."""
+    numbers = [one for one in given if str(getattr(one, "dtype", "")) in ("torch.int64", "torch.int32")]
+    rows = [one for one in numbers if one.dim() == 2 and mesh_of(one) is None]  # no rank asks others
+    lengths = [one.shape[1] for one in rows]
+    return [one.detach() for one in rows if one.shape[1] >= 8 and lengths.count(one.shape[1]) == 1]
 
 
 def first_tensor(output: Any) -> Any:

@@ -1,9 +1,8 @@
-"""Attention seen from outside: the greatest logit and the entropy, whatever module computes it.
+"""Attention seen from outside: the greatest logit, the entropy and what is masked, whatever module computes it.
 
-In:   calls of `scaled_dot_product_attention` or of a softmax over scores, while `AttentionWatch` is entered.
-Out:  for each call, in order, `logit_max` and `entropy` (mean over queries, divided by the logarithm of the
-      keys that a query may see: 1 is uniform, 0 is one key), and the share of keys behind a query's own place that
-      it may see (0 with a causal mask; NaN where keys are not of the queries' places).
+In:   calls of `scaled_dot_product_attention`, of torch's multi-head attention, or of a softmax over scores, while
+      `AttentionWatch` is entered; the tokens that the model is given.
+Out:  a `Seen` for each call, in order, and what its mask does with padding.
 
 The scores are computed again for a few queries of a few sequences, the last ones, which see the most keys: a
 sample costs little beside the attention itself. A compiled model hides these calls.
@@ -13,17 +12,88 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barograph.probes.model.padding import tails
 
 if TYPE_CHECKING:
     from barograph.probes.model.forward import ForwardSigns
 
 QUERIES, SEQUENCES = 32, 2
+_HIDDEN = -1e30  # masks are -inf or the least number of a type
 
 
-def watch(found: list[tuple[Any, Any, Any]], signs: ForwardSigns) -> Any:
-    """A context manager that appends (logit_max, entropy, later), scalars on the device, to `found` for each call, and
-    shows `signs` each function with its result."""
+class Seen(NamedTuple):
+    """Of one call, scalars on the device. entropy: mean over queries, divided by the logarithm of the keys that a query
+    may see: 1 is uniform, 0 is one key. later, earlier: share of the keys behind and in front of a query's own place
+    that it may see. following: share of the queries that see the key behind their own place, of those where some query
+    sees that key. The last three are NaN where keys are not of the queries' places."""
+
+    largest: Any
+    entropy: Any
+    later: Any
+    following: Any
+    earlier: Any
+    keys: int
+
+
+class AttentionLook:
+    """What the calls of one forward pass have shown. tokens: [sequences, places] that the model is given, of different
+    lengths."""
+
+    def __init__(self, tokens: Sequence[Any] = ()) -> None:
+        self.calls: list[Seen] = []
+        self.padding: list[tuple[Any, Any]] = []  # of each call: share of tokens hidden, share of padding seen
+        self._tails = {one.shape[1]: tails(one) for one in tokens}
+
+    def keep(self, measure: Any, visible: Any) -> None:
+        """A call. measure: gives its `Seen`; visible: which keys any query sees [sequences, keys], None where all."""
+        import torch
+
+        with contextlib.suppress(Exception), torch._C.DisableTorchFunction(), torch.no_grad():
+            self.calls.append(measure())  # a shape of somebody's own: the attention itself goes on
+            if (tail := self._tails.get(self.calls[-1].keys)) is not None:
+                self._of_padding(visible(), *tail)
+
+    def _of_padding(self, visible: Any, tail: Any, sure: Any) -> None:
+        import torch
+
+        visible = torch.ones_like(tail) if visible is None else visible.expand(tail.shape)
+        hidden = (~visible & ~tail).sum() / (~tail).sum().clamp_min(1)
+        shown = (visible & tail).sum() / tail.sum().clamp_min(1)
+        self.padding.append((torch.where(sure, hidden, torch.nan), torch.where(sure, shown, torch.nan)))
+
+    def figures(self) -> dict[str, Any]:
+        """Of all calls."""
+        import torch
+
+        home = self.calls[0].largest
+        columns = [torch.stack([part.to(home) for part in parts]) for parts in list(zip(*self.calls, strict=True))[:5]]
+        largest, entropy, later, following, earlier = columns
+        found = {"logit_max": largest.amax(), "entropy": entropy.mean(), "later": _least(later)}
+        # in a model of one text each layer hides what comes; of several, one of them may be read as a whole
+        one = len(self._tails) == 1 and all(call.keys in self._tails for call in self.calls)
+        found["next"] = following.nan_to_num(-1.0).amax() if one else _least(following)
+        found["earlier"] = earlier.nan_to_num(-1.0).amax()
+        found = {name: torch.where(value >= 0, value, torch.nan) if name in ("next", "earlier") else value
+                 for name, value in found.items()}  # fmt: skip
+        if self.padding:
+            hidden, shown = (torch.stack(parts) for parts in zip(*self.padding, strict=True))
+            found |= {"hidden_tokens": hidden.nan_to_num(-1.0).amax(), "seen_padding": _least(shown)}
+            found["hidden_tokens"] = torch.where(hidden.isnan().all(), torch.nan, found["hidden_tokens"])
+        return {f"attention/{name}": value for name, value in found.items()}
+
+
+def _least(values: Any) -> Any:
+    import torch
+
+    least = torch.where(values.isnan(), 2.0, values).amin()
+    return torch.where(least <= 1, least, torch.nan)
+
+
+def watch(look: AttentionLook, signs: ForwardSigns) -> Any:
+    """A context manager that shows `look` each call of attention, and `signs` each function with its result."""
     import torch
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
@@ -34,9 +104,13 @@ def watch(found: list[tuple[Any, Any, Any]], signs: ForwardSigns) -> Any:
         def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
             named = named or {}
             if function is functional.scaled_dot_product_attention:
-                _keep(found, lambda: of_queries(*arguments, **named))
+                look.keep(lambda: of_queries(*arguments, **named), lambda: _seen_keys(_mask_of(arguments, named)))
+            elif function is functional.multi_head_attention_forward:
+                look.keep(lambda: of_module(*arguments, **named), lambda: _seen_keys(_mask_of_module(arguments, named)))
             elif function in softmaxes and getattr(arguments[0], "dim", lambda: 0)() == 4:
-                _keep(found, lambda: of_scores(arguments[0][:SEQUENCES, :, -QUERIES:], arguments[0].shape[-2]))
+                scores = arguments[0]
+                look.keep(lambda: of_scores(scores[:SEQUENCES, :, -QUERIES:], scores.shape[-2]),
+                          lambda: _seen_keys(scores[:, :, -QUERIES:]))  # fmt: skip
             result = function(*arguments, **named)
             with contextlib.suppress(Exception):  # a tensor of somebody's own: the pass goes on
                 signs.saw(function, arguments, named, result)
@@ -45,14 +119,57 @@ def watch(found: list[tuple[Any, Any, Any]], signs: ForwardSigns) -> Any:
     return AttentionWatch()
 
 
-def _keep(found: list[tuple[Any, Any, Any]], measure: Any) -> None:
+def _seen_keys(mask: Any) -> Any:
+    """Which keys any of the last queries sees [sequences or 1, keys], by a mask or scores; None where all."""
+    if mask is None:
+        return None
+    mask = mask if mask.dim() == 4 else mask.reshape(1, *([1] * (3 - mask.dim())), *mask.shape)[:, -1:]
+    mask = mask[..., -QUERIES:, :]
+    return (mask if str(mask.dtype) == "torch.bool" else mask > _HIDDEN).any(1).any(1)
+
+
+def _mask_of(arguments: Any, named: Any) -> Any:
+    return named.get("attn_mask", arguments[3] if len(arguments) > 3 else None)
+
+
+def _mask_of_module(arguments: Any, named: Any) -> Any:
+    query, heads = arguments[0], arguments[4]
+    return _merged(named.get("attn_mask"), named.get("key_padding_mask"), query.shape[1], heads)
+
+
+def _merged(attention: Any, padding: Any, sequences: int, heads: int) -> Any:
+    """The two masks of torch's multi-head attention as one that is added to scores; None without any."""
     import torch
 
-    try:
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            found.append(measure())
-    except Exception:  # a shape of somebody's own: the attention itself goes on
-        return
+    def added(mask: Any) -> Any:
+        if mask.dtype != torch.bool:
+            return mask.float()
+        return torch.zeros(mask.shape, device=mask.device).masked_fill_(mask, -math.inf)
+
+    parts = []
+    if attention is not None:
+        parts.append(added(attention)[None, None] if attention.dim() == 2 else
+                     added(attention).view(sequences, heads, *attention.shape[1:]))  # fmt: skip
+    if padding is not None:
+        parts.append(added(padding)[:, None, None])
+    return sum(parts[1:], parts[0]) if parts else None
+
+
+def of_module(query: Any, key: Any, value: Any, width: int, heads: int, weight: Any, bias: Any, *others: Any,
+              key_padding_mask: Any = None, attn_mask: Any = None, use_separate_proj_weight: bool = False,
+              q_proj_weight: Any = None, k_proj_weight: Any = None, **named: Any) -> Seen:  # fmt: skip
+    """As `of_queries`, for the arguments of torch's multi-head attention. query, key: (places, sequences, width)."""
+    from torch.nn import functional
+
+    sequences = query.shape[1]
+    ours, theirs = (q_proj_weight, k_proj_weight) if use_separate_proj_weight else weight.chunk(3)[:2]
+    shifts = bias.chunk(3)[:2] if bias is not None else (None, None)
+    both: list[Any] = []
+    for given, matrix, shift in ((query, ours, shifts[0]), (key, theirs, shifts[1])):
+        projected = functional.linear(given[:, :SEQUENCES].to(matrix.dtype), matrix, shift)
+        both.append(projected.view(*projected.shape[:2], heads, -1).permute(1, 2, 0, 3))
+    mask = _merged(attn_mask, key_padding_mask, sequences, heads)
+    return of_queries(both[0], both[1], attn_mask=mask)
 
 
 def of_queries(
@@ -64,8 +181,8 @@ def of_queries(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> tuple[Any, Any, Any]:
-    """The last queries' greatest logit, entropy and share of later keys, for the arguments of torch's attention.
+) -> Seen:
+    """What is seen of the last queries, for the arguments of torch's attention.
 
     query: (…, heads, queries, size); key: (…, heads, keys, size).
     """
@@ -90,22 +207,28 @@ def of_queries(
     return of_scores(scores, queries)
 
 
-def of_scores(scores: Any, places: int = 0) -> tuple[Any, Any, Any]:
-    """The greatest logit, the entropy and the share of later keys of scores (…, queries, keys), those hidden at -inf or
-    near the least number of their type. places: of all queries, of which these are the last."""
+def of_scores(scores: Any, places: int = 0) -> Seen:
+    """What is seen of scores (…, queries, keys), of which those hidden are at -inf or near the least number of their
+    type. places: of all queries, of which these are the last."""
     import torch
 
     scores = scores.float()
-    seen = scores > -1e30  # masks are -inf or the least number of a type
+    seen = scores > _HIDDEN
     largest = scores.masked_fill(~seen, -math.inf).amax()
     chances = scores.softmax(-1)
     entropy = torch.special.entr(chances).sum(-1)
     room = seen.sum(-1).clamp_min(2).log()
     many = seen.sum(-1) > 1  # a query with one key has nothing to choose
     share = torch.where(many, entropy / room, torch.zeros_like(entropy)).sum() / many.sum().clamp_min(1)
-    later = torch.full_like(largest, math.nan)
+    later = following = earlier = torch.full_like(largest, math.nan)
     keys = scores.shape[-1]
     if places == keys and scores.shape[-2] > 1:
-        behind = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + keys - scores.shape[-2])
+        first = keys - scores.shape[-2]
+        whole = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+        behind, front = whole.triu(1 + first), whole.tril(first - 1)
         later = (seen & behind).sum() / behind.expand(seen.shape).sum()
-    return largest, share, later
+        earlier = (seen & front).sum() / front.expand(seen.shape).sum().clamp_min(1)
+        shown = seen.diagonal(1 + first, -2, -1)
+        used = seen.any(-2)[..., first + 1 :]  # padding is hidden from all
+        following = (shown & used).sum() / used.sum()
+    return Seen(largest, share, later, following, earlier, keys)

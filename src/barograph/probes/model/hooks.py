@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any
@@ -66,6 +67,8 @@ class OptimizerHooks:
         others: Callable[[Any], Any] = lambda optimizer: None,
     ):
         self.seen = False  # whether any step was made
+        # what others want done once while the model is at rest: on the training's thread, behind its next step
+        self.at_rest: deque[Callable[[], None]] = deque()
         self.without_hooks: list[str] = []
         self._names, self._before, self._after, self._others = names, before, after, others
         self._known: list[Any] = []  # weak references
@@ -171,6 +174,8 @@ class OptimizerHooks:
 
     def _on_after(self, optimizer: Any, given: Any, named: Any) -> None:
         self._after(optimizer)
+        while self.at_rest:
+            self.at_rest.popleft()()
 
     @property
     def optimizers(self) -> list[Any]:

@@ -64,11 +64,11 @@ class TimedActivations(ActivationWatch):
     def _on_bounded(self, name: str, kind: str) -> Callable[..., None]:
         return _outside(super()._on_bounded(name, kind))
 
-    def _on_start(self, module: Any, given: Any) -> None:
+    def _on_start(self, module: Any, given: Any, named: Any) -> None:
         import torch
 
         if not torch.compiler.is_compiling():
-            super()._on_start(module, given)
+            super()._on_start(module, given, named)
 
     def _on_end(self, module: Any, given: Any, output: Any) -> None:
         import torch

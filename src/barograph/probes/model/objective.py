@@ -18,6 +18,7 @@ _SIGNED = {"Neg": -1, "Mean": 1, "Sum": 1, "Add": 1}
 _SIDES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
 _SHAPES = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy"})
 _MASKS = frozenset({"MaskedFill", "Fill", "FillDiagonal", "Where", "Add", "Sub", "Scatter", "IndexPut", "CopySlices"})
+_NO_LOGARITHMS = {"nll_of_probabilities": ("Softmax", "Sigmoid"), "nll_of_scores": ("Addmm", "Mm", "Relu")}
 _TERMS = frozenset({"Neg", "Mean", "Sum", "Add", "Sub", "Mul", "Div"})
 
 
@@ -33,8 +34,9 @@ def behind(node: Any) -> list[Any]:
 
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
-    `softmax_over_rows`, `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
-    `policy_reversed`, `similarity_to_itself`, `attention/later`; each only where it can be said."""
+    `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`,
+    `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
+    `policy_reversed`, `similarity_to_itself`, `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
     for look in (_reversed, _smoothing, _widened, _walk):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -156,7 +158,7 @@ def _walk(root: Any) -> dict[str, float]:
         elif name.startswith("ScaledDotProduct"):
             later.append(_sees_later(node))
     if later and all(value == 1.0 for value in later):
-        found["attention/later"] = 1.0
+        found |= {"attention/later": 1.0, "attention/next": 1.0}
     return found
 
 
@@ -189,8 +191,14 @@ def shape(node: Any) -> tuple[int, ...]:
 
 def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     under = next(iter(behind(node)), None)
-    if under is None or kind(under) != "LogSoftmax":
+    if under is None:
         return
+    made = plain_kind(under)
+    for name, kinds in _NO_LOGARITHMS.items():
+        found[name] = max(found.get(name, 0.0), float(made in kinds))
+    if kind(under) != "LogSoftmax":
+        return
+    found["logits_cut"] = max(found.get("logits_cut", 0.0), float(plain_kind(behind(under)[0]) == "Relu"))
     sizes, at = shape(under), int(under._saved_dim)
     at = at - (1 << 64) if at >= 1 << 63 else at
     at = at + len(sizes) if at < 0 else at

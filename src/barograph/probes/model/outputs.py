@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.model import noising
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
+from barograph.probes.model.padding import tails
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.rows import place_of
 
@@ -32,7 +33,8 @@ _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
 _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
-_TOKENS = 32  # places of one sequence whose targets are compared with its inputs
+_TOKENS = 32  # places of a sequence whose targets are compared with its inputs
+_PLACES = 1 << 17  # elements of the gradient, of as many sequences
 _SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
@@ -40,7 +42,8 @@ _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and roun
 _FEW = 16  # rows in which two softmaxes are looked for
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
-           "broadcast_target", "target_weight", "noise_floor", "targets", "places", "target_shift",
+           "broadcast_target", "target_weight", "noise_floor",
+           "wrong_share", "wrong_rank", "targets", "places", "target_shift",
            "padding_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
@@ -125,7 +128,9 @@ class OutputLook:
                         self._found[-1] = _of_padding(same[0], gradient[:_ROWS], alive[:_ROWS])
                 if given:
                     follows = self._found[0]
-                    shifts = torch.stack([_shift(one, gradient, follows) for one in given])
+                    most = max(1, min(_ROWS, _PLACES // (_TOKENS * gradient.shape[2])))
+                    shifts = torch.stack([_shift(one[:most, : _TOKENS + max(_SHIFTS)], gradient[:most, :_TOKENS],
+                                                 follows) for one in given])  # fmt: skip
                     # others than the first may be the targets themselves: they count where they are inputs for sure
                     own = shifts[0]
                     for shift in (shifts[at] for at in range(1, len(given)) if fed[at]):
@@ -211,6 +216,10 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
         result["softmax_twice"] = torch.where(follows | twice, twice.to(wide), nothing)
         if width <= _CLASSES:
             result["noise_floor"] = torch.where(follows, _floor(output), nothing)
+        if 4 <= width <= _CLASSES and count >= 16:
+            share, rank = _wrong(output, target, alive)
+            result["wrong_share"] = torch.where(follows, share, nothing)
+            result["wrong_rank"] = torch.where(follows, rank, nothing)
         if 2 <= width <= _CLASSES and count >= 16:
             counts = torch.zeros(width, dtype=wide, device=output.device)
             counts.index_add_(0, target, alive.to(wide))
@@ -280,6 +289,17 @@ def _floor(output: Tensor) -> Tensor:
     return (chances.kthvalue(1 + width // 10, 1).values * width).quantile(0.25)
 
 
+def _wrong(output: Tensor, target: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+    """In which share of the rows another class than the target is the likeliest; where the targets of these rows stand
+    among the other classes, on the average: 0 where they are the next likely, 1 where they are the least, and one half
+    where they have nothing to do with the row."""
+    mine = output.gather(1, target[:, None])
+    above = (output > mine).sum(1)
+    wrong = (above > 0) & alive
+    rank = ((above - 1).clamp_min(0) * wrong).sum() / wrong.sum() / (output.shape[1] - 2)
+    return wrong.sum() / alive.sum().clamp_min(1), rank.to(output.dtype)
+
+
 def _exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:
     """Whether nearly all of a row's gradients are proportional to exp(output), as of a loss that takes them for logits
     or their logarithms; the others are targets."""
@@ -336,36 +356,25 @@ def _by_class(output: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
 def _of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor) -> Tensor:
     """The share of targets that lie in padding; NaN where there is none for sure.
 
-    Padding is one token, three times or more at the end of several rows, of different lengths. No other token ends a
-    row so, and it stands nowhere else twice in a row: a policy writes the same token over and over anywhere. The
-    targets of padding are all one.
+    The targets of padding are all one.
     """
-    last = tokens[:, -1:]
-    tail = (tokens.flip(1) == last).long().cumprod(1).flip(1).bool()
-    size = tail.sum(1, keepdim=True)
-    padding = tokens[size.argmax(), -1]
-    of_it = last == padding
-    sizes, long = size * of_it, size >= 3
-    elsewhere = (tokens == padding) & ~tail
-    sure = ((long & of_it).sum() >= 2) & ~(long & ~of_it).any() & (sizes.max() > sizes.min())
-    sure &= ~(elsewhere[:, 1:] & elsewhere[:, :-1]).any()
-    within = tail & of_it & long & alive
+    tail, sure = tails(tokens)
+    within = tail & alive
     within[:, 1:] &= tail[:, :-1]  # the first of them may be an end that is learnt
     within[:, 0] = False
     target = gradient.argmin(2)
     sure &= target.masked_fill(~within, -1).max() <= target.masked_fill(~within, gradient.shape[2]).min()
-    share = within.sum() / alive.sum().clamp_min(1)
+    share: Tensor = within.sum() / alive.sum().clamp_min(1)
     return share.double().masked_fill(~sure, math.nan)
 
 
 def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:
-    """How many places the targets of some sequences are ahead of their inputs, −1 where they are no such thing; NaN
-    where that is not to be seen, or where a softmax and its cross-entropy don't follow."""
+    """How many places the targets of sequences are ahead of their inputs, −1 where they are no such thing; NaN where
+    that is not to be seen, or where a softmax and its cross-entropy don't follow."""
     import torch
 
-    count = max(1, _TOKENS // tokens.shape[1])  # sequences
-    tokens, gradient = tokens[:count, : _TOKENS + max(_SHIFTS)], gradient[:count, :_TOKENS]
-    alive, target = gradient.abs().sum(2) > 0, gradient.argmin(2)
+    alive = gradient.abs().sum(-1) > 0
+    target = gradient.argmin(-1)
     result = follows.new_full((), -1.0)
     changes = (tokens[:, 1:] != tokens[:, :-1]).sum()  # of few tokens over and over, every shift is true
     for ahead in reversed(_SHIFTS):

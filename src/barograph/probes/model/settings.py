@@ -6,6 +6,7 @@ Out:  figures for the `model` record when one changes; numbers on the host, noth
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeGuard
 
@@ -18,8 +19,9 @@ _LOOKED_AT = 4  # gradients of an optimizer that is never stepped
 
 
 def layer_settings(model: Any) -> dict[str, float]:
-    """`dropout`: the largest probability of a layer. `norm_epsilon`: the largest of a normalisation."""
-    dropout, epsilon = [], []
+    """`dropout`: the largest probability of a layer. `norm_epsilon`: the largest of a normalisation.
+    `norm_momentum`: the largest weight of a batch in running statistics."""
+    dropout, epsilon, momentum = [], [], []
     for module in model.modules():
         kind = type(module).__name__
         share: Any = getattr(module, "p" if "Dropout" in kind else "dropout", None)
@@ -29,7 +31,9 @@ def layer_settings(model: Any) -> dict[str, float]:
             value: Any = getattr(module, "eps", getattr(module, "variance_epsilon", None))
             if _is_number(value):
                 epsilon.append(float(value))
-    found = {"dropout": dropout, "norm_epsilon": epsilon}
+            if getattr(module, "running_mean", None) is not None and _is_number(module.momentum):
+                momentum.append(float(module.momentum))
+    found = {"dropout": dropout, "norm_epsilon": epsilon, "norm_momentum": momentum}
     return {name: max(values) for name, values in found.items() if values}
 
 
@@ -83,19 +87,23 @@ class Unstepped:
 
 
 class IdleOptimizers:
-    """Watched optimizers that never step while others do."""
+    """Watched optimizers that never step while others do, and those that take the place of another."""
 
     def __init__(self) -> None:
         self._steps = 0
         self._stepped: set[int] = set()
         self._names: dict[int, list[str]] = {}
         self._last = 0
+        self._met: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that have stepped
+        self._held: set[int] = set()  # what they step
+        self._replaced = 0
 
     def ended(self, current: ModelRound, optimizers: Collection[Any], names: Mapping[int, str]) -> set[str]:
         """A step is over. The parameters of optimizers without a step that have a gradient nevertheless, by name."""
         import torch
 
         self._stepped |= current.begun
+        self._met_anew(current, [one for one in optimizers if id(one) in current.begun and one not in self._met], names)
         idle = [optimizer for optimizer in optimizers if id(optimizer) not in self._stepped]
         self._steps += 1
         if not idle and not self._last:
@@ -115,3 +123,15 @@ class IdleOptimizers:
                 current.put("idle_gradient", ("",), torch.stack([item.to(home) for item in squares]).amin().reshape(1))
                 current.figures["idle"] = listed(names[id(item)] for items in some for item in items)
         return {names[id(item)] for items in reached for item in items}
+
+    def _met_anew(self, current: ModelRound, fresh: Collection[Any], names: Mapping[int, str]) -> None:
+        """Optimizers make their first step: of those that step what another one stepped before, how many so far."""
+        taken = 0
+        for optimizer in fresh:
+            self._met.add(optimizer)
+            items = {id(item) for group in optimizer.param_groups for item in group["params"] if id(item) in names}
+            taken += bool(self._steps) and not items.isdisjoint(self._held)
+            self._held |= items
+        if taken:
+            self._replaced += taken
+            current.figures["optimizers_replaced"] = float(self._replaced)

@@ -120,8 +120,7 @@ class ModelWatch:
         # seconds: after the account of the step before, since the last record (its own, all), of the run's thread
         self._after = self._since = self._gap = self._written = self._paid = 0.0
         self._costs: dict[str, float] = {}
-        self._clock = self._looks.clock
-        self._closed_at = self._clock()
+        self._clock, self._closed_at = self._looks.clock, self._looks.clock()
         self._before: Any = None  # the squared norm when backward ended, and what the gradients were then
         self._skipped, self._noticed = 0, -1
         self.is_closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
@@ -137,6 +136,7 @@ class ModelWatch:
             self._after_step,
             self._other_step,
         )
+        self.at_rest = self._hooks.at_rest
         self._state, self._sentinel = cast("ModelState | None", None), Sentinel(self._mark)
         self._safely("set-up", self._begin)
 

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,9 @@ class BlackBox:
         reason = "out-of-memory" if is_out_of_memory(problem) else "exception"
         self._dump(reason, problem=problem, wait=WAIT, crashing=True)
 
-    def terminated(self) -> None:
-        """SIGTERM. Waits for the box, 2 s at most."""
-        self._dump("sigterm", wait=WAIT, crashing=True)
+    def terminated(self, at_rest: bool) -> None:
+        """SIGTERM. Waits for the box, 2 s at most. at_rest: nobody uses the models meanwhile."""
+        self._dump("sigterm", wait=WAIT, crashing=True, at_rest=at_rest)
 
     def _dump(
         self,
@@ -127,6 +128,7 @@ class BlackBox:
         problem: BaseException | None = None,
         wait: float = 0.0,
         crashing: bool = False,
+        at_rest: bool = True,
     ) -> Path | None:
         deadline = time.monotonic() + wait
         try:
@@ -145,9 +147,8 @@ class BlackBox:
                 if new and not crashing and len(self._writing) >= _WRITERS:
                     return None  # a storm of findings: the first boxes tell where it began
                 if new:
-                    thread = threading.Thread(
-                        target=self._write, args=(path.name, about, crashing), name="barograph-blackbox", daemon=True
-                    )
+                    how = path.name, about, crashing, at_rest
+                    thread = threading.Thread(target=self._write, args=how, name="barograph-blackbox", daemon=True)
                     thread.start()
                     self._writing.append(thread)
                 waiting = list(self._writing)
@@ -182,7 +183,7 @@ class BlackBox:
             }
         return about
 
-    def _write(self, name: str, about: dict[str, Any], crashing: bool) -> None:
+    def _write(self, name: str, about: dict[str, Any], crashing: bool, at_rest: bool) -> None:
         """A thread of its own."""
         began = time.monotonic()
         try:
@@ -194,8 +195,11 @@ class BlackBox:
             stem = getattr(self._run, "stem", "training")
             tail = read_tail(log_path, self._run.dir, stem, self._steps, self._limit_bytes)
             held, recorded = tail.held, tail.bad.found()
-            looking = _started(lambda: self._look(step, bads) if crashing or recorded else None)
-            looking.join(max(0.0, began + WAIT - 0.3 - time.monotonic()) if crashing else _LOOK)
+            if crashing and at_rest:
+                looking = _started(lambda: self._look(step, bads))
+                looking.join(max(0.0, began + WAIT - 0.3 - time.monotonic()))
+            elif recorded and not crashing:
+                self._look_at_rest(step, bads)
             first = first_of(recorded, list(bads))
             about |= {
                 "first_bad": None if first is None else first.fields(),
@@ -228,8 +232,23 @@ class BlackBox:
 
     def _look(self, step: int, bads: list[Bad]) -> None:
         for watch in list(self._watches):
-            with contextlib.suppress(Exception):  # a device that is gone, a model of another make
-                live.look(watch.model, watch.optimizers, step, bads.append)
+            _look_at(watch, step, bads)
+
+    def _look_at_rest(self, step: int, bads: list[Bad]) -> None:
+        """A look at the models of a training that goes on, by its own thread behind its next step. From another thread
+        it would meet gradients that a backward pass is replacing, and end the process by a signal."""
+        waiting = []
+        for watch in list(self._watches):
+            asked, seen = getattr(watch, "at_rest", None), threading.Event()
+            if asked is not None and not watch.is_closed:
+                waiting.append((asked, partial(_look_then, watch, step, bads, seen), seen))
+        for asked, look, _ in waiting:
+            asked.append(look)
+        deadline = time.monotonic() + _LOOK
+        for asked, look, seen in waiting:
+            if not seen.wait(max(0.0, deadline - time.monotonic())):
+                with contextlib.suppress(ValueError):  # it has begun
+                    asked.remove(look)
 
     def _batch_of(self, step: int, batches: dict[int, dict[str, Any]]) -> dict[str, Any] | None:
         """What is known of the batch of a step: its record, or the last one there is."""
@@ -257,6 +276,16 @@ class BlackBox:
         for thread in list(self._writing):
             thread.join(max(0.0, deadline - time.monotonic()))
         self._closed, self._problem = True, None
+
+
+def _look_at(watch: Any, step: int, bads: list[Bad]) -> None:
+    with contextlib.suppress(Exception):  # a device that is gone, a model of another make
+        live.look(watch.model, watch.optimizers, step, bads.append)
+
+
+def _look_then(watch: Any, step: int, bads: list[Bad], seen: threading.Event) -> None:
+    _look_at(watch, step, bads)
+    seen.set()
 
 
 def _started(work: Callable[[], Any]) -> threading.Thread:

@@ -30,8 +30,8 @@ class Guarded(Protocol):
     def ended_by(self, problem: BaseException) -> None:
         """An exception ends the program."""
 
-    def terminated(self) -> None:
-        """SIGTERM has come. Returns within 2 s."""
+    def terminated(self, at_rest: bool) -> None:
+        """SIGTERM has come. Returns within 2 s. at_rest: the main thread waits for it, and is not in C code."""
 
     def killed(self, name: str) -> None:
         """The process ends of this signal, now."""
@@ -144,10 +144,10 @@ def _ours() -> list[Guarded]:
     return list(_boxes) if os.getpid() == _owner else []
 
 
-def _tell() -> None:
+def _tell(at_rest: bool) -> None:
     """Have all boxes written, once, whoever asks."""
     if _terminating.acquire(blocking=False):
-        threads = [threading.Thread(target=box.terminated, daemon=True) for box in _ours()]
+        threads = [threading.Thread(target=box.terminated, args=(at_rest,), daemon=True) for box in _ours()]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -157,7 +157,7 @@ def _tell() -> None:
 def _on_signal(number: int, frame: FrameType | None) -> None:
     _handled.set()
     with contextlib.suppress(Exception):
-        _tell()
+        _tell(at_rest=True)
     previous = _signal.previous
     if callable(previous):
         with contextlib.suppress(RuntimeError):
@@ -177,7 +177,7 @@ def _hear(heard: int) -> None:
             if signal.SIGTERM not in data or _handled.wait(PATIENCE):
                 continue
             with contextlib.suppress(Exception):
-                _tell()
+                _tell(at_rest=False)
             if signal.getsignal(signal.SIGTERM) is _on_signal:
                 if not _handled.is_set():
                     _end()

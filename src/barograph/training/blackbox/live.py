@@ -3,7 +3,8 @@
 In:   a torch model and its optimizers, when a run has gone wrong.
 Out:  the first of each kind in the model's order (of gradients the last: backward comes from the output).
 
-It waits for the device, so it is never called in a healthy training, and its caller bounds its time.
+It waits for the device, so it is never called in a healthy training, and its caller bounds its time. It is called by
+the thread that trains, or while that one waits: gradients that a backward pass replaces meanwhile crash the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How the forward pass is put together: skips that are cut, attention over the wrong dimension, layers that never run.
 
 In:   what the watch saw of single passes.
-Out:  findings of `DetachedSkip`, `AttentionAcross`, `RowsMixed`, `UnusedParameters`, `InputScale`.
+Out:  findings of `DetachedSkip`, `AttentionAcross`, `RowsMixed`, `OnePlace`, `UnusedParameters`, `InputScale`.
 """
 
 from __future__ import annotations
@@ -127,6 +127,28 @@ class RowsMixed(ForwardRule):
         )
 
 
+class OnePlace(ForwardRule):
+    """A positional embedding is asked for one row only: all places of a text are the same to the model.
+
+    In a forward pass that the watch followed, the table was given eight places or more in a row, and all of them were
+    one number. Known by its name (`pos`, `wpe`, `position…`).
+
+    What to do: `torch.arange(length)`, one number for each place.
+    """
+
+    name, family, kind, severity = "one_place", "model", "attention", "warning"
+    needs = ("=model/one_place",)
+    about = "A positional embedding is asked for one row only."
+    causes = ("positions are all the same: the model can't tell places apart",)
+    remedies = ("give the positional embedding `torch.arange(length)`, one number for each place",)
+
+    series = "model/one_place"
+    counted = "tables"
+
+    def sentence(self, count: int) -> str:
+        return f"{count} positional embedding{'s are' if count > 1 else ' is'} asked for one and the same place only."
+
+
 class UnusedParameters(Rule):
     """Layers in the optimizer never ran in the first hundred steps, or a positional embedding had no gradient.
 
@@ -211,4 +233,4 @@ class InputScale(Rule):
                 )  # fmt: skip
 
 
-RULES = (DetachedSkip, AttentionAcross, RowsMixed, UnusedParameters, InputScale)
+RULES = (DetachedSkip, AttentionAcross, RowsMixed, OnePlace, UnusedParameters, InputScale)

@@ -2,7 +2,7 @@
 
 In:   figures of the watch.
 Out:  findings of `CopiedExamples`, `RepeatedExamples`, `EvaluationExamples`, `SortedLengths`, `LaterTokens`,
-      `PaddingTargets`.
+      `PaddingMask`, `PaddingTargets`.
 """
 
 from __future__ import annotations
@@ -311,27 +311,81 @@ class SortedLengths(WatchRule):
 class LaterTokens(WatchRule):
     """A language model's attention sees the tokens that it is to predict.
 
-    The targets are one place ahead of the inputs, and the attention has no mask that hides later places: half of them
-    or more can be seen, in each layer. The loss falls far, and what is generated makes no sense.
+    The targets are one place ahead of the inputs, and the attention has no mask that hides the next place: half of the
+    queries or more see it. In a model that is given one row of tokens any layer that shows it is enough; where there
+    are several, as in an encoder and decoder, the layer that shows the least. The loss falls far, and what is generated
+    makes no sense. Where earlier places are hidden instead, the mask is inverted; where only a few later ones are
+    seen, it is off by one.
 
     What to do: `is_causal=True`, or a mask that hides the places behind a query's own.
     """
 
     name, family, kind, severity = "later_tokens", "data", "data", "warning"
-    series = "model/attention/later"
-    needs = ("=model/attention/later", "=model/target_shift")
+    series = "model/attention/next"
+    needs = ("=model/attention/next", "=model/target_shift")
     about = "A language model sees the tokens that it is to predict."
-    thresholds: ClassVar = {"share": (0.5, "of later places, in the layer that sees the fewest; ours")}
+    thresholds: ClassVar = {
+        "share": (0.5, "of the queries that see the next place; ours"),
+        "few": (0.5, "of later places, of which a mask that is off by one shows a few; ours"),
+    }
     causes = ("labels can be seen: the attention has no causal mask",)
     remedies = ("mask later places: `is_causal=True`, or a triangular mask that is added before the softmax",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         sees = value >= self.at["share"] and watched(history, "target_shift", place) == 1
-        if self.lasts(sees, place, 1):
+        if not self.lasts(sees, place, 1):
+            return
+        later, earlier = (watched(history, f"attention/{name}", place) for name in ("later", "earlier"))
+        causes, remedies = list(self.causes), list(self.remedies)
+        if earlier == 0:
+            causes = ["attention mask inverted: it hides earlier places, and shows those to be predicted"]
+            remedies = ["torch's own layers take True for hidden, `scaled_dot_product_attention` True for seen"]
+        elif 0 < later < self.at["few"]:
+            causes = ["attention mask off by one: each place sees the next one, which it is to predict"]
+            remedies = ["`torch.triu(…, diagonal=1)` hides what comes; of what is seen it is `tril(diagonal=0)`"]
+        yield self.finding(
+            place[0], "The targets are one place ahead of the inputs, and the attention sees later places: the "
+            "model is given what it is to predict.", found=place[0], segment=place[2], confidence=_PROOF,
+            evidence={"next": value, "later": later}, causes=causes, remedies=remedies,
+        )  # fmt: skip
+
+
+class PaddingMask(WatchRule):
+    """The attention's mask of padding is inverted: it shows the padding, and hides the tokens.
+
+    Padding is known from the tokens that the model is given: three times or more the same one at the end of several
+    rows. In some layer nine tenths of all tokens are hidden from every query that was looked at, and in each nine
+    tenths of the padding can be seen. Where nothing is masked, and each place sees all others, it is an info finding:
+    the model has to learn by itself that padding says nothing.
+
+    What to do: torch's own layers take True for hidden (`key_padding_mask = tokens == pad`); where scores are filled by
+    hand it is the other way.
+    """
+
+    name, family, kind, severity = "padding_mask", "data", "padding", "warning"
+    series = "model/attention/seen_padding"
+    needs = ("=model/attention/seen_padding", "=model/attention/hidden_tokens")
+    about = "The attention's mask of padding is inverted, or there is none."
+    thresholds: ClassVar = {"share": (0.9, "of all tokens, and of the padding; ours")}
+    causes = ("padding mask inverted: the attention sees the padding, and not the tokens",)
+    remedies = ("torch's own layers take True for hidden: `key_padding_mask = tokens == pad`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if value < self.at["share"]:
+            return
+        hidden, following = (watched(history, f"attention/{name}", place) for name in ("hidden_tokens", "next"))
+        if hidden >= self.at["share"] and self.first("inverted", place[2]):
             yield self.finding(
-                place[0], "The targets are one place ahead of the inputs, and the attention sees later places: the "
-                "model is given what it is to predict.", found=place[0], segment=place[2], confidence=_PROOF,
-                evidence={"share": value},
+                place[0], f"The attention sees {100 * value:.0f}% of the padding, and {100 * hidden:.0f}% of the "
+                "tokens are hidden from it.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"hidden": hidden, "padding": value, "standing": True},
+            )  # fmt: skip
+        elif hidden == 0 and following >= self.at["share"] and self.first("none", place[2]):
+            yield self.finding(
+                place[0], "The attention has no mask of padding: all places see it.", found=place[0],
+                segment=place[2], severity="info", confidence=0.6, evidence={"padding": value},
+                causes=["no padding mask: padding is read like tokens"],
+                remedies=["hide padding from the attention: `key_padding_mask = tokens == pad`"],
             )  # fmt: skip
 
 
@@ -362,4 +416,4 @@ class PaddingTargets(WatchRule):
             )  # fmt: skip
 
 
-RULES = (CopiedExamples, RepeatedExamples, EvaluationExamples, SortedLengths, LaterTokens, PaddingTargets)
+RULES = (CopiedExamples, RepeatedExamples, EvaluationExamples, SortedLengths, LaterTokens, PaddingMask, PaddingTargets)

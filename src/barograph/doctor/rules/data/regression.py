@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -99,7 +100,8 @@ class UnexplainedTargets(WatchRule):
     better. Where inputs have a deviation or a mean of ten or more, they were never normalised; where it is a thousand,
     a tenth of the variance is as good as nothing, whatever an evaluation says. Where targets are unscaled,
     `unscaled_targets` speaks, and `constant_output` where all outputs are one. Values of a policy, and losses of two
-    players, give no finding.
+    players, give no finding. Where the first block's gradient is below a thousandth of the last block's, the first
+    cause is that gradients vanish.
 
     Of a model of denoising, whose input has the shape of its output, targets may be what inputs say little of at first.
     Where they are noise of mean 0 and deviation 1 in all looks, that is not so. Else it takes 1,000 steps, and a loss
@@ -161,12 +163,14 @@ class UnexplainedTargets(WatchRule):
             return
         if not self.first(place[2]):
             return
-        given = not_normalised(history, place)
+        given, vanished = not_normalised(history, place), depth.vanishes(history, *place)
         yield self.finding(
             0, f"After {place[0]} steps the outputs explain {max(0.0, 100 * numpy.mean(late)):.2g}% of the variance of "
             f"the targets: a constant would do as well{', and ' + given if given else ''}.",
             found=place[0], segment=place[2], confidence=_PROOF if given else 0.9,
-            causes=["inputs not normalised: " + given] if given else list(_CAUSES.get(noise, self.causes)),
+            causes=["inputs not normalised: " + given] if given else [depth.CAUSE, *self.causes] if vanished else
+            list(_CAUSES.get(noise, self.causes)),
+            remedies=list(depth.REMEDIES if vanished and not given else self.remedies),
             evidence={"explained": rounded(float(numpy.mean(late)))},
         )  # fmt: skip
 

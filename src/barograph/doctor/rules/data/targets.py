@@ -29,8 +29,9 @@ class TargetShift(Rule):
     """The targets of a language model are not one place ahead of its inputs.
 
     The gradient of a cross-entropy shows each row's target. Where all targets of a sequence are its own inputs, the
-    shift is lost, and the model copies; two or three places ahead, it is there twice: in the data and in the model.
-    Three looks in a row that show the same. Targets that are one place ahead, or no such thing (−1), give no finding.
+    shift is lost, and the model copies (where only some places are targets, they were not masked); two or three places
+    ahead, it is there twice: in the data and in the model. Three looks in a row that show the same. Those that are one
+    place ahead, or no such thing (−1), give no finding.
 
     What to do: shift once. Models that take `labels` shift them themselves.
     """
@@ -57,10 +58,22 @@ class TargetShift(Rule):
                 continue
             self._row.append(here)
             if len(self._row) == self.at["looks"] and self.first(*here[1:]):
-                yield self._say(self._row[0][0], here)
+                yield self._say(self._row[0][0], here, self._some(history, int(rows.time[at]), here))
 
-    def _say(self, step: int, here: tuple[int, int, float]) -> Finding:
+    def _some(self, history: RunHistory, time: int, here: tuple[int, int, float]) -> bool:
+        """Whether only some places are targets, as of a masked language model."""
+        targets, places = (history.channel(f"model/{name}") for name in ("targets", "places"))
+        return known(targets, here[0], time, here[1]) < 0.5 * known(places, here[0], time, here[1])
+
+    def _say(self, step: int, here: tuple[int, int, float], some: bool) -> Finding:
         ahead = int(here[2])
+        if some and ahead == 0:
+            return self.finding(
+                step, "Less than half of all places are targets, and each of them is the input of its own place.",
+                found=here[0], segment=here[1], confidence=0.95, evidence={"places": ahead},
+                causes=["inputs not masked: the model is given the tokens that it is to find"],
+                remedies=["give the model the tokens with the mask in place of those that are targets"],
+            )  # fmt: skip
         what = "are the inputs of the same places" if ahead == 0 else f"are {ahead} places ahead of the inputs"
         return self.finding(
             step, f"The targets of a sequence {what}, not one place ahead of them.", found=here[0], segment=here[1],

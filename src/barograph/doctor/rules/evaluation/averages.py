@@ -65,8 +65,8 @@ class AverageBehind(Walker):
             passed = next((one.step for one in self._points if one.train <= point.value), point.step)
         self._lowest = min(self._lowest, point.train)
         self._points.append(point)
-        falls = before is not None and point.value < before.value + self.at["still"] * abs(before.value)
-        self._still = self._still and (before is None or abs(point.value / before.value - 1) <= self.at["still"])
+        change, same = (point.value - before.value, self.at["still"] * abs(before.value)) if before else (0.0, 0.0)
+        falls, self._still = before is not None and change < same, self._still and abs(change) <= same
         worse = point.train > 0 and point.value > self.at["worse"] * point.train
         early = passed <= self.at["share"] * point.step
         few = len(self._points) <= self.at["evaluations"]

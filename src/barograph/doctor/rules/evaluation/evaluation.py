@@ -37,6 +37,11 @@ from barograph.doctor.rules.evaluation.signs import (
     EvaluationNonFinite,
 )
 
+_ALONE = [
+    "overfitting: the examples are memorized",
+    "learning rate too high",
+    "data exhausted: the same examples repeat",
+]
 _OTHER_DATA = "evaluation data differ: the training loss is far above the evaluation's"
 _DIFFERENT = [
     "labels shifted: training and evaluation have different targets, or the training's inputs show them",
@@ -62,10 +67,12 @@ class Overfitting(Rise):
 
     In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
     says so of the third evaluation behind the best, the two losses are of different targets or data.
+
+    Where no training loss is logged, a rise of 10% that lasts is overfitting as well, as far as evaluations alone say.
     """
 
     name, kind, severity = "overfitting", "overfit", "warning"
-    needs = ("eval_loss", "loss")
+    needs = ("eval_loss",)
     least = 4
     about = "The evaluation loss rises while the training loss falls."
     sources = ("stability guide: val_loss_increase 10%", "SageMaker Debugger: Overfit, ratio 0.1")
@@ -96,7 +103,8 @@ class Overfitting(Rise):
         noise = self.train_noise(history)
         fell = point.train < best.train * (0.98 if noise == 0 else math.exp(-3 * noise))
         rose = point.train > best.train * math.exp(max(_WORSE, 3 * noise))
-        if not (fell or point.train < 0.8 * point.value) or rose:
+        alone = all(math.isnan(other.train) for other in (*self._points, *self._after))
+        if not (fell or point.train < 0.8 * point.value or (alone and rise >= self.at["increase"])) or rose:
             return
         long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and point.train < 0.9 * best.train
         long = long and best.train > 0 < point.train and not self.by_chance(history, rise, point.train / best.train - 1)
@@ -152,10 +160,11 @@ class Overfitting(Rise):
                 "train_now": rounded(point.train),
                 "evaluations": self._count,
             },
-            causes=[_OTHER_DATA] if others else self._causes(history, course, sudden, first_epoch),
+            causes=[_OTHER_DATA] if others else _ALONE if alone else
+            self._causes(history, course, sudden, first_epoch),
             remedies=["Compare what the two losses are measured on: data, weights, reduction."] if others else remedies,
-            confidence=0.85 if severity == "warning" else 0.5,
-        )
+            confidence=0.5 if severity == "info" else 0.7 if alone else 0.85,
+        )  # fmt: skip
         yield again(self._told)
 
     def _causes(

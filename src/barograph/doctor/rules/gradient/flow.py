@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, block_of, in_order, is_vector, largest_of, median_of, shown
@@ -59,7 +60,7 @@ class VanishingGradient(Rule):
     sources = ("stability guide: first layer below 1% of the last", "AutoTrainer: ratio below 1e-3 and norm below 1e-4")
     thresholds: ClassVar = {
         "informs": (0.01, "stability guide"),
-        "ratio": (1e-3, "AutoTrainer"),
+        "ratio": (depth.RATIO, "AutoTrainer"),
         "norm": (1e-4, "AutoTrainer"),
         "tables": (5.0, "in a row; ours"),
         "steps": (64.0, "ours"),
@@ -87,7 +88,7 @@ class VanishingGradient(Rule):
             yield self.finding(
                 self._blocks[0], f"The first block's gradient is {ratio:.3g} of the last block's.",
                 severity="info", found=step, key="blocks", segment=segment, evidence={"ratio": ratio},
-                causes=["gradients vanish"], remedies=["look at gradients by layer"], confidence=0.4,
+                causes=[depth.CAUSE], remedies=["look at gradients by layer"], confidence=0.4,
             )  # fmt: skip
 
     def _table(self, history: RunHistory, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
@@ -116,8 +117,7 @@ class VanishingGradient(Rule):
                 found=current.step, segment=current.segment, key="layers", confidence=0.8,
                 evidence={"smallest_third": first, "largest_third": last, "ratio": first / last},
                 causes=_why(history, current, names),
-                remedies=["add residual connections, and normalisation before each block",
-                          "replace sigmoid and tanh by functions that don't saturate", "reduce the depth"],
+                remedies=list(depth.REMEDIES),
             )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def _why(history: RunHistory, current: LayerRound, names: list[str]) -> list[str
     causes = {
         "router collapsed: most experts get next to no gradient": 2 * experts > len(names),
         "graph cut: the forward pass detaches a tensor, and layers before it are reached another way": cut,
-        "gradients vanish with depth: each layer shrinks them": True,
+        depth.CAUSE: True,
         "bad initialisation": True,
     }
     return [cause for cause, holds in causes.items() if holds]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import came_by, exp, known, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
@@ -42,8 +43,8 @@ class NotLearning(CurveRule):
     10%). Then it is a warning, and critical after four times the rows. One that has lost less than 7% after 150 steps,
     the warm-up over, is a warning too, until it has lost two fifths. While the learning rate is still below a tenth of
     the highest seen, or 0, the rows don't count. One that, behind the first quarter of its rows, still falls by more
-    than chance is slow: nothing is said. Where each row has its evaluation and rows are numbered one by one they are
-    epochs: 20 are enough.
+    than chance is slow: nothing is said. Of rows that are epochs, as the log says or because each has its evaluation,
+    20 are enough, and 24 from the first one on are a warning at any level.
 
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
     accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began.
@@ -57,6 +58,7 @@ class NotLearning(CurveRule):
         "near": (0.02, "of ln of the vocabulary; ours"),
         "steps": (200.0, "ours"),
         "rows": (50.0, "ours; a third with sparse rows"),
+        "epochs": (24.0, "from the first, that warn whatever the loss is; ours"),
     }
 
     def begin(self, history: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
@@ -135,8 +137,9 @@ class NotLearning(CurveRule):
         blank = not guess and not middle and began_blank(history, exp(start))
         if guess <= 0 and not blank and self._falls(channel, tick):
             return
-        tells = (guess or blank) and not is_game(history, channel)
-        severity = ("critical" if long else "warning") if tells else "info"
+        tells, game = guess or blank, is_game(history, channel)
+        dozens = epochs and self._begin.step <= 1 and steps >= self.at["epochs"]
+        severity = "info" if game or not (tells or dozens) else "critical" if tells and long else "warning"
         order = ("info", "warning", "critical")
         if self._told is not None and order.index(severity) <= order.index(self._told.severity):
             return
@@ -160,9 +163,12 @@ class NotLearning(CurveRule):
         yield again(self._told)
 
     def _in_epochs(self, history: RunHistory, tick: Tick) -> bool:
-        """Whether rows are epochs: numbered one by one, each with an evaluation."""
+        """Whether rows are epochs: numbered one by one, as the log says or each with an evaluation."""
         if tick.step - self._begin.step > 1.5 * tick.nth:
             return False
+        loss = history.role("loss")
+        if loss is not None and history.facts.get("counts", {}).get(loss.name) == "epoch":
+            return True
         evaluations = between(history.role("eval_loss"), self._begin.step, tick.step + 1, tick.segment)
         return len(evaluations) >= 0.8 * tick.nth
 
@@ -304,10 +310,12 @@ def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str
 
 
 def suspects(history: RunHistory, tick: Tick) -> list[str]:
-    """Why nothing is learnt, the likeliest first: that most of the model is frozen and nobody asked for it, else what
-    the weights say.
+    """Why nothing is learnt, the likeliest first: that most of the model is frozen and nobody asked for it, that the
+    first layers get no gradient, else what the weights say.
     """
     causes = _by_weights(history, tick)
+    if depth.vanishes(history, tick.step, tick.time, tick.segment):
+        causes = [depth.CAUSE, *(cause for cause in causes if cause != "gradients vanish")]
     share = between(history.channel("model/frozen_share"), 0, tick.step + 1, tick.segment)
     adapters = between(history.channel("model/trained_adapters"), 0, tick.step + 1, tick.segment)
     if not len(share) or share[-1] < _MOSTLY or adapters.any() or setting(history, *_HEAD_ONLY):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.blocks import BlockColumns
 from barograph.doctor.kernel.cursor import (
     RowCursor,
@@ -144,9 +145,10 @@ class UnchangedParameters(Rule):
             message = f"Step {began} did not change {many}; the one before or behind it did."
         half = known(history.channel("model/half_parameters"), step, time, segment)
         total = known(history.channel("model/trained_parameters"), step, time, segment)
-        depth = usual(history.channel("model/flow_first_last"), step, time, segment)
-        facts = {"parameters": count, "lr": lr, "half_parameters": half, "first_block": depth}
-        proof = _ROUNDED if half > 0 and count < total else _VANISHED if depth < self.at["vanished"] else None
+        facts = {"parameters": count, "lr": lr, "half_parameters": half,
+                 "first_block": usual(history.channel("model/flow_first_last"), step, time, segment)}  # fmt: skip
+        vanished = _VANISHED if facts["first_block"] < self.at["vanished"] else None
+        proof = _ROUNDED if half > 0 and count < total else vanished
         if proof is not None:
             few = proof is _ROUNDED and count < self.at["rounded"] * total  # gains of 1, of which 16 bits keep little
             return self.finding(
@@ -209,14 +211,7 @@ _ROUNDED = (
         "else round stochastically, or give gains and biases a higher learning rate",
     ),
 )
-_VANISHED = (
-    "gradients vanish with depth: each layer shrinks them",
-    (
-        "add residual connections, and normalisation before each block",
-        "replace sigmoid and tanh by functions that don't saturate",
-        "reduce the depth",
-    ),
-)
+_VANISHED = (depth.CAUSE, depth.REMEDIES)
 _OTHERS = [
     "optimizer holds other parameters: it was made before the model was copied, wrapped or moved",
     "layer frozen",
@@ -317,7 +312,8 @@ class EpsilonDominates(Rule):
     For each layer the share of elements whose sqrt(v̂) is below epsilon is measured. Where it is above one half in
     most weight matrices, embeddings left out (rows of unused tokens have no gradient), in two tables in a row, Adam
     has become SGD with a learning rate of lr / epsilon: a warning. A share between a tenth and one half of the layers
-    is an info finding.
+    is an info finding. Where the first block's gradient is below a thousandth of the last block's, or epsilon is 1e-8
+    already, the first cause is the gradients.
 
     Where the watch has read an epsilon above 1e-6 (`model/epsilon`), and it was more than ten times the root mean
     square of all gradients at three looks in a row, that is proof: a warning if after 64 steps the loss is still above
@@ -397,14 +393,18 @@ class EpsilonDominates(Rule):
                 continue
             names = [name for at, name in enumerate(names_of_all[: len(item.value)])
                      if use[at] and item.value[at] > self.at["elements"]]  # fmt: skip
+            place = item.step, item.time, item.segment
             epsilon = numeric_setting(history, "eps", "epsilon", "adam_eps", "adam_epsilon", "optimizer_eps")
+            epsilon = epsilon if epsilon == epsilon else known(history.channel("model/epsilon"), *place)
+            small, vanished = epsilon <= 1e-8, depth.vanishes(history, *place)
             yield self.finding(
                 self._row[0][0], f"Adam's epsilon{f' ({epsilon:.3g})' if epsilon == epsilon else ''} is larger "
-                "than "
-                f"the gradients of {share:.0%} of the layers: {shown(names)}.", severity=level, found=item.step,
+                f"than the gradients of {share:.0%} of the layers: {shown(names)}.", severity=level, found=item.step,
                 segment=item.segment, key=level, evidence={"share_of_layers": share, "epsilon": epsilon},
-                remedies=["set Adam's epsilon to 1e-8" if not epsilon <= 1e-8 else "set Adam's epsilon to "
-                f"{epsilon / 1e4:.3g}"],
+                causes=[depth.CAUSE, self.causes[0]] if vanished else
+                list(self.causes[::-1] if small else self.causes),
+                remedies=list(depth.REMEDIES) if vanished else
+                [f"set Adam's epsilon to {epsilon / 1e4 if small else 1e-8:.3g}"],
                 confidence=0.85 if level == "warning" else 0.3,
             )  # fmt: skip
 
@@ -413,10 +413,9 @@ class WeightDecayTooHigh(BlockRule):
     """The weights have shrunk quickly, and the loss stands still or gets worse.
 
     In medians of 16 rows the norm of all parameters has fallen below 0.7 of its largest, or of its first, within 128
-    rows, or, where
-    the configuration says that a step takes more than a thousandth of each weight (lr × decay), at any time; and the
-    loss is above 99% of what it was 48 rows before. It warns. Weights that shrink while the loss falls are the purpose
-    of weight decay.
+    rows, or, where the configuration says that a step takes more than a thousandth of each weight (lr × decay), at any
+    time; and the loss is above 99% of what it was 48 rows before. It warns. Weights that shrink while the loss falls
+    are the purpose of weight decay.
 
     What to do: lower the weight decay. With AdamW each step takes lr × decay of every weight.
     """

@@ -21,13 +21,15 @@ BLOCK = 8
 
 
 class RowBlock(NamedTuple):
-    """Eight rows: median, spread, lowest and highest; steps of the first and the last, and the last one's time."""
+    """Eight rows: median, spread, lowest and highest; steps of the first, the highest and the last, and the last one's
+    time."""
 
     level: float
     spread: float
     low: float
     high: float
     step: int
+    peak: int
     last: int
     segment: int
     time: int
@@ -43,6 +45,7 @@ class PolicyRule(SeriesRule):
         self._rest: list[tuple[float, int, int, int]] = []
         self._blocks: list[RowBlock] = []
         self._told: Finding | None = None
+        self._case = ""
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         for at in range(len(rows)):
@@ -54,7 +57,8 @@ class PolicyRule(SeriesRule):
                 values = sorted(item[0] for item in self._rest)
                 level = (values[3] + values[4]) / 2
                 spread = 1.4826 * sorted(abs(value - level) for value in values)[4]
-                block = RowBlock(level, spread, values[0], values[-1], self._rest[0][1], *self._rest[-1][1:])
+                peak = max(self._rest, key=lambda item: item[0])[1]
+                block = RowBlock(level, spread, values[0], values[-1], self._rest[0][1], peak, *self._rest[-1][1:])
                 self._rest = []
                 self._blocks = [*self._blocks[:4], *self._blocks[4:][-59:], block]  # the first four stay
                 history.as_of(block.time)
@@ -73,17 +77,18 @@ class PolicyRule(SeriesRule):
         return len(blocks) >= count and all(block.level > bound for block in blocks[-count:])
 
     def tell(
-        self, history: RunHistory, step: int, last: RowBlock, severity: str, **evidence: float
+        self, history: RunHistory, step: int, last: RowBlock, severity: str, case: str = "all", **evidence: float
     ) -> Iterator[Finding]:
-        """The finding, once; again if it gets worse."""
+        """The finding, once; again if it gets worse, or is another case."""
         order = ("info", "warning", "critical")
         if self._told is not None:
             self._told.last_step = last.last
-            if order.index(severity) <= order.index(self._told.severity):
+            if order.index(severity) <= order.index(self._told.severity) and case == self._case:
                 return
-            step = self._told.step
+            step, severity = self._told.step, max(severity, self._told.severity, key=order.index)
+        self._case = case
         self._told = self.say(
-            "all", history, step, severity=severity, last_step=last.last, segment=last.segment,
+            case, history, step, severity=severity, last_step=last.last, segment=last.segment,
             found=self._told.found if self._told is not None else last.last,
             confidence=0.75 if severity != "info" else 0.4, also=evidence,
             evidence={name: rounded(value) for name, value in evidence.items()},

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy
@@ -98,7 +98,7 @@ class RewardCollapse(PolicyRule):
             lost = all(block.level < best.level - 0.8 * gain for block in blocks[-8:])
             worse = all(block.level < start - spread for block in blocks[-4:])
             severity = "warning" if len(blocks) > 15 and (lost or worse) else "info"
-            levels = {"best": best.level, "reward": blocks[-1].level, "start": start}
+            levels: dict[str, Any] = {"best": best.level, "reward": blocks[-1].level, "start": start}
             for finding in self.tell(history, step, blocks[-1], severity, **levels):
                 if history.role("kl") is None:  # no reference, and hardly a reward model
                     finding.causes = list(_FORGETS)
@@ -210,13 +210,19 @@ class KlBlowUp(PolicyRule):
                 "learning rate too high",
             ),
             ("Raise the KL coefficient, lower the learning rate, go back to before step {step}.",),
-        )
+        ),
+        "row": Case(
+            "The KL was {kl:.3g} at step {step}, where its median is {before:.3g}",
+            ("bad batch: its log probabilities or answers are far from the others'", "learning rate too high"),
+            ("Look at the batch of step {step}; clip gradients, or lower the learning rate.",),
+        ),
     }
 
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         usual = sorted(block.level for block in blocks[:-1])[len(blocks) // 2 - 1] if len(blocks) > 2 else math.nan
         if blocks[-1].high > max(self.at["row"] * usual, self.at["least"]) > 0 and self._told is None:
-            yield from self.tell(history, blocks[-1].step, blocks[-1], "warning", before=usual, kl=blocks[-1].high)
+            row = blocks[-1].peak
+            yield from self.tell(history, row, blocks[-1], "warning", "row", before=usual, kl=blocks[-1].high)
         if len(blocks) < 6:
             return
         # against the blocks just before, and against those of some time ago

@@ -35,27 +35,29 @@ class _Steps(SeriesRule):
 
 
 class MissingRows(_Steps):
-    """Steps are missing: the distance to the next row is four times the usual one, or more.
+    """Steps are missing: the distance to the next row is four times the usual one, or more, and then the usual again.
 
-    The usual distance is the commonest so far. A log that is thinned out from a step on is not a gap.
+    The usual distance is the commonest so far. Three such distances in a row are another interval of logging: a log
+    that has each of the first steps, and then one in a hundred, has no gaps.
     """
 
     name = "missing_rows"
     least = 20
     about = "Steps are missing in the log."
-    thresholds: ClassVar = {"times": (4.0, "ours")}
+    thresholds: ClassVar = {"times": (4.0, "ours"), "others": (3.0, "in a row: another interval; ours")}
     causes = ("logging: the writing process died or was paused",)
     remedies = ("Look whether the training went on between these steps.",)
 
     def reset(self) -> None:
         super().reset()
         self._spacings: dict[int, int] = {}
+        self._open: list[tuple[int, int, int]] = []  # steps before and behind a gap, and the segment
         self._gaps = 0
         self._lost = 0
 
     def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         apart = rows.gaps
-        if len(apart) and self._spacings and not rows.cuts:
+        if len(apart) and self._spacings and not rows.cuts and not self._open:
             usual = max(self._spacings, key=lambda item: self._spacings[item])
             if (apart == usual).all():
                 self._spacings[usual] += len(apart)
@@ -69,27 +71,28 @@ class MissingRows(_Steps):
             usual = max(self._spacings, key=lambda item: self._spacings[item]) if self._spacings else distance
             regular = total >= 16 and self._spacings[usual] > 0.8 * total
             if regular and distance >= self.at["times"] * usual:
-                self._gaps += 1
-                self._lost += distance // usual - 1
-                step = int(rows.step[at])
-                if self._told is None:
-                    self._told = self.finding(
-                        step,
-                        "",
-                        last_step=step,
-                        found=int(rows.step[at + 1]),
-                        segment=int(rows.segment[at]),
-                        confidence=0.6,
-                    )
-                told = self._told
-                told.last_step = int(rows.step[at + 1])
-                told.evidence = {"gaps": self._gaps, "rows_missing": self._lost, "spacing": usual}
-                gaps = f"{self._gaps} gap{'s' * (self._gaps > 1)}"
-                told.message = f"{self._lost} rows are missing in {gaps}, the first behind step {told.step}"
-                if self._gaps < 100:
-                    yield again(told)
-            elif len(self._spacings) < 64 or distance in self._spacings:
+                self._open.append((int(rows.step[at]), int(rows.step[at + 1]), int(rows.segment[at])))
+                if len(self._open) >= self.at["others"]:
+                    self._spacings, self._open = {distance: len(self._open)}, []
+                continue
+            yield from self._missing(usual, int(rows.step[at + 1]))
+            if len(self._spacings) < 64 or distance in self._spacings:
                 self._spacings[distance] = self._spacings.get(distance, 0) + 1
+
+    def _missing(self, usual: int, found: int) -> Iterator[Finding]:
+        """Gaps behind which rows come as before."""
+        for step, behind, segment in self._open:
+            self._gaps += 1
+            self._lost += (behind - step) // usual - 1
+            if self._told is None:
+                self._told = self.finding(step, "", last_step=step, found=found, segment=segment, confidence=0.6)
+            self._told.last_step = behind
+            self._told.evidence = {"gaps": self._gaps, "rows_missing": self._lost, "spacing": usual}
+            gaps = f"{self._gaps} gap{'s' * (self._gaps > 1)}"
+            self._told.message = f"{self._lost} rows are missing in {gaps}, the first behind step {self._told.step}"
+            if self._gaps < 100:
+                yield again(self._told)
+        self._open = []
 
 
 class StepsGoBack(_Steps):
@@ -132,9 +135,9 @@ class StepsGoBack(_Steps):
         assert told is not None
         told.last_step = max(told.last_step, int(rows.step[1:][bad].max()))
         told.evidence = {"back": self._back, "twice": self._twice}
-        told.message = (
-            f"Steps went back {self._back} times and were logged twice {self._twice} times, first at step {told.step}"
-        )
+        went = f"went back {self._back} times" if self._back else ""
+        twice = f"were logged twice {self._twice} times" if self._twice else ""
+        told.message = f"Steps {' and '.join(filter(None, (went, twice)))}, first at step {told.step}"
         yield again(told)
 
 

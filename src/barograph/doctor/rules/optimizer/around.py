@@ -1,0 +1,253 @@
+"""What a loop does around its optimizer: a clip that does not reach it, one that is made again and again, a schedule
+in other units than it is stepped in, groups without a learning rate.
+
+In:   norms before and after clipping, what the optimizer's groups and its changes say, the learning rate row by row.
+Out:  findings of `ClipNotInForce`, `OptimizerRemade`, `ScheduleUnits`, `IdleGroup`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.core.configuration import CLIP
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, names_of, numeric_setting, setting, usual, whole
+from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_LIMITS = tuple(name for name in CLIP if name != "clip")  # of a policy's ratio, as often
+
+
+class ClipNotInForce(Rule):
+    """The configuration clips gradients at a norm, and the optimizer is given larger ones, unclipped.
+
+    Where the norm was read both when backward ended and when the optimizer's step began, they are the same in each of
+    eight looks, and above the configured one in three. Clipping by value, and of parts of the model by themselves,
+    changes the norm, and gives no finding.
+
+    What to do: `clip_grad_norm_` of this model's parameters, after the last `backward()` and before `step()`.
+    """
+
+    name, family, kind, severity = "clip_not_in_force", "gradient", "clipping", "warning"
+    needs = ("=model/clip_coefficient", "=model/grad_norm", "config")
+    least = 3
+    about = "The configured clipping does not reach the gradients."
+    thresholds: ClassVar = {
+        "above": (1.05, "times the configured norm; ours"),
+        "looks": (3.0, "above it; ours"),
+        "all": (8.0, "looks; ours"),
+        "same": (0.999, "of the norm before, after what should clip; ours"),
+    }
+    causes = (
+        "clipping not in force: it runs before the backward pass, after the step, or on another model's gradients",
+    )
+    remedies = ("call `clip_grad_norm_` on this model's parameters, after `backward()` and before `optimizer.step()`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._over: list[tuple[int, float]] = []
+        self._count = 0
+        self._acts = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        limit = numeric_setting(history, *_LIMITS)
+        if not 0 < limit < math.inf or setting(history, "gradient_clip_algorithm", "clip_mode") == "value":
+            return
+        rows = self._cursor.new(history.channel("model/clip_coefficient"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            self._acts = self._acts or not rows.value[at] >= self.at["same"]
+            norm = known(history.channel("model/grad_norm"), step, time, segment)
+            self._count += 1
+            if self.at["above"] * limit < norm < math.inf:
+                self._over.append((step, norm))
+            enough = len(self._over) >= self.at["looks"] and self._count >= self.at["all"]
+            if enough and not self._acts and self.first():
+                largest = max(norm for _, norm in self._over)
+                yield self.finding(
+                    self._over[0][0], f"Gradients are to be clipped at a norm of {limit:.4g}, and the optimizer is "
+                    f"given norms of up to {largest:.4g}, as backward left them.",
+                    found=step, segment=segment, confidence=0.9,
+                    evidence={"limit": limit, "norm": rounded(self._over[0][1]), "standing": True},
+                )  # fmt: skip
+
+
+class OptimizerRemade(Rule):
+    """The optimizer is made anew again and again: its moments begin at zero each time.
+
+    Optimizers that step what another one had stepped are counted: three or more, of Adam's kind or with momentum,
+    while the same parameters are trained, and between the steps nothing writes them by more than ten steps' worth (the
+    first step of a new one is not seen). A stage with an optimizer of its own, layers that are thawed, and rounds of
+    several workers whose weights are averaged give no finding.
+
+    What to do: make it once, before the loop; change its rate with a scheduler.
+    """
+
+    name, family, kind, severity = "optimizer_remade", "optimizer", "config", "warning"
+    needs = ("=model/optimizers_replaced",)
+    about = "The optimizer is made anew again and again."
+    thresholds: ClassVar = {
+        "times": (3.0, "ours"),
+        "written": (0.02, "of the weights' size, in between; ours"),
+        "steps": (10.0, "of the usual size, that may be in between; ours"),
+    }
+    causes = ("optimizer made anew: its moments, and its count of steps, begin at zero each time",)
+    remedies = ("make the optimizer once, before the loop", "change its learning rate with a scheduler")
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._begun = -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/optimizers_replaced"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            self._begun = step if self._begun < 0 else self._begun
+            if rows.value[at] < self.at["times"] or not self._matters(history, step, time, segment):
+                continue
+            if self.first(segment):
+                yield self.finding(
+                    self._begun, f"{whole(float(rows.value[at]))} optimizers, one after the other, have taken over the "
+                    "same parameters.", found=step, segment=segment, confidence=0.95,
+                    evidence={"optimizers": whole(float(rows.value[at])), "standing": True},
+                )  # fmt: skip
+
+    def _matters(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        trained = history.channel("model/trained_parameters")
+        others = trained is not None and trained.end > 1 and len(set(trained.rows().value.tolist())) > 1
+        usual_step = usual(history.channel("model/update_p50"), step, time, segment)
+        most = max(self.at["written"], self.at["steps"] * usual_step if usual_step == usual_step else 0.0)
+        written = known(history.channel("model/written"), step, time, segment) > most
+        momentum = known(history.channel("model/momentum"), step, time, segment) > 0
+        return not others and not written and (momentum or came_by(history.channel("model/epsilon"), time))
+
+
+class ScheduleUnits(Rule):
+    """The run is over, and its schedule was over many times sooner: it counts epochs, and was stepped at each batch.
+
+    Either the rate came down to a thousandth of its peak and went up again, smoothly, five times or more: cosine
+    annealing that goes on behind its end (a warm restart jumps up; a cycle between two rates does not end near 0). Or
+    it fell by the same factor at the same distance, six times or more, and was at a thousandth of its peak in the first
+    half of the run.
+
+    What to do: give the scheduler numbers of steps, or step it once an epoch.
+    """
+
+    name, family, kind, severity = "schedule_units", "optimizer", "learning_rate", "warning"
+    needs = ("lr",)
+    least = 48
+    about = "The schedule counts epochs, and is stepped at each batch."
+    thresholds: ClassVar = {
+        "low": (1e-3, "of the peak; ours"),
+        "waves": (5.0, "ours"),
+        "falls": (6.0, "ours"),
+        "half": (0.5, "of the run, or of its planned steps; ours"),
+        "alike": (0.02, "of the factor from one fall to the next; ours"),
+    }
+    causes = ("scheduler stepped per batch: its numbers are of epochs",)
+    remedies = ("give the scheduler numbers of steps (epochs × batches), or call `scheduler.step()` once an epoch",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rate = history.role("lr")
+        if not history.facts.get("finished") or rate is None or not self.first():
+            return
+        rows = rate.rows()
+        value = rows.value
+        if rows.first or len(value) < self.least or rows.segment[0] != rows.segment[-1] or not (value >= 0).all():
+            return
+        peak = int(value.argmax())
+        if not value[peak] > 0:
+            return
+        share = value / value[peak]
+        waves = self._waves(share)
+        falls = self._falls(share, peak)
+        planned = history.facts.get("planned_steps") or 0
+        last = max(int(rows.step[-1]), int(planned))
+        if waves >= self.at["waves"]:
+            at = int(numpy.argmax((share <= self.at["low"]) & (numpy.arange(len(share)) > peak)))
+            what = f"The learning rate went down to 0 and up again {waves} times"
+        elif falls >= 0 and rows.step[falls] < self.at["half"] * last:
+            at = falls
+            what = f"The learning rate is at {value[at]:.3g} from step {int(rows.step[at])} of {last} on, and began at "
+            what += f"{value[peak]:.3g}: it fell by the same factor again and again"
+        else:
+            return
+        yield self.finding(
+            int(rows.step[at]), what, found=int(rows.step[-1]), segment=int(rows.segment[0]), confidence=0.95,
+            evidence={"standing": True},
+        )  # fmt: skip
+
+    def _waves(self, share: Any) -> int:
+        """How often the rate went from its lowest smoothly up to half of its peak or more."""
+        count, climb = 0, -1  # since the lowest: rows between it and the half
+        for one in share.tolist():
+            if one <= self.at["low"]:
+                climb = 0
+            elif climb >= 0 and one >= 0.5:
+                count, climb = count + (climb >= 1), -1
+            elif climb >= 0:
+                climb += 1
+        return count
+
+    def _falls(self, share: Any, peak: int) -> int:
+        """The row at which equal falls at equal distances have come to next to nothing; -1 if there is none."""
+        behind = share[peak:]
+        low = numpy.flatnonzero(behind <= self.at["low"])
+        if not len(low):
+            return -1
+        behind = behind[: int(low[0]) + 1]
+        places = numpy.flatnonzero(numpy.diff(behind) != 0)
+        if len(places) < self.at["falls"] or not (behind > 0).all():
+            return -1
+        factors = behind[places + 1] / behind[places]
+        apart = numpy.diff(places)
+        steady = factors.max() < 1 and factors.max() - factors.min() <= self.at["alike"] * factors.max()
+        return peak + int(low[0]) if steady and apart.max() - apart.min() <= 1 else -1
+
+
+class IdleGroup(Rule):
+    """The run is over, and a group of parameters had a learning rate of 0 in all of it, while others had one.
+
+    It takes 100 steps. Who means to freeze leaves parameters out of the optimizer, or asks for no gradient.
+
+    What to do: look at the groups that the optimizer is given, and at what a scheduler's function gives for each.
+    """
+
+    name, family, kind, severity = "idle_group", "optimizer", "learning_rate", "warning"
+    needs = ("=model/rateless_parameters",)
+    about = "A group of parameters has a learning rate of 0."
+    thresholds: ClassVar = {
+        "steps": (100.0, "ours"),
+        "begins": (20.0, "steps behind the first, as the rates are read at every tenth; ours"),
+    }
+    causes = ("learning rate of one group is 0: its parameters are not trained",)
+    remedies = ("look at the optimizer's groups, and at what the scheduler gives for each",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel, loss = history.channel("model/rateless_parameters"), history.role("loss")
+        if not history.facts.get("finished") or channel is None or loss is None or not self.first():
+            return
+        rows, losses = channel.rows(), loss.rows()
+        enough = len(losses) and int(losses.step[-1]) - int(rows.step[0]) >= self.at["steps"]
+        enough = enough and int(rows.step[0]) - int(losses.step[0]) <= self.at["begins"]
+        if rows.first or not (rows.value > 0).all() or not enough or is_game(history, loss):
+            return
+        step, time = int(rows.step[0]), int(rows.time[0])
+        names = names_of(history, "rateless", step, time)
+        yield self.finding(
+            step, f"{whole(float(rows.value[-1]))} parameters have a learning rate of 0 in the whole run, while others "
+            f"have one: {names}.", found=int(losses.step[-1]), segment=int(rows.segment[0]), confidence=0.9,
+            evidence={"parameters": whole(float(rows.value[-1])), "standing": True},
+        )  # fmt: skip
+
+
+RULES = (ClipNotInForce, OptimizerRemade, ScheduleUnits, IdleGroup)

@@ -1,0 +1,29 @@
+"""Padding at the end of rows of tokens, told from the tokens alone.
+
+In:   a batch of tokens [rows, places].
+Out:  which places are padding, and whether that is sure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LONG = 3  # times the same token at a row's end
+
+
+def tails(tokens: Any) -> tuple[Any, Any]:
+    """Which places are padding, and whether that is sure.
+
+    Padding is one token, three times or more at the end of several rows, of different lengths. No other token ends a
+    row so, and it stands nowhere else twice in a row: a policy writes the same token over and over anywhere.
+    """
+    last = tokens[:, -1:]
+    tail = (tokens.flip(1) == last).long().cumprod(1).flip(1).bool()
+    size = tail.sum(1, keepdim=True)
+    padding = tokens[size.argmax(), -1]
+    of_it = last == padding
+    sizes, long = size * of_it, size >= _LONG
+    elsewhere = (tokens == padding) & ~tail
+    sure = ((long & of_it).sum() >= 2) & ~(long & ~of_it).any() & (sizes.max() > sizes.min())
+    sure = sure & ~(elsewhere[:, 1:] & elsewhere[:, :-1]).any()
+    return tail & of_it & long, sure

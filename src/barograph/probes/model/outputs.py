@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import noising
@@ -22,6 +22,7 @@ from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.padding import tails
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.rows import place_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,6 +63,7 @@ class OutputLook:
         self._training: Tensor | None = None  # mean and standard deviation of the inputs
         self._evaluation: Tensor | None = None
         self._tokens: list[Tensor] = []  # of a batch, whole
+        self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
@@ -77,7 +79,8 @@ class OutputLook:
         if trains and self.due:
             numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
             whole = (one for one in numbers if one.shape[1] >= 8 and mesh_of(one) is None)  # no rank asks others
-            self._tokens = [one[:_ROWS].clone() for _, one in zip(range(_INPUTS), whole, strict=False)]
+            some = [one for _, one in zip(range(_INPUTS), whole, strict=False)]
+            self._tokens, self._places = [one[:_ROWS].clone() for one in some], [place_of(one) for one in some]
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
@@ -90,8 +93,8 @@ class OutputLook:
             else:
                 self._evaluation = moments
 
-    def returned(self, output: Any) -> None:
-        """The output of a pass with gradients."""
+    def returned(self, output: Any, embedded: Collection[Any] = ()) -> None:
+        """The output of a pass with gradients. embedded: which tensors were embedded in it."""
         self._passes += 1
         inputs, self._given = self._given, []
         if not self.due:
@@ -102,7 +105,9 @@ class OutputLook:
         self.due = False
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         given, self._tokens = self._tokens, []
-        given = [one for one in given if tensor.dim() == 3 and tensor.shape[1] >= 8]
+        fed = [place in embedded for place in self._places]
+        if tensor.dim() != 3 or tensor.shape[1] < 8:
+            given = []
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn) if squared is not None else ""
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
@@ -130,7 +135,10 @@ class OutputLook:
                     shifts = torch.stack([_shift(one[:most, : _TOKENS + max(_SHIFTS)], gradient[:most, :_TOKENS],
                                                  follows) for one in given])  # fmt: skip
                     # others than the first may be the targets themselves: they count where they are inputs for sure
-                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
+                    own = shifts[0]
+                    for shift in (shifts[at] for at in range(1, len(given)) if fed[at]):
+                        own = torch.where(shift == 0, shift, own)
+                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), own)
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:

@@ -76,15 +76,19 @@ def test_a_log_on_standard_input_is_judged_as_its_file_is(
 
 
 @pytest.mark.parametrize("name", ["acc", "val_acc"])
-def test_an_accuracy_that_no_rule_has_looked_at_gives_no_verdict(
+def test_an_accuracy_alone_gives_no_verdict_unless_it_collapses(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "train.log"
     log.write_text("".join(f"epoch {epoch} {name} {0.5 + epoch / 1000:.4f}\n" for epoch in range(200)))
     assert main(["doctor", str(log), "--json", "--fail-on", "info"]) == 4
     (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (run["checked"], run["judged_by"], run["findings"]) == ([], None, []) and run["series"]
+    assert (run["checked"], run["judged_by"], run["findings"]) == (["accuracy_collapse"], None, []) and run["series"]
     assert run["headline"].startswith("No verdict")
+    log.write_text("".join(f"epoch {at} {name} {0.1 + at / 60 * (at < 50):.4f}\n" for at in range(70)))
+    assert main(["doctor", str(log), "--json", "--fail-on", "warning"]) == 3
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert [one["rule"] for one in run["findings"]] == ["accuracy_collapse"] and run["judged_by"].endswith("accuracy")
 
 
 @pytest.mark.parametrize(("text", "judged"), [

@@ -118,3 +118,50 @@ def test_inputs_of_an_evaluation_of_another_size_are_not_the_same_columns(tmp_pa
     picture = torch.zeros(rows, 256)
     picture[:, 5:12] = 1.0  # at the edge there is nothing
     assert float(_few(picture).mean()) == pytest.approx(7 / 256, rel=0.2)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, batch_first: bool, transposed: bool = False) -> None:
+        super().__init__()
+        self.layer, self.head = nn.GRU(3, 8, batch_first=batch_first), nn.Linear(8, 1)
+        self.transposed = transposed
+
+    def forward(self, given: Tensor) -> Tensor:
+        if self.transposed:
+            return self.head(self.layer(given.transpose(0, 1))[0][-1])
+        return self.head(self.layer(given)[0][:, -1])
+
+
+@pytest.mark.parametrize(
+    ("model", "mixed"), [(Recurrent(False), 1.0), (Recurrent(True), None), (Recurrent(False, transposed=True), 0.0)]
+)
+def test_a_recurrence_over_the_rows_of_the_batch_is_seen(tmp_path: Path, model: nn.Module, mixed: float | None) -> None:
+    def loss_of(step: int) -> Tensor:
+        return functional.mse_loss(model(torch.randn(ROWS, 12, 3)), torch.randn(ROWS, 1))
+
+    seen = series(tmp_path, model, loss_of)("rows_mixed")
+    assert seen is None if mixed is None else list(seen) == [mixed]
+
+
+class Translator(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(20, 16), nn.Embedding(20, 16)
+        self.encoder, self.decoder = nn.GRU(16, 16, batch_first=True), nn.GRU(16, 16, batch_first=True)
+        self.head = nn.Linear(16, 20)
+
+    def forward(self, source: Tensor, given: Tensor, embeds: bool = True) -> Tensor:
+        state = self.encoder(self.source(source))[1]
+        return self.head(self.decoder(self.target(given if embeds else source), state)[0])
+
+
+@pytest.mark.parametrize(("shifted", "embeds", "shift"), [(True, True, 1), (False, True, 0), (False, False, -1)])
+def test_a_decoder_that_is_given_its_targets_is_seen(tmp_path: Path, shifted: bool, embeds: bool, shift: int) -> None:
+    model = Translator()
+
+    def loss_of(step: int) -> Tensor:
+        source, target = torch.randint(20, (ROWS, 10)), torch.randint(1, 20, (ROWS, 10))
+        given = torch.cat([torch.zeros(ROWS, 1, dtype=torch.long), target[:, :-1]], 1) if shifted else target
+        return functional.cross_entropy(model(source, given, embeds).flatten(0, 1), target.flatten())
+
+    assert set(series(tmp_path, model, loss_of)("target_shift")) == {shift}

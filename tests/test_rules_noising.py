@@ -10,8 +10,9 @@ LOOKS = np.arange(0, ROWS, 10)
 
 
 def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    noise = 0.05 * DICE.normal(size=len(LOOKS))
     return {
-        f"model/{name}": (LOOKS, np.full(len(LOOKS), value) + (0.05 * DICE.normal(size=len(LOOKS)) if value % 1 else 0))
+        f"model/{name}": (LOOKS, value * (1 + noise) if value % 1 else np.full(len(LOOKS), value))
         for name, value in values.items()
     }
 

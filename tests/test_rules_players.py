@@ -7,6 +7,7 @@ import pytest
 from rule_curves import found as findings_of
 
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.evaluation.ranking import RankingReversed
 from barograph.doctor.rules.loss.players import PlayersAgree
 from barograph.doctor.rules.rl.rl import RewardCollapse
 from barograph.doctor.rules.rl.values import TargetNetwork, ValuesAboveReturns
@@ -98,3 +99,21 @@ def test_a_mean_over_episodes_that_wanders_is_no_collapse() -> None:
     falls = np.repeat(np.concatenate([np.linspace(20, 100, 100), np.linspace(100, 20, 40), low]), 4)
     assert not [one for one in one(RewardCollapse, {"reward": wanders}) if one.severity != "info"]
     assert [finding.rule for finding in one(RewardCollapse, {"reward": falls}) if finding.severity != "info"]
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 37))])
+@pytest.mark.parametrize(
+    ("area", "falls", "told"),
+    [
+        (np.linspace(0.35, 0.1, 8), True, True),
+        (np.linspace(0.35, 0.1, 8), False, False),
+        (np.linspace(0.35, 0.8, 8), True, False),
+        (np.linspace(0.6, 0.45, 8), True, False),  # overfitting
+    ],
+)
+def test_an_order_that_is_the_wrong_way_round_is_found(
+    area: np.ndarray, falls: bool, told: bool, pieces: tuple[int, ...]
+) -> None:
+    loss = 0.7 * np.exp(-STEP / 300) if falls else 0.7 + 0.01 * DICE.normal(size=ROWS)
+    series = {"train/loss": (STEP, loss), "val/auc": (199 + 200 * np.arange(8), area)}
+    assert len(findings_of([RankingReversed()], series, pieces)) == told

@@ -100,8 +100,8 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     """An examiner's result as data. Numbers that are not finite are the strings of the log file."""
     findings = [mark_non_finite(msgspec.structs.asdict(finding)) for finding in examiner.incidents()]
     judged_by = next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
-    if not examiner.checked() and examiner.seen.role("loss") is None:
-        judged_by = None  # an accuracy alone: no rule looked at it
+    if not findings and set(examiner.checked()) <= _LITTLE and examiner.seen.role("loss") is None:
+        judged_by = None  # an accuracy alone: that it did not collapse does not make a training well
     return {
         "run": run,
         "source": source,
@@ -148,6 +148,7 @@ def _stops(run: StoredRun, examiner: Examiner) -> dict[str, int] | None:
 
 
 _JUDGES = ("loss", "eval_loss", "reward", "accuracy", "eval_accuracy")
+_LITTLE = {"accuracy_collapse"}  # what says too little of a training where it finds nothing
 _NAMED = 50  # series by name
 _MESSAGES = 50  # of a log, told by the doctor
 _REACHED = 0.98  # of the plan: as good as done

@@ -202,7 +202,7 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     sizes, at = shape(under), int(under._saved_dim)
     at = at - (1 << 64) if at >= 1 << 63 else at
     at = at + len(sizes) if at < 0 else at
-    found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), float(len(sizes) == 2 and at == 0))
+    found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), float(len(sizes) in (2, 4) and at == 0))
     score, masked = _unscaled(under)
     if len(sizes) == 2 and sizes[0] == sizes[1] and score is not None and kind(score) == "Mm":
         found["loss_pairs"] = float(sizes[0])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import noising
@@ -22,6 +22,7 @@ from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.padding import tails
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.rows import place_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,10 +40,11 @@ _INPUTS = 3  # of a model, that may be what its targets are shifted from: a deco
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
 _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
 _FEW = 16  # rows in which two softmaxes are looked for
+_WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first steps
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
            "broadcast_target", "target_weight", "noise_floor",
-           "wrong_share", "wrong_rank", "targets", "places", "target_shift",
+           "wrong_share", "wrong_rank", "targets_elsewhere", "targets", "places", "target_shift",
            "padding_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
@@ -61,6 +63,7 @@ class OutputLook:
         self._training: Tensor | None = None  # mean and standard deviation of the inputs
         self._evaluation: Tensor | None = None
         self._tokens: list[Tensor] = []  # of a batch, whole
+        self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
@@ -76,7 +79,8 @@ class OutputLook:
         if trains and self.due:
             numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
             whole = (one for one in numbers if one.shape[1] >= 8 and mesh_of(one) is None)  # no rank asks others
-            self._tokens = [one[:_ROWS].clone() for _, one in zip(range(_INPUTS), whole, strict=False)]
+            some = [one for _, one in zip(range(_INPUTS), whole, strict=False)]
+            self._tokens, self._places = [one[:_ROWS].clone() for one in some], [place_of(one) for one in some]
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
@@ -89,8 +93,8 @@ class OutputLook:
             else:
                 self._evaluation = moments
 
-    def returned(self, output: Any) -> None:
-        """The output of a pass with gradients."""
+    def returned(self, output: Any, embedded: Collection[Any] = ()) -> None:
+        """The output of a pass with gradients. embedded: which tensors were embedded in it."""
         self._passes += 1
         inputs, self._given = self._given, []
         if not self.due:
@@ -101,7 +105,9 @@ class OutputLook:
         self.due = False
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         given, self._tokens = self._tokens, []
-        given = [one for one in given if tensor.dim() == 3 and tensor.shape[1] >= 8]
+        fed = [place in embedded for place in self._places]
+        if tensor.dim() != 3 or tensor.shape[1] < 8:
+            given = []
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn) if squared is not None else ""
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
@@ -121,13 +127,18 @@ class OutputLook:
                     same = [one for one in given if one.shape == alive[:_ROWS].shape]
                     if same and gradient.shape[2] > 1:
                         self._found[-1] = _of_padding(same[0], gradient[:_ROWS], alive[:_ROWS])
+                if given and self._steps <= _FIRST and gradient.numel() <= _WHOLE:
+                    self._found[-_SEEN - 1] = _elsewhere(given[0], gradient, self._found[0])
                 if given:
                     follows = self._found[0]
                     most = max(1, min(_ROWS, _PLACES // (_TOKENS * gradient.shape[2])))
                     shifts = torch.stack([_shift(one[:most, : _TOKENS + max(_SHIFTS)], gradient[:most, :_TOKENS],
                                                  follows) for one in given])  # fmt: skip
                     # others than the first may be the targets themselves: they count where they are inputs for sure
-                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
+                    own = shifts[0]
+                    for shift in (shifts[at] for at in range(1, len(given)) if fed[at]):
+                        own = torch.where(shift == 0, shift, own)
+                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), own)
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
@@ -376,6 +387,30 @@ def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:
         result = torch.where(same.all() & (known.sum() >= 8), result.new_full((), ahead), result)
     seen = follows.isfinite() & (changes >= 8) & (alive.sum() >= 8)
     return torch.where(seen, result, follows.new_full((), math.nan))
+
+
+def _elsewhere(tokens: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
+    """Whether the targets of a batch of texts are the next tokens of other places: 1 of other rows, each of one of the
+    batch; 2 where outputs and targets were flattened in another order of rows and places; 0 if neither; NaN where that
+    is not to be seen."""
+    import torch
+
+    target, (rows, places) = gradient.argmin(-1), tokens.shape
+    nothing = follows.new_full((), math.nan)
+    if target.shape not in ((rows, places), (places, rows)) or rows < 2 or gradient.shape[-1] < 8:
+        return nothing
+    alike = target.shape == tokens.shape
+    mixed = (target.T if alike else target).reshape(-1).view(rows, places)
+    crossed = (mixed[:, :-1] == tokens[:, 1:]).all()
+    moved = torch.zeros_like(crossed)
+    if alike:
+        for ours, theirs in ((target, tokens), (target[:, :-1], tokens[:, 1:])):
+            same = (ours[:, None] == theirs[None]).all(-1)
+            moved = moved | ((same.sum(1) == 1).all() & ~same.diagonal().any())
+        straight = (target[:, :-1] == tokens[:, 1:]).all()
+        crossed = crossed & ~straight
+    seen = follows.isfinite() & (gradient != 0).any(-1).all() & ((tokens[:, 1:] != tokens[:, :-1]).sum() >= 4 * rows)
+    return torch.where(seen, torch.where(crossed, 2.0, moved.double()).to(follows.dtype), nothing)
 
 
 def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:

@@ -27,6 +27,7 @@ from barograph.probes.model.others import fields_of as other_fields
 from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.parameters import local
 from barograph.probes.model.reach import untied_figures
+from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import layer_settings
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class ModelState:
         self._clock, self._seconds = clock, 0.0
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
-        self._other, self._time = OtherNetwork(model), TimeArgument(model)
+        self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
@@ -94,6 +95,7 @@ class ModelState:
                 self._passes["passes_without_gradients"] = 1.0
             tensors = list(_tensors((*given, *named.values())))
             with torch.no_grad():
+                self._rows.began(tensors, trains and self._output.due)
                 if trains and self._output.due:
                     self._time.given(given, named)
                 self._examples.given(tensors, trains, self._output.due)
@@ -114,8 +116,11 @@ class ModelState:
                 return
             logits = getattr(output, "logits", None)
             logits = first_tensor(output) if logits is None else logits
+            mixed = self._rows.mixed(logits)
+            if mixed is not None:
+                self._passes["rows_mixed"] = mixed
             if torch.is_grad_enabled():
-                self._output.returned(output)
+                self._output.returned(output, self._rows.embedded())
                 with torch.no_grad():
                     self._finite.returned(logits)
             if "output_width" in self._passes:
@@ -176,6 +181,7 @@ class ModelState:
     def close(self) -> None:
         """Leave no hook behind."""
         self._other.close()
+        self._rows.close()
         for handle in self._handles:
             handle.remove()
         self._handles = []

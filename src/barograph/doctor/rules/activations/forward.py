@@ -1,7 +1,7 @@
 """How the forward pass is put together: skips that are cut, attention over the wrong dimension, layers that never run.
 
 In:   what the watch saw of single passes.
-Out:  findings of `DetachedSkip`, `AttentionAcross`, `OnePlace`, `UnusedParameters`.
+Out:  findings of `DetachedSkip`, `AttentionAcross`, `RowsMixed`, `OnePlace`, `UnusedParameters`, `InputScale`.
 """
 
 from __future__ import annotations
@@ -98,6 +98,32 @@ class AttentionAcross(ForwardRule):
         return (
             f"{count} softmax{'es sum' if count > 1 else ' sums'} to 1 over another dimension than the matrix product "
             "that follows adds up."
+        )
+
+
+class RowsMixed(ForwardRule):
+    """Recurrence or attention runs over the rows of the batch, not along the sequence.
+
+    A recurrent layer or attention with `batch_first=False` takes the first dimension of its input for places. In the
+    passes that the watch followed that dimension has as many places as rows go into the model and come out of it, and
+    the second another number: each example's output is made of the examples before it.
+
+    What to do: `batch_first=True`, or `transpose(0, 1)` before the layer and behind it.
+    """
+
+    name, family, kind, severity = "rows_mixed", "model", "config", "critical"
+    needs = ("=model/rows_mixed",)
+    about = "Recurrence or attention runs over the rows of the batch, not along the sequence."
+    causes = ("batch_first missing: the layer takes the rows of the batch for places of a sequence",)
+    remedies = ("`batch_first=True`, or `transpose(0, 1)` before the layer and behind it",)
+
+    series = "model/rows_mixed"
+    counted = "mixed"
+
+    def sentence(self, count: int) -> str:
+        return (
+            "A recurrent layer or attention runs over the rows of the batch: its first dimension has as many places as "
+            "the batch has rows."
         )
 
 
@@ -207,4 +233,4 @@ class InputScale(Rule):
                 )  # fmt: skip
 
 
-RULES = (DetachedSkip, AttentionAcross, OnePlace, UnusedParameters, InputScale)
+RULES = (DetachedSkip, AttentionAcross, RowsMixed, OnePlace, UnusedParameters, InputScale)

@@ -143,8 +143,8 @@ class ScheduleUnits(Rule):
     """
 
     name, family, kind, severity = "schedule_units", "optimizer", "learning_rate", "warning"
-    needs = ("lr",)
-    least = 48
+    needs = ("lr|=model/rate_share",)
+    least = 24
     about = "The schedule counts epochs, and is stepped at each batch."
     thresholds: ClassVar = {
         "low": (1e-3, "of the peak; ours"),
@@ -157,7 +157,7 @@ class ScheduleUnits(Rule):
     remedies = ("give the scheduler numbers of steps (epochs × batches), or call `scheduler.step()` once an epoch",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rate = history.role("lr")
+        rate = history.role("lr") or history.channel("model/rate_share")
         if not history.facts.get("finished") or rate is None or not self.first():
             return
         rows = rate.rows()
@@ -177,8 +177,8 @@ class ScheduleUnits(Rule):
             what = f"The learning rate went down to 0 and up again {waves} times"
         elif falls >= 0 and rows.step[falls] < self.at["half"] * last:
             at = falls
-            what = f"The learning rate is at {value[at]:.3g} from step {int(rows.step[at])} of {last} on, and began at "
-            what += f"{value[peak]:.3g}: it fell by the same factor again and again"
+            what = f"The learning rate is at {share[at]:.2g} of its peak from step {int(rows.step[at])} of {last} on: "
+            what += "it fell by the same factor again and again"
         else:
             return
         yield self.finding(

@@ -123,6 +123,6 @@ def test_a_sentence_that_a_program_repeats_holds_rows(tmp_path: Path) -> None:
         f"INFO - At step {step} the Total loss was 4.{step} (best 2.001), with a learning rate of 3e-4."
         for step in range(100, 900, 100)
     ]
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     series = read(path).series
     assert [len(points) for name, points in series.items() if "loss" in name.lower()] == [8]

@@ -115,3 +115,14 @@ def test_a_table_of_models_is_no_training(tmp_path: Path, column: str) -> None:
     rows = "".join(f"| net{at} | {at}00 | 0.0{at} | 3{at}.2 |\n" for at in range(1, 6))
     path.write_text(f"# Results\n\n| {column} | Epochs | Loss | PSNR |\n|---|---|---|---|\n{rows}")
     assert not find(path)
+
+
+def test_a_sentence_that_a_program_repeats_holds_rows(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    lines = [
+        f"INFO - At step {step} the Total loss was 4.{step} (best 2.001), with a learning rate of 3e-4."
+        for step in range(100, 900, 100)
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    series = read(path).series
+    assert [len(points) for name, points in series.items() if "loss" in name.lower()] == [8]

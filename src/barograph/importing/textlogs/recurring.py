@@ -180,7 +180,7 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
         return None
     if any(words[at] == b"-" and b"." in numbers[at - 1][0] for at in range(1, len(words))):
         return None  # ranges, as a guide gives them: `loss: 2.3-2.5`
-    if sentences.is_one(line):
+    if sentences.is_spoken(line):
         return None
     alone = set(counts.values()) <= {"_batch"}  # perhaps a trial's batch size
     if (not said or alone) and (plain_lines.ITEM.match(line) or plain_lines.MONEY.search(line)):

@@ -26,8 +26,16 @@ _LINKED = 5  # short words of a line that make it a sentence, where it ends as o
 _WIDEST = 4000  # bytes of a line that are looked at
 
 
+def is_spoken(line: bytes) -> bool:
+    """Whether somebody speaks: by two words or more that no program prints in a row, or from a list or a script."""
+    return (
+        len({found[0].lower() for found in _SPOKEN.finditer(line, 0, _WIDEST)}) > 1
+        or _TOLD.search(line, 0, _WIDEST) is not None
+    )
+
+
 def is_one(line: bytes) -> bool:
-    """Whether somebody speaks: by two words or more that no program prints in a row, or by sentences."""
-    if len({found[0].lower() for found in _SPOKEN.finditer(line, 0, _WIDEST)}) > 1 or _TOLD.search(line, 0, _WIDEST):
+    """Whether somebody speaks, or the line ends as a sentence does (as some programs' lines do that recur)."""
+    if is_spoken(line):
         return True
     return _STOPS.search(line, 0, _WIDEST) is not None and len(_LINKS.findall(line, 0, _WIDEST)) >= _LINKED

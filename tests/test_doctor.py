@@ -91,6 +91,24 @@ def test_an_accuracy_alone_gives_no_verdict_unless_it_collapses(
     assert [one["rule"] for one in run["findings"]] == ["accuracy_collapse"] and run["judged_by"].endswith("accuracy")
 
 
+@pytest.mark.parametrize(("text", "judged"), [
+    ("model,loss,accuracy\na,0.41,0.91\nb,0.44,0.90\nc,0.91,0.71\nd,nan,0.1\n", False),  # a list of models
+    ("id,label,loss\n1,0,0.31\n2,1,9.31\n3,1,0.01\n4,0,nan\n", False),  # of examples
+    ("lr,epochs,val_loss\n0.1,10,2.3\n0.01,10,0.6\n0.001,10,0.4\n", False),  # of trials
+    ("Epochs,Batch size,val_loss\n10,32,0.52\n10,64,0.55\n20,32,0.49\n", False),  # of trials of other lengths
+    ("loss,val_loss\n0.9,0.95\n0.6,0.7\n0.5,0.6\n0.4,nan\n", True),
+    ("step,model,loss\n1,a,0.9\n2,a,0.6\n3,a,0.5\n", True),
+])  # fmt: skip
+def test_a_list_of_models_examples_or_trials_gets_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, judged: bool
+) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(text)
+    assert main(["doctor", str(path), "--json"]) == (0 if judged else 4)
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["judged_by"] is not None) == judged and (judged or not run["findings"])
+
+
 def test_exit_codes_tell_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = text_log(tmp_path / "good.log"), text_log(tmp_path / "bad.log", bad=200)
     assert main(["doctor", str(good), "--fail-on", "warning"]) == 0

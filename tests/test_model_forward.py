@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from barograph.probes.model.attention import watch  # noqa: E402
+from barograph.probes.model.attention import AttentionLook, watch  # noqa: E402
 from barograph.probes.model.forward import ForwardSigns  # noqa: E402
 
 RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3))
@@ -23,7 +23,7 @@ OURS = {"detached_skip", "attention_across", "unused_parameters", "unreached_par
 
 def signs_of(call: Any) -> ForwardSigns:
     signs = ForwardSigns()
-    with watch([], signs):
+    with watch(AttentionLook(), signs):
         call()
     signs.end()
     return signs

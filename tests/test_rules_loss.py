@@ -106,6 +106,16 @@ def test_a_spike_over_rows_or_with_the_gradient_is_a_warning() -> None:
     assert any("Clip" in one for one in finding.remedies)
 
 
+@pytest.mark.parametrize(("last", "stays"), [(40, True), (16, True), (5, False)])
+def test_a_loss_that_jumps_late_and_stays_is_a_level_and_not_a_bad_batch(last: int, stays: bool) -> None:
+    loss = falling(600)
+    loss[-last:] *= 1.6
+    (finding,) = (one for one in look(loss) if one.rule == "loss_spike")
+    assert finding.step == 600 - last and (finding.evidence["course"] == "not") is stays
+    assert (finding.severity == "warning" and "Compare data" in finding.remedies[0]) or not stays
+    assert finding.causes[0].startswith("labels" if stays else "bad batch")
+
+
 @pytest.mark.parametrize(("before", "severity"), [(0, "warning"), (2, "warning"), (3, "info"), (4, "info")])
 def test_a_rise_that_came_and_went_three_times_before_is_what_this_loss_does(before: int, severity: str) -> None:
     loss = falling(600, start=4, end=3)

@@ -90,7 +90,7 @@ def train(folder: Path, model: Any, padded: bool = False, pairs: bool = False) -
         run.log({"loss": loss.item()}, step=step)
     run.finish()
     judged = diagnose(barograph.StoredRun(run.dir))["findings"]
-    return {one["rule"]: one for one in judged}
+    return {part["rule"]: part for one in judged for part in (*one["evidence"].get("story", ()), one)}
 
 
 @pytest.mark.parametrize("kind", MASKS)
@@ -164,3 +164,34 @@ def test_rows_of_one_token_over_and_over_are_not_sure_to_be_padding() -> None:
     written[0, :4] = 0
     assert not bool(tails(written)[1])
     assert not bool(tails(texts(8))[1])
+
+
+@pytest.mark.parametrize(("places", "found"), [("zero", True), ("each", False), ("offset", False), ("single", False)])
+def test_a_table_of_positions_that_is_asked_for_one_place_is_found(places: str, found: bool) -> None:
+    class Placed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.pos = nn.Embedding(30, 16), nn.Embedding(40, 16)
+            self.language = nn.Embedding(20, 16)  # one in a batch: no positions
+
+        def forward(self, tokens: Any) -> Any:
+            count = torch.arange(tokens.shape[1])
+            asked = {"zero": count * 0, "each": count, "offset": count + 2, "single": count[:1]}[places]
+            return self.words(tokens) + self.pos(asked) + self.language(tokens * 0)
+
+    model = Placed().train()
+    watch = ActivationWatch(model)
+    model(texts(places=PLACES))
+    assert float(watch.collect().get("", {}).get("one_place", 0.0)) == float(found)
+
+
+def test_attention_across_is_seen_behind_what_mends_its_numbers() -> None:
+    class Across(nn.Module):
+        def forward(self, stream: Any) -> Any:
+            scores = (stream @ stream.transpose(1, 2)).masked_fill(upper(1), -torch.inf)
+            return torch.nan_to_num(scores.softmax(1)) @ stream
+
+    model = Across().train()
+    watch = ActivationWatch(model)
+    model(torch.randn(2, PLACES, 4, requires_grad=True))
+    assert float(watch.collect()[""]["softmax_across"]) == 1

@@ -1,7 +1,7 @@
 """Speech to sounds: a convolution and a GRU in both directions over made-up spectra, with the loss of CTC.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: ctc, grad_norm, lr, epoch, val_loss, val_error_rate; the watch of the model.
+Out:  the run, by `run.log`: ctc_loss, grad_norm, lr, epoch, val_loss, val_error_rate; the watch of the model.
 
 An utterance is three to seven sounds of uneven length. The loss falls fast to where only blanks are said, stays for
 a while, and falls again.
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 EVERY, SOUNDS, BANDS, FRAMES, MOST = 20, 8, 12, 48, 7
+LEVEL, SPREAD = torch.linspace(-60, -10, BANDS), torch.linspace(18, 4, BANDS)  # of each band, in decibels
 CONFIG: dict[str, Any] = {
     "width": 40, "stride": 2, "batch_size": 16, "learning_rate": 6e-3, "warmup_steps": 10, "schedule": "cosine",
     "clip": 5.0, "examples": 640, "noise": 0.5, "weight_decay": 1e-4, "dropout": 0.1,
@@ -40,7 +41,7 @@ def utterances(seed: int, number: int, noise: float) -> Utterances:
     said = torch.where(frames < lengths[:, None], sounds.gather(1, which), 0)
     loud = 1 + 0.2 * torch.randn(number, 1, 1, generator=dice)
     spectra = loud * shapes[said] + noise * torch.randn(number, FRAMES, BANDS, generator=dice)
-    return (6.0 + 2.5 * spectra) * (frames < lengths[:, None])[..., None], lengths, sounds, spoken
+    return (LEVEL + SPREAD * spectra) * (frames < lengths[:, None])[..., None], lengths, sounds, spoken
 
 
 class Listener(nn.Module):
@@ -86,7 +87,7 @@ class Training:
     def loss(self, batch: Utterances, raw: bool = False) -> tuple[Tensor, float]:
         """The loss, and the share of sounds that the likeliest path gets wrong."""
         spectra, lengths, sounds, spoken = batch
-        logits = self.model(spectra if raw else (spectra - 6.0) / 2.5)
+        logits = self.model(spectra if raw else (spectra - LEVEL) / SPREAD)
         ends = (lengths + self.stride - 1) // self.stride
         likely = logits if self.trouble.name == "logits_for_logarithms" else logits.log_softmax(-1)
         loss = functional.ctc_loss(likely.transpose(0, 1), sounds, ends, spoken)
@@ -106,8 +107,8 @@ class Training:
         trouble.gradients(step, self.model, self.model.gru)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config["clip"])
         self.optimizer.step()
-        self.run.log({"ctc": loss.detach(), "error_rate": wrong, "grad_norm": norm, "lr": rate, "epoch": self.epoch},
-                     step=step)  # fmt: skip
+        self.run.log({"ctc_loss": loss.detach(), "error_rate": wrong, "grad_norm": norm, "lr": rate,
+                      "epoch": self.epoch}, step=step)  # fmt: skip
 
     def rate(self, step: int) -> float:
         from .loop import factor

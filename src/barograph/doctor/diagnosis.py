@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from barograph.doctor.replay import BlockColumns
 
 
+_TABLES = ("csv", "jsonl", "json")
+_OF_THINGS = re.compile(  # columns of a list of models, examples, files or trials
+    r"(?i)(?:models?|methods?|name|id|idx|uuid|labels?|targets?|pred(?:iction)?s?|prob(?:abilit(?:y|ies))?|text|prompts?|"
+    r"questions?|answers?|images?|file(?:name)?s?|path|rank|seed|fold|trial|experiment|dataset|task|week|weight|params|"
+    r"parameters|optimi[sz]er|dropout|hidden\w*|layers?|batch[ _]?size|arch(?:itecture)?|class)"
+)
 _BEFORE, _AFTER = 40, 20  # rows shown around the first bad one
 
 
@@ -64,6 +70,10 @@ def diagnose(
     if judged_by and source != judged_by and judged_by not in run.names():
         result["judged_by"] = f"log('{source}')"  # an expression that the run can be asked for
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
+    kind = said.get("kind") if isinstance(said, dict) else ""
+    if judged_by and kind in _TABLES and _lists_things(run, source or judged_by, run.config if kind == "csv" else ()):
+        result |= {"judged_by": None, "findings": [], "headline": headline([], None)}
+        judged_by = None
     counted = examiner.seen.channel(judged_by or "")
     result["without_step"] = len(counted) if counted is not None and counts_of(run).get(counted.name) == "row" else 0
     result["said"] = _said(examiner)
@@ -73,6 +83,17 @@ def diagnose(
         if finding["severity"] != "info":
             _draw(run, finding, examiner)
     return result
+
+
+def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
+    """Whether a table's rows are models, examples or trials and not steps of one training: nothing counts, and a
+    column names things or their settings; or each row says the same step. words: its columns of words."""
+    step = run.columns(name, "all", 0)[0] if name in run.names() else numpy.zeros(0)
+    if len(step) > 2 and (step == step[0]).all():
+        return True
+    mixed = len(step) > 2 and (numpy.diff(step) <= 0).sum() >= 0.25 * len(step)
+    counted = counts_of(run).get(name) != "row" and not mixed
+    return not counted and any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))
 
 
 def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def clean(text: bytes) -> bytes:
     text = _ESCAPE.sub(b"", text) if b"\x1b" in text else text
     if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:
         text = _QUOTES.sub(lambda found: _CURLY[found[0]], text)
-    if b"```" in text:
+    if examples.may_be_in(text):
         text = examples.left_out(text)
     return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
 

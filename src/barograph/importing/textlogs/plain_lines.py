@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import forms
+from barograph.importing.textlogs import forms, sentences
 from barograph.importing.textlogs.patterns import expression
 
-_INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%|[kK](?!\w))"
+_INTEGER = (
+    rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%|[kK](?!\w)|:\d\d:)"
+)
 _COUNT = (
     rb"(?:(?:\.{1,3}(?=[\s(\[]))?[\s:=#\[(]{0,12}|-)(?P<count>"
     + _INTEGER
@@ -22,7 +24,7 @@ _COUNT = (
     + rb"))?"
 )
 STEP = expression(
-    rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
+    rb"(?<![A-Za-z0-9./-])(?<!per[ _])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
     rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|up(?=\.\s\d)|it|s(?==\d))"
     + _COUNT
 )
@@ -38,6 +40,7 @@ _AT = expression(  # `Cost after iteration 100: 0.58`
 _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
+_TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z]\w{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
 BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)" + _COUNT)
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
@@ -98,7 +101,7 @@ PHASE = expression(
 )
 _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
-    r"reward|r?mse|mae|bce|huber)"
+    r"reward|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
     r"|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective)"
@@ -130,6 +133,7 @@ ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
     rb"\xe3\x83\xa2\xe3\x83\x87\xe3\x83\xab)"
     rb"[ \t#_:=-]{1,4}\d{1,9}\b"
 )
+_OF_ITEM = expression(rb"(?i)(?<![a-z])(?:layer|block|module|image|sample|file|fold|trial|client)[ _#:=]{1,3}\d")
 MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
 _STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
     rb"(?:[A-Za-z][A-Za-z_ ]{0,40}:\s{0,4})?(?<!\d)\d{1,3}%\[[*=>.#\- ]{3,200}\](?:\d{1,9}(?:\.\d{1,12})?)?"
@@ -176,14 +180,13 @@ _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
 _GOES_ON = expression(rb"\.[A-Za-z]{2}")
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:step|epoch|iter(?:ation)?) \d")
-_SPOKEN = expression(  # of somebody who writes about a training, not of a program that prints one
-    rb"(?i)(?<![\w./=:'-])(?:i|i'm|we|my|our|you|your|should|would|could|can|cannot|might|have|has|had|got|get|getting|but|"
-    rb"because|however|seems?|why|how|if|very|still|don't|doesn't|didn't|isn't|won't|then|which|these|those)"
-    rb"(?![\w./=:-])"
-)
+_RAISED = expression(rb"\s{0,20}(?:\w{1,40}\.){0,6}[A-Z]\w{2,60}Error: ")
 _CALL = expression(rb"\w\((?:[^()\"'\n]{0,80}[\[,] ?|[\[{]? ?)[rbf]?[\"']")
 _STATEMENT = expression(rb"\s*(?:assert|return|print)\b")
 _TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{1,40}: ?[\"'`])")  # `line = "epoch 5`
+_PLANNED = expression(
+    rb"(?i)\s*[\w.-]{0,40}?(?:epochs|steps|iterations)['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$"
+)  # how many
 _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
 _LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
@@ -240,6 +243,8 @@ def row(line: bytes) -> forms.Parsed | None:
     line = _as_pairs(line)
     step, batch, epoch, bar = _places(line)
     counts = [match for match in (step, batch, epoch, bar) if match]
+    if counts == [batch] and batch[2] is None and ITEM.match(line):
+        return None  # a trial with its settings
     first = min((match.start() for match in counts), default=-1)
     words, pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))
     phases = phases_of(words)
@@ -283,17 +288,17 @@ def row(line: bytes) -> forms.Parsed | None:
         turned_around = {name.decode("utf-8", "replace"): number for number, name in _BEHIND.findall(line)}
         known = any(map(_BARE.fullmatch, turned_around))
         names |= turned_around
-    if known and (_COMMENT.match(line) or is_sentence(line)):
+    if known and (_COMMENT.match(line) or sentences.is_one(line)):
         return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
     if printed and not any(map(_BARE.fullmatch, names)):
         return None  # settings
     if not counts:
-        settings = (printed and "loss" not in names) or ITEM.match(line) or MONEY.search(line)
+        settings = (printed and "loss" not in names) or MONEY.search(line) or ITEM.match(line) or _OF_ITEM.search(line)
         if not known or not any(map(_BARE.fullmatch, names)) or settings or _PROSE.search(_NOTE.sub(b"", line)):
             return None
         names |= _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
-        if (bar and counts == [bar]) or _says_two(line, epoch):
+        if (bar and counts == [bar]) or _says_two(line, epoch) or _PLANNED.match(line):
             return None
         names = {}
     for value, unit in _RATE.findall(line) if known else ():
@@ -305,11 +310,6 @@ def row(line: bytes) -> forms.Parsed | None:
         if is_set:
             named[flag] = b"1"
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
-
-
-def is_sentence(line: bytes) -> bool:
-    """Whether somebody speaks: two words or more that no program prints in a row."""
-    return len({found[0].lower() for found in _SPOKEN.finditer(line, 0, _WIDEST)}) > 1
 
 
 def _says_two(line: bytes, epoch: Any) -> bool:
@@ -353,6 +353,8 @@ def _as_pairs(line: bytes) -> bytes:
     if (at := _AT.search(line)) and (said := _LAST_WORD.search(line[: at.start()])):
         begin = said.start(1)
         line = b"%s%s %s %s%s" % (line[:begin], at[1], at[2], line[begin : at.start()], line[at.end() :])
+    if b"=" in line or b":" in line:
+        line = _TWO.sub(rb"epoch \1 batch \2 ", line)
     if b"[" in line:
         line = _BRACKETS.sub(_epoch_and_batch, line)
         line = _LISTED.sub(rb"\1\2", line)
@@ -406,6 +408,8 @@ def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
 
 def _is_text(line: bytes) -> bool:
     """Whether a line is a program's text, settings or a sentence, which hold no row."""
+    if line.startswith(b"E   ") or (b"rror: " in line and _RAISED.match(line)):
+        return True  # of pytest, and of an exception
     if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line) or _WHEN.search(line) or _TEXT.match(line):
         return True
     if b"(" not in line or _CALL.search(line) is None:  # a call with a text in its brackets

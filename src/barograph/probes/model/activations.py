@@ -18,7 +18,7 @@ from typing import Any
 from barograph.probes.model import attention, blocks
 from barograph.probes.model.forward import ForwardSigns
 from barograph.probes.model.guest import Guest
-from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.parameters import PLACE, local, mesh_of
 
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
@@ -206,7 +206,8 @@ class ActivationWatch:
         if type(module).__name__ == "OptimizedModule":
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
             return
-        self._attention, self._signs = attention.AttentionLook(_tokens((*given, *named.values()))), ForwardSigns()
+        self._attention = attention.AttentionLook(_tokens((*given, *named.values())))
+        self._signs = ForwardSigns(_tables(self._model))
         self._mode = attention.watch(self._attention, self._signs)
         self._mode.__enter__()
 
@@ -291,11 +292,19 @@ class ActivationWatch:
             mode.__exit__(None, None, None)
 
 
-def _tokens(given: tuple[Any, ...]) -> Any:
-    """The rows of tokens that a model is given; None if it is given several such tensors, or none."""
+def _tables(model: Any) -> set[int]:
+    """The weights of positional embeddings, by id."""
+    named = model.named_modules()
+    return {id(module.weight) for name, module in named if "Embedding" in type(module).__name__
+            and PLACE.search(name.rpartition(".")[2]) and getattr(module, "num_embeddings", 0) > 1}  # fmt: skip
+
+
+def _tokens(given: tuple[Any, ...]) -> list[Any]:
+    """The rows of tokens that a model is given, of different lengths."""
     numbers = [one for one in given if str(getattr(one, "dtype", "")) in ("torch.int64", "torch.int32")]
     rows = [one for one in numbers if one.dim() == 2 and mesh_of(one) is None]  # no rank asks others
-    return rows[0].detach() if len(rows) == 1 and rows[0].shape[1] >= 8 else None
+    lengths = [one.shape[1] for one in rows]
+    return [one.detach() for one in rows if one.shape[1] >= 8 and lengths.count(one.shape[1]) == 1]
 
 
 def first_tensor(output: Any) -> Any:

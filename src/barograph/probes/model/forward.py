@@ -1,8 +1,8 @@
 """What a forward pass does with its tensors that no figure of its layers shows.
 
 In:   the torch functions of one pass, each with its result, as a function mode sees them.
-Out:  how many detached tensors go on, how often a skip connection goes on without gradient, and how often attention
-      weights sum to 1 over the queries.
+Out:  how many detached tensors go on, how often a skip connection goes on without gradient, how often attention
+      weights sum to 1 over the queries, and whether a table of positions is asked for one place only.
 
 A skip is cut where a tensor that was detached is added to one, or joined with one, that was computed from it with
 gradient. What is detached and goes nowhere else (a straight-through estimate, a target, the input of a next step) is
@@ -11,18 +11,25 @@ meant. Attention weights are cut across where a matrix product sums over another
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 _JOINED = frozenset({"add", "__add__", "__radd__", "add_", "__iadd__", "cat", "concat", "concatenate"})
 _PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
-_PASSED_ON = frozenset({"dropout", "to", "type_as", "float", "half", "bfloat16", "contiguous"})
+_PASSED_ON = frozenset(
+    {"dropout", "to", "type_as", "float", "half", "bfloat16", "contiguous", "nan_to_num", "masked_fill"}
+)
+_ROW = 8  # places, at least, that are asked for at once
 _MOST = 5000  # nodes of the graph between a tensor and what was computed from it
 
 
 class ForwardSigns:
     """Follows one pass. Keeps a tensor only while the pass runs, and only what was detached or softmaxed across."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Collection[int] = ()) -> None:
+        """tables: weights of positional embeddings, by id."""
+        self._tables = tables
+        self._asked: dict[int, tuple[Any, Any]] = {}  # by table: the lowest and the highest place
         self.detached = self.detached_skips = self.softmax_across = 0
         self._detached: dict[int, tuple[Any, Any]] = {}  # by id: the tensor, and the node that it was cut from
         self._used: set[int] = set()
@@ -39,9 +46,16 @@ class ForwardSigns:
             self._across[id(result)] = result
         elif name in _PRODUCTS and self._across:
             self.softmax_across += id(arguments[0]) in self._across
+        elif name == "embedding" and id(weight := named.get("weight", arguments[1:] and arguments[1])) in self._tables:
+            self._places(id(weight), arguments[0])
         if self._detached and getattr(result, "grad_fn", None) is not None:
             several = bool(arguments) and isinstance(arguments[0], (tuple, list))
             self._joined(arguments[0] if several else arguments, name in _JOINED)
+
+    def _places(self, table: int, places: Any) -> None:
+        if places.dim() and places.shape[-1] >= _ROW:
+            low, high = self._asked.get(table, (places.amin(), places.amax()))
+            self._asked[table] = low.minimum(places.amin()), high.maximum(places.amax())
 
     def _cut(self, tensor: Any, result: Any) -> None:
         import torch
@@ -67,7 +81,10 @@ class ForwardSigns:
 
         self._detached, self._across = {}, {}
         found = {name: getattr(self, name) for name in ("detached", "detached_skips", "softmax_across")}
-        return {name: torch.tensor(float(count)) for name, count in found.items() if torch.is_grad_enabled()}
+        figures = {name: torch.tensor(float(count)) for name, count in found.items()}
+        if self._asked:
+            figures["one_place"] = sum((low == high).float() for low, high in self._asked.values())
+        return figures if torch.is_grad_enabled() else {}
 
 
 def _is_data(function: Any) -> bool:

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model import noising
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.padding import tails
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.rows import place_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,15 +33,18 @@ _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
 _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
-_TOKENS = 32  # places of one sequence whose targets are compared with its inputs
+_TOKENS = 32  # places of a sequence whose targets are compared with its inputs
+_PLACES = 1 << 17  # elements of the gradient, of as many sequences
 _SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
 _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
 _FEW = 16  # rows in which two softmaxes are looked for
+_WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first steps
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
-           "broadcast_target", "target_weight", "noise_floor", "targets", "places", "target_shift",
+           "broadcast_target", "target_weight", "noise_floor",
+           "wrong_share", "wrong_rank", "targets_elsewhere", "targets", "places", "target_shift",
            "padding_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
@@ -58,8 +63,11 @@ class OutputLook:
         self._training: Tensor | None = None  # mean and standard deviation of the inputs
         self._evaluation: Tensor | None = None
         self._tokens: list[Tensor] = []  # of a batch, whole
+        self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
         self._targets: Tensor | None = None  # of a mean square
+        self._noise: Tensor | None = None
+        self._given: list[Tensor] = []  # of the pass that is looked at
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
@@ -67,10 +75,12 @@ class OutputLook:
         import torch
 
         tensors = list(tensors)
+        self._given = tensors if trains and self.due else []
         if trains and self.due:
             numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
             whole = (one for one in numbers if one.shape[1] >= 8 and mesh_of(one) is None)  # no rank asks others
-            self._tokens = [one[:_ROWS].clone() for _, one in zip(range(_INPUTS), whole, strict=False)]
+            some = [one for _, one in zip(range(_INPUTS), whole, strict=False)]
+            self._tokens, self._places = [one[:_ROWS].clone() for one in some], [place_of(one) for one in some]
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
@@ -83,9 +93,10 @@ class OutputLook:
             else:
                 self._evaluation = moments
 
-    def returned(self, output: Any) -> None:
-        """The output of a pass with gradients."""
+    def returned(self, output: Any, embedded: Collection[Any] = ()) -> None:
+        """The output of a pass with gradients. embedded: which tensors were embedded in it."""
         self._passes += 1
+        inputs, self._given = self._given, []
         if not self.due:
             return
         tensor = first_tensor(output) if getattr(output, "logits", None) is None else output.logits
@@ -94,10 +105,14 @@ class OutputLook:
         self.due = False
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         given, self._tokens = self._tokens, []
-        given = [one for one in given if tensor.dim() == 3 and tensor.shape[1] >= 8]
+        fed = [place in embedded for place in self._places]
+        if tensor.dim() != 3 or tensor.shape[1] < 8:
+            given = []
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn) if squared is not None else ""
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
+        noisy = noising.noisy_input(inputs, tensor) if count else None
+        part = noising.some(tensor.detach()).clone() if noisy is not None else rows
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -112,14 +127,22 @@ class OutputLook:
                     same = [one for one in given if one.shape == alive[:_ROWS].shape]
                     if same and gradient.shape[2] > 1:
                         self._found[-1] = _of_padding(same[0], gradient[:_ROWS], alive[:_ROWS])
+                if given and self._steps <= _FIRST and gradient.numel() <= _WHOLE:
+                    self._found[-_SEEN - 1] = _elsewhere(given[0], gradient, self._found[0])
                 if given:
                     follows = self._found[0]
-                    shifts = torch.stack([_shift(one[0, : _TOKENS + max(_SHIFTS)], gradient[0, :_TOKENS], follows)
-                                          for one in given])  # fmt: skip
+                    most = max(1, min(_ROWS, _PLACES // (_TOKENS * gradient.shape[2])))
+                    shifts = torch.stack([_shift(one[:most, : _TOKENS + max(_SHIFTS)], gradient[:most, :_TOKENS],
+                                                 follows) for one in given])  # fmt: skip
                     # others than the first may be the targets themselves: they count where they are inputs for sure
-                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
+                    own = shifts[0]
+                    for shift in (shifts[at] for at in range(1, len(given)) if fed[at]):
+                        own = torch.where(shift == 0, shift, own)
+                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), own)
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
+                if noisy is not None:
+                    self._noise = noising.figures(*noisy, part, noising.some(gradient), count)
                 if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED:
                     self._classes = _by_class(rows, _rows(gradient), self._found[0])
 
@@ -134,10 +157,12 @@ class OutputLook:
             current.put("classes", tuple(map(str, range(self._classes.shape[1]))), self._classes)
         if self._targets is not None:
             current.put("targets", TARGETS, self._targets)
+        if self._noise is not None:
+            current.put("noise", noising.FIGURES, self._noise)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
-        self._found = self._training = self._evaluation = self._classes = self._targets = None
+        self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
         self._round = current
         self._passes = 0
         self._steps += 1
@@ -148,7 +173,14 @@ class OutputLook:
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What of a round's columns is recorded: numbers that could be said of this output."""
     found: dict[str, float] = {}
-    families = {"output": "", "targets": "", "inputs_of_training": "input_", "inputs_of_evaluation": "eval_input_"}
+    families = {
+        "output": "",
+        "targets": "",
+        "noise": "",
+        "time": "",
+        "inputs_of_training": "input_",
+        "inputs_of_evaluation": "eval_input_",
+    }
     for family, prefix in families.items():
         names, values = numbers.get(family, ((), ((),)))
         found |= {prefix + name: float(value) for name, value in zip(names, values[0], strict=True)}
@@ -187,6 +219,10 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
         result["softmax_twice"] = torch.where(follows | twice, twice.to(wide), nothing)
         if width <= _CLASSES:
             result["noise_floor"] = torch.where(follows, _floor(output), nothing)
+        if 4 <= width <= _CLASSES and count >= 16:
+            share, rank = _wrong(output, target, alive)
+            result["wrong_share"] = torch.where(follows, share, nothing)
+            result["wrong_rank"] = torch.where(follows, rank, nothing)
         if 2 <= width <= _CLASSES and count >= 16:
             counts = torch.zeros(width, dtype=wide, device=output.device)
             counts.index_add_(0, target, alive.to(wide))
@@ -254,6 +290,17 @@ def _floor(output: Tensor) -> Tensor:
 
     chances, width = torch.softmax(output, 1), output.shape[1]
     return (chances.kthvalue(1 + width // 10, 1).values * width).quantile(0.25)
+
+
+def _wrong(output: Tensor, target: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+    """In which share of the rows another class than the target is the likeliest; where the targets of these rows stand
+    among the other classes, on the average: 0 where they are the next likely, 1 where they are the least, and one half
+    where they have nothing to do with the row."""
+    mine = output.gather(1, target[:, None])
+    above = (output > mine).sum(1)
+    wrong = (above > 0) & alive
+    rank = ((above - 1).clamp_min(0) * wrong).sum() / wrong.sum() / (output.shape[1] - 2)
+    return wrong.sum() / alive.sum().clamp_min(1), rank.to(output.dtype)
 
 
 def _exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:
@@ -325,21 +372,45 @@ def _of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor) -> Tensor:
 
 
 def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:
-    """How many places the targets of a sequence are ahead of its inputs, −1 where they are no such thing; NaN where
+    """How many places the targets of sequences are ahead of their inputs, −1 where they are no such thing; NaN where
     that is not to be seen, or where a softmax and its cross-entropy don't follow."""
     import torch
 
-    alive = gradient.abs().sum(1) > 0
-    target = gradient.argmin(1)
+    alive = gradient.abs().sum(-1) > 0
+    target = gradient.argmin(-1)
     result = follows.new_full((), -1.0)
-    changes = (tokens[1:] != tokens[:-1]).sum()  # of few tokens over and over, every shift is true
+    changes = (tokens[:, 1:] != tokens[:, :-1]).sum()  # of few tokens over and over, every shift is true
     for ahead in reversed(_SHIFTS):
-        next_ones = tokens[ahead : ahead + len(target)]
-        known = alive[: len(next_ones)]
-        same = (target[: len(next_ones)] == next_ones) | ~known
+        next_ones = tokens[:, ahead : ahead + target.shape[1]]
+        known = alive[:, : next_ones.shape[1]]
+        same = (target[:, : next_ones.shape[1]] == next_ones) | ~known
         result = torch.where(same.all() & (known.sum() >= 8), result.new_full((), ahead), result)
     seen = follows.isfinite() & (changes >= 8) & (alive.sum() >= 8)
     return torch.where(seen, result, follows.new_full((), math.nan))
+
+
+def _elsewhere(tokens: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
+    """Whether the targets of a batch of texts are the next tokens of other places: 1 of other rows, each of one of the
+    batch; 2 where outputs and targets were flattened in another order of rows and places; 0 if neither; NaN where that
+    is not to be seen."""
+    import torch
+
+    target, (rows, places) = gradient.argmin(-1), tokens.shape
+    nothing = follows.new_full((), math.nan)
+    if target.shape not in ((rows, places), (places, rows)) or rows < 2 or gradient.shape[-1] < 8:
+        return nothing
+    alike = target.shape == tokens.shape
+    mixed = (target.T if alike else target).reshape(-1).view(rows, places)
+    crossed = (mixed[:, :-1] == tokens[:, 1:]).all()
+    moved = torch.zeros_like(crossed)
+    if alike:
+        for ours, theirs in ((target, tokens), (target[:, :-1], tokens[:, 1:])):
+            same = (ours[:, None] == theirs[None]).all(-1)
+            moved = moved | ((same.sum(1) == 1).all() & ~same.diagonal().any())
+        straight = (target[:, :-1] == tokens[:, 1:]).all()
+        crossed = crossed & ~straight
+    seen = follows.isfinite() & (gradient != 0).any(-1).all() & ((tokens[:, 1:] != tokens[:, :-1]).sum() >= 4 * rows)
+    return torch.where(seen, torch.where(crossed, 2.0, moved.double()).to(follows.dtype), nothing)
 
 
 def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:
@@ -365,6 +436,9 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _few(tensor: Tensor) -> Tensor:
-    """Elements of all rows, at even distances."""
+    """Elements of all rows, at even distances that no width divides: else they were those of the same columns."""
     line = tensor.reshape(-1) if tensor.is_contiguous() else tensor[:_ROWS].reshape(-1)
-    return line[:: max(1, len(line) // 4096)]
+    stride, row = max(1, len(line) // 4096), math.prod(tensor.shape[1:])
+    while stride < len(line) and math.gcd(stride, row) > 1:
+        stride += 1
+    return line[::stride]

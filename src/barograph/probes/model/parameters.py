@@ -6,6 +6,7 @@ Out:  names without wrappers (the same for a plain, a compiled, a DDP and an FSD
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,6 +47,10 @@ def local(tensor: Any) -> Tensor:
         tensor = torch.view_as_real(tensor.resolve_conj())
     result: Tensor = tensor
     return result
+
+
+PLACE = re.compile(r"^w?p(?:os|e)(?:_|$)|pos_?emb|position", re.I)
+"""Names of what is added to tokens by their place."""
 
 
 def mesh_of(tensor: Any) -> Any:

@@ -6,7 +6,6 @@ Out:  figures for the `model` record; nothing waits for a device.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from barograph.probes.model.blocks import plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.frozen import as_drawn
 from barograph.probes.model.guest import Guest
-from barograph.probes.model.parameters import flat, local
+from barograph.probes.model.parameters import PLACE, flat, local, mesh_of
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 _AFTER = 20  # steps; parameters that only some batches use have had their chance
 _UNUSED = 100  # steps; a layer that has not run in them is not used
 _COMPARED = 4096  # elements
-_PLACE = re.compile(r"^w?p(?:os|e)(?:_|$)|pos_?emb|position", re.I)
 
 
 class Reach:
@@ -75,7 +73,7 @@ class Reach:
             without = {number for number in self._ran_without - self._ran if names.get(number) in waiting}
             self._tell(current, "without_graph", without, names)
             drawn = [fresh for module in {id(self._silent[n]): self._silent[n] for n in without}.values()
-                     if (fresh := as_drawn(module)) is not None]  # fmt: skip
+                     if (fresh := _as_made(module)) is not None]  # fmt: skip
             if drawn:
                 current.put("as_drawn", ("",), sum(drawn[1:], drawn[0]).reshape(1))
         elif self._steps == _UNUSED:
@@ -87,7 +85,7 @@ class Reach:
         """Positional embeddings that are parameters beside layers: nothing of theirs could run."""
         modules = (module for module in self._model.modules() if next(module.children(), None) is not None)
         named = (pair for module in modules for pair in module.named_parameters(recurse=False))
-        return {id(item) for name, item in named if _PLACE.search(name)} & self._held
+        return {id(item) for name, item in named if PLACE.search(name)} & self._held
 
     def _tell(self, current: ModelRound, what: str, found: Collection[int], names: Mapping[int, str]) -> None:
         if not found:
@@ -112,6 +110,14 @@ class Reach:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+
+def _as_made(module: Any) -> Any:
+    """Whether a layer is as torch makes it; None of others than linear ones, convolutions and normalisations."""
+    weight, bias = (module._parameters.get(name) for name in ("weight", "bias"))
+    if "Norm" not in type(module).__name__ or weight is None or weight.is_meta or mesh_of(weight) is not None:
+        return as_drawn(module)
+    return ((weight == 1).all() & (bias == 0).all() if bias is not None else (weight == 1).all()).float()
 
 
 def untied_figures(current: ModelRound, model: Any) -> None:

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 Table = dict[str, dict[str, float]]
 
 BINS = 64
+_CLIPPED = 1e18  # a norm whose square is infinite in single precision
 STATISTICS = (
     ("norm", "norm"), ("mean", "mean"), ("std", "std"), ("min", "min"), ("max", "max"),
     ("zeros", "zeros"), ("nan", "nans"), ("inf", "infs"),
 )  # fmt: skip
-_SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn", "untrained": "untrained",
+_SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
+           "frozen_gains_new": "frozen_gains_new", "untrained": "untrained",
            "zero_adapters": "zero_adapters", "first_as_drawn": "frozen_first_as_drawn",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
@@ -143,7 +145,7 @@ def _norms(
         fields["grad_norm_before"] = known
         if after is not None and known > 0:
             fields["clip_coefficient"] = after / known
-            if after == 0:
+            if after == 0 and known < _CLIPPED:  # clipping by an infinite norm leaves zeros
                 fields["cleared_gradients"] = 1
     if loss_scale := _column(numbers, "loss_scale"):
         fields["loss_scale"] = loss_scale[""]

@@ -19,8 +19,9 @@ _LOOKED_AT = 4  # gradients of an optimizer that is never stepped
 
 
 def layer_settings(model: Any) -> dict[str, float]:
-    """`dropout`: the largest probability of a layer. `norm_epsilon`: the largest of a normalisation."""
-    dropout, epsilon = [], []
+    """`dropout`: the largest probability of a layer. `norm_epsilon`: the largest of a normalisation.
+    `norm_momentum`: the largest weight of a batch in running statistics."""
+    dropout, epsilon, momentum = [], [], []
     for module in model.modules():
         kind = type(module).__name__
         share: Any = getattr(module, "p" if "Dropout" in kind else "dropout", None)
@@ -30,7 +31,9 @@ def layer_settings(model: Any) -> dict[str, float]:
             value: Any = getattr(module, "eps", getattr(module, "variance_epsilon", None))
             if _is_number(value):
                 epsilon.append(float(value))
-    found = {"dropout": dropout, "norm_epsilon": epsilon}
+            if getattr(module, "running_mean", None) is not None and _is_number(module.momentum):
+                momentum.append(float(module.momentum))
+    found = {"dropout": dropout, "norm_epsilon": epsilon, "norm_momentum": momentum}
     return {name: max(values) for name, values in found.items() if values}
 
 

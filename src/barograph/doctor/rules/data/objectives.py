@@ -1,8 +1,8 @@
 """Objectives that can't be meant, as the graph of the loss shows them.
 
 In:   figures of the watch, which reads signs, dimensions and weights from autograd's graph of the loss.
-Out:  findings of `LossReversed`, `LabelSmoothing`, `SoftmaxOverRows`, `SameSides`, `PairTemperature`,
-      `ClassWeights`, `UnrelatedLabels`.
+Out:  findings of `LossReversed`, `LabelSmoothing`, `SoftmaxOverRows`, `LossInput`, `SameSides`,
+      `PairTemperature`, `ClassWeights`, `UnrelatedLabels`.
 """
 
 from __future__ import annotations
@@ -150,6 +150,41 @@ class SoftmaxOverRows(GraphRule):
                 place[0], "The softmax of the cross-entropy runs over the first dimension, the batch, not over the "
                 "classes.", found=found, segment=place[2], confidence=_PROOF, evidence={"standing": True},
             )  # fmt: skip
+
+
+class LossInput(GraphRule):
+    """A loss is given what it is not made for: probabilities or scores instead of logarithms, logits that are cut at 0.
+
+    `nll_loss` picks the target's number out of a row and takes its negative: of logarithms of probabilities that is the
+    cross-entropy. Of probabilities it is their negative, bounded below by −1, with next to no gradient where the model
+    is wrong; of scores it has no bound at all. A ReLU before a softmax makes all unlikely classes equally likely, and a
+    row whose scores are all below 0 has no gradient.
+
+    What to do: `cross_entropy` of the last layer's scores.
+    """
+
+    name, family, kind, severity = "loss_input", "loss", "logits", "warning"
+    figures = ("nll_of_probabilities", "nll_of_scores", "logits_cut")
+    needs = ("=model/nll_of_probabilities|=model/logits_cut", "loss")
+    least = 20
+    about = "A loss is given probabilities, scores, or logits that are cut at 0."
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    remedies = ("`cross_entropy` of the last layer's scores, without a softmax or ReLU in front",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure != 1:
+            return
+        what, cause = {
+            "nll_of_probabilities": ("`nll_loss` is given probabilities, not their logarithms.",
+                                     "logarithm missing: `nll_loss` of probabilities is minus their mean"),
+            "nll_of_scores": ("`nll_loss` is given scores, not logarithms of probabilities: it has no least value.",
+                              "softmax missing: `nll_loss` takes logarithms of probabilities, not scores"),
+            "logits_cut": ("The logits go through a ReLU before the softmax: none can be below 0.",
+                           "activation function on the output: logits are cut at 0 before the softmax"),
+        }[name]  # fmt: skip
+        yield self.finding(place[0], what, found=found, segment=place[2], confidence=_PROOF, causes=[cause], key=name,
+                           severity="critical" if name == "nll_of_scores" else "warning",
+                           evidence={"standing": True})  # fmt: skip
 
 
 class SameSides(GraphRule):
@@ -373,4 +408,13 @@ def _moves(history: RunHistory, place: Place) -> bool:
 
 _PROOF = 0.95
 
-RULES = (LossReversed, LabelSmoothing, SoftmaxOverRows, SameSides, PairTemperature, ClassWeights, UnrelatedLabels)
+RULES = (
+    LossReversed,
+    LabelSmoothing,
+    SoftmaxOverRows,
+    LossInput,
+    SameSides,
+    PairTemperature,
+    ClassWeights,
+    UnrelatedLabels,
+)

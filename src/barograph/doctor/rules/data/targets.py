@@ -1,7 +1,7 @@
 """What a loss compares the output with, told from the gradient that the output gets; what evaluations are given.
 
 In:   figures of the watch.
-Out:  findings of `TargetShift`, `BroadcastTargets`, `SortedTargets`, `EvaluationInputs`.
+Out:  findings of `TargetShift`, `TargetsElsewhere`, `BroadcastTargets`, `SortedTargets`, `EvaluationInputs`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class TargetShift(Rule):
     """The targets of a language model are not one place ahead of its inputs.
 
     The gradient of a cross-entropy shows each row's target. Where all targets of a sequence are its own inputs, the
-    shift is lost, and the model copies; two or three places ahead, it is there twice: in the data and in the model.
-    Three looks in a row that show the same. Targets that are one place ahead, or no such thing (−1), give no finding.
+    shift is lost, and the model copies (where only some places are targets, they were not masked); two or three places
+    ahead, it is there twice: in the data and in the model. Three looks in a row that show the same. Those that are one
+    place ahead, or no such thing (−1), give no finding.
 
     What to do: shift once. Models that take `labels` shift them themselves.
     """
@@ -57,10 +58,22 @@ class TargetShift(Rule):
                 continue
             self._row.append(here)
             if len(self._row) == self.at["looks"] and self.first(*here[1:]):
-                yield self._say(self._row[0][0], here)
+                yield self._say(self._row[0][0], here, self._some(history, int(rows.time[at]), here))
 
-    def _say(self, step: int, here: tuple[int, int, float]) -> Finding:
+    def _some(self, history: RunHistory, time: int, here: tuple[int, int, float]) -> bool:
+        """Whether only some places are targets, as of a masked language model."""
+        targets, places = (history.channel(f"model/{name}") for name in ("targets", "places"))
+        return known(targets, here[0], time, here[1]) < 0.5 * known(places, here[0], time, here[1])
+
+    def _say(self, step: int, here: tuple[int, int, float], some: bool) -> Finding:
         ahead = int(here[2])
+        if some and ahead == 0:
+            return self.finding(
+                step, "Less than half of all places are targets, and each of them is the input of its own place.",
+                found=here[0], segment=here[1], confidence=0.95, evidence={"places": ahead},
+                causes=["inputs not masked: the model is given the tokens that it is to find"],
+                remedies=["give the model the tokens with the mask in place of those that are targets"],
+            )  # fmt: skip
         what = "are the inputs of the same places" if ahead == 0 else f"are {ahead} places ahead of the inputs"
         return self.finding(
             step, f"The targets of a sequence {what}, not one place ahead of them.", found=here[0], segment=here[1],
@@ -70,6 +83,50 @@ class TargetShift(Rule):
             remedies=["shift targets by one place, once: `logits[:, :-1]` against `tokens[:, 1:]`; a model that is "
                       "given `labels` does it itself"],
         )  # fmt: skip
+
+
+class TargetsElsewhere(Rule):
+    """The targets of a language model are the next tokens of other places than those that the outputs are of.
+
+    In the first steps of a small batch all targets are compared with all inputs. Either each row's targets are another
+    row's inputs, of the same places or one ahead: rows were rolled or shuffled on one side. Or outputs and targets were
+    flattened in another order, rows first and places first. Three looks in a row. The model learns how often tokens
+    come, and nothing else.
+
+    What to do: print a row of inputs with its targets; `transpose` before `view` or `reshape` on both sides, or none.
+    """
+
+    name, family, kind, severity = "targets_elsewhere", "data", "data", "critical"
+    needs = ("=model/targets_elsewhere",)
+    least = 3
+    about = "The targets of a language model are those of other places."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, int, float]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/targets_elsewhere"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            here = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
+            if not here[2] or (self._row and self._row[0][1:] != here[1:]):
+                self._row = []
+            if here[2]:
+                self._row.append(here)
+            if len(self._row) >= self.at["looks"] and self.first(here[1]):
+                crossed = here[2] == 2
+                yield self.finding(
+                    self._row[0][0], "The targets are the next tokens of other places: "
+                    + ("outputs and targets are flattened in another order." if crossed else
+                       "each row has the tokens of another row of its batch."),
+                    found=here[0], segment=here[1], confidence=0.95, evidence={"standing": True},
+                    causes=["labels shuffled: outputs and targets are flattened in another order of rows and places"
+                            if crossed else "labels shuffled: each row has the targets of another row"],
+                    remedies=["`transpose` both before `view` or `reshape`, or none of them" if crossed else
+                              "roll or shift along the places, not along the rows", "print a row with its targets"],
+                )  # fmt: skip
 
 
 class BroadcastTargets(Rule):
@@ -306,4 +363,4 @@ def _other_scale(
     return bool(away > most * scale or not scale / times < deviation < times * scale)
 
 
-RULES = (TargetShift, BroadcastTargets, SortedTargets, EvaluationInputs)
+RULES = (TargetShift, TargetsElsewhere, BroadcastTargets, SortedTargets, EvaluationInputs)

@@ -1,7 +1,7 @@
 """Settings that no training is meant to have, as the watch reads them from layers and optimizers.
 
 In:   the largest dropout, epsilon and momentum; optimizers that never step; losses.
-Out:  findings of `MomentumTooHigh`, `BetasSwapped`, `NormEpsilon`, `DropoutTooHigh`, `IdleOptimizer`.
+Out:  findings of `MomentumTooHigh`, `BetasSwapped`, `NormEpsilon`, `NormMomentum`, `DropoutTooHigh`, `IdleOptimizer`.
 """
 
 from __future__ import annotations
@@ -117,6 +117,33 @@ class NormEpsilon(SettingRule):
         return f"The epsilon of a normalisation is {value:g}, usual are 1e-6 to 1e-3: the layer does not normalise."
 
 
+class NormMomentum(SettingRule):
+    """Batch norm's running statistics are those of the last batches alone.
+
+    Torch's `momentum` is the weight of the newest batch, 0.1 as a rule; what other libraries call so is the weight of
+    the past, 0.9 to 0.99. With 0.9 or more, evaluations normalise with what the last batch happened to have.
+
+    What to do: 0.1, or one minus the other library's number.
+    """
+
+    name, family, kind, severity = "norm_momentum", "model", "config", "warning"
+    needs = ("=model/norm_momentum",)
+    series = "model/norm_momentum"
+    about = "Batch norm's running statistics are those of the last batches."
+    thresholds: ClassVar = {"momentum": (0.9, "usual are 0.001 to 0.1; ours")}
+    causes = ("batch norm's momentum too large: running statistics are those of the last batch",)
+    remedies = ("`momentum=0.1`: it is the weight of the newest batch, not of the past",)
+
+    def is_beyond(self, value: float) -> bool:
+        return value >= self.at["momentum"]
+
+    def sentence(self, value: float) -> str:
+        return (
+            f"The momentum of a batch norm is {value:g}, usual is 0.1: evaluations normalise with the statistics of "
+            "the last batch."
+        )
+
+
 class DropoutTooHigh(Rule):
     """Dropout leaves too little, and the training shows it.
 
@@ -230,4 +257,4 @@ class IdleOptimizer(Rule):
                 )  # fmt: skip
 
 
-RULES = (MomentumTooHigh, BetasSwapped, NormEpsilon, DropoutTooHigh, IdleOptimizer)
+RULES = (MomentumTooHigh, BetasSwapped, NormEpsilon, NormMomentum, DropoutTooHigh, IdleOptimizer)

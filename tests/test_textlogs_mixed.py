@@ -243,6 +243,15 @@ def test_every_expression_takes_linear_time(name: str) -> None:
             assert time.process_time() - begin < 1.0, (line, text[:200])
 
 
+def test_an_expressions_own_words_repeated_take_linear_time() -> None:
+    for name, pattern in PATTERNS.items():
+        for word in sorted({found.lower() for found in re.findall(rb"[A-Za-z]{4,}", pattern.pattern)})[:12]:
+            begin = time.process_time()
+            for _ in zip(pattern.finditer(word * (3000 // len(word))), range(5000), strict=False):
+                pass
+            assert time.process_time() - begin < 0.5, (name, word)
+
+
 @pytest.mark.parametrize("lines", [15, 40, 400])
 def test_rows_of_many_lines_are_read_in_linear_time(tmp_path: Path, lines: int) -> None:
     stanza = "".join(f"    optim/quantity_{at}=1.0\n" for at in range(lines))

@@ -191,7 +191,7 @@ _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
 _LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
-    rb"\w*(?i:config|arguments|args|settings|options|params)\w*\(\w{1,60}=|"
+    rb"(?<!\w)\w{0,40}?(?i:config|arguments|args|settings|options|params)\w{0,40}\(\w{1,60}=|"
     rb"[A-Z]\w{2,60}\((?!(?:global_)?(?:step|iteration|epoch)=\d)\w{1,60}="
 )
 _CODE = expression(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")

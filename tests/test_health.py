@@ -86,6 +86,35 @@ def test_a_nan_is_a_record_of_the_log_with_the_step_at_which_it_began(tmp_path: 
     assert diagnose(stored)["findings"][0]["rule"] == found[0]["rule"]
 
 
+def watched_log(folder: Path, step: int, late: int, nan_in: str) -> Path:
+    """A watched run whose loss is NaN from a step on; what the watch saw of each step comes `late` steps after it."""
+    run = barograph.init(project="p", dir=folder, verbosity=-2, git=False, machine=False, watchdog=False, sidecar=False)
+    for number, row in enumerate(curve(step + 120)):
+        run.log({"loss": math.nan if number >= step else row["loss"], "lr": 1e-3}, step=number)
+        seen = number - late
+        if seen >= 0:
+            run._out.emit("model", seen, {"watch_ms": 0.1} | ({nan_in: 1.0} if seen == step and nan_in else {}))
+    run.finish()
+    return run.dir
+
+
+@pytest.mark.parametrize(
+    ("nan_in", "late", "rules"),
+    [
+        ("non_finite_inputs", 4, ["non_finite_input"]),
+        ("", 4, ["non_finite_loss"]),
+        ("non_finite_inputs", 1000, ["non_finite_loss"]),  # never
+    ],
+)
+def test_a_nan_of_a_watched_run_is_said_once_the_watch_has_seen_its_step(
+    tmp_path: Path, nan_in: str, late: int, rules: list[str]
+) -> None:
+    examined(watched_log(tmp_path, 200, late, nan_in))
+    said = [one for one in recorded(tmp_path) if one["severity"] == "critical" and not one.get("merged")]
+    assert [one["rule"] for one in said][: len(rules)] == rules and len({one["rule"] for one in said}) == 1
+    assert said[0]["step"] == 200 and "NaN since step 200" in said[0]["message"]
+
+
 def test_a_healthy_run_has_no_finding_that_is_worth_a_look(tmp_path: Path) -> None:
     train(tmp_path, curve())
     assert [one for one in recorded(tmp_path) if one["severity"] != "info"] == []

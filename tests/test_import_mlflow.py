@@ -173,9 +173,13 @@ def test_a_live_database_is_read_without_holding_up_its_writer(tmp_path: Path, j
     writer = threading.Thread(target=write)
     writer.start()
     items: list[Item] = []
+
+    def go_on() -> None:  # a reader that was shut out ends without a mark
+        items.extend(read(found, next((item for item in reversed(items) if isinstance(item, ImportMark)), None)))
+
     while writer.is_alive():
-        items += read(found, items[-1] if items else None)  # type: ignore[arg-type]
-    items += read(found, items[-1])  # type: ignore[arg-type]
+        go_on()
+    go_on()
     assert points(items) == expected(600)
     # with a rollback journal a busy writer may shut a reader out for once: that is told, and read at the next look
     assert journal == "DELETE" or not of_kind(items, Unread)

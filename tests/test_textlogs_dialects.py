@@ -295,6 +295,21 @@ def test_a_run_whose_loss_is_nan_from_the_first_bar_on_is_read(tmp_path: Path) -
     assert len(loss) == 60 and all(math.isnan(value) for _, value in loss)
 
 
+@pytest.mark.parametrize(("skipped", "norm", "losses"), [(0, "nan", 4), (1, "nan", 2), (0, "0.752", 2)])
+def test_a_loss_that_megatron_leaves_out_beside_a_norm_of_nan_is_nan(
+    tmp_path: Path, skipped: int, norm: str, losses: int
+) -> None:
+    path = tmp_path / "train.log"
+    row = (
+        " iteration {at:8}/    8000 | lr: 6.6E-06 | {loss}grad norm: {norm} | number of skipped iterations: {off:3} |\n"
+    )
+    whole = [row.format(at=at, loss=f"lm loss: 7.{at}E-01 | ", norm="0.741", off=0) for at in (1, 2)]
+    path.write_text("".join(whole + [row.format(at=at, loss="", norm=norm, off=skipped) for at in (3, 4)]))
+    series = read(path).series["lm loss"]
+    assert [step for step, value in series if value == value] == [1, 2]
+    assert len(series) == losses
+
+
 def test_printed_dicts_may_say_their_step(tmp_path: Path) -> None:
     lines = [str({"step": 10 * at, "loss": 2 - at / 100, "lr": 1e-3}) for at in range(20)]
     assert written(tmp_path, "out.log", lines)["loss"] == [(10 * at, pytest.approx(2 - at / 100)) for at in range(20)]

@@ -56,6 +56,13 @@ def write(folder: Path, text: str, name: str = "small.log") -> Path:
         "Train Iteration: {s} Step Time: 1.2 Loss: {v}\n",
         "done step: {s}, seconds: 1.5, loss: {v}\n",
         "step {s} 8.25/s LR: 0.1 objective: {v}\n",
+        "Batch={s} samples=25600 AvgCost={v} Eval: error=0.8 tok_error=6.2\n",
+        "[train] Epoch[0] Batch [{s}]  Speed: 18.5 samples/sec  loss=**{v}**\n",
+        "   --> STEP: 7/60 -- GLOBAL_STEP: {s}\n     | > loss: {v}  (9.5)\n     | > lr: 0.1 \n",
+        "steps:  38%|###   | {s}/400 [13:09<21:55, 21.9s/it, avr_loss={v}]INFO:data:epoch is incremented. epoch: 7\n",
+        "epoch: {s}, iter: 7k, loss: {v}\n",
+        "*** Epoch 3, global step {s}: ***     Train loss: {v}\ntime per step = 0:00:0.230\n",
+        "global step {s}, loss: {v}\nms per step: 23\n",
         "s: {s} the_objective_is_below\nstep {s}: objective was {v}\n",
     ],
 )
@@ -81,6 +88,11 @@ def test_tables_with_times_sizes_and_short_names(tmp_path: Path, heading: str, r
     path = write(tmp_path, heading + "".join(row.format(s=s, v=v) for s, v in values()))
     _, _, rows = dialects.rows_read(path)
     assert rows == [(s, pytest.approx(float(v))) for s, v in values()]
+
+
+def test_two_numbers_ahead_of_a_row_are_its_epoch_and_its_batch(tmp_path: Path) -> None:
+    text = "".join(f"{epoch} {batch} Loss=2.{batch}\n" for epoch in (1, 2) for batch in range(1, 5))
+    assert [step for step, _ in read(write(tmp_path, text)).series["Loss"]] == list(range(1, 9))
 
 
 def test_a_row_that_is_drawn_again_counts_once_its_bar_is_full(tmp_path: Path) -> None:

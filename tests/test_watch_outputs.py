@@ -364,8 +364,8 @@ def test_an_average_of_the_weights_that_lags_is_found(tmp_path: Path, decay: flo
 def test_nothing_waits_for_the_device(shape: tuple[int, int]) -> None:
     empty = torch.empty(shape, device="meta")  # whatever depends on a value raises there
     assert outputs.figures(empty, empty).shape == (len(outputs.FIGURES),)
-    tokens = torch.empty(1, 35, dtype=torch.long, device="meta")
-    assert outputs._shift(tokens, empty[None], empty[0, 0]).is_meta
+    tokens = torch.empty((3, 35), dtype=torch.long, device="meta")
+    assert outputs._shift(tokens, empty[:3, None].expand(3, 32, -1), empty[0, 0]).is_meta
 
 
 @pytest.mark.parametrize(("scale", "squeezed"), [(1.0, False), (5.0, True)])

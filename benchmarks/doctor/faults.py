@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import unseen
+
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
 LANGUAGE = (GPT, MOE)
@@ -299,3 +301,14 @@ _fault("reference_is_policy", "reference is the policy", "plateau not_learning z
 _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (DPO,),
        "chosen and rejected change places", hard=True, also=("labels shuffled",))
 # fmt: on
+
+# -- in the programs that are put away ------------------------------------------------------------------
+
+for _name, _settings in unseen.KNOWN_FAULTS.items():
+    FAULTS[_name] = replace(
+        FAULTS[_name],
+        programs=(*FAULTS[_name].programs, *_settings),
+        by_program={**FAULTS[_name].by_program, **_settings},
+    )
+for *_row, _more in unseen.FAULTS:
+    _fault(*_row, **_more)

@@ -9,9 +9,10 @@ Out:  `HEALTHY`, a table by name. `near_miss` says that something in it resemble
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import unseen
 from faults import (
     BF16,
     CONTRASTIVE,
@@ -34,7 +35,8 @@ from faults import (
 )  # fmt: skip
 
 LOOP = (VIT, DIFFUSION, CONTRASTIVE, LORA, QLORA, DPO, RARE, BF16, FP16, FSDP2)  # programs over `programs/loop.py`
-ALL = (GPT, MOE, ENCODER, VISION, TRAINER, POLICY, RANKS, *LOOP)
+OLDER = (GPT, MOE, ENCODER, VISION, TRAINER, POLICY, RANKS, *LOOP)
+ALL = (*OLDER, *unseen.PROGRAMS)
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -68,7 +70,7 @@ def _healthy(name: str, programs: tuple[str, ...], about: str, near_miss: bool =
 
 
 _healthy(PLAIN, ALL, "the tuned settings; what faulty runs of the same seed are compared with", near_miss=False)
-_healthy("plain_again", ALL, "the tuned settings with two other seeds", near_miss=False, copies=2)
+_healthy("plain_again", OLDER, "the tuned settings with two other seeds", near_miss=False, copies=2)
 _healthy("smaller", SUPERVISED, "half the learning rate", near_miss=False, factors={"learning_rate": 0.5})
 _healthy(
     "constant_rate",
@@ -211,6 +213,12 @@ _healthy("trained_thinly", (VIT, LORA), "most layers are frozen on purpose: a li
 _healthy("rarer", (RARE,), "half of the labels of rare classes are wrong", config={"wrong_labels": 0.15})
 _healthy("bf16_slow", (BF16,), "a third of the rate, which bfloat16 still keeps", factors={"learning_rate": 0.3})
 _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowly", config={"wrong_letters": 0.06})
+
+for _name, _settings in unseen.KNOWN_HEALTHY.items():
+    _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
+    HEALTHY[_name] = replace(HEALTHY[_name], programs=(*_programs, *_settings), by_program={**_by_program, **_settings})
+for _name, _programs, _about, _more in unseen.HEALTHY:
+    _healthy(_name, _programs, _about, **_more)
 
 NOISY = (
     ("policy", "rl_noise"), ("diffusion", "one_a_batch"), ("contrastive", "few_pairs"), ("vit", "one_a_batch"),

@@ -6,7 +6,9 @@ Out:  its label; with `unfair` and the reason where nothing that was recorded sh
 The same seed gives the same numbers up to the onset, so a difference after it is the fault's work. A series shows it
 when its median over the window after the onset leaves the healthy run's by more than 4 of the healthy run's robust
 deviations, 5% of its level and half of its range, or when it holds other non-finite values, or when it is in one of
-the two runs alone.
+the two runs alone. A healthy loss that falls far has a wide range, and hides in it a faulty one that falls further: in
+the programs that are put away, faults that are there from the start are looked at by quarters too, of which two have
+to differ in one direction.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-from faults import BEST, EVALUATION, RESUME, Fault
+import unseen
+from faults import BEST, EVALUATION, RESUME, START, Fault
 from healthy import Healthy
 
 WINDOW = 60  # steps after the onset
@@ -36,9 +39,11 @@ LAYERS = (
     "weights_hist",
 )
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
-OF_EVALUATION = ("eval", "val_", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss")
+OF_EVALUATION = ("eval", "val_", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss")
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
+EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse")
+LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss")
 OF_MEMORY = ("memory_leak", "no_grad_missing")
 
 
@@ -71,14 +76,14 @@ def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) ->
         "near_miss": False,
         "onset": onset,
         "cause": [fault.cause, *fault.also] if fault.also else fault.cause,
-        "kinds": list(fault.kinds),
+        "kinds": [*fault.kinds, *unseen.ALSO_RIGHT.get(trace.program, ())],
         "hard": fault.hard,
         "expected_severity": fault.severity,
         "about": fault.about,
         "begins": fault.begins,
     }
     plain = out / trace.program / f"{fault.compare}-{trace.seed}"
-    shown = effects(run, StoredRun(plain), fault, onset)
+    shown = effects(run, StoredRun(plain), fault, onset, by_quarters=trace.program in unseen.PROGRAMS)
     made["visible"] = shown[:5]
     if not shown:
         made["unfair"] = (
@@ -89,7 +94,7 @@ def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) ->
     return made
 
 
-def effects(run: Any, plain: Any, fault: Fault, onset: int) -> list[str]:
+def effects(run: Any, plain: Any, fault: Fault, onset: int, by_quarters: bool = False) -> list[str]:
     """The series that show the fault, the clearest first, each with how clearly."""
     names, healthy_names = set(run.names()), set(plain.names())
     both = sorted(names | healthy_names)
@@ -100,7 +105,8 @@ def effects(run: Any, plain: Any, fault: Fault, onset: int) -> list[str]:
         return [f"ranks/{name}: in one of the two" for name in said]
     if fault.begins == EVALUATION:  # dropout in an evaluation moves the dice of the training: that shows nothing
         both = [name for name in both if name.startswith(OF_EVALUATION)]
-    return shown_by([name for name in both if name not in set(of_layers)], run, plain, fault, onset)
+    some = [name for name in both if name not in set(of_layers)]
+    return shown_by(some, run, plain, fault, onset, by_quarters and fault.begins == START)
 
 
 def says(run: Any, name: str, onset: int) -> bool:
@@ -108,12 +114,12 @@ def says(run: Any, name: str, onset: int) -> bool:
     return any(record.step >= onset and name in record.fields for record in run.records("ranks"))
 
 
-def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int) -> list[str]:
+def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int, by_quarters: bool = False) -> list[str]:
     """Those of some series that show the fault."""
     found: list[tuple[float, str]] = []
     names, healthy_names = set(run.names()), set(plain.names())
     for name in some:
-        timed = any(part in name for part in TIMES)
+        timed = of_time(name)
         if (timed and fault.name not in OF_SPEED) or name.startswith(("goodput", "energy")):
             continue
         if name not in names or name not in healthy_names:
@@ -127,10 +133,18 @@ def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int) ->
         if name in STATES and len(values(run, name, onset)) and not len(values(plain, name, onset)):
             found.append((1e6, f"{name}: changes in one of the two"))
             continue
-        score = difference(values(run, name, onset), values(plain, name, onset), fault)
+        sick, well = values(run, name, onset), values(plain, name, onset)
+        score = difference(sick, well, fault)
+        if by_quarters and len(sick) == len(well) and len(well) >= 40:
+            score = max(score, quarters(sick, well, fault))
         if score >= 1:
             found.append((score, f"{name}: {score:.3g}"))
     return [text for _, text in sorted(found, reverse=True)]
+
+
+def of_time(name: str) -> bool:
+    """Whether a series is of time, by its name. A mean square error is not."""
+    return any(part in name.replace("_mse", "") for part in TIMES)
 
 
 def values(run: Any, name: str, onset: int) -> Any:
@@ -170,9 +184,17 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
     return max(abs(float(numpy.median(sick)) - middle) / noise, peak)
 
 
+def quarters(sick: Any, well: Any, fault: Fault) -> float:
+    """How clearly two quarters differ, both in one direction: by the second clearest of them."""
+    found: dict[bool, list[float]] = {True: [0.0, 0.0], False: [0.0, 0.0]}
+    for one, other in zip(numpy.array_split(sick, 4), numpy.array_split(well, 4), strict=True):
+        found[bool(numpy.nanmedian(one) > numpy.nanmedian(other))].append(difference(one, other, fault))
+    return max(sorted(some)[-2] for some in found.values())
+
+
 def evaluation(run: Any) -> str:
     """The name of the evaluation loss."""
-    return next(name for name in ("eval/loss", "val_loss", "eval_loss") if name in run.names())
+    return next(name for name in EVALUATIONS if name in run.names())
 
 
 def best_evaluation(run: Any) -> int:
@@ -189,7 +211,11 @@ def rises(run: Any) -> bool:
 
 def learned(run: Any) -> float | None:
     """By what share of it the loss fell from the first to the last tenth of the run; None where there is no loss."""
-    for name in ("train/loss", "loss/train", "loss", "train_loss"):
+    if "charts/episodic_return" in run.names():
+        earned = numpy.asarray(run.series("charts/episodic_return").y, dtype=float)
+        tenth = max(1, len(earned) // 10)
+        return float((earned[-tenth:].mean() - earned[:tenth].mean()) / max(abs(earned[:tenth].mean()), 1e-9))
+    for name in LOSSES:
         if name in run.names():
             loss = numpy.asarray(run.series(name).y, dtype=float)
             tenth = max(1, len(loss) // 10)

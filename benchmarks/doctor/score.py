@@ -32,7 +32,8 @@ live            runs whose recorded findings, those that came while the training
                 afterwards has (rule, key, segment, step, severity).
 
 Held out are the programs that are not in `traces.TUNED`: no threshold may be chosen by looking at them. What
-`putaway.py` names is scored by `--split putaway` alone, once.
+`putaway.py` names is in none of these: `--split putaway` scores what is put away, once; `--split opened` what was
+put away before, and is a second half to tune on.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 if (HERE.parent.parent / "src" / "barograph").is_dir():
     sys.path.insert(0, str(HERE.parent.parent / "src"))
+
+from putaway import part_of  # noqa: E402
 
 OURS = "barograph"
 SEVERE = ("critical", "warning")
@@ -306,12 +309,12 @@ def held_out(program: str) -> bool:
 
 
 def split_of(labels: Mapping[str, Any], split: str) -> dict[str, Any]:
-    """The labels of one split: heldout, tuning, all of these, or what is put away."""
-    away = {name: label for name, label in labels.items() if label.get("putaway")}
-    if split == "putaway":
-        return away
+    """The labels of one split: heldout, tuning, all of these, what was opened, or what is put away."""
+    parts = {name: part_of(label["program"], label["kind"]) for name, label in labels.items()}
+    if split in ("opened", "putaway"):
+        return {name: label for name, label in labels.items() if parts[name] == split}
     wanted = {"heldout": (True,), "tuning": (False,), "all": (True, False)}[split]
-    return {name: label for name, label in labels.items() if held_out(label["program"]) in wanted and name not in away}
+    return {name: label for name, label in labels.items() if held_out(label["program"]) in wanted and not parts[name]}
 
 
 def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
@@ -415,7 +418,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", action="store_true", help="the other doctors too")
     parser.add_argument("--only-peers", action="store_true", help="the other doctors alone")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--split", choices=("heldout", "tuning", "all", "putaway"), default="all")
+    parser.add_argument("--split", choices=("heldout", "tuning", "all", "opened", "putaway"), default="all")
     parser.add_argument("--only", default="", help="traces whose name contains this")
     parser.add_argument("--misses", action="store_true", help="list what was missed and what was false")
     parser.add_argument("--jobs", type=int, default=2, help="processes")

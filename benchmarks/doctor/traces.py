@@ -27,6 +27,7 @@ sys.path.insert(0, str(HERE))
 if importlib.util.find_spec("barograph") is None:
     sys.path.insert(0, str(HERE.parent.parent / "src"))
 
+import unseen  # noqa: E402
 from faults import (  # noqa: E402
     BF16,
     DIFFUSION,
@@ -44,10 +45,10 @@ from faults import (  # noqa: E402
     Fault,
 )  # fmt: skip
 from healthy import HEALTHY, LOOP, NOISY, PLAIN, Healthy  # noqa: E402
-from putaway import put_away  # noqa: E402
+from putaway import part_of, put_away  # noqa: E402
 
 STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 200, RANKS: 200,
-         **dict.fromkeys(LOOP, 200)}  # fmt: skip
+         **dict.fromkeys(LOOP, 200), **unseen.STEPS}  # fmt: skip
 TUNED = (GPT, ENCODER, VISION, VIT, DIFFUSION, LORA, RARE, BF16)  # what thresholds may look at; the others are held out
 COPY_SEED = 1000  # copies of a healthy variant have seeds from here on
 
@@ -164,7 +165,7 @@ def finish(trace: Trace, out: Path, took: float) -> None:
     from labels import label
 
     made = label(trace, out, placed(trace))
-    made |= {"seconds": round(took, 2), "putaway": put_away(trace.program, trace.kind)}
+    made |= {"seconds": round(took, 2), "part": part_of(trace.program, trace.kind)}
     path = out / trace.name / "label.json"
     path.with_suffix(".new").write_text(json.dumps(made))
     path.with_suffix(".new").replace(path)
@@ -228,12 +229,16 @@ def main() -> int:
     parser.add_argument("--only", default="", help="program, or program/fault")
     parser.add_argument("--noisy", type=int, default=0, help="so many noisy and healthy trainings instead")
     parser.add_argument("--newer", action="store_true", help="the programs over programs/loop.py alone")
+    parser.add_argument("--putaway", action="store_true", help="those that are put away alone, which are left out else")
     parser.add_argument("--relabel", action="store_true", help="label traces that are there anew, and make none")
     parser.add_argument("--resume", action="store_true", help="make those that failed again")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     preload()
-    traces = noisy(given.noisy) or plan(given.seeds, given.only)
+    traces = noisy(given.noisy) or [
+        trace for trace in plan(given.seeds, given.only)
+        if put_away(trace.program, trace.kind) == given.putaway or given.only
+    ]  # fmt: skip
     if given.newer:
         traces = [trace for trace in traces if trace.program in LOOP]
     if given.relabel:

@@ -51,6 +51,10 @@ class Task:
         """The batch as a faulty collator hands it to the training."""
         return batch
 
+    def evaluated(self, batch: Batch) -> Batch:
+        """The batch as an evaluation's own loader hands it out."""
+        return batch
+
     def freeze_wrongly(self) -> None:
         """Freeze what should be trained."""
         raise NotImplementedError
@@ -81,6 +85,10 @@ def factor(config: dict[str, Any], total: int, step: int) -> float:
         return (step + 1) / warmup
     if schedule == "constant":
         return 1.0
+    if schedule == "inverse_sqrt":
+        return (max(warmup, 1) / (step + 1)) ** 0.5
+    if schedule == "restarts":  # four cosines, each begun at the peak
+        return 0.5 * (1 + math.cos(math.pi * (4 * (step - warmup) / max(total - warmup, 1) % 1)))
     share = min(1.0, (step - warmup) / max(total - warmup, 1))
     if schedule == "wsd":
         return min(1.0, max(0.01, (1 - share) / 0.25))
@@ -140,7 +148,8 @@ class Loop:
         self.set_up()
         if self.trouble.name != "optimizer_state_lost":
             self.optimizer.load_state_dict(moments)
-        self.scheduler.load_state_dict(schedule)
+        if self.trouble.name != "schedule_restarted":
+            self.scheduler.load_state_dict(schedule)
         for group, rate in zip(self.optimizer.param_groups, self.scheduler.get_last_lr(), strict=True):
             group["lr"] = rate
         self.watch(memory)
@@ -247,7 +256,7 @@ class Loop:
         forgotten = trouble.on("no_grad_missing", step)
         figures, task.figures = task.figures, {}
         with torch.set_grad_enabled(forgotten), self.run.phase("eval"):
-            losses = [task.losses(model, batch).mean() for batch in task.held_out]
+            losses = [task.losses(model, task.evaluated(batch)).mean() for batch in task.held_out]
             if forgotten:  # a list of losses, each with its graph
                 self.kept += losses
             loss = float(torch.stack([one.detach() for one in losses]).mean())

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from barograph.doctor.replay import BlockColumns
 
 
+_TABLES = ("csv", "jsonl", "json")
+_OF_THINGS = re.compile(  # columns of a list of models, examples, files or trials
+    r"(?i)(?:models?|methods?|name|id|idx|uuid|labels?|targets?|pred(?:iction)?s?|prob(?:abilit(?:y|ies))?|text|prompts?|"
+    r"questions?|answers?|images?|file(?:name)?s?|path|rank|seed|fold|trial|experiment|dataset|task|week|weight|params|"
+    r"parameters|optimi[sz]er|dropout|hidden\w*|layers?|batch[ _]?size|arch(?:itecture)?|class)"
+)
 _BEFORE, _AFTER = 40, 20  # rows shown around the first bad one
 
 
@@ -64,6 +70,10 @@ def diagnose(
     if judged_by and source != judged_by and judged_by not in run.names():
         result["judged_by"] = f"log('{source}')"  # an expression that the run can be asked for
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
+    kind = said.get("kind") if isinstance(said, dict) else ""
+    if judged_by and kind in _TABLES and _lists_things(run, source or judged_by, run.config if kind == "csv" else ()):
+        result |= {"judged_by": None, "findings": [], "headline": headline([], None)}
+        judged_by = None
     counted = examiner.seen.channel(judged_by or "")
     result["without_step"] = len(counted) if counted is not None and counts_of(run).get(counted.name) == "row" else 0
     result["said"] = _said(examiner)
@@ -75,12 +85,23 @@ def diagnose(
     return result
 
 
+def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
+    """Whether a table's rows are models, examples or trials and not steps of one training: nothing counts, and a
+    column names things or their settings; or each row says the same step. words: its columns of words."""
+    step = run.columns(name, "all", 0)[0] if name in run.names() else numpy.zeros(0)
+    if len(step) > 2 and (step == step[0]).all():
+        return True
+    mixed = len(step) > 2 and (numpy.diff(step) <= 0).sum() >= 0.25 * len(step)
+    counted = counts_of(run).get(name) != "row" and not mixed
+    return not counted and any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))
+
+
 def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     """An examiner's result as data. Numbers that are not finite are the strings of the log file."""
     findings = [mark_non_finite(msgspec.structs.asdict(finding)) for finding in examiner.incidents()]
     judged_by = next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
-    if not examiner.checked() and examiner.seen.role("loss") is None:
-        judged_by = None  # an accuracy alone: no rule looked at it
+    if not findings and set(examiner.checked()) <= _LITTLE and examiner.seen.role("loss") is None:
+        judged_by = None  # an accuracy alone: that it did not collapse does not make a training well
     return {
         "run": run,
         "source": source,
@@ -127,6 +148,7 @@ def _stops(run: StoredRun, examiner: Examiner) -> dict[str, int] | None:
 
 
 _JUDGES = ("loss", "eval_loss", "reward", "accuracy", "eval_accuracy")
+_LITTLE = {"accuracy_collapse"}  # what says too little of a training where it finds nothing
 _NAMED = 50  # series by name
 _MESSAGES = 50  # of a log, told by the doctor
 _REACHED = 0.98  # of the plan: as good as done

@@ -28,6 +28,7 @@ CHUNK = 4 << 20
 _DELIMITERS = ",;\t|"
 _MOST_RECORD = 1 << 20  # a quoted cell longer than this is a quote that was never closed
 _SAMPLE_ROWS = 200
+_RULED = " \t-=:+|"  # of what a line is made that is drawn below a heading
 
 
 @dataclass
@@ -334,7 +335,7 @@ class DelimitedReader:
             where, before = self.line + before, reader.line_num
             while len(row) > len(columns) and not row[-1].strip():
                 row.pop()
-            if not row or not any(cell.strip() for cell in row):
+            if not row or not any(cell.strip(_RULED) for cell in row):
                 continue
             if len(row) != len(columns) or [cell.strip() for cell in row] == columns:
                 if [cell.strip() for cell in row] != columns:  # else the header once more: appended by a second start

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ROWS, MICROSECONDS = 512, 1_500_000  # rows, or time between rows, after which rules look
 _MOST_TIMES = 6  # that one incident is reported: it came, it got worse, it was nothing
+_WATCH_WAIT = 2_000_000  # µs of the run's time in which the watch may yet say where a NaN began
 
 Identity = tuple[str, str, int, int]
 
@@ -62,6 +63,7 @@ class Health:
         self._time = self._looked_at = 0  # of the last row, and of the last one that rules have looked at
         self._said: dict[Identity, str] = {}  # the message recorded last
         self._standing: dict[Identity, tuple[str, int, Finding | None]] = {}  # severity told last, how often, what
+        self._waiting: dict[Identity, int] = {}  # since when for the watch's figures
 
     def take(self, entry: Entry) -> None:
         """An entry; of a sidecar's log what it measured and how a process ended."""
@@ -183,19 +185,34 @@ class Health:
             examiner.seen.happened(event)
         self._rows.give(examiner.seen)
         changed = examiner.catch_up() if force else examiner.examine(urgent)
-        if (changed or force) and not self._journal.repeating:
-            self._compare()
+        if (changed or force or self._waiting) and not self._journal.repeating:
+            self._compare(force)
 
-    def _compare(self) -> None:
+    def _awaits(self, finding: Finding) -> bool:
+        """Whether the watch's figures of the step at which the loss was no longer finite are still to come: they say
+        whether it began in the inputs, in a layer or in a gradient."""
+        watched = self._examiner.seen.channel("model/watch_ms")
+        if finding.rule != "non_finite_loss" or watched is None or not watched.end:
+            return False
+        since = self._waiting.setdefault(finding.identity, self._time)
+        here = watched.rows(watched.end - 1)
+        behind = (int(here.segment[0]), int(here.step[0])) < (finding.segment, finding.step)
+        return behind and abs(self._time - since) < _WATCH_WAIT
+
+    def _compare(self, force: bool) -> None:
         """Say what stands and has not been said; note what was said and is part of another incident now."""
         incidents = {finding.identity: finding for finding in self._examiner.incidents()}
         for identity, finding in incidents.items():
             severity, times, _ = self._standing.get(identity, ("", 0, None))
+            if not times and not force and self._awaits(finding):
+                continue
+            self._waiting.pop(identity, None)
             if severity != finding.severity and times < _MOST_TIMES:
                 self._standing[identity] = finding.severity, times + 1, finding
                 self._say(finding)
             elif times:
                 self._standing[identity] = severity, times, finding
+        self._waiting = {identity: since for identity, since in self._waiting.items() if identity in incidents}
         for identity, (severity, times, said) in list(self._standing.items()):
             if identity not in incidents and severity != MERGED and said is not None:
                 self._standing[identity] = MERGED, times, said

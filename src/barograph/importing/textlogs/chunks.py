@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from barograph.importing.textlogs import notebooks, pages
+from barograph.importing.textlogs import examples, notebooks, pages
 from barograph.importing.textlogs.patterns import expression
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
@@ -25,6 +25,8 @@ _PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 
 _ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
 
 
+_CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}
+_QUOTES = expression(b"|".join(_CURLY))  # as a word processor sets them
 _MARK = rb"[ \t]{0,8}(?:#{1,3}|//|>|;)(?:[ \t]|(?=\n)|$)"
 _COMMENTS = expression(rb"(?m)(?:^" + _MARK + rb"[^\n]*(?:\n|\Z)){2,}+")
 _MARKS = expression(rb"(?m)^(?:" + _MARK + rb"){1,4}")
@@ -56,6 +58,10 @@ class Chunk(NamedTuple):
 def clean(text: bytes) -> bytes:
     """Without escape codes, and without the marks of comments and quotations in which rows stand."""
     text = _ESCAPE.sub(b"", text) if b"\x1b" in text else text
+    if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:
+        text = _QUOTES.sub(lambda found: _CURLY[found[0]], text)
+    if examples.may_be_in(text):
+        text = examples.left_out(text)
     return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
-from barograph.importing.textlogs import choice, chunks, forms, messages, prefixes
+from barograph.importing.textlogs import choice, chunks, forms, kinds, messages, prefixes
 from barograph.importing.textlogs.blocks import LOSS, NOT_A_ROW, ROW, Block, ordered, planned_steps
 from barograph.importing.textlogs.times import Times
 
@@ -66,8 +66,7 @@ class Dialect:
     def candidates(self, lines: list[bytes]) -> list[int]:
         """The lines worth looking at: with a hint, and not so long that looking takes long."""
         if len(self.hints) == 1:
-            hint = self.hints[0]
-            return [index for index, line in enumerate(lines) if hint in line and len(line) <= WIDEST]
+            return [index for index, line in enumerate(lines) if self.hints[0] in line and len(line) <= WIDEST]
         if len(self.hints) < 4:
             one, two, three = (*self.hints, self.hints[-1])[:3]
             return [
@@ -206,7 +205,8 @@ class LogReading(Times):
             dialect = reader.dialect
             rows, left = dialect.rows_of(lines, dialect.candidates(rest), reader.own)
             if dialect.looks is not None:
-                unlike |= {index: _NO_ROW for index in left if dialect.looks.search(lines[index])}
+                like = [index for index in left if dialect.looks.search(lines[index])]
+                unlike |= dict.fromkeys(kinds.damaged(lines, like, reader.own), _NO_ROW)
             rest = list(rest)
             valued = [row for row in rows if any(name[0] != "_" for name in row.names)]
             for index in unlike:

@@ -21,14 +21,15 @@ _COUNT = expression(rb"\d{1,12}(?:/\d{1,12})?")
 _VALIDATION = frozenset(b"val valid validation validate validating eval evaluate evaluation evaluating dev".split())
 _TEST = frozenset(b"test testing".split())
 _BESIDE = frozenset(
-    b"a after and at begin beginning data dataset end epoch for in iter iteration loader loop metrics mode model now "
-    b"of on performance performing phase result results run running set split start started starting step summary the "
-    b"update with".split()
+    b"a after and at begin beginning data dataset end epoch error errors for in iter iteration loader loop metrics "
+    b"mode model now of on performance performing phase result results run running set split start started starting "
+    b"step summary the update with".split()
 )
 _NAMED = expression(
     rb"([A-Za-z][\w.@/%()-]{0,60}(?: [A-Za-z][\w.@/%()-]{0,30}){0,3})\s{0,20}[:=]\s{0,20}[-+]?(?:\d|nan|inf)"
 )
 _TRAIN = expression(rb"(?i)train")
+_PARTS = (b"al", b"est", b"ev", b"AL", b"EST", b"EV")  # of words for data held out
 _FAR = 6  # lines between a heading and its first row
 _WIDE = 160  # bytes of a heading
 
@@ -36,7 +37,7 @@ _WIDE = 160  # bytes of a heading
 def said_below(text: bytes, own: dict[str, Any]) -> bytes:
     """A text in which rows below headings say their data; own: the heading that goes on in the next text."""
     under: dict[str, Any] | None = own.pop("under", None)
-    if under is None and b"al" not in text and b"est" not in text and b"ev" not in text:
+    if under is None and not any(part in text for part in _PARTS):
         return text
     low = text.lower()
     if under is None and not any(word in low for word in (b"valid", b"eval", b"test", b"val", b"dev")):

@@ -30,7 +30,7 @@ _START = expression(
     rb"""(?=[^{}]*(?:['"](?:epoch|learning_rate|train_runtime|eval_runtime)['"]|'(?:global_)?step'): ?)"""
 )
 _OPEN = expression(rb"""\{['"][^{}\n]{0,2000}\n(?:[^{}\n]{0,2000}\n){0,60}?[^{}\n]{0,2000}\}""")
-_BAR = expression(rb"^\s*\d+%\|[^|]*\| ?(\d{1,15})/(\d{1,15}) \[")
+_BAR = expression(rb"^(?:\[\d{1,9}\]|\d{1,9}:)?\s*\d+%\|[^|]*\| ?(\d{1,15})/(\d{1,15}) \[")
 _TOTAL = expression(rb"Total optimization steps = ([\d,]{1,20})")
 _STEPS = {"current_steps", "step", "global_step", "iter", "iteration", "batch"}  # JSON that counts itself
 _NEAR = 4  # lines between a dict and the bar that is drawn again behind it

@@ -6,7 +6,8 @@ In:   ` iteration      100/    1000 | consumed samples: 400 | elapsed time per i
       "on validation set", "on test set", the name of a data set, or "at the end of training for …".
 Out:  every name between bars as printed; for validation, "validation" or "test" (and the data set) before it.
 
-The printed loss is the mean over the steps since the last row; skipped steps aren't in it.
+The printed loss is the mean over the steps since the last row; skipped steps aren't in it. A mean that is not above 0
+is not printed: beside a gradient norm of NaN it is NaN.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ _VALIDATION = expression(
     rb"validation loss at (?:iteration (\d{1,15})|the end of training)([^|]{0,200}?)\s*\|(?=.*lm loss value|.*value:)"
 )
 _PAIRS = expression(_BAR)
+_NO_LOSS = expression(
+    rb"(?m)^(?=[^\n]{0,400}\biteration {1,20}\d{1,15}/ {0,20}\d{1,15} \|)(?![^\n]{0,4000}loss: )"
+    rb"(?=[^\n]{0,4000}\| grad norm: nan \|)(?=[^\n]{0,4000}\| number of skipped iterations: {1,9}0 \|)"
+    rb"([^\n]{0,4000}\| )grad norm: nan \|"
+)
 
 
 def _validation(line: bytes) -> forms.Parsed | None:
@@ -81,6 +87,12 @@ class Megatron(engine.Dialect):
         "test lm loss value": "test/loss",
         "test lm loss PPL": "test/perplexity",
     }
+
+    def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
+        """With a loss of NaN on the rows that leave it out for that."""
+        if b"grad norm: nan |" not in text:
+            return text
+        return _NO_LOSS.sub(rb"\1lm loss: nan | grad norm: nan |", text)
 
     def settings(self, preamble: bytes) -> dict[str, Any]:
         """The list of arguments: `  hidden_size ........ 1024`."""

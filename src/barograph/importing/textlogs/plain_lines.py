@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import forms
+from barograph.importing.textlogs import forms, sentences
 from barograph.importing.textlogs.patterns import expression
 
-_INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%)"
+_INTEGER = (
+    rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%|[kK](?!\w)|:\d\d:)"
+)
 _COUNT = (
     rb"(?:(?:\.{1,3}(?=[\s(\[]))?[\s:=#\[(]{0,12}|-)(?P<count>"
     + _INTEGER
@@ -22,10 +24,11 @@ _COUNT = (
     + rb"))?"
 )
 STEP = expression(
-    rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
+    rb"(?<![A-Za-z0-9./-])(?<!per[ _])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
     rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|up(?=\.\s\d)|it|s(?==\d))"
     + _COUNT
 )
+_GLOBAL = expression(rb"(?<![A-Za-z0-9./-])(?i:global)[_ ]?(?i:steps?)" + _COUNT)  # counts on where others begin anew
 _DONE = expression(
     rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")(?:\s?/\s?\d{1,15})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
 )
@@ -37,6 +40,7 @@ _AT = expression(  # `Cost after iteration 100: 0.58`
 _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
+_TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z]\w{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
 BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)" + _COUNT)
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
@@ -57,7 +61,7 @@ _MEASURE = (
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15])"
     rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"
-    rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total)[_/ ])?(?:cost|objective))"
+    rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective))"
 )
 _OF = (
     rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"
@@ -97,10 +101,10 @@ PHASE = expression(
 )
 _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
-    r"reward|r?mse|mae|bce|huber)"
+    r"reward|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
     r"|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
-    r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total)[_/ ])?(?:cost|objective)"
+    r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective)"
 )
 _COUNTS = expression(
     rb"(?i)^(?:global[_ ]?|[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
@@ -129,6 +133,7 @@ ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
     rb"\xe3\x83\xa2\xe3\x83\x87\xe3\x83\xab)"
     rb"[ \t#_:=-]{1,4}\d{1,9}\b"
 )
+_OF_ITEM = expression(rb"(?i)(?<![a-z])(?:layer|block|module|image|sample|file|fold|trial|client)[ _#:=]{1,3}\d")
 MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
 _STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
     rb"(?:[A-Za-z][A-Za-z_ ]{0,40}:\s{0,4})?(?<!\d)\d{1,3}%\[[*=>.#\- ]{3,200}\](?:\d{1,9}(?:\.\d{1,12})?)?"
@@ -175,9 +180,14 @@ _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
 _GOES_ON = expression(rb"\.[A-Za-z]{2}")
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:step|epoch|iter(?:ation)?) \d")
+_RAISED = expression(rb"\s{0,20}(?:\w{1,40}\.){0,6}[A-Z]\w{2,60}Error: ")
 _CALL = expression(rb"\w\((?:[^()\"'\n]{0,80}[\[,] ?|[\[{]? ?)[rbf]?[\"']")
 _STATEMENT = expression(rb"\s*(?:assert|return|print)\b")
 _TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{1,40}: ?[\"'`])")  # `line = "epoch 5`
+_PLANNED = expression(
+    rb"(?i)\s*[\w.-]{0,40}?(?:epochs|steps|iterations)['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$"
+)  # how many
+_BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
 _LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
@@ -197,6 +207,7 @@ _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|
 _OBJECT = expression(
     rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
 )
+_BOLD = expression(rb"\*\*(?=[\w.:=,+-])|(?<=[\w.])\*\*")  # of Markdown: `loss: **2.31**`
 _QUOTED = expression(rb"([=:\s])([\"'])(" + forms.NUMBER + rb")\2")  # `step="100"`, as an attribute is written
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
 _WIDEST = 4000  # bytes of a line that are looked at
@@ -205,6 +216,8 @@ _WIDEST = 4000  # bytes of a line that are looked at
 def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
     """Where a line says a step, a batch, an epoch, and what a progress bar counts."""
     step, batch, epoch = STEP.search(line), BATCH.search(line), EPOCH.search(line)
+    if step and (b"lobal" in line or b"LOBAL" in line):
+        step = _GLOBAL.search(line) or step
     if step is None and batch is None and epoch is None:
         step = _DONE.search(line) or ROUND.search(line)
     bar = _BAR.search(line) if b"%" in line else None
@@ -217,16 +230,21 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
 
 
 def row(line: bytes) -> forms.Parsed | None:
+    if b"(" in line and (called := _SETTINGS.search(line)) and _LOSSES.search(line, 0, called.start()):
+        line = line[: called.start()]  # another program's words behind a row: `WorkNCCL(SeqNum=7, …)`
     if _is_text(line):
         return None
     if b"it" in line and (ends := [found.end() for found in _BAR_ENDS.finditer(line)]) and EPOCH.search(line, ends[-1]):
-        line = line[ends[-1] :]  # a row printed behind a bar that goes on
+        behind = _LOSSES.search(line, ends[-1]) or not _LOSSES.search(line, 0, ends[-1])
+        line = line[ends[-1] :] if behind else line[: ends[-1]]  # a row printed behind a bar that goes on
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     if printed:
         line = line.translate(_UNMARKED)
     line = _as_pairs(line)
     step, batch, epoch, bar = _places(line)
     counts = [match for match in (step, batch, epoch, bar) if match]
+    if counts == [batch] and batch[2] is None and ITEM.match(line):
+        return None  # a trial with its settings
     first = min((match.start() for match in counts), default=-1)
     words, pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))
     phases = phases_of(words)
@@ -270,17 +288,17 @@ def row(line: bytes) -> forms.Parsed | None:
         turned_around = {name.decode("utf-8", "replace"): number for number, name in _BEHIND.findall(line)}
         known = any(map(_BARE.fullmatch, turned_around))
         names |= turned_around
-    if known and _COMMENT.match(line):
+    if known and (_COMMENT.match(line) or sentences.is_one(line)):
         return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
     if printed and not any(map(_BARE.fullmatch, names)):
         return None  # settings
     if not counts:
-        settings = (printed and "loss" not in names) or ITEM.match(line) or MONEY.search(line)
+        settings = (printed and "loss" not in names) or MONEY.search(line) or ITEM.match(line) or _OF_ITEM.search(line)
         if not known or not any(map(_BARE.fullmatch, names)) or settings or _PROSE.search(_NOTE.sub(b"", line)):
             return None
         names |= _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
-        if bar and counts == [bar]:
+        if (bar and counts == [bar]) or _says_two(line, epoch) or _PLANNED.match(line):
             return None
         names = {}
     for value, unit in _RATE.findall(line) if known else ():
@@ -292,6 +310,12 @@ def row(line: bytes) -> forms.Parsed | None:
         if is_set:
             named[flag] = b"1"
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _says_two(line: bytes, epoch: Any) -> bool:
+    """Whether a line says two epochs: the head of columns, or a span."""
+    other = EPOCH.search(line, epoch.end()) if epoch else None
+    return other is not None and other["count"] != epoch["count"]
 
 
 def _lead(line: bytes, names: dict[str, Any], first: int) -> dict[str, bytes]:
@@ -319,6 +343,8 @@ def _as_pairs(line: bytes) -> bytes:
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if b"(" in line:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
+    if b"**" in line:
+        line = _BOLD.sub(b"", line)
     if b"%[" in line:
         line = _STARS.sub(b"", line)
     line = _OVER.sub(b"", line)
@@ -327,6 +353,8 @@ def _as_pairs(line: bytes) -> bytes:
     if (at := _AT.search(line)) and (said := _LAST_WORD.search(line[: at.start()])):
         begin = said.start(1)
         line = b"%s%s %s %s%s" % (line[:begin], at[1], at[2], line[begin : at.start()], line[at.end() :])
+    if b"=" in line or b":" in line:
+        line = _TWO.sub(rb"epoch \1 batch \2 ", line)
     if b"[" in line:
         line = _BRACKETS.sub(_epoch_and_batch, line)
         line = _LISTED.sub(rb"\1\2", line)
@@ -380,6 +408,8 @@ def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
 
 def _is_text(line: bytes) -> bool:
     """Whether a line is a program's text, settings or a sentence, which hold no row."""
+    if line.startswith(b"E   ") or (b"rror: " in line and _RAISED.match(line)):
+        return True  # of pytest, and of an exception
     if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line) or _WHEN.search(line) or _TEXT.match(line):
         return True
     if b"(" not in line or _CALL.search(line) is None:  # a call with a text in its brackets
@@ -388,7 +418,10 @@ def _is_text(line: bytes) -> bool:
 
 
 def _stands_alone(line: bytes, words: list[re.Match[bytes]], pairs: list[re.Match[bytes]]) -> bool:
-    """Whether none of the words for data is a part of a name, which says nothing of what comes before: `val loss`."""
+    """Whether none of the words for data is a part of a name, which says nothing of what comes before: `val loss`; nor
+    begins the second half of a line: `cost=2.3 Eval: error=0.4`."""
+    if pairs and any(word.start() > pairs[0].end() and _BEGINS_HALF.match(line, word.end()) for word in words):
+        return False
     within = any(found.start() <= word.start() < found.end() for word in words for found in pairs)
     return not within and not any(_OF_WORD.match(line, word.end()) for word in words)
 

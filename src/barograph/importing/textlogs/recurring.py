@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from barograph.core import roles
-from barograph.importing.textlogs import chunks, forms, plain_lines, templates
+from barograph.importing.textlogs import chunks, forms, plain_lines, sentences, templates
 from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.plain import Plain
 
@@ -55,6 +55,7 @@ _NO_MEASURE = re.compile(
 _OF_DATA = re.compile(
     r"(?i)(?:.*[^a-z])?(?:train(?:ing)?|learn|val(?:id(?:ation)?)?|eval(?:uat\w+)?|test|dev)(?:[^a-z].*)?"
 )
+_OF_EPISODES = re.compile(r"(?i)avg|average|mean|total")  # of what is counted in episodes: their rewards
 _OUT_OF = (b"/", b"of", b"out of")  # between a count and its last
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
 _COUNTED = (
@@ -179,7 +180,10 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
         return None
     if any(words[at] == b"-" and b"." in numbers[at - 1][0] for at in range(1, len(words))):
         return None  # ranges, as a guide gives them: `loss: 2.3-2.5`
-    if not said and (plain_lines.ITEM.match(line) or plain_lines.MONEY.search(line)):
+    if sentences.is_spoken(line):
+        return None
+    alone = set(counts.values()) <= {"_batch"}  # perhaps a trial's batch size
+    if (not said or alone) and (plain_lines.ITEM.match(line) or plain_lines.MONEY.search(line)):
         return None
     values: dict[int, str] = {}
     names = ["" if at - 1 in counts and words[at].strip() in _OUT_OF else name for at, name in enumerate(names)]
@@ -196,6 +200,8 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
     gan = {name for name in values.values() if _GAN.fullmatch(name)}
     if {name[0] for name in gan} == {"D", "G"}:  # of a generator and a discriminator: their losses
         values = {at: f"{name}_loss" if name in gan else name for at, name in values.items()}
+    if b"pisode" in line and not any(roles.plays("reward", name) for name in values.values()):
+        values = {at: f"{name} reward" if _OF_EPISODES.fullmatch(name) else name for at, name in values.items()}
     values = _errors(values, names, numbers)
     known = any(map(roles.may_play, values.values()))
     held_out = any(map(_OF_DATA.fullmatch, values.values()))

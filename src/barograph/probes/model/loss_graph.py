@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from barograph.probes.model import objective
+from barograph.probes.model import criteria, objective
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -32,7 +32,11 @@ _BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropy
 def find() -> dict[str, float]:
     """Figures of the loss whose backward pass is running on this thread; none where it is not to be seen."""
     root = root_of_pass()
-    return figures(root) | objective.figures(root) if root is not None else {}
+    return _all(root) if root is not None else {}
+
+
+def _all(root: Any) -> dict[str, float]:
+    return figures(root) | objective.figures(root) | criteria.figures(root)
 
 
 def root_of_pass() -> Any:
@@ -163,7 +167,7 @@ class LossGraph:
     def _look(self) -> None:
         with contextlib.suppress(Exception):  # within the training's pass: another torch may be made otherwise
             root = root_of_pass()
-            self._found = figures(root) | objective.figures(root) if root is not None else {}
+            self._found = _all(root) if root is not None else {}
             self.squared = objective.squared(root) if root is not None else None
 
     def new(self) -> dict[str, float]:

@@ -74,7 +74,7 @@ def _reversed(root: Any) -> dict[str, float]:
 
 def _smoothing(root: Any) -> dict[str, float]:
     """Of torch's cross-entropy with label smoothing: (1 − ε) of the targets' and ε of the mean of all classes."""
-    for node, _ in _nodes([root], 16):
+    for node, _ in nodes([root], 16):
         parts = behind(node) if kind(node) == "Add" else []
         scales = [part for part in parts if isinstance(getattr(part, "_saved_other", None), float)]
         if len(parts) != 2 or len(scales) != 2:
@@ -94,7 +94,7 @@ def _widened(root: Any) -> dict[str, float]:
             break
         node = waiting.pop()
         name = kind(node)
-        if name in _TERMS and not (name == "Sub" and len(_shape(node)) > 1):
+        if name in _TERMS and not (name == "Sub" and len(shape(node)) > 1):
             waiting += behind(node)
             continue
         inner = behind(node)[0] if name in ("Pow", "Abs") and len(behind(node)) == 1 else node
@@ -102,8 +102,8 @@ def _widened(root: Any) -> dict[str, float]:
         if len(sides) != 1:
             continue
         expanded = kind(sides[0]) == "Expand"
-        whole = _shape(sides[0]) if expanded else _shape(inner)
-        part = tuple(map(int, sides[0]._saved_self_sym_sizes)) if expanded else _shape(sides[0])
+        whole = shape(sides[0]) if expanded else shape(inner)
+        part = tuple(map(int, sides[0]._saved_self_sym_sizes)) if expanded else shape(sides[0])
         if len(whole) == 2 and whole[0] > 1 and whole[1] > 1 and whole[0] != whole[1] and part == (whole[0], 1):
             return {"loss_widened": float(whole[1])}
     return {}
@@ -123,23 +123,28 @@ def squared(root: Any) -> tuple[int, str] | None:
         return None
     if len(sides) != 1:
         return None
-    return math.prod(_shape(sides[0])), plain_kind(sides[0])
+    return math.prod(shape(sides[0])), plain_kind(sides[0])
 
 
 def plain_kind(node: Any) -> str:
     """What made a tensor, but for changes of its shape."""
     for _ in range(4):
         following = behind(node)
-        if kind(node) not in _SHAPES or len(following) != 1:
+        whole = kind(node) == "Select" and len(following) == 1 and _numel(node) == _numel(following[0])
+        if not (kind(node) in _SHAPES or whole) or len(following) != 1:
             break
         node = following[0]
     return kind(node)
 
 
+def _numel(node: Any) -> int:
+    return math.prod(shape(node))
+
+
 def _walk(root: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     later: list[float] = []
-    for node, sign in _nodes([root], _MOST):
+    for node, sign in nodes([root], _MOST):
         name = kind(node)
         if name.startswith("NllLoss"):
             _of_cross_entropy(node, found)
@@ -157,7 +162,7 @@ def _walk(root: Any) -> dict[str, float]:
     return found
 
 
-def _nodes(roots: list[Any], most: int) -> Iterator[tuple[Any, int]]:
+def nodes(roots: list[Any], most: int) -> Iterator[tuple[Any, int]]:
     """Nodes from these on, the nearest first, with the sign that they have in the whole: 0 where it can't be said."""
     waiting = [(root, 1) for root in roots]
     seen: set[Any] = set()
@@ -179,7 +184,8 @@ def _nodes(roots: list[Any], most: int) -> Iterator[tuple[Any, int]]:
             waiting.append((following, sign * factor))
 
 
-def _shape(node: Any) -> tuple[int, ...]:
+def shape(node: Any) -> tuple[int, ...]:
+    """Sizes of what a node made."""
     return tuple(int(size) for size in node._input_metadata[0].shape)
 
 
@@ -193,13 +199,13 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     if kind(under) != "LogSoftmax":
         return
     found["logits_cut"] = max(found.get("logits_cut", 0.0), float(plain_kind(behind(under)[0]) == "Relu"))
-    shape, at = _shape(under), int(under._saved_dim)
+    sizes, at = shape(under), int(under._saved_dim)
     at = at - (1 << 64) if at >= 1 << 63 else at
-    at = at + len(shape) if at < 0 else at
-    found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), float(len(shape) == 2 and at == 0))
+    at = at + len(sizes) if at < 0 else at
+    found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), float(len(sizes) in (2, 4) and at == 0))
     score, masked = _unscaled(under)
-    if len(shape) == 2 and shape[0] == shape[1] and score is not None and kind(score) == "Mm":
-        found["loss_pairs"] = float(shape[0])
+    if len(sizes) == 2 and sizes[0] == sizes[1] and score is not None and kind(score) == "Mm":
+        found["loss_pairs"] = float(sizes[0])
         if not masked:
             sides = [_untransposed(side) for side, _ in score.next_functions]
             found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
@@ -207,9 +213,9 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
 
 def _unscaled(node: Any) -> tuple[Any, bool]:
     """What is behind a softmax but for a temperature, a transposition and a mask; whether there is a mask."""
-    size, masked = math.prod(_shape(node)), False
+    size, masked = math.prod(shape(node)), False
     for _ in range(6):
-        following = [side for side in behind(node) if math.prod(_shape(side)) == size or kind(side) == "Mm"]
+        following = [side for side in behind(node) if math.prod(shape(side)) == size or kind(side) == "Mm"]
         if len(following) != 1:
             break
         node = following[0]
@@ -232,8 +238,8 @@ def _of_sides(node: Any, sides: list[Any], found: dict[str, float]) -> None:
         return
     for side in sides:
         expanded = kind(side) == "Expand"
-        whole = _shape(side) if expanded else _shape(node)
-        part = tuple(map(int, side._saved_self_sym_sizes)) if expanded else _shape(side)
+        whole = shape(side) if expanded else shape(node)
+        part = tuple(map(int, side._saved_self_sym_sizes)) if expanded else shape(side)
         square = len(whole) == 2 and whole[0] == whole[1] > 1
         crossed = square and part in ((whole[0], 1), (whole[0],), (1, whole[0]))
         found["loss_crossed"] = max(found.get("loss_crossed", 0.0), float(whole[0] if crossed else 0))
@@ -244,7 +250,7 @@ def _of_policy(node: Any, name: str, sign: int, found: dict[str, float]) -> None
     and whether the lesser is minimised."""
     clamps, ratios = [], []
     for side in behind(node):
-        for inner, _ in _nodes([side], 8):
+        for inner, _ in nodes([side], 8):
             clamps += [inner] if kind(inner) == "Clamp" else []
             ratios += [inner] if kind(inner) == "Exp" else []
     if not clamps or not ratios:
@@ -257,7 +263,7 @@ def _of_policy(node: Any, name: str, sign: int, found: dict[str, float]) -> None
         parts = behind(difference)
         found["ratio_constant"] = float(len(parts) == 2 and parts[0] is parts[1])
     if sign and name == "Minimum":
-        negated = any(kind(inner) == "Neg" for side in behind(node) for inner, _ in _nodes([side], 3))
+        negated = any(kind(inner) == "Neg" for side in behind(node) for inner, _ in nodes([side], 3))
         if not negated:
             found["policy_reversed"] = float(sign > 0)
 

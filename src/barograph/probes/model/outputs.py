@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model import noising
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.padding import tails
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.rows import place_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,8 +63,11 @@ class OutputLook:
         self._training: Tensor | None = None  # mean and standard deviation of the inputs
         self._evaluation: Tensor | None = None
         self._tokens: list[Tensor] = []  # of a batch, whole
+        self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
         self._targets: Tensor | None = None  # of a mean square
+        self._noise: Tensor | None = None
+        self._given: list[Tensor] = []  # of the pass that is looked at
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
@@ -70,10 +75,12 @@ class OutputLook:
         import torch
 
         tensors = list(tensors)
+        self._given = tensors if trains and self.due else []
         if trains and self.due:
             numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
             whole = (one for one in numbers if one.shape[1] >= 8 and mesh_of(one) is None)  # no rank asks others
-            self._tokens = [one[:_ROWS].clone() for _, one in zip(range(_INPUTS), whole, strict=False)]
+            some = [one for _, one in zip(range(_INPUTS), whole, strict=False)]
+            self._tokens, self._places = [one[:_ROWS].clone() for one in some], [place_of(one) for one in some]
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
@@ -86,9 +93,10 @@ class OutputLook:
             else:
                 self._evaluation = moments
 
-    def returned(self, output: Any) -> None:
-        """The output of a pass with gradients."""
+    def returned(self, output: Any, embedded: Collection[Any] = ()) -> None:
+        """The output of a pass with gradients. embedded: which tensors were embedded in it."""
         self._passes += 1
+        inputs, self._given = self._given, []
         if not self.due:
             return
         tensor = first_tensor(output) if getattr(output, "logits", None) is None else output.logits
@@ -97,10 +105,14 @@ class OutputLook:
         self.due = False
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         given, self._tokens = self._tokens, []
-        given = [one for one in given if tensor.dim() == 3 and tensor.shape[1] >= 8]
+        fed = [place in embedded for place in self._places]
+        if tensor.dim() != 3 or tensor.shape[1] < 8:
+            given = []
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn) if squared is not None else ""
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
+        noisy = noising.noisy_input(inputs, tensor) if count else None
+        part = noising.some(tensor.detach()).clone() if noisy is not None else rows
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -123,9 +135,14 @@ class OutputLook:
                     shifts = torch.stack([_shift(one[:most, : _TOKENS + max(_SHIFTS)], gradient[:most, :_TOKENS],
                                                  follows) for one in given])  # fmt: skip
                     # others than the first may be the targets themselves: they count where they are inputs for sure
-                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), shifts[0])
+                    own = shifts[0]
+                    for shift in (shifts[at] for at in range(1, len(given)) if fed[at]):
+                        own = torch.where(shift == 0, shift, own)
+                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), own)
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
+                if noisy is not None:
+                    self._noise = noising.figures(*noisy, part, noising.some(gradient), count)
                 if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED:
                     self._classes = _by_class(rows, _rows(gradient), self._found[0])
 
@@ -140,10 +157,12 @@ class OutputLook:
             current.put("classes", tuple(map(str, range(self._classes.shape[1]))), self._classes)
         if self._targets is not None:
             current.put("targets", TARGETS, self._targets)
+        if self._noise is not None:
+            current.put("noise", noising.FIGURES, self._noise)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
-        self._found = self._training = self._evaluation = self._classes = self._targets = None
+        self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
         self._round = current
         self._passes = 0
         self._steps += 1
@@ -154,7 +173,14 @@ class OutputLook:
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What of a round's columns is recorded: numbers that could be said of this output."""
     found: dict[str, float] = {}
-    families = {"output": "", "targets": "", "inputs_of_training": "input_", "inputs_of_evaluation": "eval_input_"}
+    families = {
+        "output": "",
+        "targets": "",
+        "noise": "",
+        "time": "",
+        "inputs_of_training": "input_",
+        "inputs_of_evaluation": "eval_input_",
+    }
     for family, prefix in families.items():
         names, values = numbers.get(family, ((), ((),)))
         found |= {prefix + name: float(value) for name, value in zip(names, values[0], strict=True)}
@@ -414,6 +440,9 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _few(tensor: Tensor) -> Tensor:
-    """Elements of all rows, at even distances."""
+    """Elements of all rows, at even distances that no width divides: else they were those of the same columns."""
     line = tensor.reshape(-1) if tensor.is_contiguous() else tensor[:_ROWS].reshape(-1)
-    return line[:: max(1, len(line) // 4096)]
+    stride, row = max(1, len(line) // 4096), math.prod(tensor.shape[1:])
+    while stride < len(line) and math.gcd(stride, row) > 1:
+        stride += 1
+    return line[::stride]

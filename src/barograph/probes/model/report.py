@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Table = dict[str, dict[str, float]]
 
 BINS = 64
+_CLIPPED = 1e18  # a norm whose square is infinite in single precision
 STATISTICS = (
     ("norm", "norm"), ("mean", "mean"), ("std", "std"), ("min", "min"), ("max", "max"),
     ("zeros", "zeros"), ("nan", "nans"), ("inf", "infs"),
@@ -144,7 +145,7 @@ def _norms(
         fields["grad_norm_before"] = known
         if after is not None and known > 0:
             fields["clip_coefficient"] = after / known
-            if after == 0:
+            if after == 0 and known < _CLIPPED:  # clipping by an infinite norm leaves zeros
                 fields["cleared_gradients"] = 1
     if loss_scale := _column(numbers, "loss_scale"):
         fields["loss_scale"] = loss_scale[""]

@@ -21,9 +21,13 @@ from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
 from barograph.probes.model.guest import Guest
+from barograph.probes.model.noising import TimeArgument
+from barograph.probes.model.others import OtherNetwork
+from barograph.probes.model.others import fields_of as other_fields
 from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.parameters import local
 from barograph.probes.model.reach import untied_figures
+from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import layer_settings
 
 if TYPE_CHECKING:
@@ -42,6 +46,7 @@ class ModelState:
         self._clock, self._seconds = clock, 0.0
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
+        self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
@@ -90,6 +95,9 @@ class ModelState:
                 self._passes["passes_without_gradients"] = 1.0
             tensors = list(_tensors((*given, *named.values())))
             with torch.no_grad():
+                self._rows.began(tensors, trains and self._output.due)
+                if trains and self._output.due:
+                    self._time.given(given, named)
                 self._examples.given(tensors, trains, self._output.due)
                 self._output.given(tensors, trains)
             if trains:
@@ -108,8 +116,11 @@ class ModelState:
                 return
             logits = getattr(output, "logits", None)
             logits = first_tensor(output) if logits is None else logits
+            mixed = self._rows.mixed(logits)
+            if mixed is not None:
+                self._passes["rows_mixed"] = mixed
             if torch.is_grad_enabled():
-                self._output.returned(output)
+                self._output.returned(output, self._rows.embedded())
                 with torch.no_grad():
                     self._finite.returned(logits)
             if "output_width" in self._passes:
@@ -134,6 +145,8 @@ class ModelState:
         self._output.put(current)
         self._examples.put(current)
         self._finite.put(current, parameters)
+        self._other.put(current)
+        self._time.put(current)
         if (
             len(self._modes) == 2 or "gradients_in_evaluation" in self._last
         ):  # trained in one mode, evaluated in the other
@@ -152,7 +165,8 @@ class ModelState:
 
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""
-        return self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | self._outlier(numbers)
+        found = self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | other_fields(numbers)
+        return found | self._outlier(numbers)
 
     def _outlier(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """Of a step with an input a hundred times as large as those of the steps before, how many times; the round of
@@ -166,6 +180,8 @@ class ModelState:
 
     def close(self) -> None:
         """Leave no hook behind."""
+        self._other.close()
+        self._rows.close()
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -1,7 +1,7 @@
 """How the forward pass is put together: skips that are cut, attention over the wrong dimension, layers that never run.
 
 In:   what the watch saw of single passes.
-Out:  findings of `DetachedSkip`, `AttentionAcross`, `OnePlace`, `UnusedParameters`.
+Out:  findings of `DetachedSkip`, `AttentionAcross`, `RowsMixed`, `OnePlace`, `UnusedParameters`, `InputScale`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _PLACE = re.compile(r"(?:^|[._])w?p(?:os|e)(?:[._]|$)|pos_?emb|position", re.I)
 _EXPERT = re.compile(r"expert", re.I)
+_TIME = re.compile(
+    r"(?:^|[ ._])(?:t|time|temb|time_?steps?|sigma)(?:_?(?:emb\w*|mlp|proj\w*|net|encod\w*|layers?))?(?=[._])", re.I
+)
 
 
 class ForwardRule(Rule):
@@ -98,6 +101,32 @@ class AttentionAcross(ForwardRule):
         )
 
 
+class RowsMixed(ForwardRule):
+    """Recurrence or attention runs over the rows of the batch, not along the sequence.
+
+    A recurrent layer or attention with `batch_first=False` takes the first dimension of its input for places. In the
+    passes that the watch followed that dimension has as many places as rows go into the model and come out of it, and
+    the second another number: each example's output is made of the examples before it.
+
+    What to do: `batch_first=True`, or `transpose(0, 1)` before the layer and behind it.
+    """
+
+    name, family, kind, severity = "rows_mixed", "model", "config", "critical"
+    needs = ("=model/rows_mixed",)
+    about = "Recurrence or attention runs over the rows of the batch, not along the sequence."
+    causes = ("batch_first missing: the layer takes the rows of the batch for places of a sequence",)
+    remedies = ("`batch_first=True`, or `transpose(0, 1)` before the layer and behind it",)
+
+    series = "model/rows_mixed"
+    counted = "mixed"
+
+    def sentence(self, count: int) -> str:
+        return (
+            "A recurrent layer or attention runs over the rows of the batch: its first dimension has as many places as "
+            "the batch has rows."
+        )
+
+
 class OnePlace(ForwardRule):
     """A positional embedding is asked for one row only: all places of a text are the same to the model.
 
@@ -124,8 +153,8 @@ class UnusedParameters(Rule):
     """Layers in the optimizer never ran in the first hundred steps, or a positional embedding had no gradient.
 
     A positional embedding that is not used is a warning: the model can't tell places apart. So are experts while
-    others of their kind run: no token is routed to them. Other layers are an info finding, for a head may wait for its
-    data.
+    others of their kind run: no token is routed to them. So are, by their names, layers that embed a time: the model
+    does not know how much noise there is. Other layers are an info finding, for a head may wait for its data.
     """
 
     name, family, kind, severity = "unused_parameters", "model", "frozen", "warning"
@@ -145,13 +174,14 @@ class UnusedParameters(Rule):
             if not count > 0 or not self.first(segment, names):
                 continue
             share = known(history.channel("model/unused_share"), step, time, segment)
-            place, expert = _PLACE.search(names), _EXPERT.search(names)
+            place, expert, time_layer = _PLACE.search(names), _EXPERT.search(names), _TIME.search(names)
             cause = (
                 "positional embedding not used: the model can't tell places apart" if place
                 else "unused experts: no token is routed to them" if expert
+                else "timestep not used: the layers that embed it never run" if time_layer
                 else "layers are not used in the forward pass"
             )  # fmt: skip
-            certain = bool(place or expert)
+            certain = bool(place or expert or time_layer)
             yield self.finding(
                 0, f"{count} parameters had no gradient in {step + 1} steps, and are in no layer that ran: {names}.",
                 found=step, segment=segment, severity="warning" if certain else "info", causes=[cause],
@@ -203,4 +233,4 @@ class InputScale(Rule):
                 )  # fmt: skip
 
 
-RULES = (DetachedSkip, AttentionAcross, OnePlace, UnusedParameters, InputScale)
+RULES = (DetachedSkip, AttentionAcross, RowsMixed, OnePlace, UnusedParameters, InputScale)

@@ -24,9 +24,10 @@ class UnreachedParameters(Rule):
 
     The watch listens to layers without a gradient in the first twenty steps: those that run in the next one are
     computed, and their output is cut off before the loss, by `detach()`, `.data`, `no_grad()`, a new tensor made from
-    numbers, or is left out of it. A twentieth of the trained elements or more is a warning, and so is a router; less
-    is an info finding: a pooling layer that nobody asks is usual. Layers that no batch uses don't count. Layers that
-    run under `no_grad()` are a warning where their weights are as torch draws them: nobody trained them before.
+    numbers, or is left out of it. A twentieth of the trained elements or more is a warning, and so are a router and a
+    critic, by their names; less is an info finding: a pooling layer that nobody asks is usual. Layers that no batch
+    uses don't count. Layers that run under `no_grad()` are a warning where their weights are as torch draws them:
+    nobody trained them before.
 
     What to do: look for what cuts the graph behind them; else freeze them with `requires_grad_(False)`.
     """
@@ -56,7 +57,7 @@ class UnreachedParameters(Rule):
                 yield self.finding(
                     max(0, step - 20), f"{count} parameters had no gradient in 20 steps, though their layers ran: "
                     f"{names}.", found=step, segment=segment, confidence=0.95,
-                    severity="warning" if share >= self.at["share"] or _ROUTER.search(names) else "info",
+                    severity="warning" if share >= self.at["share"] or _SMALL.search(names) else "info",
                     evidence={"parameters": count, "share": rounded(share), "standing": True},
                 )  # fmt: skip
         yield from self._without(history)
@@ -83,7 +84,10 @@ class UnreachedParameters(Rule):
 
 
 _WITHOUT = "graph cut: layers run under `no_grad()`, so that they are not trained"
-_ROUTER = re.compile(r"(?:^|[._])(?:gate|router|gating|wg)(?:[._]|$)", re.I)
+_SMALL = re.compile(
+    r"(?:^|[ ._])(?:gate|router|gating|wg|(?:value|critic|vf?)(?:_?(?:head|fn|function|net|out))?|baseline)(?:[._]|$)",
+    re.I,
+)  # layers without which nothing is learnt, though they are few elements
 
 
 class UntiedWeights(Rule):

@@ -103,6 +103,10 @@ class UnexplainedTargets(WatchRule):
     players, give no finding. Where the first block's gradient is below a thousandth of the last block's, the first
     cause is that gradients vanish.
 
+    Of a model of denoising, whose input has the shape of its output, targets may be what inputs say little of at first.
+    Where they are noise of mean 0 and deviation 1 in all looks, that is not so. Else it takes 1,000 steps, and a loss
+    whose mean has not fallen by four standard errors between 500 rows and the next.
+
     What to do: look at ten examples with their targets; look at which part of the output goes on.
     """
 
@@ -117,6 +121,7 @@ class UnexplainedTargets(WatchRule):
         "looks": (16.0, "ours"),
         "steps": (200.0, "ours"),
         "better": (0.95, "the last evaluation over the first; ours"),
+        "denoising": (1000.0, "steps, where an input has the shape of the output; ours"),
     }
     causes = ("labels unrelated: nothing that the model reads of the inputs says what the targets are",)
     remedies = (
@@ -153,6 +158,9 @@ class UnexplainedTargets(WatchRule):
             last = usual(evaluation, *place, 1)
             if last < self.at["better"] * evaluation.first:
                 return
+        noise = self._noise(history, place)
+        if noise == "other" and (place[0] < self.at["denoising"] or _falls(loss, place)):
+            return
         if not self.first(place[2]):
             return
         given, vanished = not_normalised(history, place), depth.vanishes(history, *place)
@@ -161,10 +169,38 @@ class UnexplainedTargets(WatchRule):
             f"the targets: a constant would do as well{', and ' + given if given else ''}.",
             found=place[0], segment=place[2], confidence=_PROOF if given else 0.9,
             causes=["inputs not normalised: " + given] if given else [depth.CAUSE, *self.causes] if vanished else
-            list(self.causes),
+            list(_CAUSES.get(noise, self.causes)),
             remedies=list(depth.REMEDIES if vanished and not given else self.remedies),
             evidence={"explained": rounded(float(numpy.mean(late)))},
         )  # fmt: skip
+
+    def _noise(self, history: RunHistory, place: Place) -> str:
+        """Of a model of denoising, whether its targets are noise, and the inputs have it; empty of another one."""
+        targets, share = history.channel("model/noise_target"), history.channel("model/noise_share")
+        if targets is None or not targets.end:
+            return ""
+        seen = newest(targets, *place, int(self.at["looks"]))
+        if not (seen == 1).all() or share is None:
+            return "other"
+        return "absent" if abs(usual(share, *place, int(self.at["looks"]))) < _ABSENT else "present"
+
+
+_ABSENT = 0.05  # factor of a noise in an input that does not have it
+_CAUSES = {
+    "absent": ("noise of the targets is not in the inputs: it was drawn anew, or nothing was added to the inputs",),
+    "present": ("time not normalised: the noise is in the inputs, and what else goes in is far larger",),
+}
+
+
+def _falls(loss: Channel, place: Place) -> bool:
+    """Whether the loss's mean of 500 rows is below that of the 500 before by four standard errors."""
+    values = newest(loss, *place, 1000)
+    values = values[numpy.isfinite(values)]
+    early, late = values[: len(values) // 2], values[len(values) // 2 :]
+    if len(early) < 2:
+        return False
+    error = math.sqrt(float(early.var() + late.var()) / len(early))
+    return bool(early.mean() - late.mean() > 4 * error)
 
 
 def _moves(history: RunHistory, place: Place) -> bool:

@@ -30,10 +30,12 @@ class NonFiniteOrigin(Rule):
     0, a target that is not finite. If it is finite, its gradient makes it: a root or a norm at 0, or a branch of
     `where` that is not finite. Of half precision nothing is said: there numbers overflow.
 
-    What the loss makes reaches every parameter. Where gradients of some parameters are finite, and not 0, it was made
-    on the way back through the model, in a layer or by what changes gradients. Clipping by the norm spreads it to all:
-    where gradients may have been clipped (by the configuration, or a gradient norm is logged), nobody knows which. Nor
-    is it known whether the loss or its gradient made it where the step's loss is not logged, or hidden by the Trainer.
+    Where the loss is nothing but squares or sizes of differences from targets, or logistic losses, as its graph says,
+    it is a target; where it is one of alignments (CTC) and infinite, a sequence that is too short. What the loss makes
+    reaches every parameter. Where gradients of some parameters are finite, and not 0, it was made on the way back
+    through the model, in a layer or by what changes gradients. Clipping by the norm spreads it to all: where gradients
+    may have been clipped (by the configuration, or a gradient norm is logged), nobody knows which. Nor is it known
+    whether the loss or its gradient made it where the step's loss is not logged, or hidden by the Trainer.
 
     What to do: an epsilon within the root, the logarithm or the division; a look at hooks and at layers of your own.
     """
@@ -76,10 +78,36 @@ class NonFiniteOrigin(Rule):
         if len(earlier) and not abs(earlier[-1]) <= self.at["times"] * max(abs(usual), 1e-6):
             return
         hidden = not len(here) or str(setting(history, "logging_nan_inf_filter")).lower() == "true"
-        text, cause, remedies = self._made(history, (step, time, segment), None if hidden else float(here[0]))
+        about = (step, time, segment), None if hidden else float(here[0])
+        text, cause, remedies = self._target(history, *about) or self._made(history, *about)
         yield self.finding(
             step, f"{text}, though the model's output is, at most {size:.3g}.", found=step + 2,
             segment=segment, confidence=0.95, causes=[cause], remedies=remedies, evidence={"output": rounded(size)},
+        )  # fmt: skip
+
+    def _target(
+        self, history: RunHistory, place: tuple[int, int, int], loss: float | None
+    ) -> tuple[str, str, list[str]] | None:
+        """What is said where the loss is nothing but an error beside targets: of finite outputs it is finite, unless a
+        target is not. None where it is another loss, or finite."""
+        if loss is None or math.isfinite(loss):
+            return None
+        if loss > 0 and known(history.channel("model/ctc_short"), *place) >= 0:
+            return (
+                f"The loss of step {place[0]} is {loss:.4g}, and is one of alignments (CTC): a sequence is shorter "
+                "than its targets, with a place between equal ones",
+                "lengths wrong: a sequence is shorter than its targets, and no alignment is possible",
+                ["give the lengths of the outputs, and the lengths of the targets without padding",
+                 "leave such examples out, or `zero_infinity=True` if they are few"],
+            )  # fmt: skip
+        if known(history.channel("model/loss_error"), *place) != 1:
+            return None
+        return (
+            f"The loss of step {place[0]} is {loss:.4g}, and is nothing but an error beside the targets: one of them "
+            "is not finite",
+            "target not finite: a NaN or an infinity among the targets of this batch",
+            ["check targets where they are made: `torch.isfinite(target).all()`; a logarithm of 0, a missing value",
+             "leave the rows out, or mask their losses with `where` before they are computed"],
         )  # fmt: skip
 
     def _made(self, history: RunHistory, place: tuple[int, int, int], loss: float | None) -> tuple[str, str, list[str]]:

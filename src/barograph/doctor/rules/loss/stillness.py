@@ -205,8 +205,9 @@ class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
     After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from
-    the start on it takes 16 rows. The same batch with weights that no longer change gives such rows. Numbers printed
-    with few digits repeat by chance, and are distinguished from it by how often they did.
+    the start on it takes 16 rows, or 8 of a loss that has moved before, is printed with four digits or more, and is as
+    large as at the start: nothing was learned. The same batch with weights that no longer change gives such rows.
+    Numbers printed with few digits repeat by chance, and are distinguished from it by how often they did.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
     finding.
@@ -220,6 +221,7 @@ class FrozenLoss(SeriesRule):
     thresholds: ClassVar = {
         "rows": (8.0, "0.05^8 by chance; ours"),
         "rows_from_start": (16.0, "twice as many; ours"),
+        "fallen": (0.01, "of the first loss: less than that is nothing learned; ours"),
         "repeats": (0.05, "share of rows equal to the one before that a healthy log may have; ours"),
         "fitted": (0.05, "as for zero_loss"),
     }
@@ -232,11 +234,14 @@ class FrozenLoss(SeriesRule):
     def reset(self) -> None:
         self._stretch: _Stretch | None = None
         self._repeats = self._rows = 0
+        self._first = math.nan
         self._told: Finding | None = None
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         value = rows.value
         old = self._stretch
+        if not rows.first:
+            self._first = float(value[0])
         goes_on = old is not None and old.value == value[0] and old.segment == rows.segment[0]
         changes = value[1:] != value[:-1]
         if not goes_on and self._told is None and changes.all() and not rows.cuts:  # each row is a stretch
@@ -280,7 +285,11 @@ class FrozenLoss(SeriesRule):
     def _still(self, history: RunHistory, channel: Channel, stretch: _Stretch, last_step: int) -> Iterator[Finding]:
         if stretch.value == 0 or not math.isfinite(stretch.value):
             return
-        needed = int(self.at["rows"] if self._rows >= 20 else self.at["rows_from_start"])
+        digits = len(f"{stretch.value:.10g}".replace(".", "").lstrip("0"))
+        unlearned = (
+            self._rows > 0 and digits >= 4 and abs(stretch.value - self._first) <= self.at["fallen"] * abs(self._first)
+        )
+        needed = int(self.at["rows"] if self._rows >= 20 or unlearned else self.at["rows_from_start"])
         if stretch.length < needed or self._repeats > self.at["repeats"] * max(self._rows, 1):
             return
         if self._told is not None:
@@ -292,7 +301,6 @@ class FrozenLoss(SeriesRule):
         found_step = int(found.step[0]) if len(found) else last_step
         norms = between(history.role("norm"), stretch.step, found_step + 1, stretch.segment)
         still = len(norms) >= 3 and (float(norms.max()) == float(norms.min()))
-        digits = len(f"{stretch.value:.10g}".replace(".", "").lstrip("0"))
         severity = "critical" if still else "warning"
         if is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3:
             severity = "info"

@@ -50,7 +50,7 @@ class PolicyRule(SeriesRule):
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         for at in range(len(rows)):
             value = float(rows.value[at])
-            if not math.isfinite(value):
+            if not math.isfinite(value) or self.repeats(value):
                 continue
             self._rest.append((value, int(rows.step[at]), int(rows.segment[at]), int(rows.time[at])))
             if len(self._rest) == BLOCK:
@@ -67,6 +67,10 @@ class PolicyRule(SeriesRule):
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         """A block has come; the last of `blocks`, of which the first four are the run's first."""
         raise NotImplementedError
+
+    def repeats(self, value: float) -> bool:
+        """Whether a row says nothing new; it is then left out."""
+        return False
 
     def held(self, blocks: list[RowBlock], count: int, bound: float) -> bool:
         """Whether the last `count` blocks all lie above a bound."""

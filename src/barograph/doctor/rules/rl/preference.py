@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_NAMES = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen")
+CHOSEN = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen")
 _EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margins", "eval/rewards_margins",
               "eval_rewards_margins", "val_rewards_margins", "eval_margin", "val_margin")  # fmt: skip
 MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin")
@@ -51,7 +51,7 @@ class ReferenceMoves(Rule):
     """
 
     name, family, kind, severity = "reference_moves", "rl", "rl", "critical"
-    needs = tuple(["|".join(f"={name}" for name in (*_NAMES, *MARGINS))])
+    needs = tuple(["|".join(f"={name}" for name in (*CHOSEN, *MARGINS))])
     about = "The reference of a preference is the policy itself."
     sources = ()
     thresholds: ClassVar = {
@@ -69,7 +69,7 @@ class ReferenceMoves(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._noisy(history)
-        name = next((name for name in _NAMES if history.channel(name) is not None), "")
+        name = next((name for name in CHOSEN if history.channel(name) is not None), "")
         rows = self._cursor.new(history.channel(name))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy
@@ -28,8 +28,13 @@ class RewardCollapse(PolicyRule):
 
     Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3
     robust standard deviations of single rows, and by 6 times the usual change from block to block: an info finding; a
-    warning where eight blocks lie below by four fifths, or four by all and a deviation more. Over-optimisation against
-    the reward model, or a learning rate that is too high, ends that way.
+    warning where eight blocks lie below by four fifths, or four by all and a deviation more. Where the fall is beyond
+    all noise, of 8 deviations and 12 usual changes, an eighth of the run, four blocks at least, is enough for four
+    fifths. Over-optimisation against the reward model, or a learning rate that is too high, ends that way.
+
+    A mean over the last episodes stays the same until one ends, and moves little then: its rows say nothing of how
+    single rewards vary. Where a quarter of all rows repeat the one before, those don't count, and a fall is one of a
+    quarter of the best level or more.
     """
 
     name, severity = "reward_collapse", "warning"
@@ -37,7 +42,13 @@ class RewardCollapse(PolicyRule):
     needs = ("reward",)
     least = 64
     about = "The reward falls after it had risen."
-    thresholds: ClassVar = {"lost": (0.5, "share of the gain; ours"), "spreads": (3.0, "ours")}
+    thresholds: ClassVar = {
+        "lost": (0.5, "share of the gain; ours"),
+        "spreads": (3.0, "ours"),
+        "repeated": (0.25, "of the rows, of a mean over episodes; ours"),
+        "fell": (0.25, "of such a mean's best level; ours"),
+        "clear": (8.0, "deviations from which on four blocks may be enough for a warning; ours"),
+    }
 
     cases: ClassVar = {
         "all": Case(
@@ -50,12 +61,27 @@ class RewardCollapse(PolicyRule):
         )
     }
 
+    def reset(self) -> None:
+        super().reset()
+        self._last, self._rows, self._repeated = math.nan, 0, 0
+
+    def repeats(self, value: float) -> bool:
+        """Whether a row of a mean over episodes is the one before."""
+        self._rows, same = self._rows + 1, value == self._last
+        self._last, self._repeated = value, self._repeated + same
+        return same and self._averaged()
+
+    def _averaged(self) -> bool:
+        return self._rows >= 16 and self._repeated >= self.at["repeated"] * self._rows
+
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         if len(blocks) < 8:
             return
         start = float(numpy.median([block.level for block in blocks[:2]]))
         best = max(blocks, key=lambda item: item.level)
         gain = best.level - start
+        if self._averaged() and best.level - blocks[-1].level < self.at["fell"] * abs(best.level):
+            return
         bound = max(best.level - self.at["lost"] * gain, best.level - 1e18)
         spread = max(float(numpy.median([block.spread for block in blocks])), 1e-9)
         wander = (
@@ -71,17 +97,24 @@ class RewardCollapse(PolicyRule):
             near = best.level - max(0.2 * gain, spread)  # the best of many blocks lies above the level by its noise
             last = max(nth for nth, block in enumerate(blocks) if block.level >= near)
             step = blocks[min(last + 1, len(blocks) - 1)].step
-            lost = all(block.level < best.level - 0.8 * gain for block in blocks[-8:])
+            fall = best.level - blocks[-1].level
+            clear = len(blocks) > 7 and fall > max(self.at["clear"] * spread, 12 * wander)
+            needed = min(8, max(4, len(blocks) // 8)) if clear else 8
+            lost = all(block.level < best.level - 0.8 * gain for block in blocks[-needed:])
             worse = all(block.level < start - spread for block in blocks[-4:])
-            yield from self.tell(
-                history,
-                step,
-                blocks[-1],
-                "warning" if len(blocks) > 15 and (lost or worse) else "info",
-                best=best.level,
-                reward=blocks[-1].level,
-                start=start,
-            )
+            severity = "warning" if (clear and lost) or (len(blocks) > 15 and (lost or worse)) else "info"
+            levels: dict[str, Any] = {"best": best.level, "reward": blocks[-1].level, "start": start}
+            for finding in self.tell(history, step, blocks[-1], severity, **levels):
+                if history.role("kl") is None:  # no reference, and hardly a reward model
+                    finding.causes = list(_FORGETS)
+                    finding.remedies = [f"lower the learning rate; go back to before step {step}"]
+                yield finding
+
+
+_FORGETS = (
+    "policy forgets what it had learnt: the learning rate is too high, or its examples are all of late",
+    "learning rate too high",
+)
 
 
 class RewardConstant(PolicyRule):

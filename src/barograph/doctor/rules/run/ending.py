@@ -17,6 +17,7 @@ from barograph.doctor.kernel.rule import Rule
 
 MEMORY = "out of memory"
 _MOST_PLACES = 16
+_COLLECTIVE = "collective operation timeout"  # as PyTorch's watchdog writes it
 
 
 class Ending(Rule):
@@ -104,7 +105,7 @@ class Crashed(Ending):
         else:
             why = str(fields.get("reason") or "the process ended without giving a reason")
             message = f"The run ended{after} without finishing the run: {why}."
-            causes, remedies = _about_signal(fields)
+            causes, remedies = _about_timeout() if _COLLECTIVE in why else _about_signal(fields)
         return self.finding(
             step,
             message,
@@ -190,6 +191,12 @@ def evidence_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What an end says for itself."""
     names = ("status", "signal", "exit_code", "oom_kills", "reason", "exception", "last", "no_step")
     return {name: fields[name] for name in names if fields.get(name) is not None}
+
+
+def _about_timeout() -> tuple[list[str], list[str]]:
+    """Of a collective that took so long that PyTorch ended the processes."""
+    return ["a collective that one rank did not enter: it failed, waits for data, or does something else"], [
+        "look at the end of each rank's log: the rank without this line is the one to look at"]  # fmt: skip
 
 
 def _about_signal(fields: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -135,9 +135,9 @@ class StepsGoBack(_Steps):
         assert told is not None
         told.last_step = max(told.last_step, int(rows.step[1:][bad].max()))
         told.evidence = {"back": self._back, "twice": self._twice}
-        told.message = (
-            f"Steps went back {self._back} times and were logged twice {self._twice} times, first at step {told.step}"
-        )
+        went = f"went back {self._back} times" if self._back else ""
+        twice = f"were logged twice {self._twice} times" if self._twice else ""
+        told.message = f"Steps {' and '.join(filter(None, (went, twice)))}, first at step {told.step}"
         yield again(told)
 
 

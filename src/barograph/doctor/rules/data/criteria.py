@@ -1,0 +1,250 @@
+"""Losses of a special make that can't be meant so, as their graph shows them: alignments and divergences.
+
+In:   figures of the watch, which reads lengths and functions from autograd's graph of the loss.
+Out:  findings of `Alignment`, `AlignmentLengths`, `DivergenceInput`, `Attraction`, `MarginKept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import usual
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.objectives import GraphRule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+
+
+class Alignment(GraphRule):
+    """The outputs of a connectionist temporal classification (CTC) are reshaped where they should be transposed, or
+    come without a log-softmax.
+
+    The loss wants places before rows, `[T, N, classes]`. A `view` or `reshape` from `[N, T, classes]` leaves the
+    numbers where they are, and mixes the places of all examples. And it wants the result of `log_softmax`: the graph
+    has none.
+
+    What to do: `output.log_softmax(-1).transpose(0, 1)`.
+    """
+
+    name, family, kind, severity = "alignment", "data", "config", "critical"
+    figures = ("ctc_reshaped", "ctc_unnormalised")
+    needs = ("=model/ctc_reshaped", "loss")
+    least = 20
+    about = "The outputs of an alignment loss are reshaped, or come without a log-softmax."
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    remedies = ("`functional.ctc_loss(output.log_softmax(-1).transpose(0, 1), …)` of an output `[N, T, classes]`",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        said = {
+            "ctc_reshaped": ("outputs are reshaped to places before rows: numbers stay where they are, and the places "
+                             "of all examples are mixed", "reshaped, not transposed: examples are mixed"),
+            "ctc_unnormalised": ("outputs are not logarithms of chances: no log-softmax comes before the loss",
+                                 "log_softmax missing: the loss takes logits for logarithms of chances"),
+        }  # fmt: skip
+        if figure == 1:
+            text, cause = said[name]
+            yield self.finding(
+                place[0], f"The {text}.", found=found, segment=place[2], confidence=_PROOF, key=name, causes=[cause],
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
+class AlignmentLengths(WatchRule):
+    """Sequences are shorter than their targets, so that no alignment is possible.
+
+    By the lengths that a CTC loss is given, a tenth of the sequences or more have fewer places than targets, in the
+    median of the first four looks and of all later ones. Their loss is infinite, or 0 with `zero_infinity`.
+
+    What to do: lengths are those of the outputs, after what the model leaves out of the sequence; targets' lengths
+    count targets, not padding.
+    """
+
+    name, family, kind, severity = "alignment_lengths", "data", "data", "warning"
+    series = "model/ctc_short"
+    needs = ("=model/ctc_short", "loss")
+    about = "Sequences are shorter than their targets, so that no alignment is possible."
+    thresholds: ClassVar = {"share": (0.1, "of the sequences; ours"), "rows": (20.0, "of the loss; ours")}
+    causes = ("lengths wrong: sequences are shorter than their targets",)
+    remedies = (
+        "give the lengths of the outputs: those of the inputs, divided once by what the model subsamples",
+        "give the lengths of the targets without padding",
+    )
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        short, loss = history.channel(self.series), history.role("loss")
+        if short is None or loss is None:
+            return
+        rows = self._cursor.new(loss)
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if rows.first + at + 1 != int(self.at["rows"]):
+                continue
+            seen = short.rows()
+            here = (seen.segment == place[2]) & (seen.step < place[0]) & (seen.time <= place[1])
+            share = float(numpy.median(seen.value[here])) if here.any() else 0.0
+            if share >= self.at["share"]:
+                yield self.finding(
+                    int(seen.step[here][0]), f"{100 * share:.0f}% of the sequences have fewer places than targets.",
+                    found=place[0], segment=place[2], confidence=_PROOF,
+                    evidence={"share": rounded(share), "standing": True},
+                )  # fmt: skip
+
+
+class DivergenceInput(GraphRule):
+    """A divergence is given chances where it takes their logarithms.
+
+    `kl_div` takes the logarithms of chances first. The graph has a softmax there, and no logarithm: what is summed is
+    below 0, where a divergence never is, and smallest where all chances are one.
+
+    What to do: `functional.kl_div(student.log_softmax(-1), teacher.softmax(-1), reduction="batchmean")`.
+    """
+
+    name, family, kind, severity = "divergence_input", "data", "config", "critical"
+    figures = ("divergence_of_chances",)
+    needs = ("=model/divergence_of_chances", "loss")
+    least = 20
+    about = "A divergence is given chances where it takes their logarithms."
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    causes = ("logarithm missing: `kl_div` is given chances, not their logarithms",)
+    remedies = ('`functional.kl_div(student.log_softmax(-1), teacher.softmax(-1), reduction="batchmean")`',)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure == 1:
+            yield self.finding(
+                place[0], "The graph of the loss has a divergence of chances, where it takes their logarithms.",
+                found=found, segment=place[2], confidence=_PROOF, evidence={"standing": True},
+            )  # fmt: skip
+
+
+class Attraction(GraphRule):
+    """The loss does nothing but pull outputs together, or trains the target of a value with the value.
+
+    The graph is made of nothing but distances, or similarities, of outputs that both have gradients. It is least where
+    every input gives the same output: there are no negatives, and the gradient is stopped on neither side. A finding
+    where the loss of the last 64 of 200 rows is a tenth of the first five's or less, or a similarity is within 3% of
+    its best. Of one pass a step, as of an equation that is to hold, only similarities count. Where one side was picked
+    by an index it is the value of a chosen action, and the other is its target: each step moves the target towards the
+    value, too.
+
+    What to do: negatives, or `detach()` on one side; targets under `no_grad()`.
+    """
+
+    name, family, kind, severity = "attraction", "data", "config", "warning"
+    figures = ("loss_attracts",)
+    needs = ("=model/loss_attracts", "loss")
+    least = 20
+    about = "The loss does nothing but pull outputs together, or trains the target of a value with the value."
+    thresholds: ClassVar = {
+        "rows": (20.0, "ours"),
+        "later": (200.0, "rows; ours"),
+        "left": (0.1, "of the first five rows' loss; ours"),
+        "best": (0.03, "of a similarity; ours"),
+    }
+    causes = ("outputs collapse: nothing keeps them apart, and no gradient is stopped",)
+    remedies = ("add negatives, or stop the gradient of one side: `target = model(view).detach()`",)
+
+    def begin(self) -> None:
+        super().begin()
+        self._first: list[float] = []
+        self._last: list[float] = []
+        self._began: Place | None = None
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure == 2 and history.role("reward") is not None:
+            yield self.finding(
+                place[0], "The target of a value is computed with gradient: a step moves it towards the value.",
+                found=found, segment=place[2], confidence=_PROOF, key="target", evidence={"standing": True},
+                causes=["target not detached: its gradient is part of the step"],
+                remedies=["compute targets under `torch.no_grad()`, or `target.detach()`"],
+            )  # fmt: skip
+        elif figure == 1:
+            self._began = place
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        yield from super().look(history, value, place)
+        self._first = [*self._first, value] if len(self._first) < 5 else self._first
+        self._last = [*self._last[-63:], value]
+        if self._began is None or self._rows < self.at["later"] or self._rows % 64:
+            return
+        first, last = float(numpy.median(self._first)), float(numpy.median(self._last))
+        similar = first < 0 and any(abs(last + best) <= self.at["best"] * best for best in (1.0, 2.0))
+        several = watched(history, "passes", place) > 1
+        if (similar or (several and 0 <= last <= self.at["left"] * first)) and self.first(place[2]):
+            yield self.finding(
+                self._began[0], f"The loss is made of nothing but distances between outputs, and went from {first:.3g} "
+                f"to {last:.3g}: it is least where all outputs are one.", found=place[0], segment=place[2],
+                confidence=_PROOF, evidence={"loss": rounded(last), "standing": True},
+            )  # fmt: skip
+
+
+class MarginKept(GraphRule):
+    """The loss of a margin stays where it began: what should be near and what should be far are equally far.
+
+    The graph has nothing above what is left of a difference and a margin. Where distances are equal, the loss is the
+    margin. After 300 rows the mean of the last 128 is at most a tenth below that of the first 20, and within 1% of that
+    of the 128 before, while steps change the weights by a usual size.
+
+    What to do: print labels of a triplet: anchor and positive are of one class, the negative of another.
+    """
+
+    name, family, kind, severity = "margin_kept", "data", "data", "warning"
+    figures = ("loss_hinge",)
+    needs = ("=model/loss_hinge", "loss", "=model/update_p50")
+    least = 300
+    about = "The loss of a margin stays where it began."
+    thresholds: ClassVar = {
+        "rows": (20.0, "ours"),
+        "later": (300.0, "rows; ours"),
+        "fell": (0.1, "of the first rows' loss, at most; ours"),
+        "flat": (0.01, "of it, between 128 rows; ours"),
+    }
+    causes = (
+        "positives and negatives are alike: swapped, or of one class",
+        "outputs collapse: all distances are equal",
+    )
+    remedies = (
+        "print the labels of some triplets: anchor and positive are of one class, the negative of another",
+        "draw negatives at random first: the hardest ones pull all outputs together",
+    )
+
+    def begin(self) -> None:
+        super().begin()
+        self._first: list[float] = []
+        self._last: list[float] = []
+        self._hinge = False
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        self._hinge = figure == 1
+        yield from ()
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        yield from super().look(history, value, place)
+        self._first = [*self._first, value] if len(self._first) < self.at["rows"] else self._first
+        self._last = [*self._last[-255:], value]
+        if not self._hinge or self._rows < self.at["later"] or self._rows % 64:
+            return
+        first = float(numpy.mean(self._first))
+        early, late = (float(numpy.mean(half)) for half in (self._last[:-128], self._last[-128:]))
+        flat = abs(late - early) <= self.at["flat"] * first
+        kept = flat and (1 - self.at["fell"]) * first <= late <= (1 + self.at["flat"]) * first
+        moves = usual(history.channel("model/update_p50"), *place) > _LEAST_UPDATE
+        if moves and kept and self.first(place[2]):
+            yield self.finding(
+                0, f"The loss of a margin is {late:.4g} after {self._rows} rows, and began at {first:.4g}: what "
+                "should be near and what should be far are equally far.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"loss": rounded(late)},
+            )  # fmt: skip
+
+
+_LEAST_UPDATE = 1e-4  # of the weights, in a step that could learn something
+
+RULES = (Alignment, AlignmentLengths, DivergenceInput, Attraction, MarginKept)

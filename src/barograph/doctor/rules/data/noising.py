@@ -1,0 +1,118 @@
+"""Denoising: is the noise that a model is to tell in its input, and does the time say how much of it there is?
+
+In:   figures of the watch, which compares inputs with the targets of a mean square.
+Out:  findings of `NoisedInputs`, `ConstantTime`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+_ABSENT = 0.05  # factor of a noise in an input that does not have it
+
+
+class NoisedInputs(WatchRule):
+    """The noise of the noisiest inputs is too weak, or has nothing to do with the time.
+
+    Targets are noise of mean 0 and deviation 1 in all of 24 looks, and the watch knows the factor of it in the inputs.
+    In the quarter of the rows with the greatest time, or with the least, it should be near 1, for samples begin as
+    noise alone: the median of the greater one is below a half. Or it is the same in both quarters, to a tenth of it,
+    while times differ: the noise is not of the time that the model is given. Where it is in no input at all, see
+    `unexplained_targets`.
+
+    What to do: print the factors of image and noise at the first, middle and last time; add noise and call the model
+    with the same `t`.
+    """
+
+    name, family, kind, severity = "noised_inputs", "data", "config", "warning"
+    series = "model/noise_target"
+    needs = ("=model/noise_share_late", "=model/noise_target")
+    least = 24
+    about = "The noise of the noisiest inputs is too weak, or has nothing to do with the time."
+    thresholds: ClassVar = {
+        "looks": (24.0, "ours"),
+        "most": (0.5, "factor of the noise in the noisiest quarter; 0.9 and more are usual; ours"),
+        "same": (0.1, "of the factor, between the quarters; ours"),
+    }
+
+    def begin(self) -> None:
+        self._shares: list[tuple[float, float]] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        early, late = (watched(history, f"noise_share_{name}", place) for name in ("early", "late"))
+        if value != 1 or not math.isfinite(early + late):
+            self._shares = []
+            return
+        self._shares = [*self._shares[1 - int(self.at["looks"]) :], (early, late)]
+        if len(self._shares) < self.at["looks"]:
+            return
+        early, late = (float(numpy.median(side)) for side in zip(*self._shares, strict=True))
+        most = max(early, late)
+        about = {"found": place[0], "segment": place[2], "confidence": _PROOF}
+        evidence = {"early": rounded(early), "late": rounded(late), "standing": True}
+        if most <= 2 * _ABSENT:
+            return
+        if abs(late - early) <= self.at["same"] * most:
+            if self.first("time", place[2]):
+                yield self.finding(
+                    0, f"The noise is in the inputs with a factor of {early:.2g} where the time is least, and of "
+                    f"{late:.2g} where it is greatest.", key="time", evidence=evidence,
+                    causes=["timestep does not belong to the noise: the model is given another one than its input"],
+                    remedies=["add noise and call the model with the same `t`"], **about,
+                )  # fmt: skip
+        elif most < self.at["most"] and self.first("weak", place[2]):
+            yield self.finding(
+                0, f"In the noisiest quarter of the times the noise has a factor of {most:.2g} in the inputs: samples "
+                "begin as noise alone, which the model never sees.", key="weak", evidence=evidence,
+                causes=["noise schedule too weak: at the last step most of an input is still the example"],
+                remedies=["print the factors of example and noise at the first, middle and last step: the last is "
+                          "near 0 and 1", "for 1,000 steps betas from 1e-4 to 0.02; for fewer, larger ones"], **about,
+            )  # fmt: skip
+
+
+class ConstantTime(WatchRule):
+    """The model is given the same time for every row, step after step.
+
+    The argument of the model that is called a time (`t`, `timesteps`, `sigma` and the like) has one number a row. It is
+    the same number in all rows of 20 looks. A model of denoising then knows nothing of how much noise there is.
+
+    What to do: `t = torch.randint(steps, (batch,))`, for the noise and for the model.
+    """
+
+    name, family, kind, severity = "constant_time", "data", "config", "warning"
+    series = "model/time_high"
+    needs = ("=model/time_high", "=model/time_low")
+    least = 20
+    about = "The model is given the same time for every row, step after step."
+    thresholds: ClassVar = {"looks": (20.0, "in a row; ours")}
+    causes = ("timestep not passed on: the model is given one and the same for every row",)
+    remedies = ("`t = torch.randint(steps, (batch,))`: once a batch, for the noise and for the model",)
+
+    def begin(self) -> None:
+        self._one = math.nan
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        low = watched(history, "time_low", place)
+        same = low == value and (not self._row or value == self._one)
+        self._one = value
+        if self.lasts(same, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"The time that the model is given is {value:.4g} in every row of {len(self._row)} "
+                "batches.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"time": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (NoisedInputs, ConstantTime)

@@ -1,0 +1,72 @@
+"""Evaluations that order examples: is the order the wrong way round?
+
+In:   the area under a curve that an evaluation logs.
+Out:  findings of `RankingReversed`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.cursor import usual
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.loss.players import named
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_AREA = re.compile(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc(?:[/_. ].*)?")
+
+
+class RankingReversed(WatchRule):
+    """The evaluation's order is the wrong way round: its area under the curve is far below a half.
+
+    A half is that of a guess. Three evaluations in a row have an area below 0.4, and the last is not above the first of
+    them, while the training loss has fallen by a tenth since the start: what is learnt is the opposite.
+
+    What to do: the positive example's score minus the negative's in the loss; the label's 1 for what should be above.
+    """
+
+    name, family, kind, severity = "ranking_reversed", "eval", "config", "warning"
+    series = ""
+    needs = ("loss",)
+    least = 3
+    about = "The evaluation's order is the wrong way round."
+    thresholds: ClassVar = {
+        "area": (0.4, "a half is a guess's; ours"),
+        "looks": (3.0, "evaluations in a row; ours"),
+        "fell": (0.9, "of the first training loss; ours"),
+    }
+    causes = ("sign reversed: what should be above is trained to be below",)
+    remedies = ("in the loss of a pair: score of the positive minus that of the negative; 1 is the positive's label",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        area = named(history, _AREA)
+        if area is not None:
+            self.series = area.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+    def begin(self) -> None:
+        self._values: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._values = [*self._values[1 - int(self.at["looks"]) :], value]
+        low = len(self._values) >= self.at["looks"] and max(self._values) < self.at["area"]
+        loss = history.role("loss")
+        if not low or loss is None or not 0 <= value <= self._values[0] or loss.first <= 0:
+            return
+        now = usual(loss, place[0] - 1, *place[1:], 16)
+        if now <= self.at["fell"] * loss.first and self.first(place[2]):
+            yield self.finding(
+                0, f"The area under the curve is {value:.3g} at step {place[0]}, where a guess has 0.5, and the "
+                f"training loss fell from {loss.first:.4g} to {now:.4g}: the order is the wrong way round.",
+                found=place[0], segment=place[2], confidence=0.95,
+                evidence={"area": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (RankingReversed,)

@@ -1,0 +1,150 @@
+"""Preferences beside their reference: does it begin as the policy, and how strongly does it hold?
+
+In:   the implicit rewards that trainers of preferences log; beta of the configuration; the watch's look at a second
+      network of the policy's make.
+Out:  findings of `ReferenceApart`, `PreferenceBeta`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import numeric_setting, usual
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.rl.preference import CHOSEN, MARGINS, margins_of
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+_ANY_MARGIN = "|".join(f"={name}" for name in MARGINS)
+_REJECTED = tuple(name.replace("chosen", "rejected") for name in CHOSEN)
+
+
+class ReferenceApart(Rule):
+    """Before the first step, policy and reference give different log probabilities: implicit rewards are not 0.
+
+    DPO's rewards are β times the difference of both, and both begin as one network. In the first row of a training that
+    begins, one of the rewards is 1 or more in size, which dropout does not make of it, and the watch saw a second
+    network of the policy's make run without gradients. Where that is a tenth of the weights' size or more away from the
+    policy, it is another network; where it is the same but for a step or two, log probabilities are computed in two
+    ways.
+
+    What to do: `reference = copy.deepcopy(policy)` before the first step; one function for both log probabilities.
+    """
+
+    name, family, kind, severity = "reference_apart", "rl", "config", "critical"
+    needs = ("|".join(f"={name}" for name in CHOSEN), "=model/other_apart")
+    about = "Before the first step, policy and reference give different log probabilities."
+    thresholds: ClassVar = {
+        "reward": (1.0, "of the first row, in size; ours"),
+        "steps": (5.0, "from the beginning, at most; ours"),
+        "apart": (0.1, "of the weights' size; ours"),
+    }
+    remedies = (
+        "copy the policy before the first step: `reference = copy.deepcopy(policy).requires_grad_(False)`",
+        "compute both log probabilities with one function, of the same tokens and with the same sum or mean",
+    )
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        names = (next((name for name in some if history.channel(name)), "") for some in (CHOSEN, _REJECTED))
+        chosen, rejected = map(history.channel, names)
+        apart = history.channel("model/other_apart")
+        if self._done or chosen is None or rejected is None or apart is None or not min(chosen.end, rejected.end):
+            return
+        self._done = True
+        first, away = (one.rows(0, 1) for one in (chosen, apart))
+        if not len(first) or not len(away) or max(first.step[0], away.step[0]) > self.at["steps"]:
+            return
+        reward = max(abs(float(first.value[0])), abs(float(rejected.rows(0, 1).value[0])))
+        if not self.at["reward"] <= reward < math.inf:
+            return
+        other = float(away.value[0]) >= self.at["apart"]
+        yield self.finding(
+            int(first.step[0]), f"In the first row an implicit reward is {reward:.3g} in size, where policy and "
+            f"reference should give 0{': their weights differ' if other else ', and their weights are the same'}.",
+            found=int(away.step[0]), segment=int(first.segment[0]), confidence=_PROOF,
+            evidence={"reward": rounded(reward), "standing": True},
+            causes=["reference is another network: not a copy of the policy" if other else
+                    "log probabilities differ: those of policy and reference are computed in two ways"],
+        )  # fmt: skip
+
+
+class PreferenceBeta(WatchRule):
+    """β of a preference is far too large or far too small for what the policy has learnt.
+
+    The margin is β times a difference of log probabilities, and the loss its −ln σ. With the configuration's β, a
+    difference of a whole unit or more that makes a margin below 0.02 leaves the loss at ln 2, whatever is learnt, and
+    with it the gradient next to nothing. A margin that began at 0 and is 5 or more in the median of rows 20 to 60, with
+    a β of 1 or more, is at the end of what σ can tell: only pairs that are ordered wrongly count, and the policy stays
+    where the first steps took it.
+
+    What to do: β of 0.1; 0.01 to 0.5 are usual.
+    """
+
+    name, family, kind, severity = "preference_beta", "rl", "config", "warning"
+    series = ""
+    needs = (_ANY_MARGIN, "loss", "config")
+    least = 64
+    about = "β of a preference is far too large or far too small for what the policy has learnt."
+    thresholds: ClassVar = {
+        "rows": (128.0, "before it is too small; ours"),
+        "small": (0.02, "margin; ours"),
+        "unit": (1.0, "difference of log probabilities; ours"),
+        "near": (0.01, "of ln 2; ours"),
+        "large": (5.0, "margin; ours"),
+        "beta": (1.0, "that is large; usual are 0.01 to 0.5"),
+    }
+    remedies = ("β of 0.1; 0.01 to 0.5 are usual",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        margins = margins_of(history)
+        if margins is not None and numeric_setting(history, *_BETA) > 0:
+            self.series = margins.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+    def begin(self) -> None:
+        self._values: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._values.append(value)
+        count, beta = len(self._values), numeric_setting(history, *_BETA)
+        if count == _EARLY[1] and beta >= self.at["beta"] and abs(self._values[0]) < _NONE:
+            level = float(numpy.median(self._values[_EARLY[0] :]))
+            if level >= self.at["large"] and self.first(place[2]):
+                yield self.finding(
+                    0, f"With β = {beta:.4g} the margin is {level:.3g} after {count} rows: the loss tells pairs apart "
+                    "no more.", found=place[0], segment=place[2], confidence=0.9, key="large",
+                    causes=["beta too large: margins are beyond what the loss can tell"],
+                    evidence={"beta": beta, "margin": rounded(level)},
+                )  # fmt: skip
+        if count < self.at["rows"] or count % 32:
+            return
+        level = float(numpy.median(self._values[-64:]))
+        self._values = [self._values[0], *self._values[-int(self.at["rows"]) :]] if count > 4096 else self._values
+        loss = usual(history.role("loss"), place[0] - 1, *place[1:])
+        stays = abs(loss / math.log(2) - 1) <= self.at["near"]
+        if stays and 0 < level <= self.at["small"] and level >= self.at["unit"] * beta and self.first(place[2]):
+            yield self.finding(
+                0, f"With β = {beta:.4g} the margin is {level:.3g} though log probabilities differ by "
+                f"{level / beta:.3g}: the loss stays at ln 2.", found=place[0], segment=place[2], confidence=_PROOF,
+                key="small", causes=["beta too small: the loss stays at ln 2, whatever is learnt"],
+                evidence={"beta": beta, "margin": rounded(level)},
+            )  # fmt: skip
+
+
+_BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
+_EARLY = (20, 60)  # rows
+_NONE = 0.05  # a margin of the first row that is 0 but for dropout
+
+RULES = (ReferenceApart, PreferenceBeta)

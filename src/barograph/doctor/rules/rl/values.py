@@ -1,0 +1,195 @@
+"""Values that a policy is trained by, beside what its episodes return; the network that its targets come from.
+
+In:   logged values and returns; figures of the watch about a second network.
+Out:  findings of `ValuesAboveReturns`, `TargetNetwork`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import known, newest
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.loss.players import named
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_VALUES = re.compile(
+    r"(?i)(?!.*(?:loss|std|grad|norm|err|max|lr|target))(?:.*[/_. ])?(?:(?:mean|avg|average|current|predicted)[/_. ]?)?"
+    r"q(?:[/_. ]?(?:values?|vals?|pred|online|estimates?|[12]))?(?:[/_. ](?:mean|avg))?"
+)
+_RETURN = re.compile(r"(?i)(?:.*[^a-z])?(?:ep|eps|episode|episodic|returns?|ret|score)(?:[^a-z].*)?")
+_EVERY = 64  # rows
+
+
+class ValuesAboveReturns(WatchRule):
+    """The values of a policy's actions are far above anything that an episode has returned.
+
+    A value is the discounted return that is expected, and no more than what episodes return. The mean of the logged
+    values is twice the largest return of the last 1,024 rows (in size) or more, in four looks in a row, 64 rows apart,
+    after 512 rows, and does not fall. Three causes: the end of an episode is not one for the target, `r + γ max Q`
+    without `(1 − done)`; targets follow the network that they train, so that overestimates feed themselves; or rewards
+    are multiplied for the training, and returns are logged without that. Where the watch saw no network but the trained
+    one give values to chosen actions, or one that is always equal to it, the second cause comes first; else, of values
+    30 times the returns or more, the third.
+
+    What to do: `target = r + γ (1 − done) max Q'`, with a network Q' that is a copy of some hundred steps ago.
+    """
+
+    name, family, kind, severity = "values_above_returns", "rl", "rl", "warning"
+    series = ""
+    needs = ("loss", "reward")
+    least = 512
+    about = "The values of a policy's actions are far above anything that an episode has returned."
+    thresholds: ClassVar = {
+        "rows": (512.0, "ours"),
+        "times": (2.0, "the largest return of late, in size; ours"),
+        "looks": (4.0, "in a row; ours"),
+        "scale": (30.0, "times the returns; ours"),
+    }
+    remedies = (
+        "`target = r + gamma * (1 - done) * q_target(next).max(1)`: nothing follows the end of an episode",
+        "copy the network into the one that targets come from every some hundred steps, or average it with 0.005",
+        "log returns in the units of the rewards that are trained on",
+    )
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        values, returns = named(history, _VALUES), history.role("reward")
+        if values is not None and returns is not None and _RETURN.fullmatch(returns.name):
+            self.series = values.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+    def begin(self) -> None:
+        self._count = 0
+        self._sizes: list[float] = []  # of the returns of the last rows, the largest of each 64
+        self._levels: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._count += 1
+        if self._count % _EVERY:
+            return
+        before = (place[0] - 1, *place[1:])  # of rows whose step is over
+        values, returns = history.channel(self.series), history.role("reward")
+        assert values is not None and returns is not None
+        self._sizes = [*self._sizes[-15:], _size(returns, before)]
+        most = max(self._sizes)
+        level = _median(values, before)
+        self._levels = [*self._levels[-15:], level]
+        last = self._levels[-int(self.at["looks"]) :]
+        above = 0 < self.at["times"] * most <= min(last) and last[-1] >= 0.9 * last[0]
+        if not above or self._count < self.at["rows"] or not self.first(place[2]):
+            return
+        yield self.finding(
+            0, f"The values' mean is {level:.4g} at step {place[0]}, and episodes return {most:.4g} at most.",
+            found=place[0], segment=place[2], confidence=0.9,
+            causes=self._causes(history, most, before), evidence={"values": rounded(level), "returns": rounded(most)},
+        )  # fmt: skip
+
+    def _causes(self, history: RunHistory, most: float, place: Place) -> list[str]:
+        """The likeliest first."""
+        terminals = "terminal states bootstrapped: targets go on after the end of an episode"
+        moving = "target network missing or updated at each step: targets follow the values that they train"
+        scaled = "reward scale: rewards are multiplied for the training, and returns are logged without that"
+        other = history.channel("model/other_apart")
+        apart = 0.0 if other is None else float(newest(other, *place, 64)[-32:].max())
+        if watched(history, "loss_of_chosen", place) == 1 and not apart > 0:
+            return [moving, scaled, terminals]
+        return (
+            [scaled, terminals, moving] if self._levels[-1] >= self.at["scale"] * most else [terminals, moving, scaled]
+        )
+
+
+def _size(channel: Channel, place: Place) -> float:
+    values = newest(channel, *place, _EVERY)
+    values = values[numpy.isfinite(values)]
+    return float(numpy.abs(values).max()) if len(values) else 0.0
+
+
+def _median(channel: Channel, place: Place) -> float:
+    values = newest(channel, *place, _EVERY)
+    values = values[numpy.isfinite(values)]
+    return float(numpy.median(values)) if len(values) else math.nan
+
+
+class TargetNetwork(WatchRule):
+    """The network that the targets of values come from is never updated, or at each step.
+
+    The watch finds a network of the same make as the trained one that gets no gradients, where the loss is an error of
+    the values of chosen actions. One that is equal to the trained one at each of 20 steps in a row, and at all later
+    looks up to the 200th step, holds nothing back: targets move with the values. One that has not changed in the whole
+    run, of 300 steps or more, or in 5,000 steps, while the trained one has: its targets are those of a network that
+    knows nothing.
+
+    What to do: copy the network into it every some hundred steps, or average it with a share of 0.005.
+    """
+
+    name, family, kind, severity = "target_network", "rl", "config", "warning"
+    series = "model/other_apart"
+    needs = ("=model/other_apart", "=model/loss_of_chosen")
+    least = 20
+    about = "The network that the targets of values come from is never updated, or at each step."
+    thresholds: ClassVar = {
+        "looks": (20.0, "in a row; ours"),
+        "steps": (200.0, "in which it is always equal; ours"),
+        "run": (300.0, "steps of a run in which it never changes; ours"),
+        "long": (5000.0, "steps, of a run that goes on; ours"),
+        "apart": (0.01, "of the weights' size, how far the trained one has come; ours"),
+    }
+    remedies = ("`target.load_state_dict(network.state_dict())` every some hundred steps; or average with 0.005",)
+
+    def begin(self) -> None:
+        self._equal = self._still = 0
+        self._began = self._last = (0, 0, 0)
+        self._apart = 0.0
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if history.facts.get("finished") and self._segment >= 0:
+            yield from self._never(history, self.at["run"])
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if watched(history, "loss_of_chosen", place) != 1:
+            return
+        if not self._equal and not self._still:
+            self._began = place
+        moved = history.channel("model/other_moved")
+        here = known(moved, *place)
+        first = self._last == (0, 0, 0)
+        self._last, self._apart = place, value
+        self._equal = self._equal + 1 if value == 0 and self._equal >= 0 else -1
+        self._still = self._still + 1 if (first or here == 0) and self._still >= 0 else -1
+        long = place[0] - self._began[0] >= self.at["steps"]
+        if self._equal >= self.at["looks"] and self._still < 0 and long and self.first(place[2]):
+            yield self.finding(
+                self._began[0], "The network that targets come from is equal to the trained one at each step: it is "
+                "copied anew after every step.", found=place[0], segment=place[2], confidence=_PROOF,
+                causes=["target network updated at each step: targets follow the values that they train"],
+                evidence={"standing": True},
+            )  # fmt: skip
+        yield from self._never(history, self.at["long"])
+
+    def _never(self, history: RunHistory, steps: float) -> Iterator[Finding]:
+        """Whether it has not changed in this number of steps."""
+        count = self._last[0] - self._began[0]
+        if self._still < self.at["looks"] or count < steps or not self._apart >= self.at["apart"]:
+            return
+        if self.first(self._last[2]):
+            yield self.finding(
+                self._began[0], f"The network that targets come from has not changed in {count} steps, while the "
+                f"trained one is {100 * self._apart:.2g}% of its size away from it.", found=self._last[0],
+                segment=self._last[2], confidence=_PROOF, evidence={"standing": True},
+                causes=["target network never updated: targets come from a network that was never trained"],
+            )  # fmt: skip
+
+
+_PROOF = 0.95
+
+RULES = (ValuesAboveReturns, TargetNetwork)

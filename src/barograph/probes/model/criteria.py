@@ -1,0 +1,156 @@
+"""Losses of a special make, told from autograd's graph: errors beside targets, alignments, divergences, values.
+
+In:   the last node of a loss's graph, when its backward pass is over.
+Out:  figures for the `model` record; no tensor is read. What the nodes kept as tensors is gone; lengths are numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from barograph.probes.model.objective import behind, kind, nodes, shape
+
+_MOST = 64  # nodes that are looked at, from the loss on
+_ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropyWithLogits")
+_OF_TERMS = frozenset({"Mean", "Sum", "Add", "Squeeze", "Unsqueeze", "View", "Reshape", "Alias"})
+_OF_DISTANCES = frozenset({"Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Norm", "LinalgVectorNorm", "Rsub"})
+_SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy", "Clone", "UnsafeView", "Select"}
+
+
+def figures(root: Any) -> dict[str, float]:
+    """Of the loss whose last node this is: `loss_error`, `loss_of_chosen`, `ctc_short`, `ctc_reshaped`,
+    `ctc_unnormalised`, `divergence_of_chances`, `loss_attracts`, `loss_hinge`; each only where it can be said."""
+    found: dict[str, float] = {}
+    for look in (_errors, _walk, _between, _hinge):
+        with contextlib.suppress(Exception):  # a node of another make says nothing
+            found |= look(root)
+    return found
+
+
+def _errors(root: Any) -> dict[str, float]:
+    """`loss_error`: 1 where the loss is made of nothing but squares or sizes of differences from what has no gradient,
+    or of logistic losses: of finite outputs it is finite unless a target is not. `loss_of_chosen`: 1 where the outputs
+    were picked by an index, one of each row, as the values of chosen actions are."""
+    waiting, picked = [root], False
+    for _ in range(_MOST):
+        if not waiting:
+            return {"loss_error": 1.0} | ({"loss_of_chosen": 1.0} if picked else {})
+        node = waiting.pop()
+        name, under = kind(node), behind(node)
+        if name in ("Pow", "Abs") and len(under) == 1 and kind(under[0]) == "Sub":
+            if name == "Pow" and getattr(node, "_saved_exponent", 0) != 2:
+                return {}
+            under = behind(under[0])
+        elif name in _OF_TERMS:
+            waiting += under
+            continue
+        elif not name.startswith(_ERRORS):
+            return {}
+        if len(under) != 1:
+            return {}
+        picked |= _plain(under[0]) in ("Gather", "Index")
+    return {}
+
+
+def _plain(node: Any) -> str:
+    for _ in range(4):
+        following = behind(node)
+        if kind(node) not in _SHAPED or len(following) != 1:
+            break
+        node = following[0]
+    return kind(node)
+
+
+def _between(root: Any) -> dict[str, float]:
+    """`loss_attracts`: 1 where the loss is made of nothing but distances or similarities between outputs that both have
+    gradients: it is least where all outputs are one. 2 where one of them was picked by an index, as a value is: the
+    target is not detached."""
+    waiting, found = [root], 0.0
+    for _ in range(_MOST):
+        if not waiting:
+            return {"loss_attracts": found} if found else {}
+        node = waiting.pop()
+        name, under = kind(node), behind(node)
+        alike = len(under) == 2 and under[0] is not under[1] and shape(under[0]) == shape(under[1])
+        if alike and (name.startswith(_ERRORS[:3]) or (name == "Sub" and shape(node))):
+            found = max(found, 1.0 + any(_plain(side) in ("Gather", "Index") for side in under))
+        elif alike and name == "Mul" and len(shape(node)) > 1 and all(kind(side) == "Div" for side in under):
+            found = max(found, 1.0)  # both are divided by their lengths
+        elif name in _OF_TERMS | _OF_DISTANCES and (len(under) == 1 or name == "Add"):
+            waiting += under
+        else:
+            return {}
+    return {}
+
+
+def _hinge(root: Any) -> dict[str, float]:
+    """`loss_hinge`: 1 where the loss is the mean or sum of what is above 0 of a difference, as of a margin."""
+    under = behind(root)
+    if kind(root) not in ("Mean", "Sum") or len(under) != 1:
+        return {}
+    if kind(under[0]) == "ClampMin" and getattr(under[0], "_saved_min", 0) != 0:
+        return {}
+    inner = behind(under[0])
+    differs = len(inner) == 1 and kind(inner[0]) in ("Add", "Sub") and len(_terms(inner[0])) > 1
+    return {"loss_hinge": 1.0} if kind(under[0]) in ("ClampMin", "Relu") and differs else {}
+
+
+def _terms(node: Any) -> list[Any]:
+    """What is added and taken away, at most three deep."""
+    terms = [node]
+    for _ in range(3):
+        terms = [part for item in terms for part in (behind(item) if kind(item) in ("Add", "Sub") else [item])]
+    return terms
+
+
+def _walk(root: Any) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for node, _ in nodes([root], _MOST):
+        name = kind(node)
+        if name.startswith("CtcLoss"):
+            found |= _of_alignment(node)
+        elif name in ("Sum", "Mean") and len(behind(node)) == 1 and _of_chances(behind(node)[0]):
+            found["divergence_of_chances"] = 1.0
+    return found
+
+
+def _of_alignment(node: Any) -> dict[str, float]:
+    """Of connectionist temporal classification: the share of sequences with fewer places than targets, and what comes
+    before it."""
+    given, wanted = (_lengths(getattr(node, f"_saved_{name}_lengths", ())) for name in ("input", "target"))
+    under = behind(node)
+    found: dict[str, float] = {}
+    if given and len(given) == len(wanted):
+        found["ctc_short"] = sum(one < other for one, other in zip(given, wanted, strict=True)) / len(given)
+    reshaped, inner = 0.0, under[0] if len(under) == 1 else None
+    for _ in range(6):
+        if inner is None or kind(inner) not in _SHAPED or len(behind(inner)) != 1:
+            break
+        following = behind(inner)[0]
+        before, after = tuple(map(int, getattr(inner, "_saved_self_sym_sizes", ()))), shape(inner)
+        if kind(inner) in ("View", "Reshape", "UnsafeView") and len(before) == len(after) == 3:
+            # rows and places change sides though the numbers stay where they are
+            reshaped = max(reshaped, float(before[:2] == (after[1], after[0]) and before[0] != before[1]))
+        inner = following
+    if inner is not None:
+        found["ctc_reshaped"] = reshaped
+        found["ctc_unnormalised"] = float(kind(inner) not in ("LogSoftmax", "Log", "Sub", "AccumulateGrad"))
+    return found
+
+
+def _lengths(given: Any) -> list[int]:
+    try:
+        return [int(item) for item in given]
+    except (TypeError, ValueError, RuntimeError):
+        return []
+
+
+def _of_chances(node: Any) -> bool:
+    """Whether it is torch's Kullback-Leibler divergence of chances, where it takes their logarithms."""
+    if kind(node) != "Sub":
+        return False
+    (first, _), (second, _) = node.next_functions
+    if first is not None or second is None or kind(second) != "Mul" or len(behind(second)) != 1:
+        return False
+    return _plain(behind(second)[0]) in ("Softmax", "Sigmoid")

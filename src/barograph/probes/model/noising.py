@@ -1,0 +1,107 @@
+"""What a model of denoising is given: how much of the noise that it is to tell is in its input.
+
+In:   an input with the shape of the output, what else the model is given, and the targets of a mean square.
+Out:  figures, computed on the device from some rows; nothing waits.
+
+Where targets are drawn from a normal distribution of mean 0 and deviation 1, they are noise. Σ input · target / Σ
+target² is then the factor with which that noise is in the input: near 1 in the noisiest rows, 0 where the noise is
+another one. An argument with a number for each row, the time, orders rows.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+ROWS, ELEMENTS = 256, 256  # that are looked at, of a row at even distances
+_LEAST = 128  # elements
+_ROWS_OF_TIME = 8
+_TIME = re.compile(r"(?i)ts?|times?|time_?steps?|sigmas?|noise_?levels?|log_?snrs?|t_?steps?|steps?")
+FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late")
+
+
+class TimeArgument:
+    """What a model is given as the time, by the name of the argument: a number for each row."""
+
+    def __init__(self, model: Any):
+        try:
+            self._names = list(inspect.signature(model.forward).parameters)
+        except (TypeError, ValueError):
+            self._names = []
+        self._any = any(_TIME.fullmatch(name) for name in self._names)
+        self._range: Tensor | None = None
+
+    def given(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """A pass that is looked at."""
+        import torch
+
+        if not self._any:
+            return
+        for name, value in (*zip(self._names, arguments, strict=False), *named.items()):
+            if _TIME.fullmatch(name) and isinstance(value, torch.Tensor) and value.numel() >= _ROWS_OF_TIME:
+                if value.numel() == value.shape[0]:
+                    wide = value.detach().float()
+                    self._range = torch.stack([wide.amin(), wide.amax()])
+                return
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        if self._range is not None:
+            current.put("time", ("time_low", "time_high"), self._range)
+            self._range = None
+
+
+def some(tensor: Tensor) -> Tensor:
+    """Elements of some rows [n, k], the same of each tensor of that shape."""
+    line = tensor[:ROWS].reshape(min(ROWS, tensor.shape[0]), -1)
+    stride = max(1, line.shape[1] // ELEMENTS)
+    while stride > 1 and math.gcd(stride, max(1, tensor.shape[-1])) > 1:
+        stride += 1  # else they were those of the same columns
+    return line[:, ::stride][:, :ELEMENTS]
+
+
+def noisy_input(tensors: Sequence[Tensor], output: Any) -> tuple[Tensor, Tensor | None] | None:
+    """The first input with the shape of the output, and the first with a number for each row; None without one."""
+    shape = tuple(output.shape)
+    alike = next((one for one in tensors if one.is_floating_point() and tuple(one.shape) == shape), None)
+    if alike is None or len(shape) < 2 or alike.numel() < _LEAST:
+        return None
+    times = (one for one in tensors if one is not alike and one.numel() == shape[0] and one.shape[:1] == shape[:1])
+    time = next(times, None)
+    return some(alike.detach()).clone(), None if time is None else time.detach().reshape(-1)[:ROWS].clone()
+
+
+def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor, count: int) -> Tensor:
+    """`FIGURES`: 1 where targets are normal, else 0; with which factor they are in the input, of all rows, and of the
+    quarters with the least and the greatest time. NaN where there is nothing to say."""
+    import torch
+
+    target = (output.float() - gradient.float() * (count / 2)).to(given.device)
+    given = given.float()
+    size = target.numel()
+    mean, deviation = target.mean(), target.std()
+    fourth = ((target - mean) / deviation.clamp_min(1e-12)).pow(4).mean()
+    # four standard errors of each, and rounding
+    normal = (mean.abs() < 4 / math.sqrt(size) + 0.01) & ((deviation - 1).abs() < 4 / math.sqrt(2 * size) + 0.01)
+    normal &= (fourth - 3).abs() < 4 * math.sqrt(24 / size) + 0.05
+    nothing = torch.full_like(mean, torch.nan)
+    result = [normal.float(), torch.where(normal, _share(given, target), nothing), nothing, nothing]
+    if time is not None and len(time) == len(given) >= 16:
+        order = time.argsort()
+        quarter = len(order) // 4
+        for place, rows in ((2, order[:quarter]), (3, order[-quarter:])):
+            differs = normal & (time[order[-1]] > time[order[0]])
+            result[place] = torch.where(differs, _share(given[rows], target[rows]), nothing)
+    return torch.stack(result)
+
+
+def _share(given: Tensor, target: Tensor) -> Tensor:
+    return (given * target).sum() / target.square().sum().clamp_min(1e-12)

@@ -1,0 +1,126 @@
+"""Another network of the same make as the watched one: a target network, a reference, an average of the weights.
+
+In:   calls of modules in some steps; the watched parameters when a step begins.
+Out:  how far the other one is from the watched one, and from where it was at the look before.
+
+A hook on every module's call is in place in a few early steps alone, and not at all where anything was compiled. What
+is found has the same shapes of parameters as the watched model, or as one of its direct parts, does not belong to it,
+and gets no gradients. Some elements of a few matrices are compared on the device; nothing waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.parameters import flat, local, mesh_of
+
+if TYPE_CHECKING:
+    from barograph.probes.model.rounds import ModelRound
+
+_LISTENS = frozenset({1, 2, 3, 10, 11, 50, 100, 200})  # steps behind which modules are listened to, for one step
+_CLOSE = 20  # steps in a row that are looked at, once it is found
+_EVERY, _STRIDE = 10, 3  # then one of ten, each time at another place of the ten
+_TENSORS = 4  # parameters of a part that another network's are compared with
+_PARAMETERS, _ELEMENTS = 4, 256
+NAMES = ("apart", "moved")
+
+
+class OtherNetwork:
+    """Follows the first such network that is found."""
+
+    def __init__(self, model: Any):
+        self._ours = {id(module) for module in model.modules()}
+        self._parts = {key: part for part in model.children() if len(key := _key(part)) >= _TENSORS}
+        self._parts[_key(model)] = model
+        self._steps, self._looks = 0, 0
+        self._seen: set[int] = set()
+        self._handle: Any = None
+        self._found: Any = None  # a weak reference
+        self._pairs: list[tuple[Any, Any]] = []
+        self._kept: list[Any] = []
+        self._possible = bool(self._parts) and not any(
+            type(module).__name__ == "OptimizedModule" or mesh_of(item) is not None
+            for module in model.modules()
+            for item in module.parameters(recurse=False)
+        )
+
+    def _came(self, module: Any, given: Any) -> None:
+        if id(module) in self._seen:
+            return
+        with contextlib.suppress(Exception):
+            self._seen.add(id(module))
+            if self._found is not None or id(module) in self._ours:
+                return
+            part = self._parts.get(_key(module))
+            if part is not None:
+                self._found = weakref.ref(module)
+                both = zip(module.parameters(), part.parameters(), strict=True)
+                wide = [pair for pair in both if pair[0].dim() > 1]
+                self._pairs = wide[:: max(1, len(wide) // _PARAMETERS)][:_PARAMETERS]
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        import torch
+
+        self._steps += 1
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle, self._seen = None, set()
+        if self._found is None:
+            if self._possible and self._steps in _LISTENS and not _compiled():
+                self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._came)
+            return
+        if self._found() is None or any(other.grad is not None for other, _ in self._pairs):
+            self._possible, self._found, self._pairs, self._kept = False, None, [], []
+            return
+        self._looks += 1
+        ten, place = divmod(self._looks, _EVERY)
+        if self._looks > _CLOSE and place != _STRIDE * ten % _EVERY:
+            return
+        now = [_some(other) for other, _ in self._pairs]
+        ours = [_some(part) for _, part in self._pairs]
+        home = now[0].device
+        size = _squares(ours, home).clamp_min(1e-30)
+        apart = _squares([one - other.to(one.device) for one, other in zip(now, ours, strict=True)], home)
+        moved = torch.full_like(apart, torch.nan)
+        if self._kept:
+            moved = _squares([one - other for one, other in zip(now, self._kept, strict=True)], home)
+        self._kept = [one.clone() for one in now]
+        current.put("other", NAMES, (torch.stack([apart, moved]) / size).sqrt())
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+
+def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """What is recorded, when it has arrived."""
+    names, values = numbers.get("other", ((), ((),)))
+    return {f"other_{name}": float(value) for name, value in zip(names, values[0], strict=True) if value == value}
+
+
+def _key(module: Any) -> tuple[Any, ...]:
+    return tuple(tuple(item.shape) for item in module.parameters())
+
+
+def _compiled() -> bool:
+    """Whether anything was compiled: a hook on all modules would have it compiled anew."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(getattr(dynamo, "counters", {}).get("frames"))
+
+
+def _some(parameter: Any) -> Any:
+    line = flat(local(parameter.detach()))
+    return line[:: max(1, -(-len(line) // _ELEMENTS))]
+
+
+def _squares(tensors: list[Any], home: Any) -> Any:
+    import torch
+
+    return torch.stack([item.float().square().sum().to(home) for item in tensors]).sum()

@@ -1,0 +1,76 @@
+"""Whether layers that run along a sequence run over the rows of the batch instead; which inputs are embedded.
+
+In:   what embeddings, and layers with `batch_first=False`, are given; the model's inputs and output.
+Out:  a figure; shapes and addresses alone are read.
+
+Such a layer takes the first dimension for places. Where that is the number of rows that go into the model and come out
+of it, and another dimension has the places, each row's output is made of the rows before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from barograph.probes.model.guest import Guest
+
+_ALONG = ("RNN", "LSTM", "GRU", "MultiheadAttention")
+
+
+class RowsLook:
+    """Listens to such layers while `due`."""
+
+    def __init__(self, model: Any):
+        self.due = False
+        self._rows = 0  # of the model's first input
+        self._seen: list[tuple[int, int]] = []
+        self._handles = [
+            module.register_forward_pre_hook(Guest(self._given), with_kwargs=True)
+            for module in model.modules()
+            if type(module).__name__ in _ALONG and getattr(module, "batch_first", True) is False
+        ]
+        self._along = len(self._handles)
+        self._embedded: set[Any] = set()
+        self._handles += [
+            module.register_forward_pre_hook(Guest(self._embeds))
+            for module in model.modules()
+            if type(module).__name__ == "Embedding"
+        ]
+
+    def began(self, tensors: Sequence[Any], due: bool) -> None:
+        """A pass of the model."""
+        self.due, self._seen, self._embedded = due and bool(self._handles), [], set()
+        first = next((one for one in tensors if one.dim() > 1), None)
+        self._rows = 0 if first is None else int(first.shape[0])
+
+    def _given(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        if self.due:
+            tensor = given[0] if given else named.get("query", named.get("input"))
+            if getattr(tensor, "dim", lambda: 0)() == 3:
+                self._seen.append((int(tensor.shape[0]), int(tensor.shape[1])))
+
+    def _embeds(self, module: Any, given: Sequence[Any]) -> None:
+        if self.due and given and hasattr(given[0], "data_ptr"):
+            self._embedded.add(place_of(given[0]))
+
+    def embedded(self) -> set[Any]:
+        """Which tensors were embedded in this pass, by `place_of`."""
+        return self._embedded
+
+    def mixed(self, output: Any) -> float | None:
+        """Whether rows are mixed in a pass with this output; None where that is not to be seen."""
+        seen, self._seen, self.due = self._seen, [], False
+        if not self._along or not seen or output is None or output.dim() not in (1, 2) or output.shape[0] != self._rows:
+            return None
+        return float(all(places == self._rows and rows not in (1, self._rows) for places, rows in seen))
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+def place_of(tensor: Any) -> tuple[Any, ...]:
+    """What tells a tensor from others that live at the same time."""
+    return tensor.data_ptr(), tuple(tensor.shape)

@@ -1,0 +1,79 @@
+"""What the graph of a loss says of errors beside targets, alignments, divergences and values of chosen actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from test_model_objective import ROWS, seen
+from torch import Tensor
+from torch.nn import functional
+
+from barograph.probes.model import criteria
+
+WANTED = torch.arange(ROWS) % 5
+PLACES = 6
+
+
+def aligned(output: Tensor, targets: int = 2, given: int = PLACES, reshaped: bool = False, logs: bool = True) -> Tensor:
+    """Of an output [N, T, classes]."""
+    output = output.unsqueeze(1) + torch.randn(ROWS, PLACES, 5)
+    output = output.log_softmax(-1) if logs else output
+    output = output.reshape(PLACES, ROWS, 5) if reshaped else output.transpose(0, 1)
+    lengths = torch.full((ROWS,), given), torch.full((ROWS,), targets)
+    return functional.ctc_loss(output, torch.ones(ROWS, targets, dtype=torch.long), *lengths, zero_infinity=True)
+
+
+def unit(output: Tensor) -> Tensor:
+    return functional.normalize(output, dim=1)
+
+
+def divergence(output: Tensor, logs: bool) -> Tensor:
+    return functional.kl_div(
+        output.log_softmax(1) if logs else output.softmax(1), torch.full((ROWS, 5), 0.2), reduction="batchmean"
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "figure", "value"),
+    [
+        (lambda x: functional.mse_loss(x, torch.zeros_like(x)), "loss_error", 1.0),
+        (lambda x: functional.smooth_l1_loss(x, torch.zeros_like(x)), "loss_error", 1.0),
+        (lambda x: functional.l1_loss(x, torch.zeros_like(x)), "loss_error", 1.0),
+        (lambda x: ((x - 1) ** 2).mean() + (x - 2).abs().mean(), "loss_error", 1.0),
+        (lambda x: functional.mse_loss(x.exp(), torch.zeros_like(x)).log(), "loss_error", None),  # a logarithm of 0
+        (lambda x: (((x - 1) ** 2) / x.detach()).mean(), "loss_error", None),  # a division by 0
+        (lambda x: functional.cross_entropy(x, WANTED), "loss_error", None),
+        (lambda x: functional.mse_loss(x.gather(1, WANTED[:, None])[:, 0], torch.ones(ROWS)), "loss_of_chosen", 1.0),
+        (lambda x: functional.mse_loss(x[torch.arange(ROWS), WANTED], torch.ones(ROWS)), "loss_of_chosen", 1.0),
+        (lambda x: functional.mse_loss(x, torch.ones_like(x)), "loss_of_chosen", None),
+        (lambda x: aligned(x), "ctc_reshaped", 0.0),
+        (lambda x: aligned(x, reshaped=True), "ctc_reshaped", 1.0),
+        (lambda x: aligned(x), "ctc_unnormalised", 0.0),
+        (lambda x: aligned(x, logs=False), "ctc_unnormalised", 1.0),
+        (lambda x: aligned(x), "ctc_short", 0.0),
+        (lambda x: aligned(x, given=1), "ctc_short", 1.0),
+        (lambda x: divergence(x, logs=False), "divergence_of_chances", 1.0),
+        (lambda x: divergence(x, logs=True), "divergence_of_chances", None),
+        (lambda x: (torch.ones(ROWS, 5) - x.softmax(1)).square().mean(), "divergence_of_chances", None),
+        (lambda x: functional.mse_loss(x, x.flip(0)), "loss_attracts", 1.0),
+        (lambda x: (x - x.flip(0)).pow(2).sum(1).mean(), "loss_attracts", 1.0),
+        (lambda x: (x - x.flip(0)).norm(dim=1).mean(), "loss_attracts", 1.0),
+        (lambda x: -functional.cosine_similarity(x, x.flip(0)).mean(), "loss_attracts", 1.0),
+        (lambda x: -(unit(x) * unit(x.flip(0))).sum(1).mean(), "loss_attracts", 1.0),
+        (lambda x: -functional.cosine_similarity(x, x.flip(0).detach()).mean(), "loss_attracts", None),
+        (lambda x: functional.mse_loss(x, x.flip(0).detach()), "loss_attracts", None),
+        (lambda x: functional.mse_loss(x, x.flip(0)) + x.square().mean(), "loss_attracts", None),
+        (lambda x: (x.softmax(1) * x.log_softmax(1)).sum(1).mean(), "loss_attracts", None),  # an entropy
+        (lambda x: x.square().mean(), "loss_attracts", None),
+        (lambda x: functional.smooth_l1_loss(x.gather(1, WANTED[:, None])[:, 0], 1 + 0.9 * x.flip(0).amax(1)),
+         "loss_attracts", 2.0),
+        (lambda x: functional.triplet_margin_loss(x, x.flip(0), x.roll(3, 0)), "loss_hinge", 1.0),
+        (lambda x: (x[:, 0] - x[:, 1] + 0.2).relu().mean(), "loss_hinge", 1.0),
+        (lambda x: x.relu().mean(), "loss_hinge", None),
+        (lambda x: functional.cross_entropy(x, WANTED), "loss_hinge", None),
+    ],
+)  # fmt: skip
+def test_what_the_graph_shows(loss_of: Callable[[Tensor], Tensor], figure: str, value: float | None) -> None:
+    assert seen(loss_of, criteria.figures).get(figure) == value

@@ -1,0 +1,167 @@
+"""What the watch sees of a model of denoising, and of another network beside the watched one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+
+torch = pytest.importorskip("torch")
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+STEPS, ROWS = 40, 64
+
+
+class Denoiser(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(17, 32), nn.ReLU(), nn.Linear(32, 16))
+
+    def forward(self, noisy: Tensor, t: Tensor) -> Tensor:
+        return self.layers(torch.cat([noisy, t[:, None] / 1000], 1))
+
+
+def series(folder: Path, model: nn.Module, loss_of: Callable[[int], Any]) -> Callable[[str], Any]:
+    """Values of a watched series by name, of a small training."""
+    torch.manual_seed(3)
+    torch.set_num_threads(1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run = barograph.init(
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    for step in range(1, STEPS + 1):
+        loss = loss_of(step)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    stored = barograph.read(str(run.dir))[0]
+
+    def values(name: str) -> Any:
+        return stored.series(f"model/{name}").value if f"model/{name}" in stored.names() else None
+
+    return values
+
+
+@pytest.mark.parametrize(("other", "weak"), [(False, 1.0), (False, 0.3), (True, 1.0)])
+def test_the_factor_of_the_noise_in_the_inputs_is_known(tmp_path: Path, other: bool, weak: float) -> None:
+    model = Denoiser()
+
+    def loss_of(step: int) -> Tensor:
+        t, noise = torch.randint(1000, (ROWS,)), torch.randn(ROWS, 16)
+        share = weak * (t[:, None] / 1000) ** 0.5
+        noisy = (1 - share**2).sqrt() * torch.rand(ROWS, 16).round() + share * noise
+        return functional.mse_loss(model(noisy, t), torch.randn(ROWS, 16) if other else noise)
+
+    seen = series(tmp_path, model, loss_of)
+    assert (seen("noise_target") == 1).all()
+    late, early = (float(seen(f"noise_share_{name}").mean()) for name in ("late", "early"))
+    assert late == pytest.approx(0.0 if other else 0.93 * weak, abs=0.1) and early < 0.5 * weak
+    assert seen("time_high").min() > seen("time_low").max()
+
+
+def test_targets_that_are_no_noise_are_told_from_noise(tmp_path: Path) -> None:
+    model = Denoiser()
+
+    def loss_of(step: int) -> Tensor:
+        image = torch.rand(ROWS, 16).round() * 2 - 1
+        return functional.mse_loss(model(image + torch.randn(ROWS, 16), torch.zeros(ROWS)), image)
+
+    seen = series(tmp_path, model, loss_of)
+    assert (seen("noise_target") == 0).all() and seen("noise_share") is None
+    assert seen("time_high").max() == 0
+
+
+@pytest.mark.parametrize("how", ["copied", "kept", "averaged", "trained"])
+def test_another_network_of_the_same_make_is_followed(tmp_path: Path, how: str) -> None:
+    torch.manual_seed(1)
+    network = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    other = copy.deepcopy(network)
+
+    def loss_of(step: int) -> Tensor:
+        with torch.no_grad():
+            for mine, its in zip(network.parameters(), other.parameters(), strict=True):
+                its.data.copy_({"copied": mine, "averaged": its.lerp(mine, 0.1)}.get(how, its))
+        states = torch.randn(ROWS, 6)
+        with torch.set_grad_enabled(how == "trained"):
+            target = 1 + 0.9 * other(states).amax(1)
+        return functional.mse_loss(network(states).gather(1, torch.zeros(ROWS, 1, dtype=torch.long))[:, 0], target)
+
+    seen = series(tmp_path, network, loss_of)
+    if how == "trained":
+        assert seen("other_apart") is None or len(seen("other_apart")) < 3
+        return
+    assert seen("loss_of_chosen")[-1] == 1
+    apart, moved = seen("other_apart"), seen("other_moved")
+    assert len(apart) > 20 and len(moved) == len(apart) - 1
+    assert (apart == 0).all() == (how == "copied") and (moved == 0).all() == (how == "kept")
+
+
+def test_no_hook_is_left_on_all_modules(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    series(tmp_path, network, lambda step: network(torch.randn(ROWS, 6)).square().mean())
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+@pytest.mark.parametrize("rows", [64, 256])
+def test_inputs_of_an_evaluation_of_another_size_are_not_the_same_columns(tmp_path: Path, rows: int) -> None:
+    from barograph.probes.model.outputs import _few
+
+    picture = torch.zeros(rows, 256)
+    picture[:, 5:12] = 1.0  # at the edge there is nothing
+    assert float(_few(picture).mean()) == pytest.approx(7 / 256, rel=0.2)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, batch_first: bool, transposed: bool = False) -> None:
+        super().__init__()
+        self.layer, self.head = nn.GRU(3, 8, batch_first=batch_first), nn.Linear(8, 1)
+        self.transposed = transposed
+
+    def forward(self, given: Tensor) -> Tensor:
+        if self.transposed:
+            return self.head(self.layer(given.transpose(0, 1))[0][-1])
+        return self.head(self.layer(given)[0][:, -1])
+
+
+@pytest.mark.parametrize(
+    ("model", "mixed"), [(Recurrent(False), 1.0), (Recurrent(True), None), (Recurrent(False, transposed=True), 0.0)]
+)
+def test_a_recurrence_over_the_rows_of_the_batch_is_seen(tmp_path: Path, model: nn.Module, mixed: float | None) -> None:
+    def loss_of(step: int) -> Tensor:
+        return functional.mse_loss(model(torch.randn(ROWS, 12, 3)), torch.randn(ROWS, 1))
+
+    seen = series(tmp_path, model, loss_of)("rows_mixed")
+    assert seen is None if mixed is None else list(seen) == [mixed]
+
+
+class Translator(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(20, 16), nn.Embedding(20, 16)
+        self.encoder, self.decoder = nn.GRU(16, 16, batch_first=True), nn.GRU(16, 16, batch_first=True)
+        self.head = nn.Linear(16, 20)
+
+    def forward(self, source: Tensor, given: Tensor, embeds: bool = True) -> Tensor:
+        state = self.encoder(self.source(source))[1]
+        return self.head(self.decoder(self.target(given if embeds else source), state)[0])
+
+
+@pytest.mark.parametrize(("shifted", "embeds", "shift"), [(True, True, 1), (False, True, 0), (False, False, -1)])
+def test_a_decoder_that_is_given_its_targets_is_seen(tmp_path: Path, shifted: bool, embeds: bool, shift: int) -> None:
+    model = Translator()
+
+    def loss_of(step: int) -> Tensor:
+        source, target = torch.randint(20, (ROWS, 10)), torch.randint(1, 20, (ROWS, 10))
+        given = torch.cat([torch.zeros(ROWS, 1, dtype=torch.long), target[:, :-1]], 1) if shifted else target
+        return functional.cross_entropy(model(source, given, embeds).flatten(0, 1), target.flatten())
+
+    assert set(series(tmp_path, model, loss_of)("target_shift")) == {shift}

@@ -1,0 +1,129 @@
+"""What is said of a model of denoising: noise that is too weak, another one, of another time; and of alignments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_rules_objective import DICE, FALLS, ROWS, STEP, every, of_graph, warned
+
+LOOKS = np.arange(0, ROWS, 10)
+
+
+def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    noise = 0.05 * DICE.normal(size=len(LOOKS))
+    return {
+        f"model/{name}": (LOOKS, value * (1 + noise) if value % 1 else np.full(len(LOOKS), value))
+        for name, value in values.items()
+    }
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("early", "late", "normal", "cause"),
+    [
+        (0.01, 0.27, 1.0, "noise schedule too weak"),
+        (0.27, 0.01, 1.0, "noise schedule too weak"),  # time that runs the other way
+        (0.3, 0.999, 1.0, None),
+        (0.999, 0.3, 1.0, None),
+        (0.801, 0.799, 1.0, "timestep does not belong"),
+        (0.01, 0.02, 1.0, None),  # another noise: `unexplained_targets`
+        (0.01, 0.27, 0.0, None),  # targets are no noise
+    ],
+)
+def test_the_factor_of_the_noise_is_judged(
+    early: float, late: float, normal: float, cause: str | None, rows: int
+) -> None:
+    figures = looked(noise_share_early=early, noise_share_late=late, noise_share=0.5, noise_target=normal)
+    found = warned({"loss": every(FALLS)} | figures, rows)
+    assert ("noised_inputs" in found) == (cause is not None)
+    assert cause is None or found["noised_inputs"].causes[0].startswith(cause)
+
+
+def test_targets_that_are_noise_now_and_then_say_nothing() -> None:
+    figures = looked(noise_share_early=0.01, noise_share_late=0.27, noise_share=0.2, noise_target=1.0)
+    figures["model/noise_target"][1][::6] = 0
+    assert "noised_inputs" not in warned({"loss": every(FALLS)} | figures)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("low", "high", "told"), [(0.0, 0.0, True), (0.0, 998.0, False), (500.0, 500.0, True)])
+def test_a_time_that_is_always_the_same_is_found(low: float, high: float, told: bool, rows: int) -> None:
+    found = warned({"loss": every(FALLS), "model/time_low": (LOOKS, np.full(len(LOOKS), low)),
+                    "model/time_high": (LOOKS, np.full(len(LOOKS), high))}, rows)  # fmt: skip
+    assert ("constant_time" in found) is told
+    assert not told or found["constant_time"].step == 0
+
+
+def test_one_time_a_batch_is_no_constant_time() -> None:
+    times = (LOOKS, LOOKS % 70.0)
+    assert "constant_time" not in warned({"loss": every(FALLS), "model/time_low": times, "model/time_high": times})
+
+
+@pytest.mark.parametrize(
+    ("share", "normal", "cause"),
+    [(0.01, 1.0, "noise of the targets"), (0.8, 1.0, "time not normalised"), (0.01, 0.0, None)],
+)
+def test_targets_of_denoising_that_nothing_explains(share: float, normal: float, cause: str | None) -> None:
+    figures = looked(noise_share=share) | looked(noise_target=normal)
+    figures |= looked(explained=-0.02, target_mean=0.01, target_std=1.01, update_p50=1e-3)
+    found = warned({"loss": every(1 + 0.05 * DICE.normal(size=ROWS))} | figures)
+    assert ("unexplained_targets" in found) == (cause is not None)
+    assert cause is None or found["unexplained_targets"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figures", "rule"),
+    [
+        ({"ctc_reshaped": 1.0, "ctc_unnormalised": 0.0}, "alignment"),
+        ({"ctc_reshaped": 0.0, "ctc_unnormalised": 1.0}, "alignment"),
+        ({"ctc_reshaped": 0.0, "ctc_unnormalised": 0.0, "ctc_short": 0.0}, None),
+        ({"ctc_short": 0.4}, "alignment_lengths"),
+        ({"ctc_short": 0.03}, None),
+        ({"divergence_of_chances": 1.0}, "divergence_input"),
+    ],
+)
+def test_losses_that_cannot_be_meant_are_told(figures: dict[str, float], rule: str | None, rows: int) -> None:
+    found = warned({"loss": every(FALLS)} | of_graph(**figures), rows)
+    assert set(found) & {"alignment", "alignment_lengths", "divergence_input"} == ({rule} if rule else set())
+    assert rule is None or found[rule].step == int(STEP[0])
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figure", "passes", "loss", "told"),
+    [
+        (1.0, 2.0, 0.3 * np.exp(-STEP / 40) + 1e-4, True),
+        (1.0, 1.0, 0.3 * np.exp(-STEP / 40) + 1e-4, False),  # an equation that is to hold
+        (1.0, 1.0, -1 + 0.9 * np.exp(-STEP / 40), True),  # a similarity
+        (1.0, 2.0, 0.3 + 0.01 * DICE.normal(size=ROWS), False),  # something keeps outputs apart
+        (2.0, 2.0, FALLS, False),  # no reward is known
+    ],
+)
+def test_a_loss_that_pulls_all_outputs_together_is_told(
+    figure: float, passes: float, loss: np.ndarray, told: bool, rows: int
+) -> None:
+    found = warned({"loss": every(loss)} | of_graph(loss_attracts=figure, passes=passes), rows)
+    assert ("attraction" in found) is told
+    assert not told or found["attraction"].causes[0].startswith("outputs collapse")
+
+
+def test_a_target_with_gradient_is_told_where_there_is_a_reward() -> None:
+    columns = {"loss": every(FALLS), "reward": every(STEP + DICE.normal(size=ROWS)), **of_graph(loss_attracts=2.0)}
+    assert warned(columns)["attraction"].causes[0].startswith("target not detached")
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("loss", "update", "told"),
+    [
+        (0.5 + 0.02 * DICE.normal(size=ROWS), 1e-3, True),
+        (0.5 + 0.04 * np.exp(-STEP / 30) + 0.01 * DICE.normal(size=ROWS), 1e-3, True),  # collapsed
+        (0.5 * np.exp(-STEP / 2000) + 0.005 * DICE.normal(size=ROWS), 1e-3, False),  # slow
+        (0.5 * np.exp(-STEP / 60) + 0.005 * DICE.normal(size=ROWS), 1e-3, False),
+        (0.5 + 0.02 * DICE.normal(size=ROWS), 1e-7, False),  # nothing moves
+    ],
+)
+def test_the_loss_of_a_margin_that_stays_where_it_began(loss: np.ndarray, update: float, told: bool, rows: int) -> None:
+    found = warned({"loss": every(loss)} | of_graph(loss_hinge=1.0, update_p50=update), rows)
+    assert ("margin_kept" in found) is told

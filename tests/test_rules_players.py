@@ -1,0 +1,119 @@
+"""Players that don't oppose each other; values above returns; the network that targets come from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rule_curves import found as findings_of
+
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.evaluation.ranking import RankingReversed
+from barograph.doctor.rules.loss.players import PlayersAgree
+from barograph.doctor.rules.rl.rl import RewardCollapse
+from barograph.doctor.rules.rl.values import TargetNetwork, ValuesAboveReturns
+
+ROWS = 1600
+STEP = np.arange(ROWS)
+DICE = np.random.default_rng(5)
+GONE = np.exp(-STEP / 40) + 1e-4
+
+
+def one(rule: type, series: dict[str, np.ndarray], pieces: tuple[int, ...] = ()) -> list[Finding]:
+    return findings_of([rule()], {name: (STEP[: len(values)], values) for name, values in series.items()}, pieces)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 37))])
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (1.386 * GONE, 0.693 * GONE, True),
+        (1.386 * GONE, 0.693 + STEP / 100, False),  # a discriminator that wins: the generator's loss is large
+        (1.3 + 0.05 * DICE.normal(size=ROWS), 0.75 + 0.05 * DICE.normal(size=ROWS), False),
+        (1.386 * GONE, -0.693 * GONE, False),  # log(1 - D): it is 0 where the discriminator wins
+        (0.05 * GONE, 0.05 * GONE, False),  # of another unit
+    ],
+)
+@pytest.mark.parametrize("names", [("d_loss", "g_loss"), ("train/loss_D", "train/loss_G"), ("disc_loss", "gen_loss")])
+def test_players_whose_losses_vanish_together_agree(
+    first: np.ndarray, second: np.ndarray, told: bool, names: tuple[str, str], pieces: tuple[int, ...]
+) -> None:
+    found = one(PlayersAgree, dict(zip(names, (first, second), strict=True)), pieces)
+    assert [finding.step for finding in found] == [0] * told
+
+
+RETURNS = np.repeat(10 + 2 * DICE.normal(size=ROWS // 8), 8)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 37))])
+@pytest.mark.parametrize(
+    ("values", "apart", "cause"),
+    [
+        (1 + STEP / 30, 0.3, "terminal states bootstrapped"),
+        (1e3 + 10.0 * STEP, 0.3, "reward scale"),
+        (np.exp(STEP / 100), 0.0, "target network missing"),
+        (1 + STEP / 300, 0.3, None),  # below what episodes return
+        (np.full(ROWS, 8.0), 0.3, None),
+    ],
+)
+def test_values_above_returns_are_found(
+    values: np.ndarray, apart: float, cause: str | None, pieces: tuple[int, ...]
+) -> None:
+    series = {"train/loss": GONE, "train/q_values": values, "train/episode_return": RETURNS}
+    found = one(ValuesAboveReturns, series | {"model/loss_of_chosen": np.ones(ROWS), "model/other_apart":
+                                              np.full(ROWS, apart)}, pieces)  # fmt: skip
+    assert len(found) == (cause is not None)
+    assert cause is None or found[0].causes[0].startswith(cause)
+
+
+def test_values_beside_rewards_of_single_steps_say_nothing() -> None:
+    series = {"train/loss": GONE, "train/q_values": 1e3 + 10.0 * STEP, "train/reward": RETURNS}
+    assert not one(ValuesAboveReturns, series)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 37))])
+@pytest.mark.parametrize(
+    ("apart", "moved", "chosen", "cause"),
+    [
+        (np.zeros(ROWS), np.full(ROWS, 0.01), 1.0, "target network updated at each step"),
+        (0.001 * STEP, np.zeros(ROWS), 1.0, "target network never updated"),
+        (0.001 * (STEP % 200), np.where(STEP % 200, 0.0, 0.1), 1.0, None),
+        (0.01 + 0 * STEP, np.full(ROWS, 1e-3), 1.0, None),  # an average
+        (0.001 * STEP, np.zeros(ROWS), 0.0, None),  # the reference of a policy stays as it is
+        (np.zeros(ROWS), np.zeros(ROWS), 1.0, None),  # nothing is trained
+    ],
+)
+def test_a_target_network_is_updated_now_and_then(
+    apart: np.ndarray, moved: np.ndarray, chosen: float, cause: str | None, pieces: tuple[int, ...]
+) -> None:
+    moved = np.where(STEP, moved, np.nan)
+    series = {"model/other_apart": apart, "model/other_moved": moved[1:], "model/loss_of_chosen": np.full(ROWS, chosen)}
+    columns = {name: (STEP[-len(values) :], values) for name, values in series.items()}
+    found = findings_of([TargetNetwork()], columns, pieces)
+    assert len(found) == (cause is not None)
+    assert cause is None or (found[0].step == 0 and found[0].causes[0].startswith(cause))
+
+
+def test_a_mean_over_episodes_that_wanders_is_no_collapse() -> None:
+    wanders = np.repeat(20 + np.cumsum(DICE.normal(size=ROWS // 16)) * 0.15, 16)
+    low = 20 + DICE.normal(size=260)
+    falls = np.repeat(np.concatenate([np.linspace(20, 100, 100), np.linspace(100, 20, 40), low]), 4)
+    assert not [one for one in one(RewardCollapse, {"reward": wanders}) if one.severity != "info"]
+    assert [finding.rule for finding in one(RewardCollapse, {"reward": falls}) if finding.severity != "info"]
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 37))])
+@pytest.mark.parametrize(
+    ("area", "falls", "told"),
+    [
+        (np.linspace(0.35, 0.1, 8), True, True),
+        (np.linspace(0.35, 0.1, 8), False, False),
+        (np.linspace(0.35, 0.8, 8), True, False),
+        (np.linspace(0.6, 0.45, 8), True, False),  # overfitting
+    ],
+)
+def test_an_order_that_is_the_wrong_way_round_is_found(
+    area: np.ndarray, falls: bool, told: bool, pieces: tuple[int, ...]
+) -> None:
+    loss = 0.7 * np.exp(-STEP / 300) if falls else 0.7 + 0.01 * DICE.normal(size=ROWS)
+    series = {"train/loss": (STEP, loss), "val/auc": (199 + 200 * np.arange(8), area)}
+    assert len(findings_of([RankingReversed()], series, pieces)) == told

@@ -118,6 +118,7 @@ RATES = {
     "steps of epochs": (0.5 ** (STEPS // 15), True),
     "exponential of epochs": (0.95**STEPS, True),
     "warm-up, then steps of epochs": (np.minimum(1, STEPS / 20) * 0.3 ** (np.maximum(0, STEPS - 20) // 10), True),
+    "line of epochs": (np.maximum(0.0, 1 - STEPS / 8), True),
     "cosine": (cosine(STEPS, 600), False),
     "warm restarts": (cosine(STEPS % 40, 40), False),
     "four waves": (cosine(STEPS, 75), False),

@@ -224,3 +224,16 @@ def test_a_language_model_that_is_compared_with_other_places_is_found(tmp_path: 
     assert (found is not None) == (kind != "right")
     if found is not None:
         assert found["step"] == 0 and ("flattened" in str(found["causes"][0])) == (kind == "flattened")
+
+
+def test_a_model_is_as_sure_where_labels_are_random_and_less_sure_of_what_it_has_yet_to_learn() -> None:
+    torch.manual_seed(4)
+    sure, unsure = torch.eye(6).repeat(6, 1) * 6, torch.randn(36, 6) * 0.3
+    known = torch.arange(6).repeat(6)
+    for output, target, wanted in (
+        (sure, torch.where(torch.arange(36) < 12, (known + 2) % 6, known), True),
+        (torch.cat([sure, unsure]), torch.cat([known, torch.randint(6, (36,))]), False),
+    ):
+        gradient = (output.softmax(1) - functional.one_hot(target, 6)) / len(target)
+        named = dict(zip(FIGURES, figures(output, gradient).tolist(), strict=True))
+        assert (named["wrong_sure"] > 0.8) == wanted and named["wrong_share"] > 0.25

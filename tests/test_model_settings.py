@@ -63,7 +63,7 @@ def train(folder: Path, model: nn.Module, optimizer: Any, steps: int = 120, ever
 
 def test_settings_are_those_of_the_layer_and_group_that_has_most() -> None:
     model = nn.Sequential(nn.Dropout(0.2), nn.LSTM(4, 4, dropout=0.0), nn.BatchNorm1d(4, eps=1e-3), nn.LayerNorm(4))
-    assert layer_settings(model) == {"dropout": 0.2, "norm_epsilon": 1e-3}
+    assert layer_settings(model) == {"dropout": 0.2, "norm_epsilon": 1e-3, "norm_momentum": 0.1}
     assert layer_settings(nn.Linear(2, 2)) == {}
     assert group_settings([{"betas": (0.9, 0.999), "eps": 1e-8}]) == {"epsilon": 1e-8, "betas_swapped": 0.0}
     assert group_settings([{"betas": (0.999, 0.9), "eps": 1e-8}])["betas_swapped"] == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
@@ -33,6 +34,18 @@ def test_an_attention_logit_that_jumps_warns_with_the_temperature_first() -> Non
     (one,) = only(findings([AttentionLogits()], table("attention_logit_max", rows)), "attention_logits")
     assert (one.severity, one.step, one.key) == ("warning", 120, "jump")
     assert one.causes[0].startswith("attention temperature")
+
+
+@pytest.mark.parametrize(("reach", "cause"), [(0.1, "bad initialisation"), (0.9, "learning rate"), (None, "learning")])
+def test_large_logits_that_weights_can_not_have_moved_to_are_of_the_initialisation(
+    reach: float | None, cause: str
+) -> None:
+    logits = table("attention_logit_max", {"h.0": [19000.0, 19500.0]})
+    series = {name: (steps + 120, values) for name, (steps, values) in logits.items()}
+    if reach is not None:
+        series["model/reach"] = (numpy.array([100, 130]), [reach, reach])
+    (one,) = only(findings([AttentionLogits()], series), "attention_logits")
+    assert one.causes[0].startswith(cause)
 
 
 def test_logits_beyond_a_thousand_are_critical_above_a_hundred_warn_above_fifty_inform() -> None:

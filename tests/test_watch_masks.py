@@ -27,6 +27,8 @@ def upper(diagonal: int) -> Any:
 MASKS: dict[str, Any] = {
     "causal": upper(1), "none": None, "off by one": upper(2), "inverted": upper(0).T.tril(-1),
     "as numbers": torch.zeros(PLACES, PLACES).masked_fill(upper(1), -torch.inf),
+    "of -1e9": torch.zeros(PLACES, PLACES).masked_fill(upper(1), -1e9),
+    "of -1e4": torch.zeros(PLACES, PLACES).masked_fill(upper(1), -1e4),
 }  # fmt: skip
 
 
@@ -123,6 +125,7 @@ def test_scores_of_torchs_own_layers_are_those_that_their_weights_give() -> None
     [
         (("causal", "causal"), ""),
         (("as numbers", "as numbers"), ""),
+        (("of -1e9", "of -1e4"), ""),
         (("none", "none"), "no causal mask"),
         (("off by one", "off by one"), "off by one"),
         (("inverted", "inverted"), "inverted"),
@@ -195,3 +198,17 @@ def test_attention_across_is_seen_behind_what_mends_its_numbers() -> None:
     watch = ActivationWatch(model)
     model(torch.randn(2, PLACES, 4, requires_grad=True))
     assert float(watch.collect()[""]["softmax_across"]) == 1
+
+
+@pytest.mark.parametrize("least", [-torch.inf, -1e4, -1e9, torch.finfo(torch.float32).min])
+def test_scores_that_are_filled_by_hand_hide_what_they_hide(least: float) -> None:
+    class Own(nn.Module):
+        def forward(self, stream: Any) -> Any:
+            scores = (stream @ stream.transpose(-1, -2)).masked_fill(upper(1), least)
+            return scores.softmax(-1) @ stream
+
+    model = Own().train()
+    watch = ActivationWatch(model)
+    model(torch.randn(2, 2, PLACES, 4))
+    figures = watch.collect()[""]
+    assert (float(figures["attention/later"]), float(figures["attention/next"])) == (0, 0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.forward import ForwardSigns
 
 QUERIES, SEQUENCES = 32, 2
-_HIDDEN = -1e30  # masks are -inf or the least number of a type
+_FAR = 5000.0  # below the largest score of a query: masks are -1e4, -1e9, the least number of a type or -inf
 
 
 class Seen(NamedTuple):
@@ -127,7 +127,12 @@ def _seen_keys(mask: Any) -> Any:
         return None
     mask = mask if mask.dim() == 4 else mask.reshape(1, *([1] * (3 - mask.dim())), *mask.shape)[:, -1:]
     mask = mask[..., -QUERIES:, :]
-    return (mask if str(mask.dtype) == "torch.bool" else mask > _HIDDEN).any(1).any(1)
+    return (mask if str(mask.dtype) == "torch.bool" else _seen(mask)).any(1).any(1)
+
+
+def _seen(scores: Any) -> Any:
+    """Which of the last dimension's scores, or of the numbers that are added to them, are not masked."""
+    return (scores > scores.amax(-1, keepdim=True) - _FAR) & (scores > -math.inf)
 
 
 def _mask_of(arguments: Any, named: Any) -> Any:
@@ -210,12 +215,12 @@ def of_queries(
 
 
 def of_scores(scores: Any, places: int = 0) -> Seen:
-    """What is seen of scores (…, queries, keys), of which those hidden are at -inf or near the least number of their
-    type. places: of all queries, of which these are the last."""
+    """What is seen of scores (…, queries, keys), of which those hidden are far below the others. places: of all
+    queries, of which these are the last."""
     import torch
 
     scores = scores.float()
-    seen = scores > _HIDDEN
+    seen = _seen(scores)
     largest = scores.masked_fill(~seen, -math.inf).amax()
     chances = scores.softmax(-1)
     entropy = torch.special.entr(chances).sum(-1)

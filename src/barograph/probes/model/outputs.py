@@ -44,7 +44,7 @@ _WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
            "broadcast_target", "target_weight", "noise_floor",
-           "wrong_share", "wrong_rank", "targets_elsewhere", "targets", "places", "target_shift",
+           "wrong_share", "wrong_rank", "wrong_sure", "targets_elsewhere", "targets", "places", "target_shift",
            "padding_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
@@ -220,9 +220,8 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
         if width <= _CLASSES:
             result["noise_floor"] = torch.where(follows, _floor(output), nothing)
         if 4 <= width <= _CLASSES and count >= 16:
-            share, rank = _wrong(output, target, alive)
-            result["wrong_share"] = torch.where(follows, share, nothing)
-            result["wrong_rank"] = torch.where(follows, rank, nothing)
+            for name, value in zip(("share", "rank", "sure"), _wrong(output, target, alive), strict=True):
+                result[f"wrong_{name}"] = torch.where(follows, value, nothing)
         if 2 <= width <= _CLASSES and count >= 16:
             counts = torch.zeros(width, dtype=wide, device=output.device)
             counts.index_add_(0, target, alive.to(wide))
@@ -292,15 +291,20 @@ def _floor(output: Tensor) -> Tensor:
     return (chances.kthvalue(1 + width // 10, 1).values * width).quantile(0.25)
 
 
-def _wrong(output: Tensor, target: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+def _wrong(output: Tensor, target: Tensor, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """In which share of the rows another class than the target is the likeliest; where the targets of these rows stand
     among the other classes, on the average: 0 where they are the next likely, 1 where they are the least, and one half
-    where they have nothing to do with the row."""
+    where they have nothing to do with the row; how likely the likeliest is there, of how likely it is in other rows."""
+    import torch
+
     mine = output.gather(1, target[:, None])
     above = (output > mine).sum(1)
     wrong = (above > 0) & alive
+    right = alive & ~wrong
     rank = ((above - 1).clamp_min(0) * wrong).sum() / wrong.sum() / (output.shape[1] - 2)
-    return wrong.sum() / alive.sum().clamp_min(1), rank.to(output.dtype)
+    top = torch.softmax(output, 1).amax(1)
+    sure = ((top * wrong).sum() / wrong.sum()) / ((top * right).sum() / right.sum())
+    return wrong.sum() / alive.sum().clamp_min(1), rank.to(output.dtype), sure.to(output.dtype)
 
 
 def _exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:

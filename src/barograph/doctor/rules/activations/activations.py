@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, half_rate, saved_before, usual
+from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, saved_before, usual
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
@@ -50,6 +50,7 @@ class AttentionLogits(Rule):
         "broken": (1000.0, "ours"),
         "jump": (3.0, "times the largest before; ours"),
         "jump_least": (30.0, "ours"),
+        "moved": (0.15, "of their size that weights can have moved: they are as initialised; ours"),
         "growth": (2.0, "in 16 tables: exponential growth; ours"),
     }
 
@@ -111,7 +112,8 @@ class AttentionLogits(Rule):
         ]
         if state != "jump":
             causes.reverse()
-        if not len(before) and step <= _START:
+        moved = known(history.channel("model/reach"), step, time, segment)
+        if not len(before) and (step <= _START or moved < self.at["moved"]):
             causes = ["bad initialisation: weights are too large", *causes]
         largest = float(value[worst])
         strong = state in ("jump", "growth")

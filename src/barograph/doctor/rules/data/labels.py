@@ -34,7 +34,8 @@ class NoisyLabels(WatchRule):
     A small classifier shows it in the rows that it gets wrong: where labels are right, the target is the next likely
     class, and where they are random, it may be any. In both halves of sixteen looks an eighth of the rows or more are
     wrong (at most 0.6, steadily, and a hundred at least), and their targets stand on the average below a third of the
-    other classes; the evaluation's loss is below four fifths of the training's.
+    other classes; the model is nearly as sure there as in the others, as no model is of what it has yet to learn; the
+    evaluation's loss is below four fifths of the training's.
 
     What to do: look at labels by hand; look at what joins inputs with labels.
     """
@@ -53,6 +54,7 @@ class NoisyLabels(WatchRule):
         "better": (0.9, "evaluation over training loss; ours"),
         "wrong": (100.0, "rows; ours"),
         "rank": (0.33, "of the other classes: 0 is the next likely, 0.5 is chance; ours"),
+        "alike": (0.8, "the likeliest class's probability in wrong rows, of that in right ones; ours"),
         "far": (0.8, "evaluation over training loss, where wrong rows show it; ours"),
     }
     causes = ("label noise: a part of the training's labels is random",)
@@ -60,14 +62,14 @@ class NoisyLabels(WatchRule):
 
     def begin(self) -> None:
         self._floors: list[float] = []
-        self._wrong: list[tuple[float, float]] = []
+        self._wrong: list[tuple[float, float, float]] = []
 
     def _by_rows(self, history: RunHistory, place: Place) -> Iterator[Finding]:
         """Whether wrong rows have any class as target."""
-        share, rank = (watched(history, f"wrong_{name}", place) for name in ("share", "rank"))
+        share, rank, sure = (watched(history, f"wrong_{name}", place) for name in ("share", "rank", "sure"))
         looks, rows = int(self.at["looks"]), min(64.0, watched(history, "targets", place))
-        self._wrong = [*self._wrong[1 - 2 * looks :], (share, rank if share > 0 else 0.0)]
-        shares, ranks = numpy.array(self._wrong).T
+        self._wrong = [*self._wrong[1 - 2 * looks :], (share, rank if share > 0 else 0.0, sure)]
+        shares, ranks, sures = numpy.array(self._wrong).T
         if len(shares) < 2 * looks or not shares.sum() * rows >= self.at["wrong"]:
             return
         halves = [float(half.mean()) for half in (shares[:looks], shares[looks:])]
@@ -76,7 +78,9 @@ class NoisyLabels(WatchRule):
         random = self.at["floor"] <= min(halves) and max(halves) <= min(
             self.at["most"], self.at["steady"] * min(halves)
         )
-        random = random and min(stands) >= self.at["rank"]
+        sures = sures[numpy.isfinite(sures)]
+        random = random and min(stands) >= self.at["rank"] and len(sures) > looks
+        random = random and float(numpy.median(sures)) >= self.at["alike"]
         ours, theirs = usual(history.role("loss"), *place, 32), usual(history.role("eval_loss"), *place, 3)
         if random and 0 < theirs < self.at["far"] * ours and self.first(place[2]):
             yield self.finding(

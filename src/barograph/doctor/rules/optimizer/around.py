@@ -142,7 +142,7 @@ class ScheduleUnits(Rule):
     Either the rate came down to a thousandth of its peak and went up again, smoothly, five times or more: cosine
     annealing that goes on behind its end (a warm restart jumps up; a cycle between two rates does not end near 0). Or
     it fell by the same factor at the same distance, six times or more, and was at a thousandth of its peak in the first
-    half of the run.
+    half of the run; or it was there in the first tenth, and stayed.
 
     What to do: give the scheduler numbers of steps, or step it once an epoch.
     """
@@ -156,6 +156,7 @@ class ScheduleUnits(Rule):
         "waves": (5.0, "ours"),
         "falls": (6.0, "ours"),
         "half": (0.5, "of the run, or of its planned steps; ours"),
+        "soon": (0.1, "of it, whatever the way; ours"),
         "alike": (0.02, "of the factor from one fall to the next; ours"),
     }
     causes = ("scheduler stepped per batch: its numbers are of epochs",)
@@ -184,6 +185,9 @@ class ScheduleUnits(Rule):
             at = falls
             what = f"The learning rate is at {share[at]:.2g} of its peak from step {int(rows.step[at])} of {last} on: "
             what += "it fell by the same factor again and again"
+        elif (at := self._end(share, peak)) >= 0 and rows.step[at] - rows.step[0] < self.at["soon"] * last:
+            what = f"The learning rate is at {share[at]:.2g} of its peak or below from step {int(rows.step[at])} of "
+            what += f"{last} on"
         else:
             return
         yield self.finding(
@@ -202,6 +206,11 @@ class ScheduleUnits(Rule):
             elif climb >= 0:
                 climb += 1
         return count
+
+    def _end(self, share: Any, peak: int) -> int:
+        """The row behind the peak from which on next to nothing is left; -1 if there is none."""
+        above = int(numpy.flatnonzero(share > self.at["low"])[-1]) + 1
+        return above if peak < above < len(share) else -1
 
     def _falls(self, share: Any, peak: int) -> int:
         """The row at which equal falls at equal distances have come to next to nothing; -1 if there is none."""

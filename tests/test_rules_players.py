@@ -10,7 +10,7 @@ from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import RankingReversed
 from barograph.doctor.rules.loss.players import PlayersAgree
 from barograph.doctor.rules.rl.rl import RewardCollapse
-from barograph.doctor.rules.rl.values import TargetNetwork, ValuesAboveReturns
+from barograph.doctor.rules.rl.values import TargetNetwork, ValuesAboveReturns, ValuesOutweigh
 
 ROWS = 1600
 STEP = np.arange(ROWS)
@@ -93,6 +93,13 @@ def test_a_target_network_is_updated_now_and_then(
     assert cause is None or (found[0].step == 0 and found[0].causes[0].startswith(cause))
 
 
+def test_a_critic_whose_values_are_logged_beside_a_reward_has_a_target_network_too() -> None:
+    series = {"model/other_apart": 0.001 * STEP, "model/other_moved": np.zeros(ROWS), "train/reward": RETURNS}
+    assert not one(TargetNetwork, series)
+    found = one(TargetNetwork, series | {"train/q_mean": RETURNS})
+    assert [finding.causes[0].partition(":")[0] for finding in found] == ["target network never updated"]
+
+
 def test_a_mean_over_episodes_that_wanders_is_no_collapse() -> None:
     wanders = np.repeat(20 + np.cumsum(DICE.normal(size=ROWS // 16)) * 0.15, 16)
     low = 20 + DICE.normal(size=260)
@@ -117,3 +124,19 @@ def test_an_order_that_is_the_wrong_way_round_is_found(
     loss = 0.7 * np.exp(-STEP / 300) if falls else 0.7 + 0.01 * DICE.normal(size=ROWS)
     series = {"train/loss": (STEP, loss), "val/auc": (199 + 200 * np.arange(8), area)}
     assert len(findings_of([RankingReversed()], series, pieces)) == told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 37))])
+@pytest.mark.parametrize(
+    ("value", "left", "rises", "told"),
+    [(1e6, 8e-5, False, True), (150.0, 0.02, False, False), (1e6, 8e-5, True, False), (1e6, 0.5, False, False)],
+)
+def test_a_value_loss_that_leaves_nothing_to_the_policy_is_found(
+    value: float, left: float, rises: bool, told: bool, pieces: tuple[int, ...]
+) -> None:
+    found = one(ValuesOutweigh, {
+        "train/loss": value * (1 + 0.1 * DICE.normal(size=ROWS)), "train/value_loss": np.full(ROWS, value),
+        "train/policy_loss": 600 + DICE.normal(size=ROWS), "model/clip_coefficient": np.full(ROWS, left),
+        "train/reward": 20 + DICE.normal(size=ROWS) + rises * STEP / 20,
+    }, pieces)  # fmt: skip
+    assert len(found) == told

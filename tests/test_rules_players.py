@@ -140,3 +140,10 @@ def test_a_value_loss_that_leaves_nothing_to_the_policy_is_found(
         "train/reward": 20 + DICE.normal(size=ROWS) + rises * STEP / 20,
     }, pieces)  # fmt: skip
     assert len(found) == told
+
+
+@pytest.mark.parametrize(("ranks", "told"), [(1.0, True), (0.0, False)])
+def test_an_accuracy_of_pairs_is_an_order_too(ranks: float, told: bool) -> None:
+    series = {"train/loss": (STEP, 0.7 * np.exp(-STEP / 300)), "model/loss_ranks": (STEP[:1], np.array([ranks])),
+              "eval/accuracy": (199 + 200 * np.arange(8), np.linspace(0.3, 0.05, 8))}  # fmt: skip
+    assert len(findings_of([RankingReversed()], series)) == told

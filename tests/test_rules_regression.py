@@ -100,3 +100,14 @@ def test_a_policys_kl_and_one_beside_broadcast_targets_are_not_judged() -> None:
     gone = 0.2 * np.exp(-STEP / 20) + 3e-4
     assert "latent_term" not in warned({**autoencoder(gone, 9.0), "reward": every(DICE.normal(size=ROWS))})
     assert "latent_term" not in warned({**autoencoder(gone, 9.0), **of_graph(loss_widened=20.0)})
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("loss", "error", "told"), [(FALLS - 1, 1.0, True), (FALLS, 1.0, False), (FALLS - 1, None, False)]
+)
+def test_a_logistic_loss_below_zero_has_targets_out_of_range(
+    loss: np.ndarray, error: float | None, told: bool, rows: int
+) -> None:
+    found = warned({"loss": every(loss)} | (of_graph(loss_error=error) if error is not None else {}), rows)
+    assert ("targets_out_of_range" in found) is told

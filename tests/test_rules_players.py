@@ -53,6 +53,8 @@ RETURNS = np.repeat(10 + 2 * DICE.normal(size=ROWS // 8), 8)
         (np.exp(STEP / 100), 0.0, "target network missing"),
         (1 + STEP / 300, 0.3, None),  # below what episodes return
         (np.full(ROWS, 8.0), 0.3, None),
+        (np.full(ROWS, 23.0), 0.3, None),  # overestimated, and no more
+        (np.minimum(STEP / 50, 25), 0.3, "terminal states bootstrapped"),
     ],
 )
 def test_values_above_returns_are_found(

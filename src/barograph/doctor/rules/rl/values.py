@@ -29,6 +29,7 @@ _VALUES = re.compile(
 )
 _RETURN = re.compile(r"(?i)(?:.*[^a-z])?(?:ep|eps|episode|episodic|returns?|ret|score)(?:[^a-z].*)?")
 _EVERY = 64  # rows
+_BEFORE = 8  # looks, one of 64 rows
 
 
 class ValuesAboveReturns(WatchRule):
@@ -36,7 +37,8 @@ class ValuesAboveReturns(WatchRule):
 
     A value is the discounted return that is expected, and no more than what episodes return. The mean of the logged
     values is twice the largest return of the last 1,024 rows (in size) or more, in four looks in a row, 64 rows apart,
-    after 512 rows, and does not fall. Three causes: the end of an episode is not one for the target, `r + γ max Q`
+    after 512 rows, and does not fall; one and a half times are enough where it rose by 15% in the last 512 rows. Three
+    causes: the end of an episode is not one for the target, `r + γ max Q`
     without `(1 − done)`; targets follow the network that they train, so that overestimates feed themselves; or rewards
     are multiplied for the training, and returns are logged without that. Where the watch saw no network but the trained
     one give values to chosen actions, or one that is always equal to it, the second cause comes first; else, of values
@@ -54,6 +56,8 @@ class ValuesAboveReturns(WatchRule):
         "rows": (512.0, "ours"),
         "times": (2.0, "the largest return of late, in size; ours"),
         "looks": (4.0, "in a row; ours"),
+        "rising": (1.5, "the same, of values that go on rising; ours"),
+        "rises": (1.15, "times the values of 512 rows before; ours"),
         "scale": (30.0, "times the returns; ours"),
     }
     remedies = (
@@ -85,13 +89,15 @@ class ValuesAboveReturns(WatchRule):
         level = _median(values, before)
         self._levels = [*self._levels[-15:], level]
         last = self._levels[-int(self.at["looks"]) :]
-        above = 0 < self.at["times"] * most <= min(last) and last[-1] >= 0.9 * last[0]
+        rises = len(self._levels) > _BEFORE and level >= self.at["rises"] * self._levels[-1 - _BEFORE]
+        times = self.at["rising" if rises else "times"]
+        above = 0 < times * most <= min(last) and last[-1] >= 0.9 * last[0]
         if not above or self._count < self.at["rows"] or not self.first(place[2]):
             return
         yield self.finding(
             0, f"The values' mean is {level:.4g} at step {place[0]}, and episodes return {most:.4g} at most.",
             found=place[0], segment=place[2], confidence=0.9,
-            causes=self._causes(history, most, before), evidence={"values": rounded(level), "returns": rounded(most)},
+            causes=self._causes(history, most, before), evidence={"values": rounded(level), "returns": rounded(most), "standing": True},
         )  # fmt: skip
 
     def _causes(self, history: RunHistory, most: float, place: Place) -> list[str]:

@@ -97,7 +97,8 @@ class ValuesAboveReturns(WatchRule):
         yield self.finding(
             0, f"The values' mean is {level:.4g} at step {place[0]}, and episodes return {most:.4g} at most.",
             found=place[0], segment=place[2], confidence=0.9,
-            causes=self._causes(history, most, before), evidence={"values": rounded(level), "returns": rounded(most), "standing": True},
+            causes=self._causes(history, most, before),
+            evidence={"values": rounded(level), "returns": rounded(most), "standing": True},
         )  # fmt: skip
 
     def _causes(self, history: RunHistory, most: float, place: Place) -> list[str]:

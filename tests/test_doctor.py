@@ -76,21 +76,26 @@ def test_a_log_on_standard_input_is_judged_as_its_file_is(
 
 
 @pytest.mark.parametrize("name", ["acc", "val_acc"])
-def test_an_accuracy_that_no_rule_has_looked_at_gives_no_verdict(
+def test_an_accuracy_alone_gives_no_verdict_unless_it_collapses(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "train.log"
     log.write_text("".join(f"epoch {epoch} {name} {0.5 + epoch / 1000:.4f}\n" for epoch in range(200)))
     assert main(["doctor", str(log), "--json", "--fail-on", "info"]) == 4
     (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (run["checked"], run["judged_by"], run["findings"]) == ([], None, []) and run["series"]
+    assert (run["checked"], run["judged_by"], run["findings"]) == (["accuracy_collapse"], None, []) and run["series"]
     assert run["headline"].startswith("No verdict")
+    log.write_text("".join(f"epoch {at} {name} {0.1 + at / 60 * (at < 50):.4f}\n" for at in range(70)))
+    assert main(["doctor", str(log), "--json", "--fail-on", "warning"]) == 3
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert [one["rule"] for one in run["findings"]] == ["accuracy_collapse"] and run["judged_by"].endswith("accuracy")
 
 
 @pytest.mark.parametrize(("text", "judged"), [
     ("model,loss,accuracy\na,0.41,0.91\nb,0.44,0.90\nc,0.91,0.71\nd,nan,0.1\n", False),  # a list of models
     ("id,label,loss\n1,0,0.31\n2,1,9.31\n3,1,0.01\n4,0,nan\n", False),  # of examples
     ("lr,epochs,val_loss\n0.1,10,2.3\n0.01,10,0.6\n0.001,10,0.4\n", False),  # of trials
+    ("Epochs,Batch size,val_loss\n10,32,0.52\n10,64,0.55\n20,32,0.49\n", False),  # of trials of other lengths
     ("loss,val_loss\n0.9,0.95\n0.6,0.7\n0.5,0.6\n0.4,nan\n", True),
     ("step,model,loss\n1,a,0.9\n2,a,0.6\n3,a,0.5\n", True),
 ])  # fmt: skip

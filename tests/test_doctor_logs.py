@@ -19,10 +19,21 @@ from barograph.query.stored import StoredRun
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
 
 import examine_logs
-from logs.case import ALIKE, GROUPS, HEALTHY, TROUBLE, trouble
+from logs.case import ALIKE, GROUPS, HEALTHY, TEXT, TROUBLE, trouble
 from logs.curves import Training, by_epoch, training
-from logs.examination import FAMILIES, Verdict, cases, judge, write_examination
-from logs.formats import FORMATS, TELL_EPOCHS, TELL_EVALUATIONS, TELL_STEPS, write
+from logs.examination import FAMILIES, SPLITS, Verdict, cases, judge, write_examination
+from logs.formats import (
+    FORMATS,
+    NEWER_EPOCHS,
+    NEWER_FORMATS,
+    NEWER_STEPS,
+    TELL_EPOCHS,
+    TELL_EVALUATIONS,
+    TELL_STEPS,
+    format_of,
+    write,
+)
+from logs.newer_curves import RATES, epochs_of, led, policy_of, rates
 
 DIGITS = {"progress_bar": 0.006, "fairseq": 6e-4}  # the half of the last digit that is printed, as a part; else 1e-4
 FAULTY = {"rule": "loss_spike", "kind": "spike", "severity": "warning", "step": 500, "message": "The loss jumped"}
@@ -82,6 +93,72 @@ def test_every_case_is_labelled_well() -> None:
     assert all(count >= 2 * 10 for count in groups.values())
 
 
+@pytest.mark.parametrize("split", ["open", "putaway"])
+def test_every_case_of_the_second_set_is_labelled_well(split: str) -> None:
+    others = {name for other, families in SPLITS.items() if other != split for name in families}
+    assert not others & set(SPLITS[split]), "a family of that name is in another set"
+    seen: dict[str, set[str]] = {}
+    for name, told, case in cases(seed=5, each=2, split=split):
+        one, steps = case.training, format_of(told).steps(case.training)
+        label = case.label(steps)
+        seen.setdefault(label["group"], set()).add(name.rpartition("-")[0])
+        assert all(len(values) == one.rows == len(one.loss) for values in one.columns.values()), name
+        assert set(one.evaluations) <= set(one.step.tolist()), name
+        assert set(label["kinds"]) <= KINDS and bool(label["kinds"]) == (label["group"] == TROUBLE), name
+        assert bool(one.rows) == (label["group"] != TEXT), name
+        assert {told in FORMATS or told in NEWER_FORMATS for told in case.formats} == {True}, name
+        if case.onset is not None:
+            assert 0 < case.onset[0] <= case.onset[1] < one.rows, name
+            assert min(steps) < label["window"][1] and label["window"][0] < max(steps), name
+    assert len(seen[TROUBLE]) >= 15 and len(seen[HEALTHY] | seen[ALIKE]) >= 8 and len(seen[TEXT]) >= 8
+
+
+def test_a_case_of_the_second_set_is_the_same_with_its_seed(tmp_path: Path) -> None:
+    some = ["slow_rise", "three_epochs", "settings"]
+    for folder, seed in (("first", 3), ("again", 3), ("other", 4)):
+        write_examination(seed, 1, tmp_path / folder, some, "open")
+    first, again, other = (contents(tmp_path / folder) for folder in ("first", "again", "other"))
+    assert len(first) == len(some) + 1 and first == again != other
+
+
+@pytest.mark.parametrize("name", [*NEWER_STEPS, "keyed"])
+def test_a_newer_format_in_steps_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
+    one = led(np.random.default_rng(1), 260, 10, start=4.6, end=1.1)
+    (run,) = barograph.read(write(one, name, tmp_path / "made"))
+    series = run.series("metrics/loss" if name == "json_messages" else "train/loss")
+    np.testing.assert_allclose(series.value, one.loss, rtol=6e-4)
+    np.testing.assert_array_equal(series.step, format_of(name).steps(one))
+
+
+@pytest.mark.parametrize("name", [*(name for name in NEWER_EPOCHS if name in NEWER_FORMATS), "epochs_short"])
+def test_a_newer_format_in_epochs_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
+    one = epochs_of(np.random.default_rng(2), 40, start=2.2, end=0.4)
+    (run,) = barograph.read(write(one, name, tmp_path / "made"))
+    np.testing.assert_allclose(loss_in(run), one.loss, atol=6e-5)
+    if name != "epochs_short":
+        np.testing.assert_allclose(loss_in(run, "eval/loss"), [seen for _, seen in one.evaluations.values()], atol=6e-5)
+
+
+def test_evaluations_perplexities_and_rewards_alone_are_read(tmp_path: Path) -> None:
+    dice = np.random.default_rng(3)
+    one = led(dice, 240, 10, start=4.6, end=1.2, evaluations=12)
+    (run,) = barograph.read(write(one, "validations", tmp_path / "validations"))
+    np.testing.assert_allclose(loss_in(run, "eval/loss"), [seen for _, seen in one.evaluations.values()], atol=6e-5)
+    (run,) = barograph.read(write(one, "perplexities", tmp_path / "perplexities"))
+    np.testing.assert_allclose(loss_in(run, "train/log_perplexity"), one.loss, atol=2e-2)
+    policy = policy_of(dice, 60, np.linspace(0, 100, 60))
+    (run,) = barograph.read(write(policy, "updates", tmp_path / "updates"))
+    np.testing.assert_allclose(loss_in(run, "rollout/ep_rew_mean"), policy.columns["ep_rew_mean"], rtol=6e-3)
+
+
+@pytest.mark.parametrize("kind", RATES)
+def test_schedules_begin_low_and_rise_once_or_in_cycles(kind: str) -> None:
+    rate = rates(kind, 1000, 2.0)
+    assert rate[0] < 0.1 and 1.8 < rate.max() <= 2.0 and rate.min() >= 0
+    rises = int(((rate[1:] > 1) & (rate[:-1] <= 1)).sum())
+    assert rises == {"restarts": 3, "triangles": 5}.get(kind, 1)
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file but TensorBoard's, whose names and first record have the time of day."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and "tfevents" not in path.name)
@@ -127,6 +204,18 @@ def test_what_counts_as_right(about: dict[str, Any], finding: dict[str, Any], ri
 
 def test_a_file_that_is_not_read_is_no_healthy_one_left_in_peace() -> None:
     assert not judge(label(group=HEALTHY), [], "nothing in it").right
+
+
+@pytest.mark.parametrize(
+    ("severity", "unread", "judged", "right"),
+    [("", "nothing in it", False, True), ("", "", False, True), ("", "", True, False), ("info", "", False, True),
+     ("warning", "", False, False)],
+)  # fmt: skip
+def test_of_a_text_that_is_no_training_nothing_should_be_said(
+    severity: str, unread: str, judged: bool, right: bool
+) -> None:
+    findings = [FAULTY | {"severity": severity}] if severity else []
+    assert judge(label(group=TEXT), findings, unread, judged).right == right
 
 
 def test_the_table_counts_each_group_for_itself() -> None:

@@ -24,8 +24,8 @@ RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3))
 
 
 def train(folder: Path, config: dict[str, Any] | None = None, clip: str = "none", remade: str = "", idle: str = "",
-          scale: float = 8.0) -> dict[str, Any]:  # fmt: skip
-    """Findings by rule, of 120 steps of a classifier whose gradients have norms above 1."""
+          scale: float = 8.0, by_hand: float = 1.0, steps: int = 120) -> dict[str, Any]:  # fmt: skip
+    """Findings by rule, of some steps of a classifier whose gradients have norms above 1."""
     torch.manual_seed(5)
     torch.set_num_threads(1)
     model = nn.Sequential(nn.Linear(12, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 6))
@@ -42,7 +42,7 @@ def train(folder: Path, config: dict[str, Any] | None = None, clip: str = "none"
     run = barograph.init(project="p", name="n", dir=str(folder), config=config or {}, **quiet)
     run.watch(model, optimizer, gradients=10)
     dice = torch.Generator().manual_seed(1)
-    for step in range(120):
+    for step in range(steps):
         inputs = torch.randn(32, 12, generator=dice)
         loss = scale * functional.cross_entropy(model(inputs), (inputs @ RULE).argmax(1))
         optimizer.zero_grad()
@@ -57,6 +57,8 @@ def train(folder: Path, config: dict[str, Any] | None = None, clip: str = "none"
             for part in (model[0], model[1], model[3]):
                 nn.utils.clip_grad_norm_(part.parameters(), 0.5)
         optimizer.step()
+        for group in optimizer.param_groups:
+            group["lr"] *= by_hand
         if remade and step % 20 == 19 and (remade == "often" or step == 59):
             optimizer = make()
         if remade == "rounds" and step % 20 == 19:  # workers are averaged
@@ -66,7 +68,8 @@ def train(folder: Path, config: dict[str, Any] | None = None, clip: str = "none"
                     item.mul_(0.9)
         if idle == "thawed" and step == 60:
             optimizer.param_groups[0]["lr"] = 1e-3
-        run.log({"loss": loss.item(), "lr": optimizer.param_groups[1]["lr"]}, step=step)
+        row = {"loss": loss.item(), "lr": optimizer.param_groups[1]["lr"]}
+        run.log({"loss": row["loss"]} if by_hand < 1 else row, step=step)
     run.finish()
     findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
     return {part["rule"]: part for item in findings for part in (*item["evidence"].get("story", ()), item)}
@@ -135,3 +138,10 @@ def test_a_schedule_of_epochs_that_is_stepped_at_each_batch_is_found(kind: str, 
     assert bool(found) == wrong
     if kind == "cosine of epochs":
         assert found[0].step == 10
+
+
+@pytest.mark.parametrize(("by_hand", "found"), [(0.93, True), (0.985, False)])
+def test_a_rate_that_is_lowered_by_hand_at_each_batch_is_seen_where_nobody_logs_it(
+    tmp_path: Path, by_hand: float, found: bool
+) -> None:
+    assert ("schedule_units" in train(tmp_path, by_hand=by_hand, steps=300)) == found

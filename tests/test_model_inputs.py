@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from barograph.probes.model import objective  # noqa: E402
-from barograph.probes.model.outputs import FIGURES, figures  # noqa: E402
+from barograph.probes.model.outputs import FIGURES, _elsewhere, figures  # noqa: E402
 
 RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3)) * 3
 
@@ -148,3 +148,79 @@ def test_a_batch_norm_of_the_last_batch_alone_is_found(tmp_path: Path, momentum:
         optimizer.step()
         run.log({"loss": loss.item()}, step=step)
     assert ("norm_momentum" in judged(run)) == found
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_adapters_in_a_model_that_was_not_loaded_are_found(tmp_path: Path, loaded: bool) -> None:
+    class Adapted(nn.Module):
+        def __init__(self, base: Any) -> None:
+            super().__init__()
+            self.base = base
+            self.lora_A, self.lora_B = nn.Parameter(torch.randn(4, 12) / 4), nn.Parameter(torch.zeros(6, 4))
+
+        def forward(self, inputs: Any) -> Any:
+            return self.base(inputs) + inputs @ self.lora_A.T @ self.lora_B.T
+
+    run = run_in(tmp_path)
+    base = nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 6))
+    for item in base.parameters():
+        nn.init.normal_(item, std=0.3) if item.dim() > 1 else None
+        item.data.mul_(1.01 if loaded else 1.0)
+        item.requires_grad_(False)
+    model = Adapted(base)
+    optimizer = torch.optim.AdamW([model.lora_A, model.lora_B], 1e-2)
+    run.watch(model, optimizer)
+    for step in range(30):
+        inputs = torch.randn(32, 12)
+        loss = functional.cross_entropy(model(inputs), (inputs @ RULE).argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+    found = judged(run)["frozen_group"]
+    assert found["severity"] == ("info" if loaded else "warning")
+    assert ("not loaded" in str(found["causes"][0])) == (not loaded)
+
+
+@pytest.mark.parametrize(
+    ("kind", "places_first", "wanted"),
+    [
+        ("right", False, 0), ("right", True, 0), ("rolled over rows", False, 1), ("flattened", False, 2),
+        ("flattened", True, 2), ("rolled over places", False, 0), ("random", False, 0),
+    ],
+)  # fmt: skip
+def test_targets_of_other_places_are_told_from_those_that_are_right(kind: str, places_first: bool, wanted: int) -> None:
+    torch.manual_seed(2)
+    texts = torch.randint(40, (6, 13))
+    tokens, after = texts[:, :-1], texts[:, 1:]
+    if places_first and kind == "right":
+        tokens, after = tokens.T, after.T
+    target = {
+        "right": after, "rolled over rows": after.roll(-1, 0), "rolled over places": tokens.roll(-1, 1),
+        "flattened": after.reshape(-1).view(12, 6) if places_first else after.reshape(-1).view(12, 6).T,
+        "random": torch.randint(40, (6, 12)),
+    }[kind]  # fmt: skip
+    gradient = torch.full((*target.shape, 40), 0.01) - functional.one_hot(target, 40)
+    assert float(_elsewhere(tokens, gradient, torch.tensor(0.0))) == wanted
+
+
+@pytest.mark.parametrize("kind", ["right", "rolled", "flattened"])
+def test_a_language_model_that_is_compared_with_other_places_is_found(tmp_path: Path, kind: str) -> None:
+    run = run_in(tmp_path)
+    model = nn.Sequential(nn.Embedding(40, 16), nn.Linear(16, 40))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    run.watch(model, optimizer)
+    for step in range(40):
+        texts = torch.randint(40, (8, 13))
+        tokens, after = texts[:, :-1], texts[:, 1:]
+        output = model(tokens)
+        flat = output.transpose(0, 1).reshape(-1, 40) if kind == "flattened" else output.flatten(0, 1)
+        loss = functional.cross_entropy(flat, (after.roll(1, 0) if kind == "rolled" else after).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+    found = judged(run).get("targets_elsewhere")
+    assert (found is not None) == (kind != "right")
+    if found is not None:
+        assert found["step"] == 0 and ("flattened" in str(found["causes"][0])) == (kind == "flattened")

@@ -69,6 +69,53 @@ def test_an_evaluation_that_gets_better_beside_a_noisy_training_loss_is_no_leak(
     assert [one for one in warned(look(rising, evaluations)) if one.rule == "evaluation_jump"]
 
 
+ALONE = np.arange(100, 4100, 100)
+
+
+def alone(evaluations: np.ndarray):
+    return found([rule() for rule in RULES], {"eval/loss": (ALONE, evaluations)})
+
+
+def course(noise: float = 0.004, seed: int = 0) -> np.ndarray:
+    """Forty evaluations that fall."""
+    return (2 + 2 * np.exp(-ALONE / 500)) * np.exp(np.random.default_rng(seed).normal(0, noise, len(ALONE)))
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.01])
+@pytest.mark.parametrize("rise", [0.2, 0.5])
+def test_evaluations_alone_tell_that_they_keep_rising(noise: float, rise: float) -> None:
+    up = 1 + rise * np.clip((ALONE - 1500) / 2500, 0, None)
+    (one,) = warned(alone(np.minimum.accumulate(course(0)) * up * course(noise) / course(0)))
+    assert (one.rule, one.severity, one.kind) == ("overfitting", "warning", "overfit")
+    assert abs(one.step - 1500) <= 400 and "no training loss is logged" in one.message and "nan" not in one.message
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
+        1 + 0 * ALONE,
+        1 + 0.3 * np.exp(-(((ALONE - 2000) / 300) ** 2)),  # a hump
+        1 + 0.25 * (ALONE > 3700),  # three of forty
+        1 + 0.02 * np.clip((ALONE - 1500) / 2500, 0, None),  # a fiftieth
+        1 + 0.15 * np.where(ALONE > 1500, np.exp(-(ALONE - 1500) / 500), 0),  # the rate begins anew
+    ],
+)  # fmt: skip
+def test_evaluations_alone_that_come_down_again_or_hardly_rise_give_no_warning(factor: np.ndarray) -> None:
+    for seed in range(3):
+        assert not [one for one in warned(alone(course(seed=seed) * factor)) if one.rule == "overfitting"]
+
+
+def test_of_a_training_loss_that_is_no_number_nobody_says_that_it_is_missing() -> None:
+    evaluations = np.minimum.accumulate(course(0)) * (1 + 0.5 * np.clip((ALONE - 1500) / 2500, 0, None))
+    series = {"train/loss": (np.arange(4100), np.full(4100, np.nan)), "eval/loss": (ALONE, evaluations)}
+    assert not [one for one in found([Overfitting()], series) if "no training loss" in one.message]
+
+
+def test_a_leap_without_a_training_loss_names_no_training_loss() -> None:
+    (one,) = [one for one in alone(np.where(ALONE > 2000, 2, 1) * course()) if one.rule == "evaluation_jump"]
+    assert "training loss" not in one.message and one.severity == "warning"
+
+
 def test_a_slight_rise_is_an_info_finding() -> None:
     loss = 0.3 * falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
     evaluations = 0.3 * falling(2000, noise=0)[AT] * after(1000, 0.12)

@@ -106,6 +106,26 @@ def test_a_spike_over_rows_or_with_the_gradient_is_a_warning() -> None:
     assert any("Clip" in one for one in finding.remedies)
 
 
+@pytest.mark.parametrize(("last", "stays"), [(40, True), (16, True), (5, False)])
+def test_a_loss_that_jumps_late_and_stays_is_a_level_and_not_a_bad_batch(last: int, stays: bool) -> None:
+    loss = falling(600)
+    loss[-last:] *= 1.6
+    (finding,) = (one for one in look(loss) if one.rule == "loss_spike")
+    assert finding.step == 600 - last and (finding.evidence["course"] == "not") is stays
+    assert (finding.severity == "warning" and "Compare data" in finding.remedies[0]) or not stays
+    assert finding.causes[0].startswith("labels" if stays else "bad batch")
+
+
+@pytest.mark.parametrize(("before", "severity"), [(0, "warning"), (2, "warning"), (3, "info"), (4, "info")])
+def test_a_rise_that_came_and_went_three_times_before_is_what_this_loss_does(before: int, severity: str) -> None:
+    loss = falling(600, start=4, end=3)
+    for row in [300 - 12 * nth for nth in range(1, before + 1)]:
+        loss[row] *= 1.9
+    loss[300:304] *= 2
+    findings = [one for one in look(loss) if one.rule == "loss_spike" and one.step == 300]
+    assert [one.severity for one in findings] == [severity]
+
+
 def test_a_loss_that_does_not_come_back_is_a_warning_that_says_so() -> None:
     loss = falling(1000)
     loss[600:] *= 1.5
@@ -214,6 +234,21 @@ def test_a_sudden_fall_is_told_by_the_evaluation_behind_it() -> None:
     assert (finding.severity, finding.step) == ("warning", 600)
     series["eval/loss"] = (at, np.where(at < 600, steady, steady * 0.3))
     assert not warned(found([rule() for rule in RULES], series))
+
+
+@pytest.mark.parametrize("lucky", [range(0, 1), range(219, 220), range(220, 221)])
+def test_a_noisy_evaluation_that_was_good_or_bad_by_chance_does_not_say_that_others_did_not_follow(
+    lucky: range,
+) -> None:
+    at = np.arange(300)
+    dice = np.random.default_rng(4)
+    loss = (0.3 + 2 * np.exp(-at / 12)) * np.where(at < 220, 1, 0.5) * np.exp(dice.normal(0, 0.01, 300))
+    seen = (0.5 + 2 * np.exp(-at / 12)) * np.where(at < 220, 1, 0.8) * np.exp(dice.normal(0, 0.04, 300))
+    seen[lucky] *= 1.4 if 220 in lucky else 0.8
+    follows = found([rule() for rule in RULES], {"train/loss": (at, loss), "eval/loss": (at, seen)})
+    assert not [one for one in warned(follows) if one.rule == "loss_jump_down"]
+    stays = {"train/loss": (at, loss), "eval/loss": (at, seen * np.where(at < 220, 1, 1.25))}
+    assert [one for one in warned(found([rule() for rule in RULES], stays)) if one.rule == "loss_jump_down"]
 
 
 @pytest.mark.parametrize("rule", ["loss_jump_down", "loss_slide"])

@@ -66,6 +66,61 @@ def test_warming_up_again_is_an_info_finding() -> None:
     assert not warned(look(loss, lr=rate))
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.04])
+def test_noisy_evaluations_excuse_a_training_loss_as_quiet_ones_do(noise: float) -> None:
+    at = np.arange(60)
+    for seed in range(6):
+        dice = np.random.default_rng(seed)
+        course = 0.5 + 1.8 * np.exp(-at / 8)
+        loss = course * np.where(at >= 30, 2.4, 1.0) * np.exp(dice.normal(0, 0.01, 60))
+        seen = 1.1 * course * np.exp(dice.normal(0, noise, 60))
+        assert not [one for one in warned(look(loss, evaluations=(at, seen))) if one.rule == "divergence"]
+        worse = seen * np.where(at >= 30, 1.5, 1.0)
+        assert [one for one in warned(look(loss, evaluations=(at, worse))) if one.rule == "divergence"]
+
+
+def few(rows: int, last: np.ndarray, noise: float = 0.03, seed: int = 0) -> np.ndarray:
+    """A short run that falls from 2.4 to 1.1, and its last rows times these factors."""
+    loss = (1.1 + 1.3 * np.exp(-np.arange(rows) / (rows / 8))) * np.exp(
+        np.random.default_rng(seed).normal(0, noise, rows)
+    )
+    loss[rows - len(last) :] *= last
+    return loss
+
+
+@pytest.mark.parametrize("rows", [16, 20, 30, 50])
+def test_the_last_rows_of_a_short_run_are_enough_where_each_is_above_all_before(rows: int) -> None:
+    (one,) = warned(look(few(rows, np.linspace(2, 3, 4)), step=50))
+    assert (one.rule, one.severity) == ("divergence", "warning") and abs(one.step - 50 * (rows - 4)) <= 50
+
+
+@pytest.mark.parametrize("last", [[2.5], [2, 2.5, 3], [1.2] * 5, [2, 3, 1, 2, 3], [1.0] * 4])
+def test_fewer_or_lower_ones_are_not(last: list[float]) -> None:
+    for rows in (16, 20, 30, 50):
+        seen = look(few(rows, np.array(last)), step=50)
+        assert not [one for one in warned(seen) if one.rule == "divergence"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_short_runs_of_mere_noise_do_not_diverge_at_their_end(seed: int) -> None:
+    for rows in (14, 25, 60):
+        assert not [one for one in warned(look(few(rows, np.ones(1), 0.45, seed), 10)) if one.rule == "divergence"]
+
+
+def test_a_short_runs_last_rows_are_excused_as_any_rise_is() -> None:
+    loss, at = few(30, np.full(6, 2.5)), np.arange(30)
+    assert not [one for one in warned(look(loss, evaluations=(at, few(30, np.ones(1), 0)))) if one.rule == "divergence"]
+
+
+@pytest.mark.parametrize(("end", "severity"), [(0.85, "info"), (0.99, "critical")])
+def test_a_long_rise_from_the_start_is_over_once_the_loss_is_below_its_start(end: float, severity: str) -> None:
+    at = np.arange(900)
+    course = np.where(at < 60, 6.2 + 2.4 * at / 60, 6.2 * end + (8.6 - 6.2 * end) * np.exp(-(at - 60) / 120))
+    loss = course * np.exp(np.random.default_rng(0).normal(0, 0.01, 900))
+    finding = next(one for one in look(loss) if one.rule == "divergence")
+    assert finding.severity == severity and ("falls below its start" in finding.message) == (severity == "info")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_fine_tuning_stairs_and_noise_are_silent(seed: int) -> None:
     dice = np.random.default_rng(seed)
@@ -118,6 +173,13 @@ def test_a_loss_that_stays_that_of_a_guess_is_not_learning(answers: int) -> None
     first = next(one for one in look(loss[:300]) if one.rule == "not_learning")
     assert (first.severity, first.step) == ("warning", 0)
     assert next(one for one in look(loss) if one.rule == "not_learning").severity == "critical"
+
+
+@pytest.mark.parametrize(("counts", "found_it"), [({}, False), ({"train/loss": "row"}, True)])
+def test_rows_without_steps_are_counted_themselves(counts: dict[str, str], found_it: bool) -> None:
+    loss = math.log(2) * np.exp(np.random.default_rng(0).normal(0, 0.001, 60))
+    seen = look(loss, facts={"counts": counts}, lr=cosine(60, warm=3))
+    assert [one.severity for one in seen if one.rule == "not_learning"] == ["warning"] * found_it
 
 
 @pytest.mark.parametrize("level", [4.9, 7.3])
@@ -294,6 +356,25 @@ def test_a_plateau_of_noise_alone_does_not_fall_again(seed: int) -> None:
     loss[800:] = 7.6 * np.exp(-np.arange(400) / 800)
     (one,) = found([LossPlateau()], {"train/loss": (10 * np.arange(1200), loss)})
     assert one.severity == "info" and "fell again" in one.message
+
+
+@pytest.mark.parametrize(
+    ("rows", "apart", "rate", "warns"),
+    [
+        (40, 100, True, True),
+        (40, 100, False, False),
+        (60, 100, False, True),
+        (60, 20, True, False),
+        (300, 1, False, False),
+    ],
+)
+def test_thirty_rows_far_apart_tell_that_a_model_hardly_learns(rows: int, apart: int, rate: bool, warns: bool) -> None:
+    loss = (10.9 - 0.3 * np.linspace(0, 1, rows)) * np.exp(np.random.default_rng(1).normal(0, 0.003, rows))
+    more = {"lr": cosine(rows, warm=3)} if rate else {}
+    slow = [one for one in look(loss, apart, **more) if one.key == "slow"]
+    assert [one.severity for one in slow] == ["warning"] * warns
+    learns = (3.5 + 7.4 * np.exp(-np.arange(rows) / (rows / 20))) * loss / 10.9
+    assert not [one for one in look(learns, apart, **more) if one.key == "slow"]
 
 
 def test_a_slow_begin_is_an_info_finding_once_the_model_has_learnt() -> None:

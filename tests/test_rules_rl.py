@@ -73,6 +73,26 @@ def test_a_reward_below_its_start_is_a_warning_after_four_blocks() -> None:
         assert one.severity == severity
 
 
+@pytest.mark.parametrize(
+    ("rows", "noise", "behind", "severity"),
+    [
+        (120, 0.02, 40, "warning"),  # beyond all noise: four blocks are an eighth of the run and more
+        (120, 0.2, 40, "info"),  # the same fall in noise: five blocks of fifteen
+        (400, 0.02, 40, "info"),  # a tenth of a longer run may be an episode
+        (400, 0.02, 72, "warning"),
+    ],
+)
+def test_a_fall_beyond_all_noise_is_a_warning_by_its_share_of_the_run(
+    rows: int, noise: float, behind: int, severity: str
+) -> None:
+    at = np.arange(rows)
+    reward = 1 - np.exp(-np.maximum(0, at - 16) / (rows / 8))
+    reward[rows - behind :] = 0.1
+    reward += np.random.default_rng(3).normal(0, noise, rows)
+    (one,) = found([RewardCollapse()], {"train/reward": (at, reward)})
+    assert one.severity == severity and abs(one.step - (rows - behind)) <= 16
+
+
 def test_a_reward_that_is_one_number() -> None:
     reward = healthy()["train/reward"].copy()
     reward[240:] = 0.0

@@ -156,6 +156,23 @@ def test_steps_that_take_longer_and_longer() -> None:
     assert not findings([StepTimeDrift()], {"train/duration_ms": noisy(2000, 10, 0.2)})
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_that_begin_to_take_longer_in_the_middle(seed: int) -> None:
+    ramp = 1 + 1.2 * numpy.clip((numpy.arange(2000) - 900) / 1100, 0, 1)
+    found = only(findings([StepTimeDrift()], {"train/duration_ms": noisy(2000, 10, 0.03, seed) * ramp}),
+                 "step_time_drift")  # fmt: skip
+    (warning,) = [one for one in found if one.severity == "warning"]
+    assert 800 <= warning.step <= 1000 and warning.found < 2000
+
+
+@pytest.mark.parametrize("stages", [(700, 1400), (1000,), (250, 500, 750), (1900,)])
+def test_larger_batches_in_stages_are_no_drift(stages: tuple[int, ...]) -> None:
+    times = noisy(2000, 10, 0.02)
+    for stage in stages:
+        times[stage:] *= 1.5
+    assert not findings([StepTimeDrift()], {"train/duration_ms": times})
+
+
 def test_figures_that_cannot_be() -> None:
     (one,) = findings([ImpossibleUtilization()], {"speed/mfu": noisy(64, 1.2, 0.01)}).values()
     assert one.severity == "warning"

@@ -80,3 +80,23 @@ def test_counts_and_losses_in_other_scripts_are_read(tmp_path: Path) -> None:
 
 def test_a_training_loss_goes_before_a_part_of_it_with_another_word() -> None:
     assert main_loss(["Mean graph loss", "Mean training loss"]) == "Mean training loss"
+
+
+def test_epochs_of_other_lengths_stand_behind_each_other(tmp_path: Path) -> None:
+    lengths = (100, 100, 50, 200)
+    lines = [
+        f"Train Epoch: {epoch} Loss: 2.{batch:03}: [{batch}/{length}]"
+        for epoch, length in enumerate(lengths, 1)
+        for batch in (length // 2, length)
+    ]
+    steps = [step for step, _ in read(written(tmp_path, lines)).series["Loss"]]
+    assert steps == [50, 100, 150, 200, 225, 250, 350, 450]
+
+
+def test_an_evaluation_of_another_length_moves_no_epoch(tmp_path: Path) -> None:
+    lines = []
+    for epoch in (1, 2, 3):
+        lines += [f"Epoch: [{epoch}][{batch}/100] loss {epoch}.{batch}" for batch in (50, 100)]
+        lines += [f"Test: epoch: [{epoch}][{batch}/10] loss 7.{batch}" for batch in (5, 10)]
+    steps = [step for step, _ in read(written(tmp_path, lines)).series["loss"]]
+    assert steps == [50, 100, 150, 200, 250, 300]

@@ -103,3 +103,49 @@ def test_a_collective_that_timed_out_is_the_end_behind_a_progress_bar(
     told = " ".join(capsys.readouterr().out.split())
     assert "The run ended after step 18 without finishing the run: line 8: Watchdog caught collective" in told
     assert "a collective that one rank did not enter" in told
+
+
+ROWS = "".join(f"step {at} loss {3 - at / 10:.2f}\n" for at in range(1, 6))
+FAILED = 'Traceback (most recent call last):\n  File "train.py", line 8, in <module>\n    main()\n'
+
+
+@pytest.mark.parametrize("end", [
+    "srun: error: node01: task 3: Killed\n", "srun: error: gpu1: tasks 0-3: Exited with exit code 1\n",
+    "TERM_RUNLIMIT: job killed after reaching the run time limit.\n", "=>> PBS: job killed: walltime 3600 exceeded\n",
+    "F0515 11:05:31.8 376 layer.cpp:56] Check failed: 2 == 3\n*** Check failure stack trace: ***\n",
+    "log\n**Killed**\n",
+])  # fmt: skip
+def test_what_schedulers_say_of_the_end_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(ROWS + end)
+    run_doctor([str(path)])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "after step 5" in told and " crashed " in told
+
+
+@pytest.mark.parametrize("end", [
+    FAILED + "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1, 2)\n",
+    FAILED + "framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[64,128]\n",
+    FAILED + "RuntimeError: DefaultCPUAllocator: not enough memory: you tried to allocate 123456 bytes.\n",
+    "Out of memory error on GPU 0. Cannot allocate 1.2GB memory on GPU 0\n",
+    "ERROR: LoadError: CUDA error: out of memory (code 2)\n",
+    "Your notebook crashed after using all available RAM.\n",
+])  # fmt: skip
+def test_memory_that_ran_out_has_many_words(tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(ROWS + end)
+    run_doctor([str(path)])
+    assert "out_of_memory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("end", [
+    "Final test error: 0.12\nfailed samples: 0\n", "Test Error:\n Accuracy: 50.9%\n", "Exited with exit code 0\n",
+])  # fmt: skip
+def test_errors_that_were_measured_are_no_messages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
+) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(ROWS + end)
+    run_doctor([str(path)])
+    told = capsys.readouterr().out
+    assert "no problems found" in told and "the log says" not in told

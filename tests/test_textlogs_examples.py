@@ -45,6 +45,19 @@ def test_a_block_that_is_set_in_may_be_an_example_too(tmp_path: Path) -> None:
     assert len(read(path).series["loss"]) == 4
 
 
+@pytest.mark.parametrize("text", [
+    "".join(f'10.0.0.1 - - "GET /train?epoch={at}&loss=0.{9 - at} HTTP/1.1" 200 12\n' for at in range(1, 6)),
+    'python train.py --epochs 10 --lr 0.1\necho "epoch 3 loss 0.2"\necho "epoch 4 loss 0.1"\n',
+    "- [x] step 1: baseline (loss 0.52)\n- [ ] step 2: target loss 0.40\n- [ ] step 3: target loss 0.35\n",
+    "Epoch 2 of the plan starts on Monday, the loss was 40 USD.\nEpoch 3 of it is at the end, with a loss of 9 USD.\n",
+    "# Trials\n\n| Epochs | Batch size | Val loss |\n|---|---|---|\n| 10 | 32 | 0.52 |\n| 20 | 64 | 0.55 |\n",
+])  # fmt: skip
+def test_scripts_lists_and_servers_logs_hold_no_training(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    assert not find(path)
+
+
 @pytest.mark.parametrize("what", ["quantizing layer", "image", "scored file"])
 def test_losses_of_layers_or_files_are_no_steps(tmp_path: Path, what: str) -> None:
     path = tmp_path / "job.log"
@@ -102,3 +115,14 @@ def test_a_table_of_models_is_no_training(tmp_path: Path, column: str) -> None:
     rows = "".join(f"| net{at} | {at}00 | 0.0{at} | 3{at}.2 |\n" for at in range(1, 6))
     path.write_text(f"# Results\n\n| {column} | Epochs | Loss | PSNR |\n|---|---|---|---|\n{rows}")
     assert not find(path)
+
+
+def test_a_sentence_that_a_program_repeats_holds_rows(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    lines = [
+        f"INFO - At step {step} the Total loss was 4.{step} (best 2.001), with a learning rate of 3e-4."
+        for step in range(100, 900, 100)
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    series = read(path).series
+    assert [len(points) for name, points in series.items() if "loss" in name.lower()] == [8]

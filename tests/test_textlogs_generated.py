@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import math
 import subprocess
@@ -33,6 +34,24 @@ def test_other_families_are_read_whole(tmp_path: Path, family: str) -> None:
     scored = dialects.score(dialects_families.FAMILIES[family], 21, 80, tmp_path)
     problems = [problem for _, _, problem in scored if problem]
     assert len(problems) <= 2, problems
+
+
+@pytest.mark.parametrize("family", ["seventh", "eighth"])
+def test_a_familys_files_hold_what_is_said_to_be_true_of_them(family: str) -> None:
+    words = dialects_families.FAMILIES[family]
+    layouts = set()
+    for seed in range(120):
+        drawn = dialects.case(words, seed)
+        assert drawn == dialects.case(words, seed)
+        layouts.add(drawn.drawn["layout"])
+        content = gzip.decompress(drawn.content) if drawn.ending.endswith("gz") else drawn.content
+        text = content.decode("utf-16" if drawn.drawn["wrap"] == "utf16" else "utf-8")
+        assert len(drawn.truth) >= 20
+        at = 0
+        for step, shown in drawn.truth:  # each value stands in the text, in the order of the rows
+            assert step >= 0
+            at = text.index(shown.split()[0], at)
+    assert layouts == {layout.__name__ for layout in words.layouts}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ changed for it, and scored once before that.
 from __future__ import annotations
 
 from dialects import Plan, Row, Words, crlf, loss_last, markdown, one_line, plain_wrap, stamp, table, utf16
+from dialects_eighth import EIGHTH
+from dialects_seventh import SEVENTH
 
 
 def logfmt(plan: Plan) -> list[tuple[str, Row | None]]:
@@ -374,4 +376,5 @@ SIXTH = Words(
     wraps=[plain_wrap] * 6 + [crlf, markdown],
 )  # fmt: skip
 
-FAMILIES = {"apart": APART, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH, "sixth": SIXTH}
+FAMILIES = {"apart": APART, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH, "sixth": SIXTH, "seventh": SEVENTH,
+            "eighth": EIGHTH}  # fmt: skip

@@ -43,7 +43,7 @@ OF_EVALUATION = ("eval", "val_", "valid", "train/loss", "train/accuracy", "loss"
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse")
-LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc")
+LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss")
 OF_MEMORY = ("memory_leak", "no_grad_missing")
 
 
@@ -76,7 +76,7 @@ def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) ->
         "near_miss": False,
         "onset": onset,
         "cause": [fault.cause, *fault.also] if fault.also else fault.cause,
-        "kinds": list(fault.kinds),
+        "kinds": [*fault.kinds, *unseen.ALSO_RIGHT.get(trace.program, ())],
         "hard": fault.hard,
         "expected_severity": fault.severity,
         "about": fault.about,

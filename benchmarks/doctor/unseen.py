@@ -1,7 +1,7 @@
 """The put-away half of the bench: its programs, their faults and their healthy variants, as tables of words.
 
 In:   nothing; `faults.py` and `healthy.py` read the tables.
-Out:  `PROGRAMS`, `STEPS`; `KNOWN_FAULTS`, `FAULTS`, `KNOWN_HEALTHY`, `HEALTHY`.
+Out:  `PROGRAMS`, `STEPS`; `KNOWN_FAULTS`, `FAULTS`, `ALSO_RIGHT`, `KNOWN_HEALTHY`, `HEALTHY`.
 
 **If you write rules, stop here.** What is in this file is what the rules are examined on, once, when they stand.
 """
@@ -76,7 +76,7 @@ FAULTS: tuple[Row, ...] = (
     ("schedule_restarted", "schedule restarted", "resume learning_rate spike divergence", "resume", (MASKED,),
      "a checkpoint is resumed without the scheduler's state: the warm-up comes again",
      {"also": ("scheduler state lost",)}),
-    ("text_read_across", "batch and time exchanged", "not_learning plateau data learning_rate", "start", (READER,),
+    ("text_read_across", "batch and time exchanged", "not_learning plateau data", "start", (READER,),
      "rows and columns of the text are exchanged: the network reads across its lines",
      {"also": ("wrong dimension", "labels shuffled")}),
     ("annealed_when_better", "learning rate too low", "learning_rate plateau update_ratio frozen", "start", (READER,),
@@ -92,7 +92,7 @@ FAULTS: tuple[Row, ...] = (
      "the sum of the losses that is logged is not set back at an epoch's beginning", {"also": ("loss summed",)}),
     ("held_out_unscaled", "inputs not normalised", "eval overfit divergence data", "start", (TABLE, SPEECH),
      "the inputs of the evaluation are not standardised as those of the training are", {}),
-    ("links_not_normalised", "links not normalised", f"{BROKEN} activations logits clipping update_ratio", "start",
+    ("links_not_normalised", "links not normalised", f"{BROKEN} activations logits clipping update_ratio data", "start",
      (GRAPH,), "what comes over a node's links is added up, and not divided by their number",
      {"also": ("inputs not normalised", "bad initialisation")}),
     ("chances_without_logarithm", "logarithm missing", "data logits plateau not_learning config vanishing", "start",
@@ -124,6 +124,10 @@ FAULTS: tuple[Row, ...] = (
      "the loss of log-probabilities is given logits: it begins below 0, jumps, and is learnt late and badly",
      {"also": ("softmax missing",)}),
 )
+
+# Kinds that are right of every fault of a program, as its consequence: this one lowers its rate whenever the evaluation
+# gets no better, whatever the reason.
+ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {READER: ("learning_rate",)}
 
 # -- healthy variants that the bench has, in these programs --------------------------------------------------------
 

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.random import Generator
 
 from logs.curves import Training
 
 HEALTHY, ALIKE, TROUBLE = GROUPS = ("healthy", "alike", "trouble")
+TEXT = "text"  # not a training at all: there is nothing to say of it
 TOLERANCE = 0.05  # of the run, that a finding's step may lie off the onset
 TOLERANCE_ROWS = 12  # and never less than this many rows
 
@@ -68,3 +70,8 @@ def trouble(
 def alike(training: Training, formats: tuple[str, ...]) -> Case:
     """A healthy training that looks ill to a nervous doctor."""
     return Case(training, formats, ALIKE)
+
+
+def no_training(lines: list[str], told: str = "words") -> Case:
+    """A text that is not of a training."""
+    return Case(Training(np.zeros(0, np.int64), np.zeros(0), last_words=lines), (told,), TEXT)

@@ -15,20 +15,28 @@ from typing import Any
 
 import numpy as np
 
-from logs import alike, healthy, troubles
-from logs.case import TROUBLE, Case
-from logs.formats import FORMATS, write
+from logs import alike, healthy, newer, newer_apart, troubles
+from logs.case import TEXT, TROUBLE, Case, Family
+from logs.formats import format_of, write
 
 FAMILIES = {family.__name__: family for module in (healthy, alike, troubles) for family in module.FAMILIES}
+SPLITS: dict[str, dict[str, Family]] = {
+    "first": FAMILIES,
+    "open": {family.__name__: family for family in newer.FAMILIES},
+    "putaway": {family.__name__: family for family in newer_apart.FAMILIES},
+}
+"""The first set, and the two halves of the second. Whoever changes rules looks at the totals of the last alone."""
 SEVERITIES = ("info", "warning", "critical")
 
 
-def cases(seed: int, each: int, only: Sequence[str] | None = None) -> Iterator[tuple[str, str, Case]]:
+def cases(
+    seed: int, each: int, only: Sequence[str] | None = None, split: str = "first"
+) -> Iterator[tuple[str, str, Case]]:
     """Name, format and case, the same for the same seed whatever other families there are.
 
-    only: names of families; all if None.
+    only: names of families; all of the split if None.
     """
-    for family, make in FAMILIES.items():
+    for family, make in SPLITS[split].items():
         if only is not None and family not in only:
             continue
         key = zlib.crc32(family.encode())
@@ -38,15 +46,15 @@ def cases(seed: int, each: int, only: Sequence[str] | None = None) -> Iterator[t
 
 
 def write_examination(
-    seed: int, each: int, folder: Path, only: Sequence[str] | None = None
+    seed: int, each: int, folder: Path, only: Sequence[str] | None = None, split: str = "first"
 ) -> dict[str, dict[str, Any]]:
     """Write every case into a folder of its own, and `labels.json`; returns the labels by the cases' names."""
     folder.mkdir(parents=True, exist_ok=True)
     labels: dict[str, dict[str, Any]] = {}
-    for name, told, case in cases(seed, each, only):
+    for name, told, case in cases(seed, each, only, split):
         path = write(case.training, told, folder / name)
         about = {"path": str(path.relative_to(folder)), "format": told}
-        labels[name] = about | case.label(FORMATS[told].steps(case.training))
+        labels[name] = about | case.label(format_of(told).steps(case.training))
     (folder / "labels.json").write_text(json.dumps(labels, indent=1) + "\n")
     return labels
 
@@ -55,8 +63,8 @@ def write_examination(
 class Verdict:
     """What came of one case.
 
-    right: a trouble found, or a healthy one left in peace. kind_only: the right kind, and nowhere near the onset.
-    unread: why the file could not be read. findings: all of the doctor's.
+    right: a trouble found, a healthy one left in peace, nothing said of what is no training. kind_only: the right
+    kind, and nowhere near the onset. unread: why the file could not be read. findings: all of the doctor's.
     """
 
     right: bool
@@ -65,8 +73,11 @@ class Verdict:
     findings: list[dict[str, Any]]
 
 
-def judge(label: dict[str, Any], findings: list[dict[str, Any]], unread: str = "") -> Verdict:
-    """Whether findings are right for a label."""
+def judge(label: dict[str, Any], findings: list[dict[str, Any]], unread: str = "", judged: bool = True) -> Verdict:
+    """Whether findings are right for a label. judged: some series was taken for the loss, reward or accuracy."""
+    if label["group"] == TEXT:
+        silent = not any(one["severity"] != "info" for one in findings)
+        return Verdict(silent and (bool(unread) or not judged), False, unread, findings)
     if label["group"] != TROUBLE:
         return Verdict(not unread and not any(one["severity"] != "info" for one in findings), False, unread, findings)
     least = SEVERITIES.index(label["least"])

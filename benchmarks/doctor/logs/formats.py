@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from logs import tables, text
+from logs import newer_text, tables, text
 from logs.curves import Training
 
 
@@ -70,6 +70,26 @@ FORMATS: dict[str, Format] = {
     "tensorboard": Format("events", tables.tensorboard),
 }
 
+NEWER_FORMATS: dict[str, Format] = {
+    "losses_first": printed(newer_text.losses_first),
+    "completed": printed(newer_text.completed),
+    "keyed": printed(newer_text.keyed),
+    "json_messages": printed(newer_text.json_messages, file="train.jsonl"),
+    "pipeline": printed(newer_text.pipeline),
+    "batches_of_epochs": printed(newer_text.batches_of_epochs, steps_a_row=10),
+    "epochs_said": printed(newer_text.epochs_said),
+    "epochs_below": printed(newer_text.epochs_below),
+    "epochs_short": printed(newer_text.epochs_short),
+    "validations": printed(newer_text.validations),
+    "perplexities": printed(newer_text.perplexities),
+    "updates": printed(newer_text.updates),
+    "adversarial": printed(newer_text.adversarial, steps_a_row=1),
+    "words": printed(newer_text.words, file="output.log"),
+    "words_page": printed(newer_text.words, file="README.md"),
+    "words_table": printed(newer_text.words, file="results.csv"),
+}
+"""Those of the second set; the first set's cases keep theirs."""
+
 TELL_EPOCHS = ("epoch_table", "keras", "epoch_bars", "epoch_blanks", "epoch_pairs")
 """A row an epoch, with its evaluation."""
 TELL_STEPS = tuple(name for name in FORMATS if name not in TELL_EPOCHS)
@@ -85,10 +105,24 @@ TELL_RATE = ("trainer_state", "build_nanogpt", "llm_c", "megatron", "step_table"
 TELL_EVALUATIONS = ("nanogpt", "trainer_state", "tensorboard", "llm_c", "megatron", "step_table", "fairseq")
 TELL_FINETUNING = ("trainer_state", "trainer_printed", "llama_factory", "lightning")
 
+NEWER_STEPS = ("losses_first", "completed", "keyed", "json_messages", "pipeline", "batches_of_epochs")
+NEWER_EPOCHS = ("epochs_said", "epochs_below", "keras", "epoch_table", "epoch_bars")
+NEWER_ANYTHING = ("keyed", "json_messages", "trainer_state", "trainer_printed", "step_table", "tensorboard")
+NEWER_EVALUATIONS = ("losses_first", "completed", "keyed", "json_messages", "pipeline", "nanogpt", "trainer_state",
+                     "megatron", "step_table")  # fmt: skip
+NEWER_POLICIES = ("updates", "keyed", "json_messages", "step_table")
+NO_TRAINING = ("words", "words_page", "words_table")
+
+
+def format_of(name: str) -> Format:
+    """A format of either set."""
+    return FORMATS.get(name) or NEWER_FORMATS[name]
+
 
 def write(one: Training, name: str, folder: Path) -> Path:
     """Write a training into a new folder; returns the path that holds the log."""
     folder.mkdir(parents=True)
-    path = folder / FORMATS[name].file
-    FORMATS[name].write(one, path)
+    told = format_of(name)
+    path = folder / told.file
+    told.write(one, path)
     return path

@@ -1,7 +1,7 @@
 """Speech to sounds: a convolution and a GRU in both directions over made-up spectra, with the loss of CTC.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: ctc, grad_norm, lr, epoch, val_loss, val_error_rate; the watch of the model.
+Out:  the run, by `run.log`: ctc_loss, grad_norm, lr, epoch, val_loss, val_error_rate; the watch of the model.
 
 An utterance is three to seven sounds of uneven length. The loss falls fast to where only blanks are said, stays for
 a while, and falls again.
@@ -107,8 +107,8 @@ class Training:
         trouble.gradients(step, self.model, self.model.gru)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config["clip"])
         self.optimizer.step()
-        self.run.log({"ctc": loss.detach(), "error_rate": wrong, "grad_norm": norm, "lr": rate, "epoch": self.epoch},
-                     step=step)  # fmt: skip
+        self.run.log({"ctc_loss": loss.detach(), "error_rate": wrong, "grad_norm": norm, "lr": rate,
+                      "epoch": self.epoch}, step=step)  # fmt: skip
 
     def rate(self, step: int) -> float:
         from .loop import factor

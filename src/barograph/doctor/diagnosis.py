@@ -34,7 +34,7 @@ _TABLES = ("csv", "jsonl", "json")
 _OF_THINGS = re.compile(  # columns of a list of models, examples, files or trials
     r"(?i)(?:models?|methods?|name|id|idx|uuid|labels?|targets?|pred(?:iction)?s?|prob(?:abilit(?:y|ies))?|text|prompts?|"
     r"questions?|answers?|images?|file(?:name)?s?|path|rank|seed|fold|trial|experiment|dataset|task|week|weight|params|"
-    r"parameters|optimi[sz]er|dropout|hidden\w*|layers?|batch_?size|arch(?:itecture)?|class)"
+    r"parameters|optimi[sz]er|dropout|hidden\w*|layers?|batch[ _]?size|arch(?:itecture)?|class)"
 )
 _BEFORE, _AFTER = 40, 20  # rows shown around the first bad one
 
@@ -91,15 +91,17 @@ def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
     step = run.columns(name, "all", 0)[0] if name in run.names() else numpy.zeros(0)
     if len(step) > 2 and (step == step[0]).all():
         return True
-    return counts_of(run).get(name) == "row" and any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))
+    mixed = len(step) > 2 and (numpy.diff(step) <= 0).sum() >= 0.25 * len(step)
+    counted = counts_of(run).get(name) != "row" and not mixed
+    return not counted and any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))
 
 
 def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     """An examiner's result as data. Numbers that are not finite are the strings of the log file."""
     findings = [mark_non_finite(msgspec.structs.asdict(finding)) for finding in examiner.incidents()]
     judged_by = next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
-    if not examiner.checked() and examiner.seen.role("loss") is None:
-        judged_by = None  # an accuracy alone: no rule looked at it
+    if not findings and set(examiner.checked()) <= _LITTLE and examiner.seen.role("loss") is None:
+        judged_by = None  # an accuracy alone: that it did not collapse does not make a training well
     return {
         "run": run,
         "source": source,
@@ -146,6 +148,7 @@ def _stops(run: StoredRun, examiner: Examiner) -> dict[str, int] | None:
 
 
 _JUDGES = ("loss", "eval_loss", "reward", "accuracy", "eval_accuracy")
+_LITTLE = {"accuracy_collapse"}  # what says too little of a training where it finds nothing
 _NAMED = 50  # series by name
 _MESSAGES = 50  # of a log, told by the doctor
 _REACHED = 0.98  # of the plan: as good as done

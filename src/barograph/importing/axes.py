@@ -42,7 +42,7 @@ SPLITS = {
     "train": "train", "training": "train", "val": "eval", "valid": "eval", "validation": "eval", "eval": "eval",
     "evaluation": "eval", "dev": "eval", "test": "test", "testing": "test",
 }  # fmt: skip
-MISSING = frozenset({"", "none", "null", "na", "n/a", "-", "--", "<na>"})
+MISSING = frozenset({"", "none", "null", "na", "n/a", "-", "--", "<na>", "no log"})
 _NOT_FINITE = {
     "nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf,
     "+infinity": math.inf, "-nan": math.nan, "1.#qnan": math.nan, "1.#inf": math.inf, "-1.#inf": -math.inf,

@@ -46,11 +46,11 @@ class Document(NamedTuple):
         return bool(self.columns or self.objects)
 
 
-def understand(document: Any) -> Document:
-    """The series and scalars of a document; nothing if there are no series."""
+def understand(document: Any, name: str = "") -> Document:
+    """The series and scalars of a document; nothing if there are no series. name: of a list without one."""
     result = Document([], [], {})
     if isinstance(document, list):
-        _list("", document, result, {})
+        _list(name, document, result, {})
     elif isinstance(document, dict):
         _walk("", document, result, _DEPTH)
     return result
@@ -62,7 +62,7 @@ def _walk(prefix: str, section: dict[str, Any], document: Document, depth: int) 
     for name, value in section.items():
         where = f"{prefix}{name}"
         if str(name) in numbers:
-            rest[where] = value
+            rest[prefix[:-1] if name == "values" and prefix and "steps" in numbers else where] = value
         elif isinstance(value, list):
             _list(where, value, document, {})
         elif isinstance(value, dict):

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import numpy
 
+from barograph.core import roles
 from barograph.core.aliases import CANONICAL, Names, normal
 from barograph.importing import delimited, documents
 from barograph.importing.axes import SPLITS, ImportAxes, choose, number
@@ -50,7 +51,15 @@ _names = Names()
 
 def is_metric(name: str) -> bool:
     """Whether a name is one of those that trainings log."""
-    return _names.canonical(name).name in CANONICAL or _METRIC.search(normal(name).replace("_", " ")) is not None
+    if _names.canonical(name).name in CANONICAL or _METRIC.search(normal(name).replace("_", " ")) is not None:
+        return True
+    return "loss" in name.lower() and (roles.plays("loss", name) or roles.plays("eval_loss", name))
+
+
+def _tag(path: Path) -> str:
+    """The series that a file is named for, as TensorBoard names what it exports: `run-train-tag-epoch_loss.csv`."""
+    name = re.split(r"(?i)(?:^|[-_.])tag[-_.]", path.stem)[-1]
+    return name if is_metric(name) else ""
 
 
 def _name(path: Path) -> str:
@@ -210,6 +219,8 @@ def _layout(path: Path, head: bytes) -> delimited.Layout | None:
     result = delimited.layout(head, whole)
     if result is None and path.suffix.lower() in _TABLE_ENDINGS:
         result = delimited.without_header(head, whole)
+    if result is not None and sorted(map(str.lower, result.columns)) == ["step", "value", "wall time"] and _tag(path):
+        result.columns = [_tag(path) if name.lower() == "value" else name for name in result.columns]
     return result
 
 
@@ -315,7 +326,7 @@ class DocumentSource:
         size = path.stat().st_size
         if size <= _TRIED_DOCUMENT:
             document, _ = _parse(path)
-            found = documents.understand(document)
+            found = documents.understand(document, _tag(path))
             known = any(is_metric(name) for columns in found.columns for name in columns.names)
             known = known or any(
                 is_metric(name) for _, rows in found.objects for row in rows[:20] for name in flatten(row)
@@ -332,7 +343,7 @@ class DocumentSource:
                 yield Unread(run.path, 0, "", why)
             yield ImportMark(before | {"unread": why})
             return
-        understood = documents.understand(document)
+        understood = documents.understand(document, _tag(run.path))
         made = list(documents.items(understood, run.path))
         prints: dict[str, list[Any]] = {}
         fresh: list[Item] = []

@@ -170,3 +170,36 @@ class BlockCourse:
     def median(self) -> float:
         """The median over the whole course; NaN before there is any."""
         return sorted(self.values)[len(self.values) // 2] if self.values else float("nan")
+
+
+class SteppedCourse:
+    """A course that knows where each of its values begins; `values` and `steps` are equally long."""
+
+    def __init__(self, most: int = 64):
+        self._course, self._places = BlockCourse(most), BlockCourse(most)
+
+    def begin(self, segment: int) -> None:
+        """Forget, for another segment."""
+        self._course.begin(segment)
+        self._places.begin(segment)
+
+    def add(self, value: float, step: int) -> bool:
+        """The next value, and its first step; whether the course has got longer."""
+        if value != value:
+            return False
+        before = len(self._course.values)
+        self._course.add(value)
+        self._places.add(float(step))
+        return len(self._course.values) != before
+
+    @property
+    def segment(self) -> int | None:
+        return self._course.segment
+
+    @property
+    def values(self) -> list[float]:
+        return self._course.values
+
+    def step(self, at: int) -> int:
+        """The first step of a value, the middle one's where values were merged."""
+        return int(self._places.values[at])

@@ -227,16 +227,43 @@ def fell_at_once(channel: Channel, low: int, high: int, segment: int, old: float
     return False
 
 
-def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int) -> bool:
-    """Whether the validation loss, measured between two steps, is at most what it was before the first of them."""
+def noise_of(values: list[float], least: int = 8) -> float:
+    """The standard deviation of single values around their course, in ln, by how far each lies from the middle of its
+    neighbours; 0 of fewer than `least`: of fewer than eight a bend of the course is as much as the noise.
+    """
+    logs = [math.log(value) for value in values if value > 0]
+    if len(logs) < least:
+        return 0.0
+    return (
+        1.4826
+        * median([abs(b - (a + c) / 2) for a, b, c in zip(logs[:-2], logs[1:-1], logs[2:], strict=True)])
+        / math.sqrt(1.5)
+    )
+
+
+def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int, rise: float = 0.0) -> bool:
+    """Whether the validation loss, measured between two steps, is at most what it was before the first of them, by the
+    medians of three where single evaluations are noisy.
+
+    rise: of the training loss, in ln; an eighth of it is not a rise with it.
+    """
     evaluations = history.role("eval_loss")
     if evaluations is None:
         return False
-    old = before(evaluations, onset + 1, segment)
+    # one at the step itself may have been measured before it or behind
+    old = float(numpy.fmin(before(evaluations, onset + 1, segment), before(evaluations, onset, segment)))
     later = between(evaluations, onset + 1, step, segment)
     early = between(evaluations, 0, onset + 1, segment)
-    # one evaluation before anything was learnt says nothing
-    return bool(len(later) and len(early) > 1 and math.isfinite(old) and float(later[-1]) <= old * 1.01)
+    if not len(later) or len(early) < 2 or not math.isfinite(old):  # one before anything was learnt says nothing
+        return False
+    noise = min(noise_of(numpy.concatenate([early, later])[-24:].tolist()), _NOISY)
+    if noise < 0.005:
+        return float(later[-1]) <= old + (0.01 + rise / 8) * abs(old)
+    # the difference of two medians of three has about the deviation of one
+    return median(later[-3:]) <= min(old, median(early[-3:])) * math.exp(2 * noise + rise / 8)
+
+
+_NOISY = 0.05  # of evaluations, in ln: where they are noisier, a rise by a tenth is one all the same
 
 
 _VANISHED = 1e-3  # a loss below, and a part of the first loss below which it has all but vanished

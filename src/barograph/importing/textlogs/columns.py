@@ -51,6 +51,14 @@ _OF_THINGS = expression(  # ahead of what counts: a row is one of several models
     rb"[ \t]{0,20}\|[^\n]{0,80}$"
 )
 _ASIDE = expression(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
+_PLURAL = expression(rb"(?i)(?:epochs|steps|iterations)")
+_SETTING = expression(
+    rb"(?i)(?:batch[ _-]?size|batch|optimi[sz]er|model|dropout|params|parameters|data ?set|hidden[ _]size|layers|seed)"
+)
+_AHEAD = expression(  # as Hugging Face's model cards begin their table
+    rb"(?i)\|?[ \t]{0,20}(?:train(?:ing)?[ _])?loss[ \t]{0,20}\|[ \t]{0,20}epochs?[ \t]{0,20}\|"
+    rb"[ \t]{0,20}steps?[ \t]{0,20}\|"
+)
 _SHORT = {b"#": b"step", b"e": b"epoch", b"ep": b"epoch"} | dict.fromkeys(
     (b"it", b"itn", b"nr", b"round", b"rounds"), b"iteration"
 )
@@ -61,7 +69,7 @@ _FRAME = {mark.encode(): b" " for mark in "─━═"} | dict.fromkeys(
 )
 _DRAWN = expression(rb"\xe2[\x94\x95][\x80-\xbf]")
 _WIDEST = 4096  # bytes of a row
-_NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#")
+_NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
 _TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|min|h)")
 _LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
 
@@ -80,7 +88,9 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         here, at = at, at + len(line) + 1
         if here in heads and (found := heading(line)):
             between, *names = found
+            own["turned"] = _AHEAD.match(line) is not None
         elif names and len(line) < _WIDEST:
+            line = _turned(line) if own.get("turned") and line.count(b"|") >= len(names) else line
             cells = cells_of(line, between, len(names))
             if cells:
                 said = [pair for name, cell in zip(names, cells[1:], strict=True) for pair in _each(name, cell)]
@@ -106,9 +116,16 @@ def _headings(text: bytes) -> set[int]:
     return found
 
 
+def _turned(line: bytes) -> bytes:
+    """A row of a model card, `| Training Loss | Epoch | Step | Validation Loss |`, with its step first."""
+    cells = line.strip().strip(b"|").split(b"|")
+    return b"| " + b" | ".join([cells[2].strip(), *(cell.strip() for at, cell in enumerate(cells) if at != 2)]) + b" |"
+
+
 def heading(line: bytes) -> list[bytes]:
     """What stands between the names of a heading, and its names from the one that counts steps on; [] for a
     sentence."""
+    line = _turned(line) if _AHEAD.match(line) else line
     first = _FIRST.search(line)
     if first is None:
         return []
@@ -120,6 +137,8 @@ def heading(line: bytes) -> list[bytes]:
     cells = [cell.strip() for cell in rest.split(between) if cell.strip()]
     if not 2 <= len(cells) <= _MOST or not all(map(_WORD.fullmatch, cells)):
         return []
+    if _PLURAL.fullmatch(cells[0]) and any(map(_SETTING.fullmatch, cells)):
+        return []  # how long trials with such settings were trained
     cells = [_ASIDE.sub(b"", cell) for cell in cells]
     cells = [_SHORT.get(cell.lower().rstrip(b"."), cell).replace(b" ", b"_") for cell in cells]
     if not any(b"loss" in cell.lower() for cell in cells):

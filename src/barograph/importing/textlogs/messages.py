@@ -23,15 +23,18 @@ _WORDS = (
     b"nccl warn", b"no such file", b"retr", b"timeout", b"timed out", b"fault", b"aborted", b"signal",
     b"keyboardinterrupt",
     b"connection reset", b"failed", b"diverged", b"nan loss", b"is nan", b"invalid loss", b"infinite or nan",
+    b"check failure", b"available ram", b"exit code", b"runlimit",
 )  # fmt: skip
 _OPENS = expression(rb"Traceback \(most recent call last\)")
 _EXCEPTION = expression(
     rb"((?:[A-Za-z_]\w{0,60}\.){0,8}"
-    rb"(?:[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Timeout|Unavailable)|StopIteration))"
+    rb"(?:_?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Timeout|Unavailable)|StopIteration))"
     rb"(?::\s?(.*))?$"
 )
 _MEMORY = expression(
-    rb"(?i)CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|HIP out of memory"
+    rb"(?i)CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|HIP out of memory|"
+    rb"CUDA(?: runtime)? error.{0,20}out of memory|cudaSuccess.{0,20}out of memory|Out of memory error on GPU|"
+    rb"OOM when allocating|not enough memory: you tried to allocate|(?:MemoryError|Error: ).{0,20}Unable to allocate \d"
 )
 _TRIED = expression(rb"(?i)tried to allocate ([\d.]{1,12}) ([KMGT])i?B")
 _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
@@ -39,15 +42,19 @@ _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"(?i)Watchdog caught collective operation timeout|collective operation timeout: WorkNCCL|"
                 rb"taking the entire process down"), "killed", "SIGABRT"),
-    (expression(rb"(?i)oom[-_ ]?kill(?!_disable)|Out of memory: Kill|killed by the OOM"), "out of memory", "SIGKILL"),
-    (expression(rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
-    (expression(rb"(?:^|\])\s*\**Killed\**\s*$|"
+    (expression(rb"(?i)oom[-_ ]?kill(?!_disable)|Out of memory: Kill|killed by the OOM|"
+                rb"crashed after using all available RAM"), "out of memory", "SIGKILL"),
+    (expression(rb"TERM_RUNLIMIT|job killed: walltime|DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|"
+                rb"\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
+    (expression(rb"(?:^|\])\s*\**Killed\**\s*$|\btask \d{1,6}: Killed\b|"
                 rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b"),
      "killed", "SIGKILL"),
     (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode: -11\b"), "killed", "SIGSEGV"),
     (expression(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
-    (expression(rb"Aborted \(core dumped\)|\bSIGABRT\b|exitcode: -6\b|terminate called after throwing"),
+    (expression(rb"Aborted \(core dumped\)|\bSIGABRT\b|exitcode: -6\b|terminate called after throwing|"
+                rb"^\*\*\* Check failure stack trace: \*\*\*"),
      "killed", "SIGABRT"),
+    (expression(rb"\btasks? [\d,-]{1,40}: Exited with exit code [1-9]"), "failed", ""),
     (expression(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
     (expression(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
 )  # fmt: skip
@@ -64,7 +71,8 @@ _TROUBLE = expression(
     rb"timed? ?out|\w{0,40}Error:|\bERROR\b|\bfatal\b|failed to "
 )
 _HARMLESS = expression(
-    rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b"
+    rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b|"
+    rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training) error\b"
 )
 _STATEMENT = expression(rb"\s*(?:assert|def|class|print|log(?:ger|ging)?\.\w{1,9})[ (].*\w\([^)\n]{0,80}[\"']")
 _CODE = expression(

@@ -126,7 +126,7 @@ class Plain(engine.Dialect):
         for _, number, at in order:
             now = {name: plain_lines.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
             if now:
-                found_step = self.step(now, own, bool(values[number]))
+                found_step = self.step(now, own, bool(values[number]), rows[number].main)
                 if found_step is not None and "_aside" not in now:
                     own["now"] = found_step
                 if found_step is not None or stray or not isinstance(above, int):
@@ -275,8 +275,9 @@ class Plain(engine.Dialect):
         yield points
 
     @staticmethod
-    def step(said: dict[str, int], own: dict[str, Any], valued: bool) -> int | None:
-        """A row's step; None if it says an epoch alone. valued: it has values, and is not a heading."""
+    def step(said: dict[str, int], own: dict[str, Any], valued: bool, main: bool) -> int | None:
+        """A row's step; None if it says an epoch alone. valued: it has values, and is not a heading. main: it is about
+        training."""
         between, own["between"] = own.get("between"), "_batches" not in said
         if "_batch" not in said and "_step" not in said:
             if not valued:
@@ -307,7 +308,7 @@ class Plain(engine.Dialect):
             return count
         first = own.setdefault("first_epoch", epoch)
         if said.get("_batches"):
-            return (epoch - first) * said["_batches"] + count if epoch >= first else count
+            return _behind(own, epoch, said["_batches"], main) + count if epoch >= first else count
         # no length is said: a count that falls as the epoch rises begins anew, behind the last one
         bases, last = own.setdefault("bases", {}), own.get("epoch", epoch)
         base = int(bases.get(str(last), 0))
@@ -319,6 +320,18 @@ class Plain(engine.Dialect):
             bases[str(epoch)] = base
         own["epoch"], own["count"] = epoch, count
         return base + count
+
+
+def _behind(own: dict[str, Any], epoch: int, length: int, main: bool) -> int:
+    """The batches of the epochs before, which may have been longer or shorter: another batch size, more data."""
+    last, base, before = own.get("along") or (epoch, (epoch - own["first_epoch"]) * length, length)
+    if epoch > last:
+        base += (epoch - last) * before
+    elif epoch < last:
+        base = (epoch - own["first_epoch"]) * length
+    if main:
+        own["along"] = [epoch, base, length]
+    return int(base)
 
 
 def _is_tally(lines: list[bytes], row: forms.Raw) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from barograph.core import roles
-from barograph.importing.textlogs import chunks, forms, plain_lines, templates
+from barograph.importing.textlogs import chunks, forms, plain_lines, sentences, templates
 from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.plain import Plain
 
@@ -180,6 +180,8 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
         return None
     if any(words[at] == b"-" and b"." in numbers[at - 1][0] for at in range(1, len(words))):
         return None  # ranges, as a guide gives them: `loss: 2.3-2.5`
+    if sentences.is_spoken(line):
+        return None
     alone = set(counts.values()) <= {"_batch"}  # perhaps a trial's batch size
     if (not said or alone) and (plain_lines.ITEM.match(line) or plain_lines.MONEY.search(line)):
         return None

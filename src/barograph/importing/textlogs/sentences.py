@@ -16,17 +16,26 @@ _SPOKEN = expression(  # of somebody who writes about a training, not of a progr
 _LINKS = expression(
     rb"(?i)(?<![\w./=:-])(?:the|a|an|is|are|was|of|to|at|in|on|and|by|for|with|from|as|it|be)(?![\w./=:-])"
 )
-_STOPS = expression(rb"[a-z\d]\.(?:\s*$|\s[A-Z][a-z])")
-_TOLD = expression(  # in a list of changes, or of what one has to do
-    rb"(?i)\(#\d{2,6}\)|^\s*(?:\d{1,2}\.\s*)?step \d{1,2}:\s{1,3}(?:set|run|install|use|open|click|repeat|make|"
+_STOPS = expression(rb"[A-Za-z\d]\.(?:\s*$|\s[A-Z][a-z])")
+_TOLD = expression(  # in a list of changes or of what one has to do, in a script, in a server's log
+    rb"(?i)\(#\d{2,6}\)|^\s*[-*] \[[ x]\] |^echo |\bHTTP/\d|"
+    rb"^\s*(?:\d{1,2}\.\s*)?step \d{1,2}:\s{1,3}(?:set|run|install|use|open|click|repeat|make|"
     rb"create|add|download|choose|select|start|check|copy|change|enter|go|load|write)\b"
 )
 _LINKED = 5  # short words of a line that make it a sentence, where it ends as one
 _WIDEST = 4000  # bytes of a line that are looked at
 
 
+def is_spoken(line: bytes) -> bool:
+    """Whether somebody speaks: by two words or more that no program prints in a row, or from a list or a script."""
+    return (
+        len({found[0].lower() for found in _SPOKEN.finditer(line, 0, _WIDEST)}) > 1
+        or _TOLD.search(line, 0, _WIDEST) is not None
+    )
+
+
 def is_one(line: bytes) -> bool:
-    """Whether somebody speaks: by two words or more that no program prints in a row, or by sentences."""
-    if len({found[0].lower() for found in _SPOKEN.finditer(line, 0, _WIDEST)}) > 1 or _TOLD.search(line, 0, _WIDEST):
+    """Whether somebody speaks, or the line ends as a sentence does (as some programs' lines do that recur)."""
+    if is_spoken(line):
         return True
     return _STOPS.search(line, 0, _WIDEST) is not None and len(_LINKS.findall(line, 0, _WIDEST)) >= _LINKED

@@ -25,6 +25,7 @@ class OptimizerAccounts:
         self._steps, self._next, self._reads = -1, 0, False
         self._empty: dict[int, bool] = {}  # by optimizer: whether it had no state before the first step seen
         self._settings: dict[str, float] = {}
+        self._highest = 0.0  # rate of a group
         self._rateless = False  # whether a group had a rate of 0 beside others
         self._travel: dict[int, list[float]] = {}  # by optimizer: of each group, the sum of its rates so far
 
@@ -51,7 +52,7 @@ class OptimizerAccounts:
             rate / float(base)
             for group, rate in chosen
             if rate is not None and isinstance(base := _base(group), (int, float)) and base > 0
-        ]
+        ] or self._of_highest(rates)
         fresh = group_settings(group for group, _ in chosen)
         current.figures |= {name: value for name, value in fresh.items() if self._settings.get(name) != value}
         self._settings |= fresh
@@ -61,6 +62,12 @@ class OptimizerAccounts:
         lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]
         if lost:
             current.figures["decay_share"] = max(lost)
+
+    def _of_highest(self, rates: list[float | None]) -> list[float]:
+        """Where no scheduler has left its mark: the share of the highest rate so far."""
+        rate = max((one for one in rates if one is not None), default=0.0)
+        self._highest = max(self._highest, rate)
+        return [rate / self._highest] if self._highest > 0 else []
 
     def _of_groups(self, own: Owned, rates: list[float | None]) -> dict[str, Any]:
         """Which parameters have a rate of 0 while others have one."""

@@ -27,13 +27,14 @@ _HIDDEN = -1e30  # masks are -inf or the least number of a type
 class Seen(NamedTuple):
     """Of one call, scalars on the device. entropy: mean over queries, divided by the logarithm of the keys that a query
     may see: 1 is uniform, 0 is one key. later, earlier: share of the keys behind and in front of a query's own place
-    that it may see. following: share of the queries that see the key behind their own place, of those where some query
-    sees that key. The last three are NaN where keys are not of the queries' places."""
+    that it may see. following, second: share of the queries that see the first and the second key behind their own
+    place, of those where some query sees that key. The last four are NaN where keys are not of the queries' places."""
 
     largest: Any
     entropy: Any
     later: Any
     following: Any
+    second: Any
     earlier: Any
     keys: int
 
@@ -69,14 +70,15 @@ class AttentionLook:
         import torch
 
         home = self.calls[0].largest
-        columns = [torch.stack([part.to(home) for part in parts]) for parts in list(zip(*self.calls, strict=True))[:5]]
-        largest, entropy, later, following, earlier = columns
+        columns = [torch.stack([part.to(home) for part in parts]) for parts in list(zip(*self.calls, strict=True))[:6]]
+        largest, entropy, later, following, second, earlier = columns
         found = {"logit_max": largest.amax(), "entropy": entropy.mean(), "later": _least(later)}
         # in a model of one text each layer hides what comes; of several, one of them may be read as a whole
         one = len(self._tails) == 1 and all(call.keys in self._tails for call in self.calls)
         found["next"] = following.nan_to_num(-1.0).amax() if one else _least(following)
+        found["second"] = second.nan_to_num(-1.0).amax()
         found["earlier"] = earlier.nan_to_num(-1.0).amax()
-        found = {name: torch.where(value >= 0, value, torch.nan) if name in ("next", "earlier") else value
+        found = {name: torch.where(value >= 0, value, torch.nan) if name in ("next", "second", "earlier") else value
                  for name, value in found.items()}  # fmt: skip
         if self.padding:
             hidden, shown = (torch.stack(parts) for parts in zip(*self.padding, strict=True))
@@ -220,7 +222,7 @@ def of_scores(scores: Any, places: int = 0) -> Seen:
     room = seen.sum(-1).clamp_min(2).log()
     many = seen.sum(-1) > 1  # a query with one key has nothing to choose
     share = torch.where(many, entropy / room, torch.zeros_like(entropy)).sum() / many.sum().clamp_min(1)
-    later = following = earlier = torch.full_like(largest, math.nan)
+    later = following = second = earlier = torch.full_like(largest, math.nan)
     keys = scores.shape[-1]
     if places == keys and scores.shape[-2] > 1:
         first = keys - scores.shape[-2]
@@ -228,7 +230,9 @@ def of_scores(scores: Any, places: int = 0) -> Seen:
         behind, front = whole.triu(1 + first), whole.tril(first - 1)
         later = (seen & behind).sum() / behind.expand(seen.shape).sum()
         earlier = (seen & front).sum() / front.expand(seen.shape).sum().clamp_min(1)
-        shown = seen.diagonal(1 + first, -2, -1)
-        used = seen.any(-2)[..., first + 1 :]  # padding is hidden from all
-        following = (shown & used).sum() / used.sum()
-    return Seen(largest, share, later, following, earlier, keys)
+        used = seen.any(-2)  # padding is hidden from all
+        following, second = (
+            (seen.diagonal(away + first, -2, -1) & used[..., first + away :]).sum() / used[..., first + away :].sum()
+            for away in (1, 2)
+        )
+    return Seen(largest, share, later, following, second, earlier, keys)

@@ -55,6 +55,9 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
     current.figures["frozen"] = listed(dict.fromkeys(re.sub(r"(\d+).*", r"\1", name) for name, _ in frozen))
     current.figures["trained_adapters"] = float(sum(bool(ADAPTER.search(n)) for n, p in named if id(p) in ours))
     current.figures["frozen_adapters"] = float(sum(bool(ADAPTER.search(name)) for name, _ in frozen))
+    gains = _gains((module for name, module in model.named_modules() if not _OTHER_NETWORK.search(name)), trained=False)
+    if len(gains) > 1:
+        current.put("frozen_gains_new", ("",), _all_one(gains))
     still_zero = _zero_adapters(named, ours)
     if still_zero:
         current.put("zero_adapters", ("",), torch.stack(still_zero).sum().reshape(1))

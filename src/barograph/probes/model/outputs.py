@@ -40,10 +40,11 @@ _INPUTS = 3  # of a model, that may be what its targets are shifted from: a deco
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
 _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
 _FEW = 16  # rows in which two softmaxes are looked for
+_WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first steps
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
            "broadcast_target", "target_weight", "noise_floor",
-           "wrong_share", "wrong_rank", "targets", "places", "target_shift",
+           "wrong_share", "wrong_rank", "targets_elsewhere", "targets", "places", "target_shift",
            "padding_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
@@ -126,6 +127,8 @@ class OutputLook:
                     same = [one for one in given if one.shape == alive[:_ROWS].shape]
                     if same and gradient.shape[2] > 1:
                         self._found[-1] = _of_padding(same[0], gradient[:_ROWS], alive[:_ROWS])
+                if given and self._steps <= _FIRST and gradient.numel() <= _WHOLE:
+                    self._found[-_SEEN - 1] = _elsewhere(given[0], gradient, self._found[0])
                 if given:
                     follows = self._found[0]
                     most = max(1, min(_ROWS, _PLACES // (_TOKENS * gradient.shape[2])))
@@ -384,6 +387,30 @@ def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:
         result = torch.where(same.all() & (known.sum() >= 8), result.new_full((), ahead), result)
     seen = follows.isfinite() & (changes >= 8) & (alive.sum() >= 8)
     return torch.where(seen, result, follows.new_full((), math.nan))
+
+
+def _elsewhere(tokens: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
+    """Whether the targets of a batch of texts are the next tokens of other places: 1 of other rows, each of one of the
+    batch; 2 where outputs and targets were flattened in another order of rows and places; 0 if neither; NaN where that
+    is not to be seen."""
+    import torch
+
+    target, (rows, places) = gradient.argmin(-1), tokens.shape
+    nothing = follows.new_full((), math.nan)
+    if target.shape not in ((rows, places), (places, rows)) or rows < 2 or gradient.shape[-1] < 8:
+        return nothing
+    alike = target.shape == tokens.shape
+    mixed = (target.T if alike else target).reshape(-1).view(rows, places)
+    crossed = (mixed[:, :-1] == tokens[:, 1:]).all()
+    moved = torch.zeros_like(crossed)
+    if alike:
+        for ours, theirs in ((target, tokens), (target[:, :-1], tokens[:, 1:])):
+            same = (ours[:, None] == theirs[None]).all(-1)
+            moved = moved | ((same.sum(1) == 1).all() & ~same.diagonal().any())
+        straight = (target[:, :-1] == tokens[:, 1:]).all()
+        crossed = crossed & ~straight
+    seen = follows.isfinite() & (gradient != 0).any(-1).all() & ((tokens[:, 1:] != tokens[:, :-1]).sum() >= 4 * rows)
+    return torch.where(seen, torch.where(crossed, 2.0, moved.double()).to(follows.dtype), nothing)
 
 
 def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:

@@ -28,7 +28,8 @@ STATISTICS = (
     ("norm", "norm"), ("mean", "mean"), ("std", "std"), ("min", "min"), ("max", "max"),
     ("zeros", "zeros"), ("nan", "nans"), ("inf", "infs"),
 )  # fmt: skip
-_SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn", "untrained": "untrained",
+_SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
+           "frozen_gains_new": "frozen_gains_new", "untrained": "untrained",
            "zero_adapters": "zero_adapters", "first_as_drawn": "frozen_first_as_drawn",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",

@@ -24,11 +24,12 @@ class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
     Freezing is usual, so an info finding says how much of the model is trained and what is not; where two layers or
-    more in front of what is trained are as torch draws them, that nothing may have been loaded. Five things are never
+    more in front of what is trained are as torch draws them, that nothing may have been loaded. Six things are never
     meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of which those of
     some layers are frozen at 0, while those of others are trained. The other way round, layers that are trained beside
     the LoRA matrices that are added to them. Frozen blocks behind parameters that are trained, whose normalisation
-    weights are all exactly 1: nobody ever trained these; or any such blocks, where a preference is learnt. And frozen
+    weights are all exactly 1: nobody ever trained these (the same of two such layers or more in the frozen model that
+    adapters are for); or any such blocks, where a preference is learnt. And frozen
     layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before
     them is trained; or where two or more are in front of it, and more than four parameters are trained or a contrast of
     pairs is learnt. A linear probe stays an info finding, and so does one random projection.
@@ -54,7 +55,7 @@ class FrozenGroup(Rule):
                 name: known(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
-                             "zero_adapters", "frozen_first_as_drawn")
+                             "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             if (count > 0 or carried) and figures["trained_parameters"] > 0 and self.first(segment, count):
@@ -83,6 +84,9 @@ class FrozenGroup(Rule):
             key, layers = "zero", whole(figures["zero_adapters"])
             message = f"Adapters of {layers} layers are frozen at 0, where they do nothing; others are trained."
             causes = ["layer frozen: adapters that should be trained"]
+        elif figures["frozen_gains_new"] == 1 and adapted:
+            key, message = "new", f"Adapters are trained in a model whose frozen normalisation is all new ({names})."
+            causes = ["pretrained weights not loaded: the frozen model is as it was initialised"]
         elif figures["frozen_untrained"] == 1 and not adapted:
             key, blocks = "blocks", whole(figures["frozen_blocks"])
             are = "s behind what is trained are" if blocks > 1 else " behind what is trained is"
@@ -105,7 +109,7 @@ class FrozenGroup(Rule):
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
-            | ({"standing": True} if key in ("drawn", "blocks") else {}),
+            | ({"standing": True} if key in ("drawn", "blocks", "new") else {}),
         )  # fmt: skip
 
 

@@ -314,8 +314,8 @@ class LaterTokens(WatchRule):
     The targets are one place ahead of the inputs, and the attention has no mask that hides the next place: half of the
     queries or more see it. In a model that is given one row of tokens any layer that shows it is enough; where there
     are several, as in an encoder and decoder, the layer that shows the least. The loss falls far, and what is generated
-    makes no sense. Where earlier places are hidden instead, the mask is inverted; where only a few later ones are
-    seen, it is off by one.
+    makes no sense. Where earlier places are hidden instead, the mask is inverted; where the next one
+    is seen and not the one behind it, it is off by one.
 
     What to do: `is_causal=True`, or a mask that hides the places behind a query's own.
     """
@@ -324,10 +324,7 @@ class LaterTokens(WatchRule):
     series = "model/attention/next"
     needs = ("=model/attention/next", "=model/target_shift")
     about = "A language model sees the tokens that it is to predict."
-    thresholds: ClassVar = {
-        "share": (0.5, "of the queries that see the next place; ours"),
-        "few": (0.5, "of later places, of which a mask that is off by one shows a few; ours"),
-    }
+    thresholds: ClassVar = {"share": (0.5, "of the queries that see the next place; ours")}
     causes = ("labels can be seen: the attention has no causal mask",)
     remedies = ("mask later places: `is_causal=True`, or a triangular mask that is added before the softmax",)
 
@@ -335,18 +332,18 @@ class LaterTokens(WatchRule):
         sees = value >= self.at["share"] and watched(history, "target_shift", place) == 1
         if not self.lasts(sees, place, 1):
             return
-        later, earlier = (watched(history, f"attention/{name}", place) for name in ("later", "earlier"))
+        second, earlier = (watched(history, f"attention/{name}", place) for name in ("second", "earlier"))
         causes, remedies = list(self.causes), list(self.remedies)
         if earlier == 0:
             causes = ["attention mask inverted: it hides earlier places, and shows those to be predicted"]
             remedies = ["torch's own layers take True for hidden, `scaled_dot_product_attention` True for seen"]
-        elif 0 < later < self.at["few"]:
+        elif second == 0:
             causes = ["attention mask off by one: each place sees the next one, which it is to predict"]
             remedies = ["`torch.triu(…, diagonal=1)` hides what comes; of what is seen it is `tril(diagonal=0)`"]
         yield self.finding(
             place[0], "The targets are one place ahead of the inputs, and the attention sees later places: the "
             "model is given what it is to predict.", found=place[0], segment=place[2], confidence=_PROOF,
-            evidence={"next": value, "later": later}, causes=causes, remedies=remedies,
+            evidence={"next": value}, causes=causes, remedies=remedies,
         )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ class NoisyLabels(WatchRule):
     A small classifier shows it in the rows that it gets wrong: where labels are right, the target is the next likely
     class, and where they are random, it may be any. In both halves of sixteen looks an eighth of the rows or more are
     wrong (at most 0.6, steadily, and a hundred at least), and their targets stand on the average below a third of the
-    other classes; the evaluation's loss is below two thirds of the training's.
+    other classes; the evaluation's loss is below four fifths of the training's.
 
     What to do: look at labels by hand; look at what joins inputs with labels.
     """
@@ -53,7 +53,7 @@ class NoisyLabels(WatchRule):
         "better": (0.9, "evaluation over training loss; ours"),
         "wrong": (100.0, "rows; ours"),
         "rank": (0.33, "of the other classes: 0 is the next likely, 0.5 is chance; ours"),
-        "far": (0.67, "evaluation over training loss, where wrong rows show it; ours"),
+        "far": (0.8, "evaluation over training loss, where wrong rows show it; ours"),
     }
     causes = ("label noise: a part of the training's labels is random",)
     remedies = ("look at a hundred labels by hand", "look at what joins inputs with labels: an index that is off")

@@ -1,7 +1,7 @@
 """What a loss compares the output with, told from the gradient that the output gets; what evaluations are given.
 
 In:   figures of the watch.
-Out:  findings of `TargetShift`, `BroadcastTargets`, `SortedTargets`, `EvaluationInputs`.
+Out:  findings of `TargetShift`, `TargetsElsewhere`, `BroadcastTargets`, `SortedTargets`, `EvaluationInputs`.
 """
 
 from __future__ import annotations
@@ -83,6 +83,50 @@ class TargetShift(Rule):
             remedies=["shift targets by one place, once: `logits[:, :-1]` against `tokens[:, 1:]`; a model that is "
                       "given `labels` does it itself"],
         )  # fmt: skip
+
+
+class TargetsElsewhere(Rule):
+    """The targets of a language model are the next tokens of other places than those that the outputs are of.
+
+    In the first steps of a small batch all targets are compared with all inputs. Either each row's targets are another
+    row's inputs, of the same places or one ahead: rows were rolled or shuffled on one side. Or outputs and targets were
+    flattened in another order, rows first and places first. Three looks in a row. The model learns how often tokens
+    come, and nothing else.
+
+    What to do: print a row of inputs with its targets; `transpose` before `view` or `reshape` on both sides, or none.
+    """
+
+    name, family, kind, severity = "targets_elsewhere", "data", "data", "critical"
+    needs = ("=model/targets_elsewhere",)
+    least = 3
+    about = "The targets of a language model are those of other places."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, int, float]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/targets_elsewhere"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            here = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
+            if not here[2] or (self._row and self._row[0][1:] != here[1:]):
+                self._row = []
+            if here[2]:
+                self._row.append(here)
+            if len(self._row) >= self.at["looks"] and self.first(here[1]):
+                crossed = here[2] == 2
+                yield self.finding(
+                    self._row[0][0], "The targets are the next tokens of other places: "
+                    + ("outputs and targets are flattened in another order." if crossed else
+                       "each row has the tokens of another row of its batch."),
+                    found=here[0], segment=here[1], confidence=0.95, evidence={"standing": True},
+                    causes=["labels shuffled: outputs and targets are flattened in another order of rows and places"
+                            if crossed else "labels shuffled: each row has the targets of another row"],
+                    remedies=["`transpose` both before `view` or `reshape`, or none of them" if crossed else
+                              "roll or shift along the places, not along the rows", "print a row with its targets"],
+                )  # fmt: skip
 
 
 class BroadcastTargets(Rule):
@@ -319,4 +363,4 @@ def _other_scale(
     return bool(away > most * scale or not scale / times < deviation < times * scale)
 
 
-RULES = (TargetShift, BroadcastTargets, SortedTargets, EvaluationInputs)
+RULES = (TargetShift, TargetsElsewhere, BroadcastTargets, SortedTargets, EvaluationInputs)

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.averages import AverageBehind
 from barograph.doctor.rules.evaluation.evaluations import (
@@ -25,7 +25,6 @@ from barograph.doctor.rules.evaluation.evaluations import (
     in_first_epoch,
     largest_rise,
     learnt_at_once,
-    noise_of,
     usual_change,
 )
 from barograph.doctor.rules.evaluation.mode import EvaluationGradients, EvaluationMode, ModelMode, StaleStatistics
@@ -68,7 +67,9 @@ class Overfitting(Rise):
     In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
     says so of the third evaluation behind the best, the two losses are of different targets or data.
 
-    Where no training loss is logged, a rise of 10% that lasts is overfitting as well, as far as evaluations alone say.
+    Where no training loss is logged, evaluations alone must say it, by 10%: eight of them, a quarter of all behind the
+    best, an eighth of all above half of the rise, and the last three as high as ever since, to within a fifth of it. A
+    hump comes down again.
     """
 
     name, kind, severity = "overfitting", "overfit", "warning"
@@ -81,6 +82,7 @@ class Overfitting(Rise):
         "info": (0.03, "ours"),
         "nats": (0.1, "ours: a perplexity 10% higher; of five evaluations, while the training loss falls by 10%"),
         "evaluations": (3.0, "ours"),
+        "alone": (8.0, "evaluations, where there is no training loss; ours"),
     }
 
     def risen(
@@ -100,11 +102,13 @@ class Overfitting(Rise):
             return
         if math.log1p(rise) < 3 * noise_of([other.value for other in self._points], least=5):
             return
+        alone = _is_alone(history, point)
+        if alone and (rise < self.at["increase"] or not self._keeps_rising(floor, level)):
+            return
         noise = self.train_noise(history)
-        fell = point.train < best.train * (0.98 if noise == 0 else math.exp(-3 * noise))
+        fell = alone or point.train < best.train * (0.98 if noise == 0 else math.exp(-3 * noise))
         rose = point.train > best.train * math.exp(max(_WORSE, 3 * noise))
-        alone = all(math.isnan(other.train) for other in (*self._points, *self._after))
-        if not (fell or point.train < 0.8 * point.value or (alone and rise >= self.at["increase"])) or rose:
+        if not (fell or point.train < 0.8 * point.value) or rose:
             return
         long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and point.train < 0.9 * best.train
         long = long and best.train > 0 < point.train and not self.by_chance(history, rise, point.train / best.train - 1)
@@ -142,6 +146,8 @@ class Overfitting(Rise):
         )
         if math.isfinite(best.train):
             message += f", while the training loss went from {best.train:.4g} to {point.train:.4g}"
+        if alone:
+            message += "; no training loss is logged beside it"
         if first_epoch:
             message += ", in the first epoch"
             remedies[1] = "Compare a batch of the training with one of the evaluation: inputs, targets, preparation."
@@ -166,6 +172,14 @@ class Overfitting(Rise):
             confidence=0.5 if severity == "info" else 0.7 if alone else 0.85,
         )  # fmt: skip
         yield again(self._told)
+
+    def _keeps_rising(self, floor: float, level: float) -> bool:
+        """Whether evaluations alone leave no doubt: not a hump that comes down again, nor a few of many."""
+        high = max(other.value for other in self._after)
+        half = sum(other.value * other.value > level * floor for other in self._after)
+        seen = min(self._count, 256)
+        long = self._count >= self.at["alone"] and 4 * len(self._after) >= seen and 8 * half >= seen
+        return long and math.log(level / floor) > 0.8 * math.log(high / floor)
 
     def _causes(
         self,
@@ -197,6 +211,12 @@ class Overfitting(Rise):
         if sudden is None or last is None or first or learnt_at_once(history, last, sudden):
             return seen
         return ["labels shifted: the targets can be seen in the inputs", *reversed(seen)]
+
+
+def _is_alone(history: RunHistory, point: EvaluationPoint) -> bool:
+    """Whether no training loss was logged up to an evaluation, neither a number nor NaN."""
+    loss = history.role("loss")
+    return math.isnan(point.train) and (loss is None or not loss.end or loss.began[0] > point.step)
 
 
 class ValidationDivergence(Rise):

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.curve import again, before, fell_at_once
+from barograph.doctor.kernel.curve import again, before, fell_at_once, noise_of
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
@@ -167,20 +167,6 @@ def in_first_epoch(history: RunHistory, step: int, segment: int) -> bool:
             seen = rows.value[(rows.step <= step) & numpy.isfinite(rows.value)]
             signs.append(not len(seen) or float(seen.mean()) <= limit)
     return bool(signs) and all(signs)
-
-
-def noise_of(values: list[float], least: int = 8) -> float:
-    """The standard deviation of single values around their course, in ln, by how far each lies from the middle of its
-    neighbours; 0 of fewer than `least`: of fewer than eight a bend of the course is as much as the noise.
-    """
-    logs = [math.log(value) for value in values if value > 0]
-    if len(logs) < least:
-        return 0.0
-    return (
-        1.4826
-        * median([abs(b - (a + c) / 2) for a, b, c in zip(logs[:-2], logs[1:-1], logs[2:], strict=True)])
-        / math.sqrt(1.5)
-    )
 
 
 class Rise(Walker):

@@ -107,10 +107,15 @@ class EvaluationJump(Walker):
             if up
             else ["validation leak: evaluation data are trained on", "labels shifted: targets can be seen"]
         )
+        message = f"The evaluation loss went from {last.value:.4g} at step {last.step} to {point.value:.4g} at step "
+        message += f"{point.step}"
+        if math.isfinite(last.train) and math.isfinite(point.train):
+            message += f" while the training loss went from {last.train:.4g} to {point.train:.4g}"
+        elif up:
+            causes.append("learning rate too high: the training may have got worse with it")
         finding = self.finding(
             point.step,
-            f"The evaluation loss went from {last.value:.4g} at step {last.step} to {point.value:.4g} at step "
-            f"{point.step} while the training loss went from {last.train:.4g} to {point.train:.4g}",
+            message,
             severity="info",
             found=point.step,
             segment=point.segment,

@@ -15,8 +15,9 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp
-from barograph.doctor.kernel.curve import again, before, between, fell_at_once, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, between, fell_at_once, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.series import SeriesRule
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _EQUAL = 1.05  # the largest over the smallest distance of falls that are epochs'
+_NOISY = 0.02  # in ln, of evaluations: from there on one is high or low by chance
 _WORSE = 1.02  # of two evaluations
 
 
@@ -47,8 +49,8 @@ class LossJumpDown(SeriesRule):
     expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
-    by a fifth of that and by 3%; otherwise an info finding. Falls at equal distances are those of epochs: data come
-    again.
+    by a fifth of that and by 3% (the medians of three, where evaluations are noisy); otherwise an info finding. Falls
+    at equal distances are those of epochs: data come again.
     """
 
     name, family, kind, severity = "loss_jump_down", "loss", "jump_down", "warning"
@@ -81,7 +83,7 @@ class LossJumpDown(SeriesRule):
         yield from self._follow(history)
 
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
-        yield from self._follow(history)
+        yield from self._follow(history, last=True)
 
     def _search(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         local = history.local(channel, log=True)
@@ -186,8 +188,10 @@ class LossJumpDown(SeriesRule):
             return
         yield again(finding)
 
-    def _follow(self, history: RunHistory) -> Iterator[Finding]:
-        """The evaluation after a fall says whether it was learning."""
+    def _follow(self, history: RunHistory, last: bool = False) -> Iterator[Finding]:
+        """The evaluation after a fall says whether it was learning; where single ones are noisy, the median of three
+        beside that of the three before. last: no more will come.
+        """
         channel = history.role("eval_loss")
         if channel is None or not self._told:
             return
@@ -200,9 +204,13 @@ class LossJumpDown(SeriesRule):
             places = numpy.flatnonzero(
                 (later.step > finding.step) & (later.segment == finding.segment) & numpy.isfinite(later.value)
             )
-            if not len(places):
+            earlier = later.value[(later.step < finding.step) & (later.segment == finding.segment)]
+            earlier = earlier[numpy.isfinite(earlier)]
+            count = 3 if noise_of(earlier[-24:].tolist()) > _NOISY else 1
+            if not len(places) or (len(places) < count and not last):
                 continue
-            value, step = float(later.value[places[0]]), int(later.step[places[0]])
+            value, step = median(later.value[places[:count]]), int(later.step[places[:count][-1]])
+            evals = median(earlier[-count:]) if count > 1 else evals
             self._told.remove(item)
             finding.evidence["evaluation_after"] = rounded(value)
             finding.found = max(finding.found, step)

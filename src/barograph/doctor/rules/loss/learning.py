@@ -29,6 +29,8 @@ _MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
 _BY_CHANCE = 1.5  # standard errors of a difference of means; a level that stays passes in nine looks of ten
 _TOO_NOISY = 0.3  # standard deviation of single rows, in ln, in which a fall of a quarter can't be seen
+_MANY = 3000  # steps
+_WARM_UP = 5000  # steps, more than any warm-up has
 _BEGINNING = 100  # steps within which a training begins
 
 
@@ -40,11 +42,12 @@ class NotLearning(CurveRule):
     info finding, unless the loss is that of a uniform guess: within 2% of ln of the vocabulary; where that isn't known,
     between 4 and 12.2, where no trained model begins (among how many it guesses nothing says), or within 0.3% of ln 2,
     3, 10, 100, 1000 classes, or that of outputs without information about the targets, since it began as log Z (within
-    10%). Then it is a warning, and critical after four times the rows. One that has lost less than 7% after 150 steps,
-    the warm-up over, is a warning too, until it has lost two fifths. While the learning rate is still below a tenth of
-    the highest seen, or 0, the rows don't count. One that, behind the first quarter of its rows, still falls by more
-    than chance is slow: nothing is said. Of rows that are epochs, as the log says or because each has its evaluation,
-    20 are enough, and 24 from the first one on are a warning at any level.
+    10%). Then it is a warning, and critical after four times the rows. One that has lost less than 7% after 150 rows,
+    or 30 and 3,000 steps, the warm-up over, is a warning too, until it has lost two fifths. While the learning rate is
+    still below a tenth of the highest seen, or 0, the rows don't count. One that, behind the first quarter of its rows,
+    still falls by more than chance is slow: nothing is said. Of rows that are epochs, as the log says or because each
+    has its evaluation, 20 are enough, and 24 from the first one on are a warning at any level. Rows of which the log
+    says no step may be any number of steps: 50 are enough.
 
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
     accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began.
@@ -125,6 +128,8 @@ class NotLearning(CurveRule):
         epochs = tick.nth >= self.at["rows"] / 2.5 and self._in_epochs(history, tick)
         if epochs:
             rows, needed = self.at["rows"] / 2.5, 0.0
+        elif self._counts(history) == "row":
+            needed = 0.0
         if tick.nth < rows or steps < needed:
             return
         if len(rates):
@@ -162,12 +167,17 @@ class NotLearning(CurveRule):
         )
         yield again(self._told)
 
+    @staticmethod
+    def _counts(history: RunHistory) -> str:
+        """What the steps of an imported loss count, where that is something else."""
+        loss = history.role("loss")
+        return str(history.facts.get("counts", {}).get(loss.name, "")) if loss is not None else ""
+
     def _in_epochs(self, history: RunHistory, tick: Tick) -> bool:
         """Whether rows are epochs: numbered one by one, as the log says or each with an evaluation."""
         if tick.step - self._begin.step > 1.5 * tick.nth:
             return False
-        loss = history.role("loss")
-        if loss is not None and history.facts.get("counts", {}).get(loss.name) == "epoch":
+        if self._counts(history) == "epoch":
             return True
         evaluations = between(history.role("eval_loss"), self._begin.step, tick.step + 1, tick.segment)
         return len(evaluations) >= 0.8 * tick.nth
@@ -182,15 +192,22 @@ class NotLearning(CurveRule):
         self._told = None
 
     def _hardly(self, history: RunHistory, start: float, tick: Tick) -> Iterator[Finding]:
-        """A language model from scratch that after 150 steps, warm-up over, has lost less than 7% of its first loss."""
-        if self._slow or tick.nth < 150 or tick.step - self._begin.step < 150:
+        """A language model from scratch that after 150 steps, warm-up over, has lost less than 7% of its first loss.
+        Of rows far apart 30 are enough. Where no learning rate is known: after 5,000 steps, which no warm-up takes, and
+        from 9 on, as with tokens.
+        """
+        steps = tick.step - self._begin.step
+        if self._slow or steps < 150 or tick.nth < (30 if steps >= _MANY else 150):
+            return
+        rates = between(history.role("lr"), 0, tick.step + 1, tick.segment)
+        if not len(rates) and steps < _WARM_UP:
             return
         self._slow = True
-        rates = between(history.role("lr"), 0, tick.step + 1, tick.segment)
         level, first = exp(tick.level), exp(start)
-        warm = len(rates) > 1 and rates.max() > 0 and rates[-1] < rates.max()
+        peak = float(rates.max()) if len(rates) else math.nan
+        warm = not len(rates) or (len(rates) > 1 and peak > 0 and rates[-1] < peak)
         if (
-            not (4 <= first <= 12.2 or began_blank(history, first))
+            not ((4 if len(rates) else 9) <= first <= 12.2 or began_blank(history, first))
             or level < 0.93 * first
             or level > first
             or not warm
@@ -201,15 +218,17 @@ class NotLearning(CurveRule):
             return  # it had learnt something, and lost it
         self._slowly = self.finding(
             self._begin.step,
-            f"The loss went from {first:.4g} to {level:.4g} only in {tick.step - self._begin.step} steps",
+            f"The loss went from {first:.4g} to {level:.4g} only in {steps} steps",
             severity="warning",
             found=tick.step,
             segment=tick.segment,
             key="slow",
             confidence=0.7,
-            evidence={"start": rounded(first), "loss": rounded(level), "highest_lr": rounded(float(rates.max()))},
+            evidence={"start": rounded(first), "loss": rounded(level), "highest_lr": rounded(peak)},
             causes=suspects(history, tick),
-            remedies=[f"Raise the learning rate: {10 * float(rates.max()):.2g} instead of {float(rates.max()):.2g}."],
+            remedies=[f"Raise the learning rate: {10 * peak:.2g} instead of {peak:.2g}."]
+            if len(rates)
+            else ["Raise the learning rate tenfold, and see whether weights change."],
         )
         yield again(self._slowly)
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy
 
@@ -31,9 +32,16 @@ _REAL, _FAKE = (
 )
 
 
+_NAMED: WeakKeyDictionary[RunHistory, dict[re.Pattern[str], tuple[int, str | None]]] = WeakKeyDictionary()
+"""What was found, and of how many series: names are looked through again when there are more."""
+
+
 def named(history: RunHistory, words: re.Pattern[str]) -> Channel | None:
     """The first series by name that these words are all of."""
-    name = next((name for name in sorted(history.channels) if words.fullmatch(name)), None)
+    known, count = _NAMED.setdefault(history, {}), len(history.channels)
+    if known.get(words, (-1, None))[0] != count:
+        known[words] = count, min(filter(words.fullmatch, history.channels), default=None)
+    name = known[words][1]
     return None if name is None else history.channel(name)
 
 

@@ -48,6 +48,8 @@ def bend(y: NDArray[Any]) -> int:
     return place
 
 
+_LEARNT = 0.05  # in ln, below the start: from there on something was learnt
+_SHORT = 64  # rows of a run whose last ones are looked at one by one
 _WAVES = 2  # rises that came back, from which on a curve is known to wander
 
 
@@ -70,7 +72,12 @@ class Divergence(CurveRule):
     What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
     summed losses and curricula lift the training loss alone), a learning rate that is warmed up again to no more than
     it was, and losses of games (GANs) or policies, which are not checked. With several epochs the loss drifts up within
-    each: then only the share counts. A rise that is over lowers the finding to an info finding.
+    each: then only the share counts. A rise that is over lowers the finding to an info finding; one that took long and
+    ended where it had begun does once the loss falls below its start by 5%.
+
+    In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
+    which is 1.3 times as high as any row since the first quarter, and half as high again in the median, are a warning
+    at its end.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """
@@ -84,6 +91,7 @@ class Divergence(CurveRule):
         "share": (0.25, "of the decrease so far; ours"),
         "critical_share": (0.5, "of the decrease so far; ours"),
         "long": (200.0, "rows of a slow rise; ours"),
+        "few": (1.3, "times any row before, of the last rows of a short run; ours"),
     }
 
     def begin(self, history: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
@@ -98,6 +106,7 @@ class Divergence(CurveRule):
         self._above: Tick | None = None  # since when the rise is above the least that counts
         self._high = -math.inf
         self._told: Finding | None = None
+        self._lasting: Finding | None = None  # one that came back to where it had begun, and not below
         self._onset: tuple[int, float, Tick] | None = None
         self._quiet = 0
         self._judged = ""  # the severity before what may explain it
@@ -121,6 +130,11 @@ class Divergence(CurveRule):
             if self._told is not None:
                 yield from self._recover(tick)
             self._best, self._above = tick, None
+            if self._lasting is not None and self._start - level > _LEARNT:
+                self._lasting.severity, self._lasting.confidence = "info", 0.5
+                self._lasting.message += f", and falls below its start at step {tick.step}"
+                yield again(self._lasting)
+                self._lasting = None
             return
         spread = best.spread if math.isfinite(best.spread) else tick.spread
         spread = spread if math.isfinite(spread) else 0.0
@@ -144,6 +158,25 @@ class Divergence(CurveRule):
             self._above, self._high = tick, level
         self._high = max(self._high, level)
         yield from self._judge(history, channel, tick, floor, spread)
+
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        rows = channel.rows()
+        known = numpy.flatnonzero((rows.segment == self._segment) & numpy.isfinite(rows.value))
+        if self._told is not None or not 12 <= len(known) <= _SHORT or is_game(history, channel):
+            return
+        value, step = rows.value[known], rows.step[known]
+        for count in range(len(value) // 3, 3, -1):
+            earlier, last = value[len(value) // 4 : -count], value[-count:]
+            low = float(numpy.median(earlier))
+            if not earlier.min() > 0 or last.min() < self.at["few"] * earlier.max() or numpy.median(last) < 1.5 * low:
+                continue
+            best = Tick(0, int(step[-count - 1]), math.log(low), 0.0, self._segment, 1, len(value), 0)
+            tick = best._replace(step=int(step[-1]), level=math.log(float(last[-1])))
+            excuse = self._excuse(history, best, int(step[-count]), tick, 0.0)
+            share = min(1.0, (float(last[-1]) - low) / max(float(value[0]) - low, 1e-300))
+            severity = "info" if excuse else "warning"
+            yield from self._tell(history, channel, tick, best, int(step[-count]), severity, share, excuse)
+            return
 
     def _follow_waves(self, level: float) -> None:
         """Keep the greatest rises of the curve that were over: two thirds of each were lost again."""
@@ -216,7 +249,7 @@ class Divergence(CurveRule):
         return int(rows.step[known[min(bend(y), len(known) - 1)]])
 
     def _excuse(self, history: RunHistory, best: Tick, onset: int, tick: Tick, share: float) -> str:
-        if evaluation_holds(history, onset, tick.step, tick.segment):
+        if evaluation_holds(history, onset, tick.step, tick.segment, tick.level - best.level):
             return "the validation loss did not rise with it"
         rate = history.role("lr")
         if rate is not None and share < 0.9:
@@ -312,8 +345,10 @@ class Divergence(CurveRule):
         assert told is not None
         # a loss that is back, after long, where it had been before anything was learnt has not recovered
         long = tick.nth >= 64 and told.last_step - told.step >= 0.2 * tick.step
-        if self._best is None or self._start - self._best.level > 0.05 or not long:
+        if self._best is None or self._start - self._best.level > _LEARNT or not long:
             told.severity, told.confidence = "info", 0.5
+        else:
+            self._lasting = told
         told.evidence["back_at"] = tick.step
         told.message += f"; it had recovered by step {tick.step}"
         self._told = None

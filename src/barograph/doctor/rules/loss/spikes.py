@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_STAYED = 16  # rows up to the end of a run: a level, not a spike
 _YOUNG = 256  # rows of a segment that are looked at with their neighbours on both sides
 
 
@@ -39,8 +40,10 @@ class LossSpike(SeriesRule):
 
     A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or threefold
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
-    has not recovered after 50 rows, or took 100 from a lift of 1.25. Where a batch has so few targets that three of
-    them, guessed as at the start, lift its mean as far, one row or two are an info finding.
+    has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. Where a batch has so
+    few targets that three of them, guessed as at the start, lift its mean as far, one row or two are an info finding.
+    So is a spike over which the loss rose nearly as far, and came back, three times in the 128 rows before: its batches
+    are of several sorts.
     """
 
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"
@@ -89,6 +92,8 @@ class LossSpike(SeriesRule):
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         if self._open is not None and not self._open["ended"]:
             self._open["ended"] = True
+            if self._open["rows"] >= _STAYED and self._open["above"] >= 0.8 * self._open["rows"]:
+                self._open["course"] = "not"
             if self._open["rows"] > 3:
                 yield from self._tell(history, channel)
 
@@ -292,9 +297,25 @@ class LossSpike(SeriesRule):
             return "warning"  # what a hundred rows had learnt is lost
         large = lift >= 2 * self.at["large"] or (lift >= self.at["large"] and (one["above"] >= 2 or one["co"]))
         sparse = self._spacing >= 5
-        if large and one["above"] <= 2 and self._is_of_few(history, channel):
+        if not large or one["nth"] < (16 if sparse else 64):
             return "info"
-        return "warning" if large and one["nth"] >= (16 if sparse else 64) else "info"
+        few = one["above"] <= 2 and self._is_of_few(history, channel)
+        return "info" if few or self._is_usual(history, channel, math.log(lift)) else "warning"
+
+    def _is_usual(self, history: RunHistory, channel: Channel, lift: float) -> bool:
+        """Whether the loss rose by four fifths of a lift, in ln, and came back, three times in the 128 rows before."""
+        one = self._open
+        assert one is not None
+        rows = channel.rows()
+        known = numpy.flatnonzero((rows.segment == one["segment"]) & (rows.step < one["step"]))[-128:]
+        if len(known) < 32:
+            return False
+        _, spread, z = history.local(channel, log=True).rows(
+            rows.first + int(known[0]), rows.first + int(known[-1]) + 1
+        )
+        with numpy.errstate(invalid="ignore"):
+            high = z * spread > 0.8 * lift
+        return int((high[1:-1] & ~high[2:]).sum()) >= 3  # the last row may be of the spike itself
 
     def _is_of_few(self, history: RunHistory, channel: Channel) -> bool:
         """Whether a batch has so few targets that three of them, guessed as at the start, lift its mean as far."""
@@ -357,6 +378,8 @@ class LossSpike(SeriesRule):
                 f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}) and skip the batches of "
                 f"steps {step} to {last}."
             )
+        elif one["course"] == "not":
+            remedies.append(f"Compare data, labels and configuration before and after step {step}.")
         else:
             remedies.append(_skip(step, last))
         if len(calm) >= 16:

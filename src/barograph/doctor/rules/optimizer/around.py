@@ -28,9 +28,9 @@ _LIMITS = tuple(name for name in CLIP if name != "clip")  # of a policy's ratio,
 class ClipNotInForce(Rule):
     """The configuration clips gradients at a norm, and the optimizer is given larger ones, unclipped.
 
-    Where the norm was read both when backward ended and when the optimizer's step began, they are the same in each of
-    eight looks, and above the configured one in three. Clipping by value, and of parts of the model by themselves,
-    changes the norm, and gives no finding.
+    Where the norm was read both when backward ended and when the optimizer's step began, both are the same in each of
+    four looks or more, and the optimizer was given a larger one than the configured in three steps. Clipping by value,
+    and of parts of the model by themselves, changes the norm, and gives no finding.
 
     What to do: `clip_grad_norm_` of this model's parameters, after the last `backward()` and before `step()`.
     """
@@ -42,7 +42,7 @@ class ClipNotInForce(Rule):
     thresholds: ClassVar = {
         "above": (1.05, "times the configured norm; ours"),
         "looks": (3.0, "above it; ours"),
-        "all": (8.0, "looks; ours"),
+        "all": (4.0, "looks at both; ours"),
         "same": (0.999, "of the norm before, after what should clip; ours"),
     }
     causes = (
@@ -53,31 +53,36 @@ class ClipNotInForce(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._over: list[tuple[int, float]] = []
-        self._count = 0
-        self._acts = False
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         limit = numeric_setting(history, *_LIMITS)
         if not 0 < limit < math.inf or setting(history, "gradient_clip_algorithm", "clip_mode") == "value":
             return
-        rows = self._cursor.new(history.channel("model/clip_coefficient"))
+        rows = self._cursor.new(history.channel("model/grad_norm"))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            self._acts = self._acts or not rows.value[at] >= self.at["same"]
-            norm = known(history.channel("model/grad_norm"), step, time, segment)
-            self._count += 1
-            if self.at["above"] * limit < norm < math.inf:
-                self._over.append((step, norm))
-            enough = len(self._over) >= self.at["looks"] and self._count >= self.at["all"]
-            if enough and not self._acts and self.first():
-                largest = max(norm for _, norm in self._over)
-                yield self.finding(
-                    self._over[0][0], f"Gradients are to be clipped at a norm of {limit:.4g}, and the optimizer is "
-                    f"given norms of up to {largest:.4g}, as backward left them.",
-                    found=step, segment=segment, confidence=0.9,
-                    evidence={"limit": limit, "norm": rounded(self._over[0][1]), "standing": True},
-                )  # fmt: skip
+            step, time, norm = int(rows.step[at]), int(rows.time[at]), float(rows.value[at])
+            if not self.at["above"] * limit < norm < math.inf:
+                continue
+            self._over.append((step, norm))
+            if len(self._over) < self.at["looks"] or not self._never_acts(history, time) or not self.first():
+                continue
+            largest = max(norm for _, norm in self._over)
+            yield self.finding(
+                self._over[0][0], f"Gradients are to be clipped at a norm of {limit:.4g}, and the optimizer is given "
+                f"norms of up to {largest:.4g}, as backward left them.",
+                found=step, segment=int(rows.segment[at]), confidence=0.9,
+                evidence={"limit": limit, "norm": rounded(self._over[0][1]), "standing": True},
+            )  # fmt: skip
+
+    def _never_acts(self, history: RunHistory, time: int) -> bool:
+        """Whether, in all looks up to this time, gradients are the same before and after what should clip them."""
+        channel = history.channel("model/clip_coefficient")
+        if channel is None:
+            return False
+        looks = channel.rows()
+        values = looks.value[looks.time <= time]
+        return len(values) >= self.at["all"] and bool((values >= self.at["same"]).all())
 
 
 class OptimizerRemade(Rule):
@@ -143,8 +148,8 @@ class ScheduleUnits(Rule):
     """
 
     name, family, kind, severity = "schedule_units", "optimizer", "learning_rate", "warning"
-    needs = ("lr",)
-    least = 48
+    needs = ("lr|=model/rate_share",)
+    least = 24
     about = "The schedule counts epochs, and is stepped at each batch."
     thresholds: ClassVar = {
         "low": (1e-3, "of the peak; ours"),
@@ -157,14 +162,14 @@ class ScheduleUnits(Rule):
     remedies = ("give the scheduler numbers of steps (epochs × batches), or call `scheduler.step()` once an epoch",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rate = history.role("lr")
+        rate = history.role("lr") or history.channel("model/rate_share")
         if not history.facts.get("finished") or rate is None or not self.first():
             return
         rows = rate.rows()
         value = rows.value
         if rows.first or len(value) < self.least or rows.segment[0] != rows.segment[-1] or not (value >= 0).all():
             return
-        peak = int(value.argmax())
+        peak = int((value >= 0.999 * value.max()).argmax())  # the first: crests differ by rounding
         if not value[peak] > 0:
             return
         share = value / value[peak]
@@ -177,8 +182,8 @@ class ScheduleUnits(Rule):
             what = f"The learning rate went down to 0 and up again {waves} times"
         elif falls >= 0 and rows.step[falls] < self.at["half"] * last:
             at = falls
-            what = f"The learning rate is at {value[at]:.3g} from step {int(rows.step[at])} of {last} on, and began at "
-            what += f"{value[peak]:.3g}: it fell by the same factor again and again"
+            what = f"The learning rate is at {share[at]:.2g} of its peak from step {int(rows.step[at])} of {last} on: "
+            what += "it fell by the same factor again and again"
         else:
             return
         yield self.finding(

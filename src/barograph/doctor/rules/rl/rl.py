@@ -28,8 +28,9 @@ class RewardCollapse(PolicyRule):
 
     Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3
     robust standard deviations of single rows, and by 6 times the usual change from block to block: an info finding; a
-    warning where eight blocks lie below by four fifths, or four by all and a deviation more. Over-optimisation against
-    the reward model, or a learning rate that is too high, ends that way.
+    warning where eight blocks lie below by four fifths, or four by all and a deviation more. Where the fall is beyond
+    all noise, of 8 deviations and 12 usual changes, an eighth of the run, four blocks at least, is enough for four
+    fifths. Over-optimisation against the reward model, or a learning rate that is too high, ends that way.
 
     A mean over the last episodes stays the same until one ends, and moves little then: its rows say nothing of how
     single rewards vary. Where a quarter of all rows repeat the one before, those don't count, and a fall is one of a
@@ -46,6 +47,7 @@ class RewardCollapse(PolicyRule):
         "spreads": (3.0, "ours"),
         "repeated": (0.25, "of the rows, of a mean over episodes; ours"),
         "fell": (0.25, "of such a mean's best level; ours"),
+        "clear": (8.0, "deviations from which on four blocks may be enough for a warning; ours"),
     }
 
     cases: ClassVar = {
@@ -95,9 +97,12 @@ class RewardCollapse(PolicyRule):
             near = best.level - max(0.2 * gain, spread)  # the best of many blocks lies above the level by its noise
             last = max(nth for nth, block in enumerate(blocks) if block.level >= near)
             step = blocks[min(last + 1, len(blocks) - 1)].step
-            lost = all(block.level < best.level - 0.8 * gain for block in blocks[-8:])
+            fall = best.level - blocks[-1].level
+            clear = len(blocks) > 7 and fall > max(self.at["clear"] * spread, 12 * wander)
+            needed = min(8, max(4, len(blocks) // 8)) if clear else 8
+            lost = all(block.level < best.level - 0.8 * gain for block in blocks[-needed:])
             worse = all(block.level < start - spread for block in blocks[-4:])
-            severity = "warning" if len(blocks) > 15 and (lost or worse) else "info"
+            severity = "warning" if (clear and lost) or (len(blocks) > 15 and (lost or worse)) else "info"
             levels: dict[str, Any] = {"best": best.level, "reward": blocks[-1].level, "start": start}
             for finding in self.tell(history, step, blocks[-1], severity, **levels):
                 if history.role("kl") is None:  # no reference, and hardly a reward model

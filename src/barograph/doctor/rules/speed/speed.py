@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.core.text import compact, milliseconds
-from barograph.doctor.kernel.blocks import BlockCourse, NewBlocks
+from barograph.doctor.kernel.blocks import NewBlocks, SteppedCourse
 from barograph.doctor.kernel.cursor import RowCursor, usual
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.pace import LossPace
@@ -390,8 +390,9 @@ class StepTimeDrift(Rule):
 
     The run so far, in medians of 16 rows merged into at most 64 parts, is cut into eight. If each eighth is slower than
     the one before, and the last a fifth slower than the first, steps drift: an info finding, and a warning if the last
-    takes half as long again as the first. Something grows: a list, a cache, a log, the memory; or the sequences do.
-    Where throughput is known, it decides.
+    takes half as long again as the first. It may begin later: eighths within 3% of the first, then four or more of
+    which each is 3% slower than the one before; the step is then that of the last medians that are even. Something
+    grows: a list, a cache, a log, the memory; or the sequences do. Where throughput is known, it decides.
     """
 
     name, family, kind, severity = "step_time_drift", "speed", "slowdown", "warning"
@@ -399,15 +400,34 @@ class StepTimeDrift(Rule):
     least = 512
     about = "Steps take longer and longer."
     sources = ("picoLLM run analysis: step time that drifts upward",)
-    thresholds: ClassVar = {"informs": (1.2, "ours"), "warns": (1.5, "ours")}
+    thresholds: ClassVar = {
+        "informs": (1.2, "ours"),
+        "warns": (1.5, "ours"),
+        "even": (0.03, "share by which medians of an eighth differ by noise; ours"),
+    }
     causes = ("memory leak: something grows from step to step", "longer sequences")
     remedies = ("look at what grows: lists of tensors, caches, logs", "compare a profile of now with one of the start")
 
     def reset(self) -> None:
         self._blocks = NewBlocks()
-        self._course = BlockCourse()
+        self._course = SteppedCourse()
         self._began = 0
         self._said: set[str] = set()
+
+    def _begins(self, parts: list[float]) -> int | None:
+        """The eighth with which steps begin to take longer, up to the last; None if they don't."""
+        if all(b > a for a, b in pairwise(parts)):
+            return 0
+        bound, even = 1 + self.at["even"], 0
+        while even < 4 and 1 / bound < parts[even + 1] / parts[0] < bound:
+            even += 1
+        return even if even and all(b > bound * a for a, b in pairwise(parts[even:])) else None
+
+    def _onset(self, usual: float, low: int, high: int) -> int:
+        """The step of the last even median among some."""
+        bound = usual * (1 + self.at["even"])
+        even = [at for at in range(low, high) if self._course.values[at] < bound]
+        return self._course.step(max(even, default=low))
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         channel, sign = pace_of(history)
@@ -420,21 +440,23 @@ class StepTimeDrift(Rule):
                 self._course.begin(int(new.segment[at]))
                 self._began, self._said = int(new.step[at]), set()
             middle = float(new.middle[at])
-            before = len(self._course.values)
-            self._course.add((1 / middle if by_speed else middle) if middle > 0 else math.nan)
-            if len(self._said) == 2 or len(self._course.values) == before or len(self._course.values) < 32:
+            pace = (1 / middle if by_speed else middle) if middle > 0 else math.nan
+            longer = self._course.add(pace, int(new.step[at]))
+            if len(self._said) == 2 or not longer or len(self._course.values) < 32:
                 continue
             values = self._course.values
             size = len(values) // 8
             parts = [sorted(values[size * part : size * part + size])[size // 2] for part in range(8)]
             ratio = parts[-1] / parts[0]
             grade = "warns" if ratio > self.at["warns"] else "informs" if ratio > self.at["informs"] else ""
-            if not grade or grade in self._said or any(b <= a for a, b in pairwise(parts)):
+            begins = self._begins(parts) if grade and grade not in self._said else None
+            if begins is None:
                 continue
             self._said |= {grade, "informs"}
             step = int(new.last_step[at])
             yield self.finding(
-                self._began, f"A step takes {ratio:.3g} times as long as at the start, and keeps growing.",
+                self._onset(parts[0], size * begins, size * (begins + 2)) if begins else self._began,
+                f"A step takes {ratio:.3g} times as long as at the start, and keeps growing.",
                 key=grade,
                 severity="warning" if grade == "warns" else "info", found=step,
                 segment=int(new.segment[at]),

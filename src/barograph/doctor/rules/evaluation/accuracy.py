@@ -1,0 +1,95 @@
+"""Accuracies that are lost again, also where no loss tells.
+
+In:   the accuracies of the training and of the evaluation.
+Out:  findings of `AccuracyCollapse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.blocks import SteppedCourse
+from barograph.doctor.kernel.cursor import RowCursor
+from barograph.doctor.kernel.curve import again, rounded
+from barograph.doctor.kernel.local import median
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class AccuracyCollapse(Rule):
+    """An accuracy that was gained is lost again, most of it, and does not come back.
+
+    Rows of the evaluation's accuracy (of the training's where there is none), merged into at most 64 over the whole
+    run: the last tenth, three at least, lie below the best, the median of three in a row, by three fifths of what was
+    gained since the start and by six standard deviations of the change from one to the next. The gain is 0.15 at
+    least. If the accuracy comes back it is an info finding. Rewards have rules of their own.
+    """
+
+    name, family, kind, severity = "accuracy_collapse", "eval", "eval", "warning"
+    needs = ("eval_accuracy|accuracy",)
+    least = 10
+    about = "The accuracy is lost again."
+    thresholds: ClassVar = {
+        "gain": (0.15, "since the start, for a loss of it to be one; ours"),
+        "lost": (0.6, "share of the gain; ours"),
+        "deviations": (6.0, "of the change from one to the next; ours"),
+    }
+    causes = (
+        "learning rate too high: the training diverged",
+        "bad batch: labels or inputs differ since then",
+        "evaluation mode left on: or other data in the evaluation",
+    )
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._courses: dict[str, SteppedCourse] = {}
+        self._told: Finding | None = None
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel = history.role("eval_accuracy") or history.role("accuracy")
+        rows = self._cursor.new(channel)
+        if channel is None or rows is None or history.role("reward") is not None:
+            return
+        course = self._courses.setdefault(channel.name, SteppedCourse())
+        for step, value, segment in zip(rows.step.tolist(), rows.value.tolist(), rows.segment.tolist(), strict=True):
+            if segment != course.segment:
+                course.begin(segment)
+                self._told = None
+            if course.add(value, step) and len(course.values) >= self.least:
+                yield from self._judge(channel, course, step, segment)
+
+    def _judge(self, channel: Channel, course: SteppedCourse, found: int, segment: int) -> Iterator[Finding]:
+        values = course.values
+        middles = [sorted(three)[1] for three in zip(values[:-2], values[1:-1], values[2:], strict=True)]
+        place = max(range(len(middles)), key=middles.__getitem__)
+        best, start = middles[place], median(values[:3])
+        gain, last = best - start, values[-max(3, len(values) // 10) :]
+        noise = 1.4826 * median([abs(b - a) for a, b in pairwise(values)])
+        if self._told is not None:
+            self._told.last_step = found
+            if values[-1] > best - 0.3 * gain:
+                self._told.severity = "info"
+                self._told.message += f"; it was back at step {found}"
+                yield again(self._told)
+                self._told = None
+            return
+        if gain < self.at["gain"] or max(last) > best - max(self.at["lost"] * gain, self.at["deviations"] * noise):
+            return
+        high = [at for at in range(place, len(values)) if values[at] > best - 0.3 * gain]
+        step = course.step(min(max(high, default=place) + 1, len(values) - 1))
+        self._told = self.finding(
+            step, f"The accuracy was {best:.3g} and is {values[-1]:.3g} since step {step}; it began at {start:.3g}",
+            found=found, segment=segment, confidence=0.8,
+            evidence={"series": channel.name, "best": rounded(best), "now": rounded(values[-1]),
+                      "start": rounded(start)},
+            remedies=[f"Go back to before step {step}, and look at loss, gradients and data from there on."],
+        )  # fmt: skip
+        yield again(self._told)
+
+
+RULES = (AccuracyCollapse,)

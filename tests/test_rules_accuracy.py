@@ -1,0 +1,67 @@
+"""An accuracy that is lost again, and accuracies that only wander."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_curves import found, warned
+
+from barograph.doctor.rules.evaluation.accuracy import RULES
+
+AT = np.arange(60)
+
+
+def risen(seed: int = 0, noise: float = 0.01, high: float = 0.9) -> np.ndarray:
+    """An accuracy from a tenth to `high`."""
+    return 0.1 + (high - 0.1) * (1 - np.exp(-AT / 7)) + np.random.default_rng(seed).normal(0, noise, 60)
+
+
+def look(accuracy: np.ndarray, pieces=(), name: str = "eval/accuracy", **more):
+    return found([rule() for rule in RULES], {name: (np.arange(len(accuracy)), accuracy)} | more, pieces)
+
+
+@pytest.mark.parametrize("name", ["eval/accuracy", "train/accuracy"])
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_an_accuracy_at_chance_again_is_a_warning_since_it_fell(name: str, scale: float) -> None:
+    (one,) = look(scale * np.where(AT >= 40, 0.1, risen()), name=name)
+    assert (one.severity, one.kind, one.step) == ("warning", "eval", 40) and one.evidence["series"] == name
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda at: 1 + 0 * at,
+        lambda at: np.where(at >= 40, 0.7, 1),  # a part is lost
+        lambda at: np.where((at >= 40) & (at < 42), 0.2, 1),  # two evaluations
+        lambda at: 1 + 0.1 * np.sin(at / 3),
+    ],
+)
+def test_one_that_stays_or_loses_a_part_or_comes_back_gives_no_warning(change, seed: int) -> None:
+    assert not warned(look(risen(seed) * change(AT)))
+    assert not warned(look(risen(seed, 0.06) * change(AT)))
+
+
+def test_one_that_comes_back_after_long_is_an_info_finding() -> None:
+    (one,) = look(np.where((AT >= 30) & (AT < 45), 0.1, risen()))
+    assert one.severity == "info" and "it was back at step 45" in one.message
+
+
+def test_one_that_was_hardly_gained_or_beside_a_reward_is_left_alone() -> None:
+    assert not look(np.where(AT >= 40, 0.1, risen(high=0.2)))
+    lost = np.where(AT >= 40, 0.1, risen())
+    assert look(lost) and not look(lost, **{"train/reward": (AT, AT / 60)})
+
+
+def test_where_the_evaluation_holds_the_trainings_own_accuracy_is_not_looked_at() -> None:
+    lost = {"train/accuracy": (AT, np.where(AT >= 40, 0.1, risen()))}
+    assert not look(risen(), **lost)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 59), max_size=6))
+def test_pieces_of_any_size_give_the_same(cuts: list[int]) -> None:
+    accuracy = np.where((AT >= 30) & (AT < 50), 0.1, risen())
+    assert look(accuracy, cuts) == look(accuracy)

@@ -1,0 +1,52 @@
+"""An evaluation that is a multiple of the training loss, by curves."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import rule_curves
+
+from barograph.doctor.rules.evaluation.units import EvaluationSummed
+
+STEPS, EVALUATED = np.arange(1, 401), np.arange(50, 401, 50)
+
+
+def train(start: float = 6.0, end: float = 2.0) -> np.ndarray:
+    return rule_curves.falling(400, start, end)
+
+
+COURSES = {
+    "summed over five batches": (5.0, 1.0, True),
+    "two of them": (2.2, 1.0, True),
+    "mean": (1.03, 1.0, False),
+    "harder texts": (1.3, 1.0, False),
+    "overfitting": (1.0, 1.9, False),
+    "never above a guess": (1.5, 1.0, False),
+}
+
+
+@pytest.mark.parametrize("kind", COURSES)
+@pytest.mark.parametrize("pieces", [(), (77, 200)])
+def test_an_evaluation_that_is_a_multiple_of_the_training_is_found(kind: str, pieces: tuple[int, ...]) -> None:
+    times, grows, wrong = COURSES[kind]
+    loss = train()
+    evaluation = loss[EVALUATED - 1] * times * grows ** np.arange(len(EVALUATED))
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, evaluation)}
+    found = rule_curves.found([EvaluationSummed()], series, pieces, vocabulary=100)
+    assert bool(found) == wrong
+    if wrong:
+        assert found[0].found == 200 and found[0].evidence["times"] == pytest.approx(times, rel=0.05)
+
+
+def test_an_evaluation_of_other_texts_that_falls_by_as_much_and_not_in_proportion_is_no_sum() -> None:
+    loss = train()
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, loss[EVALUATED - 1] + math.log(100))}
+    assert not rule_curves.found([EvaluationSummed()], series, vocabulary=100)
+
+
+def test_without_the_number_of_classes_nothing_is_said() -> None:
+    loss = train()
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, 5 * loss[EVALUATED - 1])}
+    assert not rule_curves.found([EvaluationSummed()], series)

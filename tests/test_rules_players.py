@@ -8,6 +8,7 @@ from rule_curves import found as findings_of
 
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import RankingReversed
+from barograph.doctor.rules.gradient.gradient import GradientSpike
 from barograph.doctor.rules.loss.players import PlayersAgree
 from barograph.doctor.rules.rl.rl import RewardCollapse
 from barograph.doctor.rules.rl.values import TargetNetwork, ValuesAboveReturns, ValuesOutweigh
@@ -106,6 +107,8 @@ def test_a_mean_over_episodes_that_wanders_is_no_collapse() -> None:
     wanders = np.repeat(20 + np.cumsum(DICE.normal(size=ROWS // 16)) * 0.15, 16)
     low = 20 + DICE.normal(size=260)
     falls = np.repeat(np.concatenate([np.linspace(20, 100, 100), np.linspace(100, 20, 40), low]), 4)
+    dips = np.repeat(np.concatenate([22 + 0.3 * DICE.normal(size=100), 14 + 0.3 * DICE.normal(size=300)]), 4)
+    assert not [finding for finding in one(RewardCollapse, {"reward": dips}) if finding.severity != "info"]
     assert not [one for one in one(RewardCollapse, {"reward": wanders}) if one.severity != "info"]
     assert [finding.rule for finding in one(RewardCollapse, {"reward": falls}) if finding.severity != "info"]
 
@@ -149,3 +152,13 @@ def test_an_accuracy_of_pairs_is_an_order_too(ranks: float, told: bool) -> None:
     series = {"train/loss": (STEP, 0.7 * np.exp(-STEP / 300)), "model/loss_ranks": (STEP[:1], np.array([ranks])),
               "eval/accuracy": (199 + 200 * np.arange(8), np.linspace(0.3, 0.05, 8))}  # fmt: skip
     assert len(findings_of([RankingReversed()], series)) == told
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_gradients_of_values_may_jump_when_their_targets_do(chosen: bool) -> None:
+    norm = 0.2 * np.exp(0.1 * DICE.normal(size=ROWS))
+    norm[200::200] *= 40
+    series = {"train/loss": 0.1 * np.exp(0.1 * DICE.normal(size=ROWS)), "model/grad_norm_before": norm,
+              "model/grad_norm": norm}  # fmt: skip
+    found = one(GradientSpike, series | ({"model/loss_of_chosen": np.ones(ROWS)} if chosen else {}))
+    assert found and (not [finding for finding in found if finding.severity != "info"]) is chosen

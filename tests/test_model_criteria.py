@@ -16,10 +16,12 @@ WANTED = torch.arange(ROWS) % 5
 PLACES = 6
 
 
-def aligned(output: Tensor, targets: int = 2, given: int = PLACES, reshaped: bool = False, logs: bool = True) -> Tensor:
+def aligned(
+    output: Tensor, targets: int = 2, given: int = PLACES, reshaped: bool = False, logs: bool = True, dim: int = -1
+) -> Tensor:
     """Of an output [N, T, classes]."""
     output = output.unsqueeze(1) + torch.randn(ROWS, PLACES, 5)
-    output = output.log_softmax(-1) if logs else output
+    output = output.log_softmax(dim) if logs else output
     output = output.reshape(PLACES, ROWS, 5) if reshaped else output.transpose(0, 1)
     lengths = torch.full((ROWS,), given), torch.full((ROWS,), targets)
     return functional.ctc_loss(output, torch.ones(ROWS, targets, dtype=torch.long), *lengths, zero_infinity=True)
@@ -52,6 +54,11 @@ def divergence(output: Tensor, logs: bool) -> Tensor:
         (lambda x: aligned(x, reshaped=True), "ctc_reshaped", 1.0),
         (lambda x: aligned(x), "ctc_unnormalised", 0.0),
         (lambda x: aligned(x, logs=False), "ctc_unnormalised", 1.0),
+        (lambda x: aligned(x), "ctc_across", 0.0),
+        (lambda x: aligned(x, dim=1), "ctc_across", 1.0),
+        (lambda x: -functional.logsigmoid(x[:, 0] - x[:, 1]).mean(), "loss_ranks", 1.0),
+        (lambda x: -functional.logsigmoid(0.1 * (x[:, 0] - x[:, 1])).mean(), "loss_ranks", 1.0),
+        (lambda x: -functional.logsigmoid(x).mean(), "loss_ranks", 0.0),
         (lambda x: aligned(x), "ctc_short", 0.0),
         (lambda x: aligned(x, given=1), "ctc_short", 1.0),
         (lambda x: divergence(x, logs=False), "divergence_of_chances", 1.0),

@@ -8,9 +8,10 @@ from rule_curves import found as findings_of
 
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import RankingReversed
+from barograph.doctor.rules.gradient.gradient import GradientSpike
 from barograph.doctor.rules.loss.players import PlayersAgree
 from barograph.doctor.rules.rl.rl import RewardCollapse
-from barograph.doctor.rules.rl.values import TargetNetwork, ValuesAboveReturns
+from barograph.doctor.rules.rl.values import TargetNetwork, ValuesAboveReturns, ValuesOutweigh
 
 ROWS = 1600
 STEP = np.arange(ROWS)
@@ -53,6 +54,8 @@ RETURNS = np.repeat(10 + 2 * DICE.normal(size=ROWS // 8), 8)
         (np.exp(STEP / 100), 0.0, "target network missing"),
         (1 + STEP / 300, 0.3, None),  # below what episodes return
         (np.full(ROWS, 8.0), 0.3, None),
+        (np.full(ROWS, 23.0), 0.3, None),  # overestimated, and no more
+        (np.minimum(STEP / 50, 25), 0.3, "terminal states bootstrapped"),
     ],
 )
 def test_values_above_returns_are_found(
@@ -93,10 +96,19 @@ def test_a_target_network_is_updated_now_and_then(
     assert cause is None or (found[0].step == 0 and found[0].causes[0].startswith(cause))
 
 
+def test_a_critic_whose_values_are_logged_beside_a_reward_has_a_target_network_too() -> None:
+    series = {"model/other_apart": 0.001 * STEP, "model/other_moved": np.zeros(ROWS), "train/reward": RETURNS}
+    assert not one(TargetNetwork, series)
+    found = one(TargetNetwork, series | {"train/q_mean": RETURNS})
+    assert [finding.causes[0].partition(":")[0] for finding in found] == ["target network never updated"]
+
+
 def test_a_mean_over_episodes_that_wanders_is_no_collapse() -> None:
     wanders = np.repeat(20 + np.cumsum(DICE.normal(size=ROWS // 16)) * 0.15, 16)
     low = 20 + DICE.normal(size=260)
     falls = np.repeat(np.concatenate([np.linspace(20, 100, 100), np.linspace(100, 20, 40), low]), 4)
+    dips = np.repeat(np.concatenate([22 + 0.3 * DICE.normal(size=100), 14 + 0.3 * DICE.normal(size=300)]), 4)
+    assert not [finding for finding in one(RewardCollapse, {"reward": dips}) if finding.severity != "info"]
     assert not [one for one in one(RewardCollapse, {"reward": wanders}) if one.severity != "info"]
     assert [finding.rule for finding in one(RewardCollapse, {"reward": falls}) if finding.severity != "info"]
 
@@ -117,3 +129,36 @@ def test_an_order_that_is_the_wrong_way_round_is_found(
     loss = 0.7 * np.exp(-STEP / 300) if falls else 0.7 + 0.01 * DICE.normal(size=ROWS)
     series = {"train/loss": (STEP, loss), "val/auc": (199 + 200 * np.arange(8), area)}
     assert len(findings_of([RankingReversed()], series, pieces)) == told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 37))])
+@pytest.mark.parametrize(
+    ("value", "left", "rises", "told"),
+    [(1e6, 8e-5, False, True), (150.0, 0.02, False, False), (1e6, 8e-5, True, False), (1e6, 0.5, False, False)],
+)
+def test_a_value_loss_that_leaves_nothing_to_the_policy_is_found(
+    value: float, left: float, rises: bool, told: bool, pieces: tuple[int, ...]
+) -> None:
+    found = one(ValuesOutweigh, {
+        "train/loss": value * (1 + 0.1 * DICE.normal(size=ROWS)), "train/value_loss": np.full(ROWS, value),
+        "train/policy_loss": 600 + DICE.normal(size=ROWS), "model/clip_coefficient": np.full(ROWS, left),
+        "train/reward": 20 + DICE.normal(size=ROWS) + rises * STEP / 20,
+    }, pieces)  # fmt: skip
+    assert len(found) == told
+
+
+@pytest.mark.parametrize(("ranks", "told"), [(1.0, True), (0.0, False)])
+def test_an_accuracy_of_pairs_is_an_order_too(ranks: float, told: bool) -> None:
+    series = {"train/loss": (STEP, 0.7 * np.exp(-STEP / 300)), "model/loss_ranks": (STEP[:1], np.array([ranks])),
+              "eval/accuracy": (199 + 200 * np.arange(8), np.linspace(0.3, 0.05, 8))}  # fmt: skip
+    assert len(findings_of([RankingReversed()], series)) == told
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_gradients_of_values_may_jump_when_their_targets_do(chosen: bool) -> None:
+    norm = 0.2 * np.exp(0.1 * DICE.normal(size=ROWS))
+    norm[200::200] *= 40
+    series = {"train/loss": 0.1 * np.exp(0.1 * DICE.normal(size=ROWS)), "model/grad_norm_before": norm,
+              "model/grad_norm": norm}  # fmt: skip
+    found = one(GradientSpike, series | ({"model/loss_of_chosen": np.ones(ROWS)} if chosen else {}))
+    assert found and (not [finding for finding in found if finding.severity != "info"]) is chosen

@@ -100,3 +100,35 @@ def test_a_policys_kl_and_one_beside_broadcast_targets_are_not_judged() -> None:
     gone = 0.2 * np.exp(-STEP / 20) + 3e-4
     assert "latent_term" not in warned({**autoencoder(gone, 9.0), "reward": every(DICE.normal(size=ROWS))})
     assert "latent_term" not in warned({**autoencoder(gone, 9.0), **of_graph(loss_widened=20.0)})
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("loss", "error", "told"), [(FALLS - 1, 1.0, True), (FALLS, 1.0, False), (FALLS - 1, None, False)]
+)
+def test_a_logistic_loss_below_zero_has_targets_out_of_range(
+    loss: np.ndarray, error: float | None, told: bool, rows: int
+) -> None:
+    found = warned({"loss": every(loss)} | (of_graph(loss_error=error) if error is not None else {}), rows)
+    assert ("targets_out_of_range" in found) is told
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("steps", "figures", "told"),
+    [
+        ([30, 200], {"loss_error": 1.0}, True),
+        ([30], {"loss_error": 1.0}, False),  # one row may be a line of the log
+        ([30, 200], {"loss_classes": 8.0}, False),
+        ([30, 200], {"loss_error": 1.0, "half_output": 1.0}, False),
+        ([30, 200], {"loss_error": 1.0, "non_finite_inputs": 1.0}, False),
+    ],
+)
+def test_losses_that_are_not_finite_now_and_then_have_such_targets(
+    steps: list[int], figures: dict[str, float], told: bool, rows: int
+) -> None:
+    loss = FALLS.copy()
+    loss[steps] = np.nan
+    found = warned({"loss": every(loss)} | of_graph(**figures), rows)
+    assert ("targets_not_finite" in found) is told
+    assert not told or found["targets_not_finite"].step == 30

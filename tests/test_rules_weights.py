@@ -38,6 +38,15 @@ def test_a_block_that_is_not_trained_any_more_warns_once() -> None:
     assert one.causes[0].startswith("layer frozen")
 
 
+def test_layers_of_an_optimizer_that_makes_one_of_several_steps_are_not_frozen_until_they_are() -> None:
+    rows = {name: numpy.tile(values, 5) for name, values in blocks().items()}
+    absent = numpy.array([*range(10, 40, 4), *range(60, 63), *range(85, 100)])
+    for what in ("up", "down", "bias"):
+        rows[f"h.1.{what}"][absent] = 0.0
+    (one,) = only(findings([FrozenLayers()], table("gradients", "norm", rows, 1)), "frozen_layer")
+    assert (one.step, one.found) == (85, 92)
+
+
 def test_updates_of_zero_tell_it_to_the_step() -> None:
     rows = {name: numpy.tile(values, 10) for name, values in blocks().items()}
     for what in ("up", "down"):

@@ -12,7 +12,7 @@ from typing import Any
 from barograph.probes.model.objective import behind, kind, nodes, shape
 
 _MOST = 64  # nodes that are looked at, from the loss on
-_ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropyWithLogits")
+_ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
 _OF_TERMS = frozenset({"Mean", "Sum", "Add", "Squeeze", "Unsqueeze", "View", "Reshape", "Alias"})
 _OF_DISTANCES = frozenset({"Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Norm", "LinalgVectorNorm", "Rsub"})
 _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy", "Clone", "UnsafeView", "Select"}
@@ -20,7 +20,8 @@ _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy"
 
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_error`, `loss_of_chosen`, `ctc_short`, `ctc_reshaped`,
-    `ctc_unnormalised`, `divergence_of_chances`, `loss_attracts`, `loss_hinge`; each only where it can be said."""
+    `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `loss_ranks`, `loss_attracts`, `loss_hinge`; each only
+    where it can be said."""
     found: dict[str, float] = {}
     for look in (_errors, _walk, _between, _hinge):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -110,6 +111,9 @@ def _walk(root: Any) -> dict[str, float]:
         name = kind(node)
         if name.startswith("CtcLoss"):
             found |= _of_alignment(node)
+        elif name == "LogSigmoid":
+            terms = [part for part in behind(node) for part in (behind(part) if kind(part) == "Mul" else [part])]
+            found["loss_ranks"] = float(len(terms) == 1 and kind(terms[0]) == "Sub" and len(behind(terms[0])) == 2)
         elif name in ("Sum", "Mean") and len(behind(node)) == 1 and _of_chances(behind(node)[0]):
             found["divergence_of_chances"] = 1.0
     return found
@@ -123,6 +127,7 @@ def _of_alignment(node: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     if given and len(given) == len(wanted):
         found["ctc_short"] = sum(one < other for one, other in zip(given, wanted, strict=True)) / len(given)
+    whole = shape(under[0]) if len(under) == 1 else ()
     reshaped, inner = 0.0, under[0] if len(under) == 1 else None
     for _ in range(6):
         if inner is None or kind(inner) not in _SHAPED or len(behind(inner)) != 1:
@@ -133,6 +138,9 @@ def _of_alignment(node: Any) -> dict[str, float]:
             # rows and places change sides though the numbers stay where they are
             reshaped = max(reshaped, float(before[:2] == (after[1], after[0]) and before[0] != before[1]))
         inner = following
+    if inner is not None and kind(inner) == "LogSoftmax" and len(whole) == 3:
+        sizes, at = shape(inner), int(inner._saved_dim)
+        found["ctc_across"] = float(sizes[at if at < len(sizes) else at - (1 << 64)] != whole[2])
     if inner is not None:
         found["ctc_reshaped"] = reshaped
         found["ctc_unnormalised"] = float(kind(inner) not in ("LogSoftmax", "Log", "Sub", "AccumulateGrad"))

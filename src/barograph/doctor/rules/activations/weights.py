@@ -28,10 +28,11 @@ class FrozenLayers(Rule):
 
     A layer is out of training in a table of gradients if it has no row or its norm is exactly zero, and in a table of
     updates if the step did not move it at all. Layers that were there in each of the last five tables (at least), and
-    are out in two in a row, while most others are in, make a finding: a warning for layers of one block or more than
-    one parameter, an info finding for one alone, for experts, which may have got no token, and for updates of 16-bit
-    weights, which may be rounded away. Layers that never were in training are frozen on purpose, or not: one info
-    finding names them.
+    are out in two in a row, while most others are in, make a finding; where they were out and came back before, as
+    those of an optimizer that makes one of several steps are, in twice as many tables as then and two more. It is a
+    warning for layers of one block or more than one parameter, an info finding for one alone, for experts, which may
+    have got no token, and for updates of 16-bit weights, which may be rounded away. Layers that never were in training
+    are frozen on purpose, or not: one info finding names them.
 
     What to do: check what sets `requires_grad`, detaches a tensor or leaves out a module from that step on.
     """
@@ -79,6 +80,8 @@ class FrozenLayers(Rule):
         state.out[out_now] += 1
         state.trained[~absent] += 1
         state.ever |= ~absent
+        state.longest = numpy.where(absent, state.longest, numpy.maximum(state.longest, state.gap))
+        state.gap = numpy.where(absent & state.ever, state.gap + 1, 0)
         state.trained[absent & ~out_now] = 0
         if state.rounds > self.at["before"] and family == "gradients" and not state.told_never:
             state.told_never = True
@@ -91,7 +94,7 @@ class FrozenLayers(Rule):
                     evidence={"layers": in_order(never)[:8], "count": len(never)},
                     causes=["layer frozen: on purpose, or forgotten"], confidence=0.3,
                 )  # fmt: skip
-        due = out_now & (state.out == int(self.at["tables"]))
+        due = out_now & (state.out == int(self.at["tables"]) + 2 * state.longest)
         if not due.any():
             return
         if family == "updates" and known(history.role("lr"), current.step - 1, current.time, current.segment) == 0:
@@ -131,6 +134,7 @@ class _Training:
         self.trained = numpy.zeros(0, numpy.int64)
         self.out = numpy.zeros(0, numpy.int64)
         self.since = numpy.zeros(0, numpy.int64)
+        self.gap, self.longest = numpy.zeros(0, numpy.int64), numpy.zeros(0, numpy.int64)  # tables without it in a row
         self.there, self.ever = numpy.zeros(0, bool), numpy.zeros(0, bool)  # in any table, and trained in any
         self.segment, self.rounds = -1, 0
         self.told_never = False
@@ -139,9 +143,9 @@ class _Training:
     def grow(self, count: int) -> None:
         more = count - len(self.trained)
         if more > 0:
-            self.trained, self.out, self.since = (
+            self.trained, self.out, self.since, self.gap, self.longest = (
                 numpy.concatenate([item, numpy.zeros(more, numpy.int64)])
-                for item in (self.trained, self.out, self.since)
+                for item in (self.trained, self.out, self.since, self.gap, self.longest)
             )
             self.there, self.ever = (
                 numpy.concatenate([item, numpy.zeros(more, bool)]) for item in (self.there, self.ever)
@@ -149,7 +153,7 @@ class _Training:
 
     def begin(self, segment: int) -> None:
         self.segment, self.rounds = segment, 0
-        for item in (self.trained, self.out, self.since, self.there, self.ever):
+        for item in (self.trained, self.out, self.since, self.gap, self.longest, self.there, self.ever):
             item[:] = 0
         self.said.clear()
 

@@ -28,14 +28,14 @@ class Alignment(GraphRule):
     come without a log-softmax.
 
     The loss wants places before rows, `[T, N, classes]`. A `view` or `reshape` from `[N, T, classes]` leaves the
-    numbers where they are, and mixes the places of all examples. And it wants the result of `log_softmax`: the graph
-    has none.
+    numbers where they are, and mixes the places of all examples. And it wants the result of `log_softmax` over the
+    classes: the graph has none, or one over a dimension of another size.
 
     What to do: `output.log_softmax(-1).transpose(0, 1)`.
     """
 
     name, family, kind, severity = "alignment", "data", "config", "critical"
-    figures = ("ctc_reshaped", "ctc_unnormalised")
+    figures = ("ctc_reshaped", "ctc_unnormalised", "ctc_across")
     needs = ("=model/ctc_reshaped", "loss")
     least = 20
     about = "The outputs of an alignment loss are reshaped, or come without a log-softmax."
@@ -48,6 +48,8 @@ class Alignment(GraphRule):
                              "of all examples are mixed", "reshaped, not transposed: examples are mixed"),
             "ctc_unnormalised": ("outputs are not logarithms of chances: no log-softmax comes before the loss",
                                  "log_softmax missing: the loss takes logits for logarithms of chances"),
+            "ctc_across": ("log-softmax before the loss runs over another dimension than the classes",
+                           "softmax over the wrong dimension: not over the classes"),
         }  # fmt: skip
         if figure == 1:
             text, cause = said[name]

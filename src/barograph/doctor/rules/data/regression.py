@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel import depth
-from barograph.doctor.kernel.cursor import newest, usual
+from barograph.doctor.kernel.cursor import RowCursor, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -33,19 +33,43 @@ class TargetsOutOfRange(WatchRule):
 
     The graph says that the loss is nothing but the mean square of the outputs, and that a sigmoid, softmax, tanh or
     ReLU made these. Its gradient then shows the targets: a tenth of them or more are beyond the range of that function,
-    in five looks in a row.
+    in five looks in a row. Or the loss is nothing but such errors and logistic losses, and below 0 in five rows of 20:
+    a logistic loss is so where a target is above 1, or below 0, and no other of these ever.
 
     What to do: no function behind the last layer, or targets that are scaled into its range.
     """
 
     name, family, kind, severity = "targets_out_of_range", "data", "config", "warning"
     series = "model/out_of_range"
-    needs = ("=model/out_of_range",)
+    needs = ("=model/out_of_range|=model/loss_error",)
     least = 5
     about = "Targets lie where the output's last function can't reach."
     thresholds: ClassVar = {"share": (0.1, "of the targets; ours"), "looks": (5.0, "in a row; ours")}
     causes = ("targets out of reach: the output's last function can't give them",)
     remedies = ("leave the function behind the last layer out, or scale targets into its range",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._losses = RowCursor()
+        self._below: list[bool] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        rows = self._losses.new(history.role("loss"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            self._below = [*self._below[-19:], bool(rows.value[at] < 0)]
+            logistic = sum(self._below) >= self.at["looks"] and watched(history, "loss_error", place) == 1
+            if logistic and self.first(place[2], "logistic"):
+                yield self.finding(
+                    0, f"The loss is {rows.value[at]:.4g} at step {place[0]}, and is nothing but logistic losses, or "
+                    "errors beside targets: below 0 are those whose targets are not between 0 and 1.",
+                    found=place[0], segment=place[2], confidence=_PROOF, key="logistic", severity="critical",
+                    causes=["targets out of range: those of a logistic loss are not between 0 and 1"],
+                    remedies=["scale targets to 0 and 1: `mask = (mask > 0).float()`, of an image `/ 255`"],
+                    evidence={"standing": True},
+                )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if self.lasts(value >= self.at["share"], place, self.at["looks"]):

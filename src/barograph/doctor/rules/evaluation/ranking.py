@@ -1,6 +1,6 @@
 """Evaluations that order examples: is the order the wrong way round?
 
-In:   the area under a curve that an evaluation logs.
+In:   the area under a curve, or the accuracy of pairs, that an evaluation logs.
 Out:  findings of `RankingReversed`.
 """
 
@@ -25,8 +25,10 @@ _AREA = re.compile(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc
 class RankingReversed(WatchRule):
     """The evaluation's order is the wrong way round: its area under the curve is far below a half.
 
-    A half is that of a guess. Three evaluations in a row have an area below 0.4, and the last is not above the first of
-    them, while the training loss has fallen by a tenth since the start: what is learnt is the opposite.
+    A half is that of a guess, and so is an accuracy of a half where the loss is of pairs of scores, as its graph shows
+    (the logarithm of a sigmoid of their difference). Three evaluations in a row have an area below 0.4, and the last is
+    not above the first of them, while the training loss has fallen by a tenth since the start: what is learnt is the
+    opposite.
 
     What to do: the positive example's score minus the negative's in the loss; the label's 1 for what should be above.
     """
@@ -46,6 +48,8 @@ class RankingReversed(WatchRule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         area = named(history, _AREA)
+        if area is None and (ranks := history.channel("model/loss_ranks")) is not None and ranks.first == 1:
+            area = history.role("eval_accuracy")
         if area is not None:
             self.series = area.name  # type: ignore[misc]
             yield from super().examine(history)
@@ -62,7 +66,7 @@ class RankingReversed(WatchRule):
         now = usual(loss, place[0] - 1, *place[1:], 16)
         if now <= self.at["fell"] * loss.first and self.first(place[2]):
             yield self.finding(
-                0, f"The area under the curve is {value:.3g} at step {place[0]}, where a guess has 0.5, and the "
+                0, f"`{self.series}` is {value:.3g} at step {place[0]}, where a guess has 0.5, and the "
                 f"training loss fell from {loss.first:.4g} to {now:.4g}: the order is the wrong way round.",
                 found=place[0], segment=place[2], confidence=0.95,
                 evidence={"area": rounded(value), "standing": True},

@@ -242,6 +242,12 @@ def first_layer(history: RunHistory, step: int, segment: int, until: float) -> t
 _FIRST = 16  # rows of the logged norm
 
 
+def _of_values(history: RunHistory) -> bool:
+    """Whether the loss is an error of values of chosen actions."""
+    chosen = history.channel("model/loss_of_chosen")
+    return chosen is not None and chosen.end > 0 and chosen.first == 1
+
+
 class GradientSpike(Rule):
     """The gradient norm jumps far above its usual variation for one or a few steps.
 
@@ -251,7 +257,8 @@ class GradientSpike(Rule):
     warning where the loss jumps with it (z above 6 within two rows), and where nothing clipped it; with both, at a
     hundred times, it is critical.
     From the fifth of a segment on, those of info alone are one finding that counts them; it is a warning where they
-    come at equal distances, within two steps.
+    come at equal distances, within two steps. Values of chosen actions jump whenever the network of their targets is
+    updated: there all are info findings.
 
     What to do: clip, look at the batch, lower the learning rate if it comes again.
     """
@@ -350,16 +357,16 @@ class GradientSpike(Rule):
             if said.severity != "info" or item[6] < self.at["series"]:
                 result.append(said)
             else:
-                result.append(self._series(segment))
+                result.append(self._series(history, segment))
         self._pending = waiting
         return result
 
-    def _series(self, segment: int) -> Finding:
+    def _series(self, history: RunHistory, segment: int) -> Finding:
         """All spikes of a segment as one finding."""
         steps = self._spikes[segment]
         gaps = numpy.diff(steps)
         period = int(numpy.median(gaps))
-        regular = bool((numpy.abs(gaps - period) <= 2).mean() >= 0.75)
+        regular = bool((numpy.abs(gaps - period) <= 2).mean() >= 0.75) and not _of_values(history)
         how = f"every {period} steps" if regular else "at no regular distance"
         return self.finding(
             steps[0], f"The gradient's norm has jumped far above its level {len(steps)} times since step {steps[0]}, "
@@ -380,6 +387,8 @@ class GradientSpike(Rule):
         severity = "warning" if ratio > self.at["large"] and (strong or open_valve) else "info"
         if strong and open_valve and ratio > self.at["large"] ** 2:
             severity = "critical"
+        if _of_values(history):
+            severity = "info"
         causes = ["bad batch: this step's data are unlike the others", "learning rate too high"]
         remedies = [f"look at the batch of step {step}, and skip it if it is corrupt"]
         rate, usual_rate = (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
-_PARTS = {
+PARTS = {
     "policy": re.compile(r"(?i)(?:.*[/_.])?(?:policy|pg|pi|actor|surrogate|clip)_?loss"),
     "value": re.compile(r"(?i)(?:.*[/_.])?(?:value|vf?|critic|baseline)(?:_?(?:function|fn))?_?loss"),
     "entropy": re.compile(r"(?i)(?:.*[/_.])?(?:policy_|mean_)?entropy"),
@@ -161,7 +161,7 @@ class LossParts(RewardedRule):
         loss, count = history.role("loss"), int(self.at["rows"])
         parts: dict[str, Channel] = {}
         for name in history.channels:
-            part = next((part for part, words in _PARTS.items() if words.fullmatch(name)), None)
+            part = next((part for part, words in PARTS.items() if words.fullmatch(name)), None)
             if part is not None and part not in parts and (channel := history.channel(name)) is not None:
                 parts[part] = channel
         if loss is None or "entropy" not in parts or len(parts) < 2:

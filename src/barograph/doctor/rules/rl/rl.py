@@ -33,8 +33,8 @@ class RewardCollapse(PolicyRule):
     fifths. Over-optimisation against the reward model, or a learning rate that is too high, ends that way.
 
     A mean over the last episodes stays the same until one ends, and moves little then: its rows say nothing of how
-    single rewards vary. Where a quarter of all rows repeat the one before, those don't count, and a fall is one of a
-    quarter of the best level or more.
+    single rewards vary. Where a quarter of all rows repeat the one before, those don't count, and both gain and fall
+    are a quarter of the best level or more.
     """
 
     name, severity = "reward_collapse", "warning"
@@ -80,7 +80,8 @@ class RewardCollapse(PolicyRule):
         start = float(numpy.median([block.level for block in blocks[:2]]))
         best = max(blocks, key=lambda item: item.level)
         gain = best.level - start
-        if self._averaged() and best.level - blocks[-1].level < self.at["fell"] * abs(best.level):
+        least = self.at["fell"] * abs(best.level)
+        if self._averaged() and min(gain, best.level - blocks[-1].level) < least:
             return
         bound = max(best.level - self.at["lost"] * gain, best.level - 1e18)
         spread = max(float(numpy.median([block.spread for block in blocks])), 1e-9)

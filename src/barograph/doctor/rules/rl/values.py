@@ -1,7 +1,7 @@
 """Values that a policy is trained by, beside what its episodes return; the network that its targets come from.
 
 In:   logged values and returns; figures of the watch about a second network.
-Out:  findings of `ValuesAboveReturns`, `TargetNetwork`.
+Out:  findings of `ValuesAboveReturns`, `TargetNetwork`, `ValuesOutweigh`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import known, newest
+from barograph.doctor.kernel.cursor import came_by, known, newest
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.loss.players import named
+from barograph.doctor.rules.rl.objective import PARTS
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -28,6 +29,7 @@ _VALUES = re.compile(
 )
 _RETURN = re.compile(r"(?i)(?:.*[^a-z])?(?:ep|eps|episode|episodic|returns?|ret|score)(?:[^a-z].*)?")
 _EVERY = 64  # rows
+_BEFORE = 8  # looks, one of 64 rows
 
 
 class ValuesAboveReturns(WatchRule):
@@ -35,7 +37,8 @@ class ValuesAboveReturns(WatchRule):
 
     A value is the discounted return that is expected, and no more than what episodes return. The mean of the logged
     values is twice the largest return of the last 1,024 rows (in size) or more, in four looks in a row, 64 rows apart,
-    after 512 rows, and does not fall. Three causes: the end of an episode is not one for the target, `r + γ max Q`
+    after 512 rows, and does not fall; one and a half times are enough where it rose by 15% in the last 512 rows. Three
+    causes: the end of an episode is not one for the target, `r + γ max Q`
     without `(1 − done)`; targets follow the network that they train, so that overestimates feed themselves; or rewards
     are multiplied for the training, and returns are logged without that. Where the watch saw no network but the trained
     one give values to chosen actions, or one that is always equal to it, the second cause comes first; else, of values
@@ -53,6 +56,8 @@ class ValuesAboveReturns(WatchRule):
         "rows": (512.0, "ours"),
         "times": (2.0, "the largest return of late, in size; ours"),
         "looks": (4.0, "in a row; ours"),
+        "rising": (1.5, "the same, of values that go on rising; ours"),
+        "rises": (1.15, "times the values of 512 rows before; ours"),
         "scale": (30.0, "times the returns; ours"),
     }
     remedies = (
@@ -84,13 +89,16 @@ class ValuesAboveReturns(WatchRule):
         level = _median(values, before)
         self._levels = [*self._levels[-15:], level]
         last = self._levels[-int(self.at["looks"]) :]
-        above = 0 < self.at["times"] * most <= min(last) and last[-1] >= 0.9 * last[0]
+        rises = len(self._levels) > _BEFORE and level >= self.at["rises"] * self._levels[-1 - _BEFORE]
+        times = self.at["rising" if rises else "times"]
+        above = 0 < times * most <= min(last) and last[-1] >= 0.9 * last[0]
         if not above or self._count < self.at["rows"] or not self.first(place[2]):
             return
         yield self.finding(
             0, f"The values' mean is {level:.4g} at step {place[0]}, and episodes return {most:.4g} at most.",
             found=place[0], segment=place[2], confidence=0.9,
-            causes=self._causes(history, most, before), evidence={"values": rounded(level), "returns": rounded(most)},
+            causes=self._causes(history, most, before),
+            evidence={"values": rounded(level), "returns": rounded(most), "standing": True},
         )  # fmt: skip
 
     def _causes(self, history: RunHistory, most: float, place: Place) -> list[str]:
@@ -122,8 +130,9 @@ def _median(channel: Channel, place: Place) -> float:
 class TargetNetwork(WatchRule):
     """The network that the targets of values come from is never updated, or at each step.
 
-    The watch finds a network of the same make as the trained one that gets no gradients, where the loss is an error of
-    the values of chosen actions. One that is equal to the trained one at each of 20 steps in a row, and at all later
+    The watch finds a network of the same make as the trained one, or as a critic that is trained beside an actor, which
+    gets no gradients; and the loss is an error of the values of chosen actions, or such values (`q`) are logged beside
+    a reward. One that is equal to the trained one at each of 20 steps in a row, and at all later
     looks up to the 200th step, holds nothing back: targets move with the values. One that has not changed in the whole
     run, of 300 steps or more, or in 5,000 steps, while the trained one has: its targets are those of a network that
     knows nothing.
@@ -133,7 +142,7 @@ class TargetNetwork(WatchRule):
 
     name, family, kind, severity = "target_network", "rl", "config", "warning"
     series = "model/other_apart"
-    needs = ("=model/other_apart", "=model/loss_of_chosen")
+    needs = ("=model/other_apart", "=model/loss_of_chosen|reward")
     least = 20
     about = "The network that the targets of values come from is never updated, or at each step."
     thresholds: ClassVar = {
@@ -156,7 +165,8 @@ class TargetNetwork(WatchRule):
             yield from self._never(history, self.at["run"])
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if watched(history, "loss_of_chosen", place) != 1:
+        logged = came_by(named(history, _VALUES), place[1]) and came_by(history.role("reward"), place[1])
+        if watched(history, "loss_of_chosen", place) != 1 and not logged:
             return
         if not self._equal and not self._still:
             self._began = place
@@ -190,6 +200,72 @@ class TargetNetwork(WatchRule):
             )  # fmt: skip
 
 
+class ValuesOutweigh(WatchRule):
+    """The loss of values outweighs that of the policy, and clipping leaves a thousandth of the gradient.
+
+    Both losses are logged. In the medians of the last 256 rows the value's is above 10,000, and a hundred times the
+    policy's in size; where the watch measured it, clipping left a thousandth of the gradient or less in the median of
+    eight looks; and the reward's mean over the last 128 rows is not above that of the first 128 by one of its
+    deviations. What is left for the policy is next to nothing, where both share layers or a norm.
+
+    What to do: divide rewards or returns by their deviation; a value weight that is smaller by that much.
+    """
+
+    name, family, kind, severity = "values_outweigh", "rl", "config", "warning"
+    series = ""
+    needs = ("loss", "reward", "=model/clip_coefficient")
+    least = 256
+    about = "The loss of values outweighs that of the policy, and clipping leaves a thousandth of the gradient."
+    thresholds: ClassVar = {
+        "rows": (256.0, "ours"),
+        "level": (1e4, "of the value loss; ours"),
+        "times": (100.0, "the policy loss, in size; ours"),
+        "left": (1e-3, "of the gradient; ours"),
+        "looks": (8.0, "ours"),
+    }
+    causes = ("rewards not scaled: the value loss outweighs the policy's, and clipping takes the rest",)
+    remedies = (
+        "divide rewards by the deviation of returns, or normalise the targets of values",
+        "clip gradients of policy and values apart, or give them networks of their own",
+    )
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        worth = named(history, PARTS["value"])
+        if worth is not None and named(history, PARTS["policy"]) is not None and history.role("reward") is not None:
+            self.series = worth.name  # type: ignore[misc]
+            yield from super().examine(history)
+
+    def begin(self) -> None:
+        self._count = 0
+        self._early = math.nan
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._count += 1
+        if self._count % _EVERY:
+            return
+        before = (place[0] - 1, *place[1:])  # of rows whose step is over
+        worth, policy, reward = history.channel(self.series), named(history, PARTS["policy"]), history.role("reward")
+        left = history.channel("model/clip_coefficient")
+        if worth is None or policy is None or reward is None:
+            return
+        if self._count == 2 * _EVERY:
+            self._early = float(numpy.nanmean(newest(reward, *before, 2 * _EVERY)))
+        if self._count < self.at["rows"] or left is None:
+            return
+        worths, policies = (newest(one, *before, 4 * _EVERY - 1) for one in (worth, policy))
+        kept = newest(left, *before, int(self.at["looks"]))
+        rewards = newest(reward, *before, 2 * _EVERY)
+        level, other = float(numpy.median(worths)), float(numpy.median(numpy.abs(policies)))
+        share = float(numpy.median(kept))
+        heavy = level >= max(self.at["level"], self.at["times"] * other) and share <= self.at["left"]
+        if heavy and rewards.mean() <= self._early + rewards.std() and self.first(place[2]):
+            yield self.finding(
+                0, f"The value loss is {level:.3g}, the policy's {other:.3g} in size, and clipping leaves {share:.2g} "
+                "of the gradient.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"value": rounded(level), "policy": rounded(other), "left": rounded(share)},
+            )  # fmt: skip
+
+
 _PROOF = 0.95
 
-RULES = (ValuesAboveReturns, TargetNetwork)
+RULES = (ValuesAboveReturns, TargetNetwork, ValuesOutweigh)

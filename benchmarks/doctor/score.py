@@ -310,7 +310,7 @@ def held_out(program: str) -> bool:
 
 def split_of(labels: Mapping[str, Any], split: str) -> dict[str, Any]:
     """The labels of one split: heldout, tuning, all of these, what was opened, or what is put away."""
-    parts = {name: part_of(label["program"], label["kind"]) for name, label in labels.items()}
+    parts = {name: part_of(label["program"], label.get("kind", "")) for name, label in labels.items()}
     if split in ("opened", "putaway"):
         return {name: label for name, label in labels.items() if parts[name] == split}
     wanted = {"heldout": (True,), "tuning": (False,), "all": (True, False)}[split]

@@ -3,9 +3,10 @@
 In:   calls of modules in some steps; the watched parameters when a step begins.
 Out:  how far the other one is from the watched one, and from where it was at the look before.
 
-A hook on every module's call is in place in a few early steps alone, and not at all where anything was compiled. What
-is found has the same shapes of parameters as the watched model, or as one of its direct parts, does not belong to it,
-and gets no gradients. Some elements of a few matrices are compared on the device; nothing waits.
+It is looked for where the loss says that there is one, of values of chosen actions or of preferences: a hook on every
+module's call is in place in a few early steps, and not at all where anything was compiled. What is found has the same
+shapes of parameters as the watched model, or as one of its direct parts, does not belong to it, and gets no gradients.
+Some elements of a few matrices are compared on the device; nothing waits.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class OtherNetwork:
         self._parts = {key: part for part in model.children() if len(key := _key(part)) >= _TENSORS}
         self._parts[_key(model)] = model
         self._steps, self._looks = 0, 0
+        self._before: ModelRound | None = None
+        self._wanted = False
         self._seen: set[int] = set()
         self._handle: Any = None
         self._found: Any = None  # a weak reference
@@ -67,11 +70,14 @@ class OtherNetwork:
         import torch
 
         self._steps += 1
+        before, self._before = self._before, current
+        if before is not None and not self._wanted:  # what its graph says has come by now
+            self._wanted = before.figures.get("loss_of_chosen") == 1 or "loss_ranks" in before.figures
         if self._handle is not None:
             self._handle.remove()
             self._handle, self._seen = None, set()
         if self._found is None:
-            if self._possible and self._steps in _LISTENS and not _compiled():
+            if self._possible and self._wanted and self._steps in _LISTENS and not _compiled():
                 self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._came)
             return
         if self._found() is None or any(other.grad is not None for other, _ in self._pairs):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy
 
@@ -99,6 +100,19 @@ def usual(channel: Channel | None, step: int, time: int, segment: int, count: in
     values = newest(channel, step, time, segment, count)
     values = values[numpy.isfinite(values)]
     return median(values) if len(values) else float("nan")
+
+
+_NAMED: WeakKeyDictionary[RunHistory, dict[re.Pattern[str], tuple[int, str | None]]] = WeakKeyDictionary()
+"""What was found, and of how many series: names are looked through again when there are more."""
+
+
+def named(history: RunHistory, words: re.Pattern[str]) -> Channel | None:
+    """The first series by name that these words are all of."""
+    known, count = _NAMED.setdefault(history, {}), len(history.channels)
+    if known.get(words, (-1, None))[0] != count:
+        known[words] = count, min(filter(words.fullmatch, history.channels), default=None)
+    name = known[words][1]
+    return None if name is None else history.channel(name)
 
 
 def exp(value: float) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel import depth
-from barograph.doctor.kernel.cursor import RowCursor, newest, usual
+from barograph.doctor.kernel.cursor import RowCursor, named, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -367,7 +367,7 @@ class LatentTerm(WatchRule):
         if self._count % int(self.at["rows"]):
             return
         place = (place[0] - 1, *place[1:])  # a step whose records are complete
-        kl, other = history.role("kl"), self._reconstruction(history)
+        kl, other = history.role("kl"), named(history, _RECONSTRUCTION)
         if kl is None or other is None:
             return
         values = newest(kl, *place, min(64, self._count - 1))
@@ -396,10 +396,6 @@ class LatentTerm(WatchRule):
                 causes=["KL weight too large: the latent has collapsed to the prior"],
                 evidence={"kl": rounded(level), "standing": True}, **about,
             )  # fmt: skip
-
-    def _reconstruction(self, history: RunHistory) -> Channel | None:
-        name = next((name for name in sorted(history.channels) if _RECONSTRUCTION.fullmatch(name)), None)
-        return None if name is None else history.channel(name)
 
     def _weight(self, history: RunHistory, kl: Channel, other: Channel, place: Place) -> float:
         """How often the KL is in the loss; NaN where the two do not add up to the loss."""

@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import usual
+from barograph.doctor.kernel.cursor import named, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule
-from barograph.doctor.rules.loss.players import named
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory

@@ -10,11 +10,10 @@ import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy
 
-from barograph.doctor.kernel.cursor import known, newest
+from barograph.doctor.kernel.cursor import known, named, newest
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule
 
@@ -30,19 +29,6 @@ _REAL, _FAKE = (
     re.compile(rf"(?i)(?:.*[/_. ])?(?:d|dis|disc|discriminator)[/_. ]?(?:\(?x\)?|{word})(?:[/_. ](?:prob|mean|score))?")
     for word in ("real", "fake")
 )
-
-
-_NAMED: WeakKeyDictionary[RunHistory, dict[re.Pattern[str], tuple[int, str | None]]] = WeakKeyDictionary()
-"""What was found, and of how many series: names are looked through again when there are more."""
-
-
-def named(history: RunHistory, words: re.Pattern[str]) -> Channel | None:
-    """The first series by name that these words are all of."""
-    known, count = _NAMED.setdefault(history, {}), len(history.channels)
-    if known.get(words, (-1, None))[0] != count:
-        known[words] = count, min(filter(words.fullmatch, history.channels), default=None)
-    name = known[words][1]
-    return None if name is None else history.channel(name)
 
 
 class PlayersAgree(WatchRule):

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import came_by, known, newest
+from barograph.doctor.kernel.cursor import came_by, known, named, newest
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.loss.players import named
 from barograph.doctor.rules.rl.objective import PARTS
 
 if TYPE_CHECKING:

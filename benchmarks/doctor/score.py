@@ -226,6 +226,8 @@ def live_apart(path: Path) -> list[str]:
     from barograph.query.findings import recorded_findings
     from barograph.query.stored import StoredRun
 
+    if not any(path.glob("sidecar-*.json")):
+        return []  # it was over before anything watched it
     run = StoredRun(path)
     names = ("rule", "key", "segment", "severity")
     live = {(record.step, *(str(record.fields.get(name)) for name in names)) for record in recorded_findings(run)}

@@ -42,6 +42,28 @@ def surrogate(output: Tensor, clip: float = 0.2, detached: bool = True) -> Tenso
 
 
 @pytest.mark.parametrize(
+    ("loss_of", "over"),
+    [
+        (lambda x, y: functional.cross_entropy(x, y), 0.0),
+        (lambda x, y: functional.nll_loss(x.log_softmax(1), y), 0.0),
+        (lambda x, y: functional.nll_loss(x.log_softmax(-1), y), 2.0),
+        (lambda x, y: functional.nll_loss(x.log_softmax(0), y), 1.0),
+        (lambda x, y: functional.nll_loss(x.flatten(2).log_softmax(-1).view_as(x), y), 2.0),
+        (lambda x, y: functional.nll_loss(x.flatten(2).log_softmax(1), y.flatten(1)), 0.0),
+        (lambda x, y: functional.nll_loss(x.flatten(2).log_softmax(2), y.flatten(1)), 2.0),
+        # classes that come last, as a text's, are turned to the place where the loss has them
+        (lambda x, y: functional.nll_loss(x.permute(0, 2, 3, 1).log_softmax(-1).permute(0, 3, 1, 2), y), 0.0),
+        (lambda x, y: functional.cross_entropy(x.permute(0, 2, 3, 1).reshape(-1, 3), y.flatten()), 0.0),
+    ],
+)
+def test_a_softmax_over_places_is_told_from_one_over_classes(
+    loss_of: Callable[[Tensor, Tensor], Tensor], over: float
+) -> None:
+    x, y = torch.randn(4, 3, 6, 6, requires_grad=True), torch.randint(0, 3, (4, 6, 6))
+    assert objective.figures(loss_of(x * 1, y).grad_fn).get("softmax_over_rows", 0.0) == over
+
+
+@pytest.mark.parametrize(
     ("loss_of", "figure", "value"),
     [
         (lambda x: functional.cross_entropy(x, TARGET), "loss_reversed", 0.0),

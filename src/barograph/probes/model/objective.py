@@ -17,6 +17,7 @@ _LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntrop
 _SIGNED = {"Neg": -1, "Mean": 1, "Sum": 1, "Add": 1}
 _SIDES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
 _SHAPES = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy"})
+_RESHAPED = frozenset({"View", "UnsafeView", "ReshapeAlias", "Unsqueeze"})  # the order of dimensions stays
 _MASKS = frozenset({"MaskedFill", "Fill", "FillDiagonal", "Where", "Add", "Sub", "Scatter", "IndexPut", "CopySlices"})
 _NO_LOGARITHMS = {"nll_of_probabilities": ("Softmax", "Sigmoid"), "nll_of_scores": ("Addmm", "Mm", "Relu")}
 _TERMS = frozenset({"Neg", "Mean", "Sum", "Add", "Sub", "Mul", "Div"})
@@ -196,13 +197,17 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     made = plain_kind(under)
     for name, kinds in _NO_LOGARITHMS.items():
         found[name] = max(found.get(name, 0.0), float(made in kinds))
+    if kind(under) in _RESHAPED and [kind(one) for one in behind(under)] == ["LogSoftmax"]:
+        inner = behind(under)[0]
+        under = inner if shape(inner)[:2] == shape(under)[:2] else under
     if kind(under) != "LogSoftmax":
         return
     found["logits_cut"] = max(found.get("logits_cut", 0.0), float(plain_kind(behind(under)[0]) == "Relu"))
     sizes, at = shape(under), int(under._saved_dim)
     at = at - (1 << 64) if at >= 1 << 63 else at
     at = at + len(sizes) if at < 0 else at
-    found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), float(len(sizes) in (2, 4) and at == 0))
+    over = 1.0 if len(sizes) in (2, 4) and at == 0 else 2.0 if kind(node) == "NllLoss2D" and at > 1 else 0.0
+    found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), over)
     score, masked = _unscaled(under)
     if len(sizes) == 2 and sizes[0] == sizes[1] and score is not None and kind(score) == "Mm":
         found["loss_pairs"] = float(sizes[0])

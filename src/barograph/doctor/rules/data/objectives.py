@@ -127,28 +127,30 @@ class LabelSmoothing(GraphRule):
 
 
 class SoftmaxOverRows(GraphRule):
-    """The softmax of a cross-entropy runs over the rows of the batch, not over the classes.
+    """The softmax of a cross-entropy runs over the rows of the batch, or over places, not over the classes.
 
-    Of an output with a row an example and a column a class, the softmax is over the first dimension. Each example's
-    probabilities then depend on the others of its batch, and don't add up to 1.
+    Of an output with a row an example and a column a class, the softmax is over the first dimension: each example's
+    probabilities then depend on the others of its batch. Of one with places behind the classes, such as an image's, it
+    is over a dimension of places. Either way the probabilities of the classes don't add up to 1.
 
-    What to do: `log_softmax(dim=-1)`, or `cross_entropy`, which does it itself.
+    What to do: `log_softmax` over the classes' dimension, or `cross_entropy`, which does it itself.
     """
 
     name, family, kind, severity = "softmax_over_rows", "data", "config", "critical"
     figures = ("softmax_over_rows",)
     needs = ("=model/softmax_over_rows", "loss")
     least = 20
-    about = "The softmax runs over the rows of the batch, not over the classes."
+    about = "The softmax runs over the rows of the batch or over places, not over the classes."
     thresholds: ClassVar = {"rows": (20.0, "ours")}
-    causes = ("softmax over the wrong dimension: over the batch, not over the classes",)
-    remedies = ("`log_softmax(dim=-1)`, or `cross_entropy` of the logits, which does it itself",)
+    remedies = ("`log_softmax` over the classes' dimension, or `cross_entropy` of the logits, which does it itself",)
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
-        if figure == 1:
+        over = {1.0: "the batch", 2.0: "places"}.get(figure)
+        if over is not None:
             yield self.finding(
-                place[0], "The softmax of the cross-entropy runs over the first dimension, the batch, not over the "
-                "classes.", found=found, segment=place[2], confidence=_PROOF, evidence={"standing": True},
+                place[0], f"The softmax of the cross-entropy runs over {over}, not over the classes.", found=found,
+                segment=place[2], confidence=_PROOF, evidence={"standing": True},
+                causes=[f"softmax over the wrong dimension: over {over}, not over the classes"],
             )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def _reading(diagnosis: Mapping[str, Any]) -> Iterator[str]:
         yield f"{unread['count']:,} line{'s' * (unread['count'] != 1)} not understood{shown}"
     count = diagnosis.get("without_step") or 0
     if count:
-        yield f"the log says no step for {count:,} rows: they are numbered 1, 2, 3"
+        yield f"the log says no step for {count:,} rows: they are numbered as they come"
     stops = diagnosis.get("stops")
     if stops:
         yield f"the log ends at step {stops['step']:,} of {stops['planned']:,} planned and does not say why"

@@ -28,6 +28,9 @@ CHUNK = 4 << 20
 _DELIMITERS = ",;\t|"
 _MOST_RECORD = 1 << 20  # a quoted cell longer than this is a quote that was never closed
 _SAMPLE_ROWS = 200
+_MONITOR: dict[tuple[str, ...], list[str]] = {
+    ("r", "l", "t"): ["reward", "episode_length", "wall_seconds"]
+}  # of Stable-Baselines3, a row an episode
 _RULED = " \t-=:+|"  # of what a line is made that is drawn below a heading
 
 
@@ -105,7 +108,7 @@ def _layout(head: bytes, whole: bool) -> Layout | None:
     named = [column for column in columns if column]
     if len(named) < 2 or any(number(column) is not None for column in named) or max(map(len, named)) > 300:
         return None
-    columns = _distinct(columns)
+    columns = _MONITOR.get(tuple(columns), _distinct(columns))
     fits = (
         row for row in rows[1:] if any(row) and len(row) >= len(columns) and [item.strip() for item in row] != columns
     )

@@ -42,6 +42,7 @@ _METRIC_LIST = re.compile(
 )
 _TEXT_ENDINGS = frozenset({".txt", ".log", ".dat"})
 _TABLE_ENDINGS = frozenset({".csv", ".tsv"})
+_INDENTED = re.compile(rb"\{[ \t]*\r?\n")  # an object over several lines
 _CHUNK_STATE = {"offset": 0, "line": 1}
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -321,7 +322,9 @@ class DocumentSource:
 
     def find(self, path: Path, head: bytes) -> list[FoundRun]:
         text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-        if path.suffix.lower() != ".json" or not text.startswith((b"{", b"[")):
+        ending = path.suffix.lower()
+        indented = ending in _TEXT_ENDINGS | {".jsonl"} and _INDENTED.match(text) is not None
+        if not indented and (ending != ".json" or not text.startswith((b"{", b"["))):
             return []
         size = path.stat().st_size
         if size <= _TRIED_DOCUMENT:
@@ -384,14 +387,35 @@ def _parse(path: Path) -> tuple[Any, str]:
             None,
             f"a JSON document of {size >> 20} MB; up to {_MOST_DOCUMENT >> 20} are read, as JSON lines any size",
         )
+    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     try:
-        return json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")), ""
+        return json.loads(text), ""
     except json.JSONDecodeError as error:
+        several = _several(text)
+        if several:
+            return several, ""
         return None, f"line {error.lineno}: not whole JSON ({error.msg})"
     except ValueError:  # Python's own limit
         return None, "it holds a number of thousands of digits"
     except RecursionError:
         return None, "nested too deeply"
+
+
+def _several(text: str) -> list[dict[str, Any]]:
+    """Objects that stand one behind the other, each over several lines; none where there are fewer than two. The last
+    may be half written.
+    """
+    found: list[dict[str, Any]] = []
+    decoder, at = json.JSONDecoder(), 0
+    while (at := text.find("{", at)) >= 0 and not text[at - 1 : at].strip():
+        try:
+            item, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(item, dict):
+            break
+        found.append(item)
+    return found if len(found) > 1 else []
 
 
 SOURCES = (LinesSource(), DocumentSource(), CsvSource())

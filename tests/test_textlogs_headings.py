@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textlog_readings import read
 
+from barograph.importing.registry import identify
 from barograph.importing.textlogs import headings
 
 
@@ -54,3 +55,18 @@ def test_a_heading_holds_for_a_row_that_is_written_later() -> None:
     own: dict[str, object] = {}
     assert headings.said_below(b"Test results\n", own) == b"Test results\n"
     assert headings.said_below(b"loss: 0.61\n", own) == b"loss: 0.61 | test\n"
+
+
+@pytest.mark.parametrize("between", ["", "train losses: [1.5, 2.5]\n", "saved the model\n"])
+def test_evaluations_below_lines_that_say_an_epoch_are_read_alone(tmp_path: Path, between: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"Epoch {at}\n{between}val loss: {3 - at / 10:.2f}\n" for at in range(1, 9)))
+    assert read(path).series["val loss"] == [(at, round(3 - at / 10, 2)) for at in range(1, 9)]
+    path.write_text("".join(f"Epoch {at}\n{between}" for at in range(1, 9)) + "val loss: 2.30\n")
+    assert not list(identify(path))
+
+
+def test_losses_in_the_plural_are_losses(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"Epoch {at}\ntrain losses: {3 - at / 10:.2f}\nval loss: 3.5\n" for at in range(1, 9)))
+    assert len(read(path).series["train losses"]) == len(read(path).series["val loss"]) == 8

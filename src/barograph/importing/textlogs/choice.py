@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from barograph.importing.source import FoundRun
 from barograph.importing.textlogs import chunks, prefixes
@@ -104,7 +104,8 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
 
     One row is enough in a file seen whole; for the plain reader only where `lone` says so. What counts are rows of
     training; a line that occurs in any log, such as one about memory, claims no file in which the plain reader finds
-    rows. The plain reader goes before a dialect only if it has many times its rows.
+    rows. The plain reader goes before a dialect only if it has many times its rows. Evaluations alone are read where
+    nobody finds anything else.
     """
     rest = tuple(dialect for dialect in _dialects if dialect.of_the_rest)
     counts = [(dialect, *dialect.rows_in(text)) for dialect in _dialects if not dialect.of_the_rest]
@@ -117,7 +118,8 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
             return (*last, *(dialect for _, dialect in ranked))
         ranked = [(both, dialect) for dialect, both, _ in counts if both >= least and not dialect.last_resort]
     if not ranked:
-        return tuple(dialect for dialect in rest if dialect.rows_in(text)[1])
+        others, plainly = tuple(dialect for dialect in rest if dialect.rows_in(text)[1]), cast("Any", last[0])
+        return others or (last if plainly.evaluated(text) else ())
     most_rows = max(rows for rows, _ in ranked)
     # a line more or less is a stray, and several dialects may read the same lines: the first one has it
     first = next(dialect for rows, dialect in ranked if rows >= _ALIKE * most_rows)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
-from barograph.importing.textlogs import columns, counting, engine, forms, headings, plain_lines
+from barograph.importing.textlogs import blocks, chunks, columns, counting, engine, forms, headings, plain_lines
 
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
@@ -96,6 +96,14 @@ class Plain(engine.Dialect):
         "tok/s": "train/tokens_per_second",
         "tokens/s": "train/tokens_per_second",
     }
+
+    def evaluated(self, text: bytes) -> bool:
+        """Whether a text has evaluations alone: losses of data held out, below lines that say an epoch."""
+        lines = self.prepare(chunks.clean(text).replace(b"\r", b"\n"), {}).split(b"\n")
+        rows, _ = self.rows_of(lines, self.candidates(lines), {})
+        below = sum(len(row.where) for row in rows if row.names == ("_epoch",))
+        losses = sum(len(row.where) for row in rows if not row.main and any(map(blocks.LOSS.search, row.names)))
+        return min(below, losses) >= _NUMBERED
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
         return headings.said_below(columns.said_in_rows(text, own), own)

@@ -56,7 +56,7 @@ _DRAWN = expression(  # Keras's, whose newer one stands here as blanks
 )
 _GLUED = expression(rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:)")  # `5epoch:train:376-750batch:`
 _MEASURE = (
-    rb"(?:(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:[a-z]{0,24}loss|nll|ce|xe|x-?ent(?:ropy)?|"
+    rb"(?:(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|"
     rb"cross[-_ ]?entropy|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15])"

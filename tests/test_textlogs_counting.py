@@ -100,3 +100,24 @@ def test_an_evaluation_of_another_length_moves_no_epoch(tmp_path: Path) -> None:
         lines += [f"Test: epoch: [{epoch}][{batch}/10] loss 7.{batch}" for batch in (5, 10)]
     steps = [step for step, _ in read(written(tmp_path, lines)).series["loss"]]
     assert steps == [50, 100, 150, 200, 250, 300]
+
+
+def test_a_step_beside_a_bar_of_its_length_is_of_an_epoch(tmp_path: Path) -> None:
+    lines = [
+        f"Training Epoch: {epoch}/2, step {at}/167 completed (loss: 2.{at}):  58%|# | {at + 1}/167 [00:31<01:10, 1s/it]"
+        for epoch in (1, 2)
+        for at in range(0, 167, 40)
+    ]
+    steps = [step for step, _ in read(written(tmp_path, lines)).series["loss"]]
+    assert steps == [0, 40, 80, 120, 160, 167, 207, 247, 287, 327]
+
+
+def test_a_value_a_line_has_the_name_beside_it(tmp_path: Path) -> None:
+    lines = [
+        f"[metric] step={at} name={name} value={value}"
+        for at in range(1, 9)
+        for name, value in (("lr", 3e-4), ("loss", 2 + at / 10), ("grad_norm", "nan" if at == 8 else 1.5))
+    ]
+    series = read(written(tmp_path, lines)).series
+    assert series["loss"] == [(at, 2 + at / 10) for at in range(1, 9)]
+    assert [step for step, _ in series["grad_norm"]] == [step for step, _ in series["lr"]] == list(range(1, 9))

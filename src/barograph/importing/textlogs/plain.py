@@ -18,9 +18,14 @@ from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import blocks, chunks, columns, counting, engine, forms, headings, plain_lines
+from barograph.importing.textlogs.patterns import expression
 
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
+_NAMED_VALUE = expression(  # `name=loss value=2.31`, a value a line
+    rb"(?<![\w.])(?:name|metric|tag|key)[=:] ?[\"']?([A-Za-z][\w./-]{0,60})[\"']?,? {1,4}value[=:] ?"
+    rb"(?=[-+]?(?:\d|nan|inf))"
+)
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 
 
@@ -106,6 +111,8 @@ class Plain(engine.Dialect):
         return min(below, losses) >= _NUMBERED
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
+        if b"value" in text:
+            text = _NAMED_VALUE.sub(rb"\1=", text)
         return headings.said_below(columns.said_in_rows(text, own), own)
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:

@@ -390,7 +390,8 @@ def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[s
         extra |= {"_part": part[1], "_parts": part[2]} if part else {}
     count = step["count"] if step else b""
     if step and not own_step and not re.match(rb"(?i)global", step[0]) and epoch and "_batch" not in extra:
-        extra |= {"_batch": count, "_batches": b""}  # of an epoch or of the run: the counts will tell
+        # of an epoch, as a bar of the same length says, or of the run: then the counts will tell
+        extra |= {"_batch": count, "_batches": step[2] if bar and step[2] == bar[2] else b""}
     if step:
         extra["_step"] = count
     return extra

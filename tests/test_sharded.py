@@ -21,7 +21,8 @@ MEANS = ("mean", "p50")
 OWN = ("residual_growth", "log_z", "embedding_norm", "loss_weight", "passes")  # of the recording rank's batch and rows
 # of a process's passes: the whole model has one for each rank's batch, and parts of parameters tell none
 OF_PASSES = ("backwards", "loss_undivided", "loss_summed", "loss_classes", "activation_twice", "loss_reversed",
-             "loss_multiplied", "label_smoothing", "softmax_over_rows")  # fmt: skip
+             "loss_multiplied", "label_smoothing", "softmax_over_rows", "nll_of_probabilities", "nll_of_scores",
+             "logits_cut")  # fmt: skip
 WHOLE = ("drawn",)  # seen where a weight is not cut
 
 

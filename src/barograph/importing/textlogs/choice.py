@@ -11,10 +11,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from barograph.importing.source import FoundRun
 from barograph.importing.textlogs import chunks, prefixes
+from barograph.importing.textlogs.blocks import LOSS
 
 if TYPE_CHECKING:
     from barograph.importing.textlogs.engine import Dialect
@@ -23,6 +24,7 @@ FAR = 4 << 20  # bytes looked at when the head holds no rows: source code and th
 SCANNED = 1 << 28  # bytes searched for the beginnings of further runs
 BEGINNINGS = 200  # of runs in a file that are looked at
 _ALIKE = 0.8  # of the most rows: counts as the same number
+_EVALUATIONS = 5  # without a row of training
 _OUTNUMBERED = 8  # times the rows, read by the plain reader: a dialect's are strays
 # never logs: read by other sources, or text in which rows are only quoted
 _ENDINGS = (
@@ -118,13 +120,22 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
             return (*last, *(dialect for _, dialect in ranked))
         ranked = [(both, dialect) for dialect, both, _ in counts if both >= least and not dialect.last_resort]
     if not ranked:
-        others, plainly = tuple(dialect for dialect in rest if dialect.rows_in(text)[1]), cast("Any", last[0])
-        return others or (last if plainly.evaluated(text) else ())
+        others = tuple(dialect for dialect in rest if dialect.rows_in(text)[1])
+        return others or (last if _evaluated(last[0], text) else ())
     most_rows = max(rows for rows, _ in ranked)
     # a line more or less is a stray, and several dialects may read the same lines: the first one has it
     first = next(dialect for rows, dialect in ranked if rows >= _ALIKE * most_rows)
     ranked.sort(key=lambda item: -item[0])
     return (first, *(dialect for _, dialect in ranked if dialect is not first), *last)
+
+
+def _evaluated(plain: Dialect, text: bytes) -> bool:
+    """Whether a text has evaluations alone: losses of data held out, below lines that say an epoch."""
+    lines = plain.prepare(chunks.clean(text).replace(b"\r", b"\n"), {}).split(b"\n")
+    rows, _ = plain.rows_of(lines, plain.candidates(lines), {})
+    below = sum(len(row.where) for row in rows if row.names == ("_epoch",))
+    losses = sum(len(row.where) for row in rows if not row.main and any(map(LOSS.search, row.names)))
+    return min(below, losses) >= _EVALUATIONS
 
 
 def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[FoundRun]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
-from barograph.importing.textlogs import blocks, chunks, columns, counting, engine, forms, headings, plain_lines
+from barograph.importing.textlogs import columns, counting, engine, forms, headings, plain_lines
 from barograph.importing.textlogs.patterns import expression
 
 _NUMBERED = 5  # rows without a step that are numbered
@@ -101,14 +101,6 @@ class Plain(engine.Dialect):
         "tok/s": "train/tokens_per_second",
         "tokens/s": "train/tokens_per_second",
     }
-
-    def evaluated(self, text: bytes) -> bool:
-        """Whether a text has evaluations alone: losses of data held out, below lines that say an epoch."""
-        lines = self.prepare(chunks.clean(text).replace(b"\r", b"\n"), {}).split(b"\n")
-        rows, _ = self.rows_of(lines, self.candidates(lines), {})
-        below = sum(len(row.where) for row in rows if row.names == ("_epoch",))
-        losses = sum(len(row.where) for row in rows if not row.main and any(map(blocks.LOSS.search, row.names)))
-        return min(below, losses) >= _NUMBERED
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
         if b"value" in text:

@@ -285,9 +285,8 @@ def row(line: bytes) -> forms.Parsed | None:
             text = f"{phase} {text}"
         names.setdefault(text, number)
     if not known and b"," in line and not counts:
-        turned_around = {name.decode("utf-8", "replace"): number for number, name in _BEHIND.findall(line)}
+        names |= (turned_around := {name.decode("utf-8", "replace"): number for number, name in _BEHIND.findall(line)})
         known = any(map(_BARE.fullmatch, turned_around))
-        names |= turned_around
     if known and (_COMMENT.match(line) or sentences.is_one(line)):
         return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
     if printed and not any(map(_BARE.fullmatch, names)):

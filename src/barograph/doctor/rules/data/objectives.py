@@ -36,15 +36,22 @@ class GraphRule(WatchRule):
         if seen and loss is not None and (rewarded or not is_game(history, loss)):
             self.series = loss.name  # type: ignore[misc]
             yield from super().examine(history)
+            if self._place is not None and history.facts.get("finished"):
+                yield from self._seen(history, (self._place[0], 1 << 62, self._place[2]))
 
     def begin(self) -> None:
         self._rows = 0
+        self._place: Place | None = None
         self._waits = set(self.figures)  # the watch's records come behind the rows of a fast loop
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._rows += 1
-        if self._rows < self.at["rows"]:
-            return
+        if self._rows >= self.at["rows"]:
+            self._place = place
+            yield from self._seen(history, place)
+
+    def _seen(self, history: RunHistory, place: Place) -> Iterator[Finding]:
+        """What the figures say of which nothing was known before. Those of a short run come behind all of its rows."""
         for name in self.figures:
             channel = history.channel(f"model/{name}")
             if channel is None or name not in self._waits:

@@ -91,11 +91,7 @@ class NotLearning(CurveRule):
         yield from self._at_chance(history, channel, tick)
         if self._first and not self._slow:
             yield from self._hardly(history, sorted(self._first)[len(self._first) // 2], tick)
-        if self._slowly is not None and tick.level < sorted(self._first)[len(self._first) // 2] + math.log(0.6):
-            self._slowly.severity = "info"
-            self._slowly.message += f"; it fell to {exp(tick.level):.4g} by step {tick.step}"
-            yield again(self._slowly)
-            self._slowly = None
+        yield from self._after_all(tick)
         if self._over:
             yield from self._move(tick)
             return
@@ -172,6 +168,14 @@ class NotLearning(CurveRule):
         """What the steps of an imported loss count, where that is something else."""
         loss = history.role("loss")
         return str(history.facts.get("counts", {}).get(loss.name, "")) if loss is not None else ""
+
+    def _after_all(self, tick: Tick) -> Iterator[Finding]:
+        """A loss that had hardly fallen has lost two fifths by now."""
+        if self._slowly is not None and tick.level < sorted(self._first)[len(self._first) // 2] + math.log(0.6):
+            self._slowly.severity = "info"
+            self._slowly.message += f"; it fell to {exp(tick.level):.4g} by step {tick.step}"
+            yield again(self._slowly)
+            self._slowly = None
 
     def _in_epochs(self, history: RunHistory, tick: Tick) -> bool:
         """Whether rows are epochs: numbered one by one, as the log says or each with an evaluation."""

@@ -53,6 +53,12 @@ _SHORT = 64  # rows of a run whose last ones are looked at one by one
 _WAVES = 2  # rises that came back, from which on a curve is known to wander
 
 
+def _but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bool:
+    """Whether a loss that has not doubled has stood still since its second row: a mean's first rows may be low."""
+    values = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1).value[1:]
+    return bool(rise < math.log(2) and values.min() > 0 and values.max() < values.min() * exp(least))
+
+
 class Divergence(CurveRule):
     """A loss that rises and stays up.
 
@@ -204,7 +210,7 @@ class Divergence(CurveRule):
             return  # a curve that has hardly fallen, and is not above its start: the lowest point was a dip
         share = 1.0 if over_start else lost / descent if descent > 0 else 1.0
         large = share >= self.at["share"] and rows >= min(max(tick.nth // 8, 4), 16)
-        if over_start and tick.nth < 32 and (rise < 0.4 or self._but_for_first(channel, tick, rise)):
+        if over_start and tick.nth < 32 and (rise < 0.4 or _but_for_first(channel, tick, rise, self.at["rise"])):
             large = False  # a few rows of a smoothed log may begin too low
         slow = rows >= min(max(tick.nth // 4, 12), self.at["long"])
         if not (large or slow) or is_game(history, channel):
@@ -228,11 +234,6 @@ class Divergence(CurveRule):
         if self._told is not None and not excuse:
             severity = max(severity, self._told.severity, key=order.index)
         yield from self._tell(history, channel, tick, best, onset, severity, share, excuse)
-
-    def _but_for_first(self, channel: Channel, tick: Tick, rise: float) -> bool:
-        """Whether a loss that has not doubled has stood still since its second row: a mean's first rows may be low."""
-        values = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1).value[1:]
-        return rise < math.log(2) and values.min() > 0 and values.max() < values.min() * exp(self.at["rise"])
 
     def _onset_of(self, channel: Channel, best: Tick, tick: Tick) -> int:
         """The step at which the rise starts: where the best fit of a level, then a line or a second level, bends."""

@@ -209,7 +209,8 @@ class ScheduleUnits(Rule):
 
     def _end(self, share: Any, peak: int) -> int:
         """The row behind the peak from which on next to nothing is left; -1 if there is none."""
-        above = int(numpy.flatnonzero(share > self.at["low"])[-1]) + 1
+        high = numpy.flatnonzero(share > self.at["low"])
+        above = int(high[-1]) + 1 if len(high) else -1
         return above if peak < above < len(share) else -1
 
     def _falls(self, share: Any, peak: int) -> int:

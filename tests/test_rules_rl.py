@@ -125,6 +125,8 @@ def test_a_single_row_of_kl_is_named_by_its_step_and_one_that_lasts_is_no_single
     kl = np.where(STEPS == 244, 2.4, 0.02)
     finding = only("kl_blow_up", kl=kl)
     assert (finding.step, finding.severity) == (244, "warning") and finding.causes[0].startswith("bad batch")
+    early = np.where(STEPS == 23, 0.456, 0.008)  # of a policy that has hardly moved yet, in few rows
+    assert "kl_blow_up" not in {one.rule for one in look(kl=early) if one.severity != "info"}
     lasting = only("kl_blow_up", kl=np.where(STEPS < 244, 0.02, 2.4))
     assert lasting.step == 244 and lasting.causes[0].startswith("reward hacking") and "since step" in lasting.message
 

@@ -191,7 +191,8 @@ class KlBlowUp(PolicyRule):
     """The policy runs away from its reference.
 
     Two blocks of 8 rows have a KL of more than 5 times the highest of the blocks before (8 blocks at least, or all) and
-    above 0.1; above 10 it is critical. A single row of 50 times the median of the blocks before is a warning. A KL that
+    above 0.1; above 10 it is critical. A single row of 50 times the median of the blocks before, four at
+    least, is a warning. A KL that
     grows slowly while the reward rises is what training does.
     """
 
@@ -225,7 +226,7 @@ class KlBlowUp(PolicyRule):
     }
 
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
-        usual = sorted(block.level for block in blocks[:-1])[len(blocks) // 2 - 1] if len(blocks) > 2 else math.nan
+        usual = sorted(block.level for block in blocks[:-1])[len(blocks) // 2 - 1] if len(blocks) > 4 else math.nan
         if blocks[-1].high > max(self.at["row"] * usual, self.at["least"]) > 0 and self._told is None:
             row = blocks[-1].peak
             yield from self.tell(history, row, blocks[-1], "warning", "row", before=usual, kl=blocks[-1].high)

@@ -191,7 +191,7 @@ class ThroughputDrop(Rule):
 
 def _deviation(values: NDArray[Any]) -> float:
     """The robust standard deviation of the logarithms of positive values; 0 of fewer than four."""
-    logs = numpy.log(values[values > 0])
+    logs = numpy.log(values[(values > 0) & numpy.isfinite(values)])
     return 1.4826 * median(numpy.abs(logs - median(logs))) if len(logs) > 3 else 0.0
 
 

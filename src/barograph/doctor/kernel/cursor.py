@@ -164,6 +164,6 @@ def half_rate(history: RunHistory, step: int, time: int, segment: int) -> str:
     rate = known(history.role("lr"), step, time, segment)
     return (
         f"lower the learning rate, from {rate:.3g} to {rate / 3:.3g}"
-        if rate > 0
+        if 0 < rate < math.inf
         else "lower the learning rate by a factor of 3 to 10"
     )

@@ -7,6 +7,7 @@ Out:  a call before and after each of their steps, and one after each step of ot
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import weakref
@@ -175,7 +176,8 @@ class OptimizerHooks:
     def _on_after(self, optimizer: Any, given: Any, named: Any) -> None:
         self._after(optimizer)
         while self.at_rest:
-            self.at_rest.popleft()()
+            with contextlib.suppress(Exception):  # who asked may have taken it back just now
+                self.at_rest.popleft()()
 
     @property
     def optimizers(self) -> list[Any]:

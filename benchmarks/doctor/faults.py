@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import unseen
+import opened
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
@@ -304,11 +304,11 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 # -- in the programs that are put away ------------------------------------------------------------------
 
-for _name, _settings in unseen.KNOWN_FAULTS.items():
+for _name, _settings in opened.KNOWN_FAULTS.items():
     FAULTS[_name] = replace(
         FAULTS[_name],
         programs=(*FAULTS[_name].programs, *_settings),
         by_program={**FAULTS[_name].by_program, **_settings},
     )
-for *_row, _more in unseen.FAULTS:
+for *_row, _more in opened.FAULTS:
     _fault(*_row, **_more)

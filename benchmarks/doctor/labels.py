@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-import unseen
+import opened
 from faults import BEST, EVALUATION, RESUME, START, Fault
 from healthy import Healthy
 
@@ -76,14 +76,14 @@ def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) ->
         "near_miss": False,
         "onset": onset,
         "cause": [fault.cause, *fault.also] if fault.also else fault.cause,
-        "kinds": [*fault.kinds, *unseen.ALSO_RIGHT.get(trace.program, ())],
+        "kinds": [*fault.kinds, *opened.ALSO_RIGHT.get(trace.program, ())],
         "hard": fault.hard,
         "expected_severity": fault.severity,
         "about": fault.about,
         "begins": fault.begins,
     }
     plain = out / trace.program / f"{fault.compare}-{trace.seed}"
-    shown = effects(run, StoredRun(plain), fault, onset, by_quarters=trace.program in unseen.PROGRAMS)
+    shown = effects(run, StoredRun(plain), fault, onset, by_quarters=trace.program in opened.PROGRAMS)
     made["visible"] = shown[:5]
     if not shown:
         made["unfair"] = (

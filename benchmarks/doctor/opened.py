@@ -1,9 +1,9 @@
-"""The put-away half of the bench: its programs, their faults and their healthy variants, as tables of words.
+"""The second half of the bench that was opened: its programs, faults and healthy variants, as tables of words.
 
 In:   nothing; `faults.py` and `healthy.py` read the tables.
 Out:  `PROGRAMS`, `STEPS`; `KNOWN_FAULTS`, `FAULTS`, `ALSO_RIGHT`, `KNOWN_HEALTHY`, `HEALTHY`.
 
-**If you write rules, stop here.** What is in this file is what the rules are examined on, once, when they stand.
+It was put away until 26 November 2026, and scored once: 67% of its faults were found. It measures nothing unseen now.
 """
 
 from __future__ import annotations

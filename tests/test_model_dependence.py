@@ -231,3 +231,26 @@ def test_hooks_are_gone_between_the_looks(tmp_path: Path) -> None:
 
     trained(tmp_path, model, loss_of)
     assert counts[6] == counts[8] == counts[-1] == min(counts)
+
+
+def on_a_rank(rank: int, folder: str, watch: bool) -> None:
+    """One of two processes that average their gradients."""
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo", f"file://{folder}/store-{watch}", rank=rank, world_size=2)
+    torch.manual_seed(1)
+    model = nn.parallel.DistributedDataParallel(Language("causal convolution"))
+    trained(Path(folder) / f"{watch}-{rank}", model, lambda model, step: next_token(model, 2 * step + rank), watch)
+    if rank == 0:
+        torch.save([one.detach() for one in model.parameters()], f"{folder}/{watch}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_they_do_without_the_look(tmp_path: Path) -> None:
+    for watch in (True, False):
+        torch.multiprocessing.spawn(on_a_rank, (str(tmp_path), watch), nprocs=2)
+    with_look, without = (torch.load(tmp_path / f"{watch}.pt") for watch in (True, False))
+    assert all(torch.equal(*pair) for pair in zip(with_look, without, strict=True))
+    run = barograph.read(str(tmp_path / "True-0"))[0]
+    assert list(run.series("model/next_reached").value) == [0.0, 0.0]

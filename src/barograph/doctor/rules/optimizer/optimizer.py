@@ -306,14 +306,17 @@ class ClearedGradients(Rule):
                 )  # fmt: skip
 
 
+_CLIPPED = "clip value too low: what is left of the gradients is below epsilon"
+
+
 class EpsilonDominates(Rule):
     """Adam's epsilon is larger than the gradients it is added to, so that it shrinks the updates.
 
     For each layer the share of elements whose sqrt(v̂) is below epsilon is measured. Where it is above one half in
     most weight matrices, embeddings left out (rows of unused tokens have no gradient), in two tables in a row, Adam
     has become SGD with a learning rate of lr / epsilon: a warning. A share between a tenth and one half of the layers
-    is an info finding. Where the first block's gradient is below a thousandth of the last block's, or epsilon is 1e-8
-    already, the first cause is the gradients.
+    is an info finding. Where clipping leaves less than a hundredth of the gradient, that is the cause; where the first
+    block's gradient is below a thousandth of the last block's, or epsilon is 1e-8 already, it is the gradients.
 
     Where the watch has read an epsilon above 1e-6 (`model/epsilon`), and it was more than ten times the root mean
     square of all gradients at three looks in a row, that is proof: a warning if after 64 steps the loss is still above
@@ -331,6 +334,7 @@ class EpsilonDominates(Rule):
         "elements": (0.5, "share of a layer's; ours"),
         "layers": (0.5, "share that warns; ours"),
         "some": (0.1, "share for an info finding; ours"),
+        "left": (0.01, "of the gradient by clipping, which is the cause then; ours"),
         "read": (1e-6, "an epsilon that is judged by the norm of all gradients; ours"),
         "times": (10.0, "the root mean square of gradients; ours"),
         "steps": (64.0, "ours"),
@@ -397,13 +401,17 @@ class EpsilonDominates(Rule):
             epsilon = numeric_setting(history, "eps", "epsilon", "adam_eps", "adam_epsilon", "optimizer_eps")
             epsilon = epsilon if epsilon == epsilon else known(history.channel("model/epsilon"), *place)
             small, vanished = epsilon <= 1e-8, depth.vanishes(history, *place)
+            norm, left = (known(history.channel(f"model/{name}"), *place)
+                          for name in ("grad_norm_before", "clip_coefficient"))  # fmt: skip
+            clipped = 0 < left < self.at["left"]
             yield self.finding(
                 self._row[0][0], f"Adam's epsilon{f' ({epsilon:.3g})' if epsilon == epsilon else ''} is larger "
                 f"than the gradients of {share:.0%} of the layers: {shown(names)}.", severity=level, found=item.step,
                 segment=item.segment, key=level, evidence={"share_of_layers": share, "epsilon": epsilon},
-                causes=[depth.CAUSE, self.causes[0]] if vanished else
+                causes=[_CLIPPED, self.causes[0]] if clipped else [depth.CAUSE, self.causes[0]] if vanished else
                 list(self.causes[::-1] if small else self.causes),
-                remedies=list(depth.REMEDIES) if vanished else
+                remedies=[f"clip the gradient norm at {norm:.2g} or above"] if clipped else
+                list(depth.REMEDIES) if vanished else
                 [f"set Adam's epsilon to {epsilon / 1e4 if small else 1e-8:.3g}"],
                 confidence=0.85 if level == "warning" else 0.3,
             )  # fmt: skip

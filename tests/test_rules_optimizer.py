@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.doctor.rules.optimizer.accounts import DecayDominates
+from barograph.doctor.rules.optimizer.epsilon import EpsilonDominates
 from barograph.doctor.rules.optimizer.optimizer import (
     RULES,
-    EpsilonDominates,
     UnchangedParameters,
     UnclearedGradients,
     WeightDecayTooHigh,

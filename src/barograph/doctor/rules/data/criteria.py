@@ -47,7 +47,7 @@ class Alignment(GraphRule):
             "ctc_reshaped": ("outputs are reshaped to places before rows: numbers stay where they are, and the places "
                              "of all examples are mixed", "reshaped, not transposed: examples are mixed"),
             "ctc_unnormalised": ("outputs are not logarithms of chances: no log-softmax comes before the loss",
-                                 "log_softmax missing: the loss takes logits for logarithms of chances"),
+                                 "softmax missing: the loss takes logits for logarithms of chances"),
             "ctc_across": ("log-softmax before the loss runs over another dimension than the classes",
                            "softmax over the wrong dimension: not over the classes"),
         }  # fmt: skip

@@ -28,6 +28,7 @@ _PLACES = 1 << 17  # elements of the gradient, of as many sequences
 _SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
 _ROWS = 64
 _CLASSES, _FACTOR = 16, 0x9E3779B97F4A7C15 - (1 << 64)  # of tokens; 2⁶⁴ / golden ratio
+_LOOKS = 64  # at pairs of neighbours
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
@@ -59,7 +60,7 @@ def figures(
         pairs = torch.where(pairs.sum() == 0, _neighbours(one, along == 1, down == 1).to(pairs.dtype), pairs)
         for straight, text, piece in ((along, one[:most, :far], part), (down, one[:far, :most].T, across)):
             token, inside = _ignored(text, piece)
-            known = (straight == 1) & ~(ignored >= 0)
+            known = (straight == 1) & ignored.isnan()
             tokens, ignored = torch.where(known, token, tokens), torch.where(known, inside, ignored)
     # others than the first may be the targets themselves: they count where they are inputs for sure
     own = shifts[0]
@@ -117,9 +118,9 @@ def _neighbours(tokens: Tensor, along: Tensor, down: Tensor) -> Tensor:
 
 
 def _copies(tokens: Tensor, gradient: Tensor, found: Softmax) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of the places with a target, but for padding: the share whose target is their own input; the share whose input
-    is one token that stands in for the others, and is never a target, in all rows and in the row with most; the share
-    of one target. NaN where a cross-entropy does not follow."""
+    """Of the places with a target, but for padding, where one token that is never a target stands in for others in the
+    inputs: the share whose target is their own input; the share with that token, in all rows and in the row with most.
+    Where each target is its own input, the share of one of them. NaN else."""
     import torch
 
     least, target = gradient.min(-1)
@@ -136,20 +137,17 @@ def _copies(tokens: Tensor, gradient: Tensor, found: Softmax) -> tuple[Tensor, T
     stands = stands & ~(counted & (target == middle)).any()
     count, by_row = counted.sum(), stand_in.sum(1) / counted.sum(1).clamp_min(1)
     usual = target.double().masked_fill(~counted, math.nan).nanmedian()
-    shares = (
-        (counted & ~differs).sum() / count,
-        torch.where(stands, stand_in.sum() / count, 0.0),
-        torch.where(stands, by_row.amax(), 0.0),
-        (counted & (target == usual)).sum() / count,
-    )
+    copied = (counted & ~differs).sum() / count
+    masked, most, same = stand_in.sum() / count, by_row.amax(), (counted & (target == usual)).sum() / count
     seen = found.follows & (count >= 8)
-    first, second, third, last = (torch.where(seen, one.to(nothing.dtype), nothing) for one in shares)
+    whens = ((copied, stands), (masked, stands), (most, stands), (same, copied == 1))
+    first, second, third, last = (torch.where(seen & when, one.to(nothing.dtype), nothing) for one, when in whens)
     return first, second, third, last
 
 
 def _ignored(tokens: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Where all places without a target are before one token, and each of those: that token, and how often it stands
-    alone within the text; else NaN, and 0."""
+    alone within the text; NaN, and 0, where they are before others, and NaN where there are none."""
     import torch
 
     alive = (gradient != 0).any(-1)
@@ -160,7 +158,8 @@ def _ignored(tokens: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     alone = (after[:, :-1] == least) & (tokens[:, : after.shape[1] - 1] != least) & (after[:, 1:] != least)
     wide = torch.float32 if tokens.device.type == "mps" else torch.float64
     nothing = torch.full((), math.nan, dtype=wide, device=tokens.device)
-    return torch.where(one, least.to(wide), nothing), torch.where(one, alone.sum(), 0).to(wide)
+    inside = torch.where(one, alone.sum(), 0).to(wide)
+    return torch.where(one, least.to(wide), nothing), torch.where(alive.all(), nothing, inside)
 
 
 def elsewhere(tokens: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
@@ -209,12 +208,14 @@ class TextPairs:
 
     def __init__(self) -> None:
         self._counts: Any = None
+        self._looks = 0
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps: what a token says of its neighbour, in nats: along the
         text, and across it beyond what it says of one half of a batch away."""
-        if "neighbours" not in numbers:
+        if "neighbours" not in numbers or self._looks >= _LOOKS:
             return {}
+        self._looks += 1
         counts = numbers["neighbours"][1]
         if not numpy.isfinite(counts).all():
             return {}
@@ -232,4 +233,4 @@ def _information(table: Any) -> float:
     expected = numpy.outer(rows, columns) / max(1.0, total)
     some = table > 0
     found = float((table[some] * numpy.log(table[some] / expected[some])).sum() / max(1.0, total))
-    return found - ((rows > 0).sum() - 1) * ((columns > 0).sum() - 1) / (2 * max(1.0, total))
+    return found - float((rows > 0).sum() - 1) * ((columns > 0).sum() - 1) / (2 * max(1.0, float(total)))

@@ -176,6 +176,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "targets": "",
         "noise": "",
         "time": "",
+        "dependence": "",
         "inputs_of_training": "input_",
         "inputs_of_evaluation": "eval_input_",
     }

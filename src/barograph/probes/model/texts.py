@@ -233,4 +233,5 @@ def _information(table: Any) -> float:
     expected = numpy.outer(rows, columns) / max(1.0, total)
     some = table > 0
     found = float((table[some] * numpy.log(table[some] / expected[some])).sum() / max(1.0, total))
-    return found - float((rows > 0).sum() - 1) * ((columns > 0).sum() - 1) / (2 * max(1.0, float(total)))
+    chance = float((rows > 0).sum() - 1) * float((columns > 0).sum() - 1)
+    return found - chance / (2 * max(1.0, float(total)))

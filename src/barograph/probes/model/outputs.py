@@ -35,16 +35,18 @@ _CLASSES = 1000  # more are a vocabulary, in which batches of one target say not
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
 _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
+_DEVIATIONS = 5.0  # of a share that is drawn
 _FEW = 16  # rows in which two softmaxes are looked for
 _WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first steps
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
            "broadcast_target", "target_weight", "noise_floor",
-           "wrong_share", "wrong_rank", "wrong_sure", "targets_elsewhere", "targets", "places",
+           "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
+           "targets_elsewhere", "targets", "places",
            "padding_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
-_SEEN = 3  # of `FIGURES`, the last: those of the whole gradient
+_AT = {name: place for place, name in enumerate(FIGURES)}
 _NAMED = 32  # classes whose targets are counted
 
 
@@ -66,6 +68,7 @@ class OutputLook:
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
         self._given: list[Tensor] = []  # of the pass that is looked at
+        self._unused: list[int] | None = None  # see `_beside`
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
@@ -111,6 +114,8 @@ class OutputLook:
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
         noisy = noising.noisy_input(inputs, tensor) if count else None
         part = noising.some(tensor.detach()).clone() if noisy is not None else rows
+        alike = tensor.dim() == 2 and any(one.dim() and len(one) == len(tensor) for one in inputs)
+        self._unused = _beside(output, tensor)
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -122,13 +127,19 @@ class OutputLook:
                     classes = 1 if gradient.dim() > 3 else -1
                     # no abs(): of a language model's logits a copy may be more than the device has left
                     alive = (gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)
-                    self._found[-_SEEN], self._found[1 - _SEEN] = alive.sum(), alive.numel()
+                    self._found[_AT["targets"]], self._found[_AT["places"]] = alive.sum(), alive.numel()
                     same = [one for one in given if one.shape == alive[:_ROWS].shape]
                     if same and found is not None:
-                        self._found[-1] = texts.of_padding(same[0], gradient[:_ROWS], alive[:_ROWS], found.below)
+                        self._found[_AT["padding_targets"]] = texts.of_padding(
+                            same[0], gradient[:_ROWS], alive[:_ROWS], found.below
+                        )
+                if alike and found is not None:
+                    self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
+                if self._unused is not None:
+                    self._found[_AT["output_unused"]] = _proportional(rows, _rows(gradient))
                 if given and found is not None:
                     if self._steps <= _FIRST and gradient.numel() <= _WHOLE:
-                        self._found[-_SEEN - 1] = texts.elsewhere(given[0], gradient, found.follows)
+                        self._found[_AT["targets_elsewhere"]] = texts.elsewhere(given[0], gradient, found.follows)
                     said, self._pairs = texts.figures(given, fed, gradient, found)
                     self._texts = torch.stack([said[name].to(self._found.dtype) for name in texts.FIGURES])
                 if count:
@@ -143,6 +154,8 @@ class OutputLook:
     def put(self, current: ModelRound) -> None:
         """A step begins: what its passes have shown."""
         if self._found is not None:
+            if self._unused:
+                self._found[_AT["output_unused"]] = math.nan
             current.put("output", FIGURES, self._found)
             current.figures["passes"] = float(self._passes)
         if self._texts is not None:
@@ -232,10 +245,14 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
             share, top = counts.max(0)
             result["top_target"] = torch.where(found.follows, top.to(wide), nothing)
             result["top_target_share"] = torch.where(found.follows, share / found.alive.to(wide).sum(), nothing)
+        dropped = _dropped(output)
+        result["dropped_outputs"] = torch.where(found.follows & (dropped > 0), dropped, nothing)
     if count * width >= 16:
         scale = gradient / (torch.sigmoid(output) - (gradient < 0).to(wide))
         logistic = (scale.amin() > 0) & (scale.amax() - scale.amin() <= within * scale.amax())
         result["sigmoid_twice"] = torch.where(logistic, bounded.to(wide), nothing)
+        if found is not None:
+            result["dropped_outputs"] = torch.where(logistic & (dropped > 0), dropped, result["dropped_outputs"])
         if width == 1 and count >= 16:
             share = (gradient < 0).to(wide).mean()
             result["top_target"] = torch.where(logistic, (share > 0.5).to(wide), nothing)
@@ -243,6 +260,51 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
     if width == 1 and count >= 8:
         result["broadcast_target"] = _line(output[:, 0], gradient[:, 0], _LINE if exact else 0.0)
     return torch.stack([result[name] for name in FIGURES]), found
+
+
+def _beside(output: Any, tensor: Tensor) -> list[int] | None:
+    """Of another output with gradient and a number for each row: an empty list, which has something in it once a
+    gradient has come to it. None where there is no such output."""
+    others = output if isinstance(output, (tuple, list)) else ()
+    other = next((one for one in others if one is not tensor and getattr(one, "requires_grad", False)), None)
+    if other is None or tuple(other.shape) != (len(tensor),) or tensor.dim() < 2:
+        return None
+    came: list[int] = []
+    other.register_hook(lambda gradient: came.append(1))
+    return came
+
+
+def _untargeted(output: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
+    """The share of rows without gradient, but for those that the model is as sure of as a number can say."""
+    import torch
+
+    sure = torch.softmax(output.double() if output.device.type != "mps" else output, 1).amax(1) > 1 - 1e-6
+    share = ((gradient == 0).all(1) & ~sure).to(torch.float32).mean()
+    return torch.where(follows, share, torch.nan)
+
+
+def _dropped(output: Tensor) -> Tensor:
+    """The share of outputs that are exactly 0, beside others above and below 0, where it is the same in all columns and
+    all rows but for chance; 0 else."""
+    zero = (output == 0).to(output.dtype)
+    count, width = zero.shape
+    share = zero.mean()
+    even = (share * (1 - share)).sqrt() * _DEVIATIONS
+    same = ((zero.mean(0) - share).abs() <= even / math.sqrt(count)).all()
+    same = same & ((zero.mean(1) - share).abs() <= even / math.sqrt(width)).all()
+    some = (zero[:1] != zero).any() & (output > 0).any() & (output < 0).any()
+    return share * (same & some)
+
+
+def _proportional(output: Tensor, gradient: Tensor) -> Tensor:
+    """Whether the gradient is one multiple of the output, above 0."""
+    import torch
+
+    wide = torch.float32 if output.device.type == "mps" else torch.float64
+    output, gradient = output.to(wide), gradient.to(wide)
+    slope = (output * gradient).sum() / output.square().sum()
+    off = (gradient - slope * output).square().sum()
+    return ((slope > 0) & (off <= _LINE**2 * gradient.square().sum())).to(wide)
 
 
 def _targets(output: Tensor, gradient: Tensor, count: int, within: tuple[float, float] | None) -> Tensor:

@@ -118,7 +118,7 @@ def _neighbours(tokens: Tensor, along: Tensor, down: Tensor) -> Tensor:
 
 
 def _copies(tokens: Tensor, gradient: Tensor, found: Softmax) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of the places with a target, but for padding, where one token that is never a target stands in for others in the
+    """Of the places with a target, but for padding, where one token that is never a target replaces others in the
     inputs: the share whose target is their own input; the share with that token, in all rows and in the row with most.
     Where each target is its own input, the share of one of them. NaN else."""
     import torch

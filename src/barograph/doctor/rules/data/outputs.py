@@ -54,7 +54,7 @@ class IgnoredClass(WatchRule):
     in a row a fiftieth of the rows or more have no gradient. The model never learns that class. Where that number says
     that a label is missing, these examples cost time and teach nothing.
 
-    What to do: `ignore_index=-100`, which is no class.
+    What to do: `ignore_index=-100`, which no class has.
     """
 
     name, family, kind, severity = "ignored_class", "data", "data", "warning"
@@ -64,7 +64,7 @@ class IgnoredClass(WatchRule):
     about = "Examples of one class have no part in the loss."
     thresholds: ClassVar = {"share": (0.02, "of the rows; ours"), "looks": (5.0, "in a row; ours")}
     causes = ("class missing: the number of a class is also the target that is ignored",)
-    remedies = ("leave `ignore_index` at -100, which is no class", "leave out examples without a label")
+    remedies = ("leave `ignore_index` at -100, which no class has", "leave out examples without a label")
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         index, width = watched(history, "ignore_index", place), watched(history, "output_width", place)

@@ -23,7 +23,7 @@ _PROOF = 0.95
 class UnmaskedTargets(WatchRule):
     """A masked language model's loss counts the tokens that the model is given, too.
 
-    In three looks in a row one token, which is never a target, stands in for others in the inputs: it is masked. Half
+    In three looks in a row one token, which is never a target, replaces others in the inputs: they are masked. Half
     of all targets or more are nevertheless the inputs of their own places, padding aside. The loss is mostly that of
     copying, and hides what is to be learnt. Where rows are masked to very different degrees, up to more than 0.6 of a
     row, as in discrete diffusion, all places may count on purpose, and there is no finding.

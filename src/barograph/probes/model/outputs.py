@@ -37,6 +37,7 @@ _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
 _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
 _DEVIATIONS = 5.0  # of a share that is drawn
 _FEW = 16  # rows in which two softmaxes are looked for
+_WHOLE_EACH = 3  # looks: then all is said of a text
 _WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first steps
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
@@ -138,9 +139,10 @@ class OutputLook:
                 if self._unused is not None:
                     self._found[_AT["output_unused"]] = _proportional(rows, _rows(gradient))
                 if given and found is not None:
+                    whole = self._steps <= _FIRST or not self._steps // _EVERY % _WHOLE_EACH
                     if self._steps <= _FIRST and gradient.numel() <= _WHOLE:
                         self._found[_AT["targets_elsewhere"]] = texts.elsewhere(given[0], gradient, found.follows)
-                    said, self._pairs = texts.figures(given, fed, gradient, found)
+                    said, self._pairs = texts.figures(given, fed, gradient, found, whole)
                     self._texts = torch.stack([said[name].to(self._found.dtype) for name in texts.FIGURES])
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))

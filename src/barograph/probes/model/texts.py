@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TOKENS = 32  # places of a sequence whose targets are compared with its inputs
 _PLACES = 1 << 17  # elements of the gradient, of as many sequences
 _SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
-_ROWS = 64
+_ROWS, _LONGEST = 64, 256  # rows, and places of each, whose neighbours are counted
 _CLASSES, _FACTOR = 16, 0x9E3779B97F4A7C15 - (1 << 64)  # of tokens; 2⁶⁴ / golden ratio
 _LOOKS = 64  # at pairs of neighbours
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
@@ -37,29 +37,32 @@ FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "o
 
 
 def figures(
-    given: Sequence[Tensor], fed: Sequence[bool], gradient: Tensor, found: Softmax
-) -> tuple[dict[str, Tensor], Tensor]:
+    given: Sequence[Tensor], fed: Sequence[bool], gradient: Tensor, found: Softmax, whole: bool = True
+) -> tuple[dict[str, Tensor], Tensor | None]:
     """`FIGURES`, and the pairs of neighbours [3, 256]: along the text, across it, and across it half of a batch apart.
 
     given: tokens, the model's first input first. fed: which of them were embedded. gradient: [rows, places, classes].
+    whole: else the shift alone.
     """
     import torch
 
     width = gradient.shape[2]
     most = max(1, min(_ROWS, _PLACES // (_TOKENS * width)))
     far = _TOKENS + max(_SHIFTS)
-    part, across = gradient[:most, :_TOKENS], gradient[:_TOKENS, :most].transpose(0, 1)
+    part, across = gradient[:most, :_TOKENS].min(-1), gradient[:_TOKENS, :most].transpose(0, 1).min(-1)
     nothing = torch.full_like(found.below, math.nan)
     shifts, pairs, ignored = [], torch.zeros(3, _CLASSES**2, dtype=found.below.dtype, device=nothing.device), nothing
     tokens = nothing
     for one in given:
-        along = shift(one[:most, :far], part, found)
-        down = shift(one[:far, :most].T, across, found)
+        along = _shift(one[:most, :far], *part, found)
+        down = _shift(one[:far, :most].T, *across, found)
         down = torch.where(_wraps(one[:, :most], gradient[-1:, :most]) | (along >= 0), -torch.ones_like(down), down)
         shifts.append(torch.where(down > 0, down, along))
+        if not whole:
+            continue
         pairs = torch.where(pairs.sum() == 0, _neighbours(one, along == 1, down == 1).to(pairs.dtype), pairs)
         for straight, text, piece in ((along, one[:most, :far], part), (down, one[:far, :most].T, across)):
-            token, inside = _ignored(text, piece)
+            token, inside = _ignored(text, piece[0] < 0)
             known = (straight == 1) & ignored.isnan()
             tokens, ignored = torch.where(known, token, tokens), torch.where(known, inside, ignored)
     # others than the first may be the targets themselves: they count where they are inputs for sure
@@ -67,16 +70,17 @@ def figures(
     for one in (shifts[at] for at in range(1, len(given)) if fed[at]):
         own = torch.where(one == 0, one, own)
     own = torch.where((torch.stack(shifts) == 1).any(), torch.ones_like(own), own)
-    copies = _copies(given[0][:most, :_TOKENS], part, found)
+    if not whole:
+        return dict.fromkeys(FIGURES, nothing) | {"target_shift": own}, None
+    copies = _copies(given[0][:most, :_TOKENS], *part, found)
     return dict(zip(FIGURES, (own, *copies, tokens, ignored), strict=True)), pairs
 
 
-def shift(tokens: Any, gradient: Tensor, found: Softmax) -> Tensor:
+def _shift(tokens: Any, least: Tensor, target: Tensor, found: Softmax) -> Tensor:
     """How many places the targets of sequences are ahead of their inputs, −1 where they are no such thing; NaN where
     that is not to be seen, or where a softmax and its cross-entropy don't follow."""
     import torch
 
-    least, target = gradient.min(-1)
     alive = least < found.below
     result = torch.full_like(found.below, -1.0)
     changes = (tokens[:, 1:] != tokens[:, :-1]).sum()  # of few tokens over and over, every shift is true
@@ -103,7 +107,7 @@ def _neighbours(tokens: Tensor, along: Tensor, down: Tensor) -> Tensor:
     is in neither dimension."""
     import torch
 
-    kinds = ((tokens.long() * _FACTOR) >> 40) & (_CLASSES - 1)
+    kinds = ((tokens[:, :_LONGEST].long() * _FACTOR) >> 40) & (_CLASSES - 1)
 
     def count(one: Tensor, other: Tensor) -> Tensor:
         table = torch.zeros(_CLASSES**2, dtype=torch.float32, device=tokens.device)
@@ -117,13 +121,12 @@ def _neighbours(tokens: Tensor, along: Tensor, down: Tensor) -> Tensor:
     return torch.where(along, table, torch.where(down, other, torch.zeros_like(table)))
 
 
-def _copies(tokens: Tensor, gradient: Tensor, found: Softmax) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _copies(tokens: Tensor, least: Tensor, target: Tensor, found: Softmax) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of the places with a target, but for padding, where one token that is never a target replaces others in the
     inputs: the share whose target is their own input; the share with that token, in all rows and in the row with most.
     Where each target is its own input, the share of one of them. NaN else."""
     import torch
 
-    least, target = gradient.min(-1)
     nothing = torch.full_like(found.below, math.nan)
     if target.shape != tokens.shape:
         return nothing, nothing, nothing, nothing
@@ -145,12 +148,11 @@ def _copies(tokens: Tensor, gradient: Tensor, found: Softmax) -> tuple[Tensor, T
     return first, second, third, last
 
 
-def _ignored(tokens: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+def _ignored(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
     """Where all places without a target are before one token, and each of those: that token, and how often it stands
     alone within the text; NaN, and 0, where they are before others, and NaN where there are none."""
     import torch
 
-    alive = (gradient != 0).any(-1)
     after = tokens[:, 1 : 1 + alive.shape[1]]
     alive = alive[: len(after), : after.shape[1]]
     least, most = after.masked_fill(alive, 1 << 40).amin(), after.masked_fill(alive, -1).amax()

@@ -110,7 +110,7 @@ def test_a_masked_model_that_is_asked_what_it_is_given_is_found(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("kind", ["along", "across", "unrelated letters", "copied", "sorted rows"])
+@pytest.mark.parametrize("kind", ["along", "across", "unrelated letters", "copied", "sorted rows", "one family"])
 def test_a_text_that_is_read_across_is_found_in_both_layouts(tmp_path: Path, kind: str, batch_first: bool) -> None:
     book = written(1, 4000, 3)[0]
     count = len(book) // ROWS
@@ -124,6 +124,12 @@ def test_a_text_that_is_read_across_is_found_in_both_layouts(tmp_path: Path, kin
         elif kind == "copied":  # a mark at the same place of each row
             half = torch.randint(2, LETTERS, (PLACES // 2, ROWS), generator=dice(step))
             piece = torch.cat([half, torch.ones(1, ROWS, dtype=torch.long), half])
+        elif kind == "one family":  # each row differs from the one beside it in some letters, which mean nothing
+            piece = torch.randint(1, LETTERS, (PLACES + 1, 1), generator=dice(step)).repeat(1, ROWS)
+            for row in range(1, ROWS):
+                other = torch.randint(1, LETTERS, (PLACES + 1,), generator=dice(step + 99 * row))
+                kept = torch.rand(PLACES + 1, generator=dice(step + row)) < 0.7
+                piece[:, row] = torch.where(kept, piece[:, row - 1], other)
         elif kind == "sorted rows":
             piece = piece[:, piece[0].argsort()]
         return (piece[:-1].T, piece[1:].T) if batch_first else (piece[:-1], piece[1:])

@@ -366,7 +366,9 @@ def test_nothing_waits_for_the_device(shape: tuple[int, int]) -> None:
     assert outputs.figures(empty, empty).shape == (len(outputs.FIGURES),)
     tokens = torch.empty((3, 35), dtype=torch.long, device="meta")
     found = softmaxes.find(empty, empty, 1e-3)
+    assert outputs._proportional(empty, empty).is_meta
     if shape[1] > 1:
+        assert outputs._untargeted(empty, empty, found.follows).is_meta
         said, pairs = texts.figures([tokens], [True], empty[:3, None].expand(3, 35, -1), found)
         assert pairs.is_meta and all(one.is_meta for one in said.values())
 

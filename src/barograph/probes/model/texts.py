@@ -29,6 +29,7 @@ _SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
 _ROWS, _LONGEST = 64, 256  # rows, and places of each, whose neighbours are counted
 _CLASSES, _FACTOR = 16, 0x9E3779B97F4A7C15 - (1 << 64)  # of tokens; 2⁶⁴ / golden ratio
 _LOOKS = 64  # at pairs of neighbours
+_SAME = 0.1  # of the pairs across, beyond chance
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
@@ -225,8 +226,17 @@ class TextPairs:
         pairs = float(self._counts[:2].sum(1).min())
         if pairs < _PAIRS:
             return {}
-        along, across, away = (_information(row.reshape(_CLASSES, _CLASSES)) for row in self._counts)
-        return {"text_along": along, "text_across": across - max(0.0, away), "text_pairs": pairs}
+        tables = [row.reshape(_CLASSES, _CLASSES) for row in self._counts]
+        along, across, away = map(_information, tables)
+        # rows that are nearly the same as their neighbours, as in a sorted batch: not a text
+        alike = _alike(tables[1]) > _SAME
+        return {"text_along": along, "text_across": 0.0 if alike else across - max(0.0, away), "text_pairs": pairs}
+
+
+def _alike(table: Any) -> float:
+    """In which share of the pairs both are of one class, beyond chance."""
+    total = max(1.0, float(table.sum()))
+    return float(table.trace()) / total - float((table.sum(0) * table.sum(1)).sum()) / total**2
 
 
 def _information(table: Any) -> float:

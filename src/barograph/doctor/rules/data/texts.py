@@ -52,7 +52,7 @@ class UnmaskedTargets(WatchRule):
             yield self.finding(
                 self._row[0][0], f"{100 * masked:.0f}% of the counted places are masked in the inputs, and "
                 f"{100 * value:.0f}% have as target the very token that the model is given there.",
-                found=place[0], segment=place[2], confidence=0.9,
+                found=place[0], segment=place[2], confidence=0.85,
                 evidence={"copies": rounded(value), "masked": rounded(masked), "standing": True},
             )  # fmt: skip
 
@@ -63,7 +63,8 @@ class TextAcross(WatchRule):
     Of a language model the targets show along which dimension it reads. Over the looks so far, what a token says of the
     next one along the text is a tenth, or less, of what it says of its neighbour in the other dimension; and there it
     says more of the nearest than of one half a batch away, by twenty standard deviations, and a hundredth of a nat.
-    Rows of a batch that are alike say as much of each other, however far they are apart.
+    Rows of a batch that are alike say as much of each other, however far they are apart; where neighbouring rows have
+    the same tokens more often than by chance, as in a sorted batch, nothing is said.
 
     What to do: `text.view(rows, -1)` has a piece of the text in each row; `.t()` puts places first.
     """

@@ -54,7 +54,8 @@ def figures(
     nothing = torch.full_like(found.below, math.nan)
     shifts, pairs, ignored = [], torch.zeros(3, _CLASSES**2, dtype=found.below.dtype, device=nothing.device), nothing
     tokens = nothing
-    for one in given:
+    # others than the first may be the targets themselves: they count where they are inputs for sure
+    for one in (one for at, one in enumerate(given) if not at or fed[at]):
         along = _shift(one[:most, :far], *part, found)
         down = _shift(one[:far, :most].T, *across, found)
         down = torch.where(_wraps(one[:, :most], gradient[-1:, :most]) | (along >= 0), -torch.ones_like(down), down)
@@ -66,11 +67,10 @@ def figures(
             token, inside = _ignored(text, piece[0] < 0)
             known = (straight == 1) & ignored.isnan()
             tokens, ignored = torch.where(known, token, tokens), torch.where(known, inside, ignored)
-    # others than the first may be the targets themselves: they count where they are inputs for sure
-    own = shifts[0]
-    for one in (shifts[at] for at in range(1, len(given)) if fed[at]):
-        own = torch.where(one == 0, one, own)
-    own = torch.where((torch.stack(shifts) == 1).any(), torch.ones_like(own), own)
+    own, following = shifts[0], shifts[0] == 1
+    for one in shifts[1:]:
+        own, following = torch.where(one == 0, one, own), following | (one == 1)
+    own = torch.where(following, torch.ones_like(own), own)
     if not whole:
         return dict.fromkeys(FIGURES, nothing) | {"target_shift": own}, None
     copies = _copies(given[0][:most, :_TOKENS], *part, found)

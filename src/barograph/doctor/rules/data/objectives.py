@@ -17,6 +17,7 @@ from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import came_by, known, newest, usual
 from barograph.doctor.kernel.curve import is_game
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.optimizer.accounts import outweighed
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -316,7 +317,9 @@ class UnrelatedLabels(WatchRule):
     inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow training, and a
     loss that began at more than half as much again is one of a bad start: neither gives a finding. Where less than half
     of all places are targets, as of a masked language model, it takes a thousand rows. Where the first block's gradient
-    is below a thousandth of the last block's, the first cause is that gradients vanish.
+    is below a thousandth of the last block's (of a model without blocks: that of few layers a millionth of that of
+    others), the first cause is that gradients vanish. Where a decay that is added to the gradient was larger than the
+    loss's from the start, nothing is said: `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -394,13 +397,17 @@ class UnrelatedLabels(WatchRule):
                 remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
             )  # fmt: skip
             return
+        if outweighed(history, place[1]) >= 1:
+            return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
         vanished = depth.vanishes(history, *place)
+        labels = "labels shifted: the two sides of a pair don't belong together" if pairs else self.causes[0]
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
-            f"{guess:.4g}: nothing in the inputs says what the targets are.",
+            f"{guess:.4g}: " + ("no gradient reaches the first layers." if vanished else
+                                "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
-            causes=[*([depth.CAUSE] if vanished else []),
-                    *(["labels shifted: the two sides of a pair don't belong together"] if pairs else self.causes)],
+            kind="vanishing" if vanished else self.kind,
+            causes=[*([depth.CAUSE] if vanished else []), labels],
             remedies=list(depth.REMEDIES if vanished else self.remedies),
         )  # fmt: skip
 

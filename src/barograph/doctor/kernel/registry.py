@@ -15,7 +15,7 @@ from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 
 MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.units", "evaluation.ranking", "data.data",
-    "data.noising", "data.criteria", "data.finite", "run.resume", "rl.rl", "rl.values", "rl.reference",
+    "data.noising", "data.criteria", "data.finite", "data.places", "run.resume", "rl.rl", "rl.values", "rl.reference",
     "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early", "optimizer.optimizer",
     "activations.weights", "activations.activations", "activations.forward", "moe.moe", "optimizer.schedule",
     "optimizer.accounts", "optimizer.settings", "optimizer.steps", "optimizer.around", "speed.speed",

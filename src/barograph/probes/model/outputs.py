@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import noising
+from barograph.probes.model import noising, places
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.padding import tails
@@ -67,6 +67,7 @@ class OutputLook:
         self._classes: Tensor | None = None  # targets by class
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
+        self._placed: Tensor | None = None
         self._given: list[Tensor] = []  # of the pass that is looked at
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
@@ -113,6 +114,9 @@ class OutputLook:
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
         noisy = noising.noisy_input(inputs, tensor) if count else None
         part = noising.some(tensor.detach()).clone() if noisy is not None else rows
+        side = places.side_of(tensor) if places.has_places(tensor) else 0
+        placed = places.some(tensor.detach(), side).clone() if side else None
+        pictures = places.input_of(inputs, tensor) if placed is not None else None
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -143,6 +147,8 @@ class OutputLook:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
                     self._noise = noising.figures(*noisy, part, noising.some(gradient), count)
+                if placed is not None:
+                    self._placed = places.figures(placed, places.some(gradient, side), pictures, count)
                 if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED:
                     self._classes = _by_class(rows, _rows(gradient), self._found[0])
 
@@ -159,10 +165,14 @@ class OutputLook:
             current.put("targets", TARGETS, self._targets)
         if self._noise is not None:
             current.put("noise", noising.FIGURES, self._noise)
+        if self._placed is not None:
+            current.put("placed", places.FIGURES, self._placed)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
-        self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
+        self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = self._placed = (
+            None
+        )
         self._round = current
         self._passes = 0
         self._steps += 1
@@ -177,6 +187,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "output": "",
         "targets": "",
         "noise": "",
+        "placed": "",
         "time": "",
         "inputs_of_training": "input_",
         "inputs_of_evaluation": "eval_input_",

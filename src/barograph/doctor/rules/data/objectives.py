@@ -77,14 +77,15 @@ class LossReversed(GraphRule):
     The loss is nothing but a cross-entropy, a mean square or another loss that is never negative (of preferences, the
     negative of a `logsigmoid`), with a minus before it, in all looks at its graph up to the 20th row; or it is a
     multiple of such losses, and below 0 in all 20. It falls without end, and the model learns the opposite. Two losses
-    that are taken in turn, or a game, give no finding.
+    that are taken in turn, or a game, give no finding. An overlap of outputs and targets (Dice, the intersection over
+    the union), whose best is 1, is to be largest: one that the loss has with a plus is reversed too.
 
-    What to do: take the minus away.
+    What to do: take the minus away; of an overlap `loss = 1 - dice`.
     """
 
     name, family, kind, severity = "loss_reversed", "loss", "config", "critical"
-    figures = ("loss_reversed", "loss_multiplied")
-    needs = ("=model/loss_reversed|=model/loss_multiplied", "loss")
+    figures = ("loss_reversed", "loss_multiplied", "overlap_minimised")
+    needs = ("=model/loss_reversed|=model/loss_multiplied|=model/overlap_minimised", "loss")
     least = 20
     about = "The negative of a loss is minimised."
     thresholds: ClassVar = {"rows": (20.0, "ours")}
@@ -93,6 +94,14 @@ class LossReversed(GraphRule):
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
         if figure != 1:
+            return
+        if name == "overlap_minimised":
+            yield self.finding(
+                place[0], "The overlap of outputs and targets is in the loss with a plus: steps make it smaller.",
+                found=found, segment=place[2], confidence=_PROOF, key="overlap", evidence={"standing": True},
+                causes=["sign reversed: the overlap itself is minimised, not what is missing to 1"],
+                remedies=["`loss = 1 - dice`, and the same for an intersection over the union"],
+            )  # fmt: skip
             return
         if name == "loss_multiplied":
             loss = history.role("loss")

@@ -20,7 +20,7 @@ MODULES = (
     "activations.weights", "activations.activations", "activations.forward", "moe.moe", "optimizer.schedule",
     "optimizer.accounts", "optimizer.settings", "optimizer.steps", "optimizer.around", "speed.speed",
     "memory.memory", "machine.machine", "ranks.ranks", "run.logging", "run.ending", "run.time", "loss.outlook",
-    "loss.below_zero", "loss.accumulated", "evaluation.accuracy", "evaluation.explained",
+    "loss.below_zero", "loss.accumulated", "evaluation.accuracy", "evaluation.explained", "evaluation.best",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -43,7 +43,7 @@ _FEW = 16  # rows in which two softmaxes are looked for
 _WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first steps
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
-           "broadcast_target", "target_weight", "noise_floor",
+           "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "targets_elsewhere", "targets", "places", "target_shift",
            "padding_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
@@ -188,6 +188,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "targets": "",
         "noise": "",
         "placed": "",
+        "loss_itself": "loss_",
         "time": "",
         "dependence": "",
         "inputs_of_training": "input_",
@@ -241,6 +242,7 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
             result["top_target"] = torch.where(follows, top.to(wide), nothing)
             result["top_target_share"] = torch.where(follows, share / alive.to(wide).sum(), nothing)
     if count * width >= 16:
+        result["output_size"] = torch.where(result["softmax_twice"].isfinite(), nothing, rms)
         scale = gradient / (torch.sigmoid(output) - (gradient < 0).to(wide))
         logistic = (scale.amin() > 0) & (scale.amax() - scale.amin() <= within * scale.amax())
         result["sigmoid_twice"] = torch.where(logistic, bounded.to(wide), nothing)

@@ -157,7 +157,7 @@ class LossGraph:
         self._passes = 0
         self._found: dict[str, float] = {}
         self._last: dict[str, float] = {}
-        self.value: Any = None  # of a loss that is nothing but errors, where it is no mean square: it is on its device
+        self.value: Any = None  # of a mean of errors other than squares, on its device
         self.squared: tuple[int, str] | None = None  # of a mean square: of how many, and what made the outputs
 
     def came(self) -> None:

@@ -119,7 +119,7 @@ class UnscaledTargets(WatchRule):
             yield from self._of_errors(history, float(rows.value[at]), place)
 
     def _of_errors(self, history: RunHistory, error: float, place: Place) -> Iterator[Finding]:
-        """A mean of errors beside targets that is no mean square."""
+        """A mean of errors beside targets other than their squares."""
         size = watched(history, "output_size", place)
         mean = watched(history, "loss_error", place) == 1 and watched(history, "loss_undivided", place) == 1
         far = mean and place[0] >= self.at["steps"] and error >= max(self.at["size"], self.at["times"] * size)

@@ -33,6 +33,20 @@ def unit(output: Tensor) -> Tensor:
     return functional.normalize(output, dim=1)
 
 
+MASK = torch.nn.functional.one_hot(WANTED, 5).float()
+
+
+def dice(output: Tensor, smooth: float = 1.0) -> Tensor:
+    said = output.sigmoid()
+    return ((2 * (said * MASK).sum(1) + smooth) / (said.sum(1) + MASK.sum(1) + smooth)).mean()
+
+
+def union(output: Tensor) -> Tensor:
+    said = output.softmax(1)
+    both = (said * MASK).sum()
+    return (both + 1e-6) / ((said + MASK).sum() - both).clamp(min=1e-6)
+
+
 def divergence(output: Tensor, logs: bool) -> Tensor:
     return functional.kl_div(
         output.log_softmax(1) if logs else output.softmax(1), torch.full((ROWS, 5), 0.2), reduction="batchmean"
@@ -49,6 +63,16 @@ def divergence(output: Tensor, logs: bool) -> Tensor:
         (lambda x: functional.mse_loss(x.exp(), torch.zeros_like(x)).log(), "loss_error", None),  # a logarithm of 0
         (lambda x: (((x - 1) ** 2) / x.detach()).mean(), "loss_error", None),  # a division by 0
         (lambda x: functional.cross_entropy(x, WANTED), "loss_error", None),
+        (lambda x: dice(x), "overlap_minimised", 1.0),
+        (lambda x: dice(x) - 1, "overlap_minimised", 1.0),
+        (lambda x: functional.cross_entropy(x, WANTED) + dice(x), "overlap_minimised", 1.0),
+        (lambda x: union(x), "overlap_minimised", 1.0),
+        (lambda x: 1 - dice(x), "overlap_minimised", 0.0),
+        (lambda x: -union(x), "overlap_minimised", 0.0),
+        (lambda x: functional.cross_entropy(x, WANTED) - dice(x, 0.0) + 1, "overlap_minimised", 0.0),
+        (lambda x: 0.5 * dice(x), "overlap_minimised", None),  # the number is gone, and may be below 0
+        (lambda x: ((x.exp() * MASK).sum(1) / x.exp().sum(1)).mean(), "overlap_minimised", None),  # an expected cost
+        (lambda x: ((2 * x * MASK).sum(1) / (MASK.sum(1) + 1)).mean(), "overlap_minimised", None),
         (lambda x: functional.mse_loss(x.gather(1, WANTED[:, None])[:, 0], torch.ones(ROWS)), "loss_of_chosen", 1.0),
         (lambda x: functional.mse_loss(x[torch.arange(ROWS), WANTED], torch.ones(ROWS)), "loss_of_chosen", 1.0),
         (lambda x: functional.mse_loss(x, torch.ones_like(x)), "loss_of_chosen", None),

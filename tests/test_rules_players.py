@@ -147,6 +147,21 @@ def test_a_value_loss_that_leaves_nothing_to_the_policy_is_found(
     assert len(found) == told
 
 
+@pytest.mark.parametrize(
+    ("policy", "left", "rises", "told"),
+    [(0.01, 8e-3, False, True), (0.01, 8e-3, True, False), (0.01, 0.05, False, False), (600.0, 8e-3, False, False)],
+)
+def test_few_rows_are_enough_where_values_are_all_there_is(policy: float, left: float, rises: bool, told: bool) -> None:
+    some = np.arange(70)
+    found = one(ValuesOutweigh, {
+        "train/loss": 1e6 * (1 + 0.1 * DICE.normal(size=70)), "train/value_loss": np.full(70, 1e6),
+        "train/policy_loss": policy * (1 + 0.1 * DICE.normal(size=70)),
+        "model/clip_coefficient": np.full(70, left),
+        "train/reward": 20 + DICE.normal(size=70) + rises * some / 7,
+    })  # fmt: skip
+    assert len(found) == told
+
+
 @pytest.mark.parametrize(("ranks", "told"), [(1.0, True), (0.0, False)])
 def test_an_accuracy_of_pairs_is_an_order_too(ranks: float, told: bool) -> None:
     series = {"train/loss": (STEP, 0.7 * np.exp(-STEP / 300)), "model/loss_ranks": (STEP[:1], np.array([ranks])),

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import noising, softmaxes, texts
+from barograph.probes.model import noising, places, softmaxes, texts
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.parameters import local, mesh_of
@@ -41,7 +41,7 @@ _WHOLE_EACH = 3  # looks: then all is said of a text
 _WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first steps
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
-           "broadcast_target", "target_weight", "noise_floor",
+           "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
            "padding_targets")  # fmt: skip
@@ -68,6 +68,7 @@ class OutputLook:
         self._classes: Tensor | None = None  # targets by class
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
+        self._placed: Tensor | None = None
         self._given: list[Tensor] = []  # of the pass that is looked at
         self._unused: list[int] | None = None  # see `_beside`
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
@@ -117,6 +118,9 @@ class OutputLook:
         part = noising.some(tensor.detach()).clone() if noisy is not None else rows
         alike = tensor.dim() == 2 and any(one.dim() and len(one) == len(tensor) for one in inputs)
         self._unused = _beside(output, tensor)
+        side = places.side_of(tensor) if places.has_places(tensor) else 0
+        placed = places.some(tensor.detach(), side).clone() if side else None
+        pictures = places.input_of(inputs, tensor) if placed is not None else None
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -148,6 +152,8 @@ class OutputLook:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
                     self._noise = noising.figures(*noisy, part, noising.some(gradient), count)
+                if placed is not None:
+                    self._placed = places.figures(placed, places.some(gradient, side), pictures, count)
                 if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED and found is not None:
                     self._classes = _by_class(found, gradient.shape[1])
 
@@ -170,11 +176,13 @@ class OutputLook:
             current.put("targets", TARGETS, self._targets)
         if self._noise is not None:
             current.put("noise", noising.FIGURES, self._noise)
+        if self._placed is not None:
+            current.put("placed", places.FIGURES, self._placed)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
         self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
-        self._texts = self._pairs = None
+        self._texts = self._pairs = self._placed = None
         self._round = current
         self._passes = 0
         self._steps += 1
@@ -190,6 +198,8 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "texts": "",
         "targets": "",
         "noise": "",
+        "placed": "",
+        "loss_itself": "loss_",
         "time": "",
         "dependence": "",
         "inputs_of_training": "input_",
@@ -250,6 +260,7 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
         dropped = _dropped(output)
         result["dropped_outputs"] = torch.where(found.follows & (dropped > 0), dropped, nothing)
     if count * width >= 16:
+        result["output_size"] = torch.where(result["softmax_twice"].isfinite(), nothing, rms)
         scale = gradient / (torch.sigmoid(output) - (gradient < 0).to(wide))
         logistic = (scale.amin() > 0) & (scale.amax() - scale.amin() <= within * scale.amax())
         result["sigmoid_twice"] = torch.where(logistic, bounded.to(wide), nothing)

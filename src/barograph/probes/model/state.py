@@ -137,7 +137,7 @@ class ModelState:
             if "output_width" in self._passes:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:
-                self._passes["output_width"] = float(logits.shape[-1])
+                self._passes["output_width"] = float(logits.shape[1 if logits.dim() > 3 else -1])
                 if torch.is_grad_enabled():
                     self._passes["half_output"] = float(logits.dtype == torch.float16)
 

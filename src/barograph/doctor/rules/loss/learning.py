@@ -421,7 +421,7 @@ class InitialLoss(Rule):
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
-    needs = ("loss", "vocabulary|=model/softmax_twice")
+    needs = ("loss", "vocabulary|=model/softmax_twice|=model/loss_classes")
     about = "The initial loss is above that of a uniform guess."
     thresholds: ClassVar = {
         "above": (0.5, "nats; ours"),
@@ -450,7 +450,9 @@ class InitialLoss(Rule):
             return
         by = channel.began[1]  # what comes later says nothing here: a live look would not know it
         if not vocabulary:
-            width, look = (history.channel(f"model/{name}") for name in ("output_width", "softmax_twice"))
+            names = ("output_width", "softmax_twice", "loss_classes")
+            width, look, graph = (history.channel(f"model/{name}") for name in names)
+            look = look if look is not None and look.end else graph  # logarithms of chances show no softmax
             if look is None or not look.end or width is None or not width.end:
                 return
             self._done, by = True, look.began[1]

@@ -49,8 +49,8 @@ def test_json_has_the_documented_shape_for_a_log_of_another_tool(
     assert main(["doctor", str(log), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert set(run) == {
-        "run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
-        "without_step", "said", "stops",
+        "run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "no_verdict",
+        "series", "unread", "without_step", "said", "stops",
     } and run["source"] == str(log)  # fmt: skip
     finding = run["findings"][0]
     assert {"rule", "family", "kind", "severity", "step", "last_step", "message", "evidence", "causes", "remedies",
@@ -96,8 +96,9 @@ def test_an_accuracy_alone_gives_no_verdict_unless_it_collapses(
     ("id,label,loss\n1,0,0.31\n2,1,9.31\n3,1,0.01\n4,0,nan\n", False),  # of examples
     ("lr,epochs,val_loss\n0.1,10,2.3\n0.01,10,0.6\n0.001,10,0.4\n", False),  # of trials
     ("Epochs,Batch size,val_loss\n10,32,0.52\n10,64,0.55\n20,32,0.49\n", False),  # of trials of other lengths
+    ("year,region,loss\n1999,north,1204\n2000,south,980\n2001,north,1533\n2002,south,1103\n", False),  # of money
     ("loss,val_loss\n0.9,0.95\n0.6,0.7\n0.5,0.6\n0.4,nan\n", True),
-    ("step,model,loss\n1,a,0.9\n2,a,0.6\n3,a,0.5\n", True),
+    ("step,model,loss\n1,a,0.9\n2,a,0.6\n3,a,0.5\n4,a,0.4\n", True),
 ])  # fmt: skip
 def test_a_list_of_models_examples_or_trials_gets_no_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, judged: bool

@@ -11,8 +11,8 @@ from rule_columns import findings, noisy, only, random_columns, same_when_cut
 from barograph.doctor.rules.gradient.flow import GradientSpread, LayerGradientSpike, VanishingGradient, ZeroLayers
 from barograph.doctor.rules.gradient.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
 from barograph.doctor.rules.gradient.level import ExplodingGradient, GradientScaleJump
-from barograph.doctor.rules.gradient.vanished import GradientDecay, ZeroGradient
 from barograph.doctor.rules.gradient.scale import ClipSaturation, LossScaleCollapse
+from barograph.doctor.rules.gradient.vanished import GradientDecay, ZeroGradient
 
 NAN = float("nan")
 

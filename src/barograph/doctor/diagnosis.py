@@ -89,9 +89,9 @@ def diagnose(
 
 
 def _other_rows(run: StoredRun, name: str, kind: str) -> str:
-    """Why the rows of an imported log are no steps of a training; empty if they may be."""
+    """Why the rows of an imported log can't be steps of a training; empty if they may be."""
     if kind in _TABLES and _lists_things(run, name, run.config if kind == "csv" else ()):
-        return "the rows are no steps of one training"
+        return "the rows are not steps of one training"
     if _out_of_order(run, name):
         return "the steps are in no order"
     return ""
@@ -115,7 +115,7 @@ def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
 
 def _out_of_order(run: StoredRun, name: str) -> bool:
     """Whether the steps of an imported log go back in a quarter of its rows, each time to another one: then they are
-    no steps of a training. Launches one after the other begin at the same step."""
+    not steps of a training. Launches one after the other begin at the same step."""
     if name not in run.names():
         return False
     step = run.columns(name, "all", 0)[0]
@@ -130,7 +130,7 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     judged_by, reason = judge.name if judge is not None else None, None
     if judge is not None and not findings and len(judge) < FEW:
         judged_by, reason = None, f"{len(judge)} rows of {judge.name} are too few"
-    if not findings and set(examiner.checked()) <= _LITTLE and examiner.seen.role("loss") is None:
+    if not findings and judge is not None and judge in (examiner.seen.role(name) for name in _ACCURACIES):
         judged_by, reason = None, reason or "of the accuracy alone only a collapse can be seen"
     return {
         "run": run,
@@ -185,7 +185,7 @@ def _stops(run: StoredRun, examiner: Examiner) -> dict[str, int] | None:
 
 _JUDGES = ("reward", "loss", "eval_loss", "accuracy", "eval_accuracy")
 FEW = 4  # rows of such a series; of fewer nothing can be said, unless something was found
-_LITTLE = {"accuracy_collapse"}  # what says too little of a training where it finds nothing
+_ACCURACIES = ("accuracy", "eval_accuracy")  # of which rules see no more than a collapse
 _NAMED = 50  # series by name
 _MESSAGES = 50  # of a log, told by the doctor
 _REACHED = 0.98  # of the plan: as good as done

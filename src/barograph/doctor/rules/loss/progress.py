@@ -29,7 +29,9 @@ from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
 from barograph.doctor.rules.loss.floor import DoubleSoftmax
-from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
+from barograph.doctor.rules.loss.initial import InitialLoss
+from barograph.doctor.rules.loss.learning import NotLearning
+from barograph.doctor.rules.loss.short_runs import last_rows_rise, rises_throughout
 from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
 
 if TYPE_CHECKING:
@@ -59,7 +61,6 @@ def bend(y: NDArray[Any]) -> int:
 
 _LEARNT = 0.05  # in ln, below the start: from there on something was learnt
 _SHORT = 64  # rows of a run whose last ones are looked at one by one
-_BOTTOM = 7 / 6  # times the lowest row: from there on the way down is over
 _WIDEST = WIDTHS[-1][1]
 _WIDE = 8  # points of the curve in a mean, some 130 rows: its noise is a ninth of a row's
 _WIDE_RISE = 0.35  # in ln, of such a mean, and a standard deviation of single rows
@@ -96,7 +97,8 @@ class Divergence(CurveRule):
 
     In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
     which is 1.3 times as high as any row since the first quarter, or since the loss first came within a sixth of its
-    lowest, and half as high again in the median, are a warning at its end.
+    lowest, and half as high again in the median, are a warning at its end. So are ten rows or more that rise one after
+    the other, by a tenth and four deviations, from the first half to above the first row.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """
@@ -193,20 +195,21 @@ class Divergence(CurveRule):
         if self._told is not None or not 12 <= len(known) <= _SHORT or is_game(history, channel):
             return
         value, step = rows.value[known], rows.step[known]
-        for count in range(len(value) // 3, 3, -1):
-            earlier, last = value[len(value) // 4 : -count], value[-count:]
-            bottom = numpy.flatnonzero(earlier <= _BOTTOM * earlier.min())
-            earlier = earlier[int(bottom[0]) :] if len(earlier) - bottom[0] > 2 else earlier
-            low = float(numpy.median(earlier))
-            if not earlier.min() > 0 or last.min() < self.at["few"] * earlier.max() or numpy.median(last) < 1.5 * low:
-                continue
-            best = Tick(0, int(step[-count - 1]), math.log(low), 0.0, self._segment, 1, len(value), 0)
-            tick = best._replace(step=int(step[-1]), level=math.log(float(last[-1])))
-            excuse = self._excuse(history, best, int(step[-count]), tick, 0.0)
-            share = min(1.0, (float(last[-1]) - low) / max(float(value[0]) - low, 1e-300))
-            severity = "info" if excuse else "warning"
-            yield from self._tell(history, channel, tick, best, int(step[-count]), severity, share, excuse)
-            return
+        rise = last_rows_rise(value, self.at["few"])
+        if rise is not None:
+            at, low = len(value) - rise[0], rise[1]
+        else:
+            whole = rises_throughout(value)
+            if whole is None:
+                return
+            at, low = whole
+        best = Tick(0, int(step[max(at - 1, 0)]), math.log(low), 0.0, self._segment, 1, len(value), 0)
+        tick = best._replace(step=int(step[-1]), level=math.log(float(value[-1])))
+        excuse = self._excuse(history, best, int(step[at]), tick, 0.0)
+        share = min(1.0, (float(value[-1]) - low) / max(float(value[0]) - low, 1e-300))
+        yield from self._tell(
+            history, channel, tick, best, int(step[at]), "info" if excuse else "warning", share, excuse
+        )
 
     def _widely(self, level: float) -> float:
         """How far the mean of the last points lies above the lowest such mean: noise of a third hides less in it."""

@@ -29,6 +29,15 @@ _HELD_OUT = re.compile(
 )
 
 
+_CUT_ROWS = 4  # rows of such a loss
+_GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
+_HIDDEN = 2  # rows of zeros beside norms that are not finite
+
+# Losses that come of a probability that was kept from 0: float32's smallest number (also a denormal one), and usual
+# epsilons; 100 is where PyTorch's binary cross-entropy ends.
+_CUT = (87.3365, 103.279, 103.972, 100.0, 16.1181, 18.4207, 27.6310, 34.5388)
+
+
 @dataclass
 class _Stretch:
     """Equal rows: the row and step with which they begin, and how many there are so far."""
@@ -45,7 +54,7 @@ class ZeroLoss(SeriesRule):
 
     No training loss of a language model is 0: all labels are masked, the loss is not computed, or NaN is hidden (HF
     Trainer's `logging_nan_inf_filter` writes 0 where all losses since the last line were NaN; the gradient norm is NaN
-    then). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
+    then: two rows are enough). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
 
     Silent or an info finding: a loss that was below 0.05 before, which has been fitted and rounded; losses of policies
     and games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays 0 for 20 rows
@@ -97,9 +106,9 @@ class ZeroLoss(SeriesRule):
         self, history: RunHistory, channel: Channel, start: tuple[int, int, int], length: int, last_step: int
     ) -> Iterator[Finding]:
         begin, step, segment = start
-        if length < self.at["rows"]:
+        if length < _HIDDEN or (length < self.at["rows"] and not _is_hidden(history, channel, begin, segment)):
             return
-        least = int(self.at["rows"])
+        least = _HIDDEN if _is_hidden(history, channel, begin, segment) else int(self.at["rows"])
         history.as_of(channel.rows(begin + least - 1, begin + least).time[0] if begin >= channel.start else None)
         game = is_game(history, channel) or history.role("kl") is not None
         # a policy's loss is 0 at times: half of the rows so far are enough
@@ -161,6 +170,17 @@ class ZeroLoss(SeriesRule):
         yield again(self._told)
 
 
+def _is_hidden(history: RunHistory, channel: Channel, begin: int, segment: int) -> bool:
+    """Whether the norm is not finite in the first rows of a stretch of zeros: what was not finite is logged as 0."""
+    rows = channel.rows(begin, begin + _HIDDEN)
+    if rows.first != begin or len(rows) < _HIDDEN or history.role("norm") is None:
+        return False
+    history.as_of(rows.time[-1])
+    norms = between(history.role("norm"), int(rows.step[0]), int(rows.step[-1]) + 1, segment, finite=False)
+    history.as_of(None)
+    return len(norms) >= _HIDDEN and not numpy.isfinite(norms).any()
+
+
 def _stands_at_bound(history: RunHistory, step: int, last_step: int, segment: int) -> bool:
     """Whether a held-out rate stands at 0 or 1 between two steps, and did not before."""
     for name, channel in history.channels.items():
@@ -207,7 +227,8 @@ class FrozenLoss(SeriesRule):
     After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from
     the start on it takes 16 rows, or 8 of a loss that has moved before, is printed with four digits or more, and is as
     large as at the start: nothing was learned. The same batch with weights that no longer change gives such rows.
-    Numbers printed with few digits repeat by chance, and are distinguished from it by how often they did.
+    Numbers printed with few digits repeat by chance, and are distinguished from it by how often they did. Four rows are
+    enough of a number that comes of a probability of 0 which was kept from it, as −ln of float32's smallest.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
     finding.
@@ -290,6 +311,8 @@ class FrozenLoss(SeriesRule):
             self._rows > 0 and digits >= 4 and abs(stretch.value - self._first) <= self.at["fallen"] * abs(self._first)
         )
         needed = int(self.at["rows"] if self._rows >= 20 or unlearned else self.at["rows_from_start"])
+        cut = any(abs(stretch.value / bound - 1) < 1e-5 for bound in _CUT)
+        needed = min(needed, _CUT_ROWS) if cut else needed
         if stretch.length < needed or self._repeats > self.at["repeats"] * max(self._rows, 1):
             return
         if self._told is not None:
@@ -302,7 +325,7 @@ class FrozenLoss(SeriesRule):
         norms = between(history.role("norm"), stretch.step, found_step + 1, stretch.segment)
         still = len(norms) >= 3 and (float(norms.max()) == float(norms.min()))
         severity = "critical" if still else "warning"
-        if is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3:
+        if (is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3) and not cut:
             severity = "info"
         message = f"The loss is {stretch.value:.6g} in every row since step {stretch.step}"
         if still:
@@ -312,8 +335,26 @@ class FrozenLoss(SeriesRule):
             "data exhausted: the same batch at every step",
             "layer frozen: no trained parameter affects the loss",
         ]
+        remedies = list(self.remedies)
+        moved = self._rows > 2 and abs(stretch.value - self._first) > self.at["fallen"] * abs(self._first)
+        guess = next((count for count in _GUESSES if abs(stretch.value - math.log(count)) < 6e-5), 0)
+        if cut:
+            severity = "critical"
+            message += ": the logarithm of a probability that was kept from 0"
+        elif guess and moved:
+            message += f": that of a uniform guess among {guess}"
         if before(history.role("lr"), found_step + 1, stretch.segment) == 0:
             causes.insert(0, "learning rate too low: it is 0")
+        elif cut or (guess and moved):  # weights did change before
+            causes = [
+                "learning rate too high: outputs overflowed, or units died, and are the same for each input",
+                "bad initialisation: outputs are far too large" if cut else causes[2],
+                "labels shifted: no example has the label that is trained" if cut else causes[0],
+            ]
+            remedies = [
+                "Lower the learning rate by a factor of 10, and clip gradients.",
+                f"Look at the outputs of step {stretch.step}: are they finite, and do they differ between inputs?",
+            ]
         self._told = self.finding(
             stretch.step,
             message,
@@ -322,6 +363,7 @@ class FrozenLoss(SeriesRule):
             found=found_step,
             segment=stretch.segment,
             causes=causes,
+            remedies=remedies,
             evidence={
                 "rows": stretch.length,
                 "loss": stretch.value,

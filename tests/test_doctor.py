@@ -259,3 +259,40 @@ def test_rows_without_a_step_are_counted_in_the_report(tmp_path: Path, capsys: p
     assert main(["doctor", str(log)]) == 0
     assert "the log says no step for 120 rows: they are numbered as they come" in capsys.readouterr().out
     assert barograph.diagnose(barograph.read(text_log(tmp_path / "other.log", bad=200))[0])["without_step"] == 0
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ("step 1 loss 2.1\nstep 2 loss 2.0\nstep 3 loss 1.9\n", "too few"),
+    ("".join(f"epoch {at} of a rerun, loss 2.{at}1\n" for at in (5, 2, 8, 3, 7, 1, 6, 4, 8, 2, 5, 3)), "in no order"),
+    ("".join(f"step {at} Train-Accuracy=0.{at:02d}\n" for at in range(10, 40)), "accuracy alone"),
+])  # fmt: skip
+def test_what_is_too_little_or_no_training_gets_no_verdict_and_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reason: str
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    assert main(["doctor", str(path)]) == 4
+    out = capsys.readouterr().out
+    assert "no problems found" not in out and "no verdict: " in out and reason in out.replace("\n  ", " ")
+
+
+def test_three_rows_with_nan_and_launches_that_begin_at_the_same_step_are_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("step 1 loss 2.1\nstep 2 loss nan\nstep 3 loss nan\n")
+    assert main(["doctor", str(path), "--fail-on", "critical"]) == 3
+    path.write_text("".join(f"epoch {at} loss {3 - at / 4}\n" for _ in range(5) for at in (1, 2, 3)))
+    capsys.readouterr()
+    assert main(["doctor", str(path)]) == 0
+
+
+def test_a_policy_is_judged_by_its_reward_not_by_its_surrogate_loss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.csv"
+    lines = [f"{at},{0.01 * math.sin(at):.4f},{0.3 + 0.01 * at:.3f},{10 + at}\n" for at in range(30)]
+    path.write_text("iteration,Loss/surrogate,Loss/value_function,Train/mean_reward\n" + "".join(lines))
+    assert main(["doctor", str(path), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["judged_by"] == "Train/mean_reward"

@@ -7,6 +7,7 @@ Out:  findings of `GradientDecay`, `ZeroGradient`.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -60,15 +61,21 @@ class GradientDecay(BlockRule):
         self._start = self._loss = math.nan
         self._low: list[int] = []
         self._trail_of = -1
-        self._trail: list[tuple[float, int]] = []  # the last medians of the segment, and their first steps
+        self._trail: deque[tuple[float, int]] = deque(maxlen=_KEPT)  # the last medians and their first steps
+        self._top = 0.0  # the highest median of the segment
         self._said = False
 
     def channel(self, history: RunHistory) -> Channel | None:
         return norm_of(history)
 
     def look(self, history: RunHistory, new: BlockColumns) -> Iterator[Finding]:
-        for at in range(len(new)):
-            yield from self._cut_off(history, new, at)
+        high, same = max(float(new.middle.max()), self._top), self._trail_of == new.segment[0] == new.segment[-1]
+        if same and float(new.middle.min()) > self.at["gone"] * high:
+            self._trail += zip(new.middle[-_KEPT:].tolist(), new.step[-_KEPT:].tolist(), strict=True)
+            self._top = high
+        else:
+            for at in range(len(new)):
+                yield from self._cut_off(history, new, at)
         fresh = new.segment[0] != self._segment or new.segment[-1] != self._segment
         if not fresh and (self._said or not (self._low or (new.middle < self.at["share"] * self._start).any())):
             return
@@ -103,8 +110,10 @@ class GradientDecay(BlockRule):
         """Whether a steady norm fell to next to nothing within a few blocks, while the loss stands."""
         middle, segment = float(new.middle[at]), int(new.segment[at])
         if self._trail_of != segment:
-            self._trail_of, self._trail = segment, []
-        self._trail = [*self._trail[-(2 * _STEADY + 1) :], (middle, int(new.step[at]))]
+            self._trail_of, self._top = segment, 0.0
+            self._trail.clear()
+        self._trail.append((middle, int(new.step[at])))
+        self._top = max(self._top, middle)  # NaN is left out
         if len(self._trail) < _STEADY + 2 or not 0 < middle < self.at["gone"] * max(self._trail)[0]:
             return
         levels = [level for level, _ in self._trail]
@@ -115,7 +124,7 @@ class GradientDecay(BlockRule):
                 break
         else:
             return
-        began = next(step for level, step in self._trail[first + _STEADY :] if level < 0.5 * min(steady))
+        began = next(step for level, step in list(self._trail)[first + _STEADY :] if level < 0.5 * min(steady))
         step, time, loss = int(new.last_step[at]), int(new.time[at]), history.role("loss")
         history.as_of(time)
         old = between(loss, 0, began, segment)[-32:]
@@ -137,6 +146,7 @@ class GradientDecay(BlockRule):
 
 
 _STEADY, _WITHIN = 8, 4.0  # blocks of a norm that is steady, and the factor within which they lie
+_KEPT = 2 * _STEADY + 2  # blocks that are looked at
 _BLANK = "bad initialisation: all trained matrices begin at 0, and so does each gradient"
 _DEAD = "dead units: the loss depends on the parameters, and no unit passes a gradient on"
 

@@ -35,7 +35,11 @@ _HIDDEN = 2  # rows of zeros beside norms that are not finite
 
 # Losses that come of a probability that was kept from 0: float32's smallest number (also a denormal one), and usual
 # epsilons; 100 is where PyTorch's binary cross-entropy ends.
-_CUT = (87.3365, 103.279, 103.972, 100.0, 16.1181, 18.4207, 27.6310, 34.5388)
+_CUT = (16.1181, 18.4207, 27.6310, 34.5388, 87.3365, 100.0, 103.279, 103.972)
+
+
+def _is_cut(value: float) -> bool:
+    return any(abs(value / bound - 1) < 1e-5 for bound in _CUT)
 
 
 @dataclass
@@ -276,7 +280,13 @@ class FrozenLoss(SeriesRule):
         lengths = numpy.diff(edges, prepend=0, append=len(rows))
         longest = int(lengths.max()) + (old.length if goes_on and old else 0)
         cuts = [0, *edges.tolist(), len(rows)]
-        if longest < self.at["rows"] and self._told is None:  # nothing to see: count the stretches that are over
+        cut = rows.highest > _CUT[0] - 1 and any(
+            _is_cut(float(value[low])) and length + (old.length if old and goes_on and not low else 0) >= _CUT_ROWS
+            for low, length in zip(cuts[:-1], lengths.tolist(), strict=True)
+        )
+        if (
+            longest < self.at["rows"] and self._told is None and not cut
+        ):  # nothing to see: count the stretches that are over
             begin = int(cuts[-2])
             if len(cuts) == 2 and goes_on and old is not None:
                 old.length += len(rows)
@@ -311,7 +321,7 @@ class FrozenLoss(SeriesRule):
             self._rows > 0 and digits >= 4 and abs(stretch.value - self._first) <= self.at["fallen"] * abs(self._first)
         )
         needed = int(self.at["rows"] if self._rows >= 20 or unlearned else self.at["rows_from_start"])
-        cut = any(abs(stretch.value / bound - 1) < 1e-5 for bound in _CUT)
+        cut = _is_cut(stretch.value)
         needed = min(needed, _CUT_ROWS) if cut else needed
         if stretch.length < needed or self._repeats > self.at["repeats"] * max(self._rows, 1):
             return

@@ -129,7 +129,7 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     judge = _judge(examiner)
     judged_by, reason = judge.name if judge is not None else None, None
     if judge is not None and not findings and len(judge) < FEW:
-        judged_by, reason = None, f"{len(judge)} rows of {judge.name} are too few"
+        judged_by, reason = None, _too_few(len(judge), judge.name)
     if not findings and judge is not None and judge in (examiner.seen.role(name) for name in _ACCURACIES):
         judged_by, reason = None, reason or "of the accuracy alone only a collapse can be seen"
     return {
@@ -147,6 +147,10 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
         "said": [],
         "stops": None,
     }
+
+
+def _too_few(count: int, name: str) -> str:
+    return f"{count} rows of {name} are too few" if count != 1 else f"a single row of {name} is too little"
 
 
 def _judge(examiner: Examiner) -> Channel | None:

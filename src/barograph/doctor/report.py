@@ -98,7 +98,8 @@ def _reading(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     if diagnosis.get("judged_by", "") is None:
         names = diagnosis.get("series") or []
         yield "metrics found: " + (", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "") or "none")
-        yield "needed: a series of a loss or a reward; the option aliases says which series it is"
+        if not diagnosis.get("no_verdict") or "accuracy" in diagnosis["no_verdict"]:
+            yield "needed: a series of a loss or a reward; the option aliases says which series it is"
 
 
 def _finding_lines(finding: Mapping[str, Any], style: ColourStyle, width: int) -> Iterator[str]:

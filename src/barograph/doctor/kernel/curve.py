@@ -31,14 +31,14 @@ WIDTHS = ((64, 5), (256, 9), (1 << 62, 33))  # up to this row of a segment, medi
 # Losses of players against each other, and of policies, rise and fall without saying how good the model is.
 GAME = re.compile(
     r"(?:^|[/_. ])(?:gan|gen|generator|disc|discriminator|adv|adversarial|policy|actor|critic|value|vf|pg|ppo|grpo|dqn|"
-    r"[dg]_?loss|loss_?[dg]|q_?loss|td)(?:$|[/_. ])",
+    r"[dg][_ ]?loss|loss[_ ]?[dg]|q_?loss|td)(?:$|[/_. ])",
     re.IGNORECASE,
 )
 
 # Beside a loss that says nothing: it is the sum of such players' losses.
 PLAYERS = re.compile(
-    r"(?:.*[^a-z])?(?:policy|actor|critic|value|vf|pg|disc|discriminator|generator|[dg])_(?:gradient_)?loss(?:_[dg])?"
-    r"|(?:.*[^a-z])?loss_?[dg]|losspi|lossv",
+    r"(?:.*[^a-z])?(?:policy|actor|critic|value|vf|pg|disc|discriminator|generator|[dg])[_ ]"
+    r"(?:gradient_)?loss(?:_[dg])?|(?:.*[^a-z])?loss[_ ]?[dg]|losspi|lossv",
     re.IGNORECASE,
 )
 

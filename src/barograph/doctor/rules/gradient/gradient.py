@@ -158,7 +158,8 @@ class NonFiniteGradient(Rule):
         what = "NaN" if run.value != run.value else "infinite"
         stretch = f"from step {run.step} on, {run.count} steps so far" if not over else (
             f"from step {run.step} to step {run.last}, {run.count} steps")  # fmt: skip
-        message = f"The gradient's norm is {what} {stretch}, though the loss is finite."
+        beside = ", though the loss is finite" if "loss is finite" in finding.message else ""
+        message = f"The gradient's norm is {what} {stretch}{beside}."
         return msgspec.structs.replace(
             finding, message=message, last_step=run.last, evidence=finding.evidence | {"rows": run.count}
         )
@@ -217,8 +218,8 @@ class NonFiniteGradient(Rule):
                                 evidence=evidence, causes=["fp16 overflow: the scaler lowers its scale"],
                                 segment=run.segment)  # fmt: skip
         if count >= need:
-            message = (
-                f"The gradient norm is {what} for {count} steps from step {run.step} on, though the loss is finite."
+            message = f"The gradient norm is {what} for {count} steps from step {run.step} on" + (
+                ", though the loss is finite." if loss is not None else "."
             )
             return self.finding(run.step, message, severity="warning", last_step=last_step, found=some[need - 1],
                                 evidence=evidence, causes=causes, remedies=remedies, confidence=0.7,

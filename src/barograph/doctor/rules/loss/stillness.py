@@ -155,6 +155,8 @@ class ZeroLoss(SeriesRule):
             severity = "warning"
         unlogged = not game and not self._nonzero and math.isfinite(norm) and not still
         kind, message, causes, remedies = _reading_of_zero(game, fitted, hidden, still, step, found_step)
+        if game and history.role("reward") is None and history.role("kl") is None and not fitted and not hidden:
+            causes, remedies = list(_WON), list(_BALANCE)
         if unlogged:
             causes = ["loss not logged: it is 0 in each row, while the gradient norm is not"]
             remedies = ["Log the loss of each step under this name."]
@@ -183,6 +185,10 @@ def _is_hidden(history: RunHistory, channel: Channel, begin: int, segment: int) 
     norms = between(history.role("norm"), int(rows.step[0]), int(rows.step[-1]) + 1, segment, finite=False)
     history.as_of(None)
     return len(norms) >= _HIDDEN and not numpy.isfinite(norms).any()
+
+
+_WON = ("one player has won: it tells real from generated examples without fail, and the other learns nothing",)
+_BALANCE = ("Give the other player a higher learning rate or more steps; add noise or smooth labels.",)
 
 
 def _stands_at_bound(history: RunHistory, step: int, last_step: int, segment: int) -> bool:

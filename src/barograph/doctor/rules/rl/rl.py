@@ -85,11 +85,7 @@ class RewardCollapse(PolicyRule):
             return
         bound = max(best.level - self.at["lost"] * gain, best.level - 1e18)
         spread = max(float(numpy.median([block.spread for block in blocks])), 1e-9)
-        wander = (
-            float(numpy.median(numpy.abs(numpy.diff([block.level for block in blocks[4:]]))))
-            if len(blocks) > 6
-            else 0.0
-        )
+        wander = _wander([block.level for block in blocks[4:]]) if len(blocks) > 6 else 0.0
         if best.level - blocks[-1].level < 6 * wander:
             return
         if gain < 2 * spread or best.level - blocks[-1].level < self.at["spreads"] * spread:
@@ -112,6 +108,14 @@ class RewardCollapse(PolicyRule):
                 yield finding
 
 
+def _wander(levels: list[float]) -> float:
+    """The usual change from one block to the next; of a reward that rises or falls steadily what is beside that."""
+    bends = numpy.abs(numpy.diff(levels, 2))
+    each = float(numpy.median(numpy.abs(numpy.diff(levels))))
+    return min(each, _OF_BENDS * float(numpy.median(bends))) if len(bends) > 3 else each
+
+
+_OF_BENDS = 0.58  # a change over a bend (the difference of two changes), of noise: √2 / √6
 _FORGETS = (
     "policy forgets what it had learnt: the learning rate is too high, or its examples are all of late",
     "learning rate too high",

@@ -366,3 +366,17 @@ def test_an_average_that_is_never_updated_is_found_though_its_examples_are_augme
     } | ({"model/passes_without_gradients": (every[:1], np.ones(1))} if itself else {})  # fmt: skip
     told = [one for one in findings([AverageBehind()], rows).values() if one.rule == "average_behind"]
     assert bool(told) == warns and all("stays at" in one.message for one in told)
+
+
+def test_an_accuracy_that_never_moves_while_the_loss_does_is_of_one_class_for_all() -> None:
+    steps = np.arange(1, 21)
+    loss, seen = 1.0 - 0.02 * steps, 0.96 - 0.02 * steps
+    series = {"train/loss": (steps, loss), "eval/loss": (steps, seen), "eval/accuracy": (steps, np.full(20, 0.7188))}
+    (one,) = warned(found([EvaluationFrozen()], series))
+    assert (one.severity, one.step, one.key) == ("warning", 1, "accuracy") and one.causes[0].startswith("one class")
+    assert found([EvaluationFrozen()], series, range(1, 20)) == found([EvaluationFrozen()], series)
+    for other in (np.full(20, 1.0), np.where(steps < 5, 0.5, 0.7188), np.where(steps % 9 == 0, 0.72, 0.7188)):
+        assert not warned(found([EvaluationFrozen()], series | {"eval/accuracy": (steps, other)}))
+    later = series | {"eval/accuracy": (steps, np.where(steps < 15, 0.7188, 0.8))}
+    assert not warned(found([EvaluationFrozen()], later))
+    assert not warned(found([EvaluationFrozen()], series | {"eval/loss": (steps, np.full(20, 0.9) + 0.001 * steps)}))

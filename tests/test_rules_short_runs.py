@@ -14,8 +14,10 @@ from barograph.doctor.rules.gradient.vanished import GradientDecay, ZeroGradient
 from barograph.doctor.rules.loss.falls import LossJumpDown
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.loss.progress import Divergence, LossPlateau
+from barograph.doctor.rules.loss.spikes import LossSpike
 from barograph.doctor.rules.loss.stillness import FrozenLoss, ZeroLoss
 from barograph.doctor.rules.optimizer.schedule import LearningRateZero
+from barograph.doctor.rules.rl.rl import KlBlowUp, ZeroAdvantage
 
 RULES = (Divergence, LossPlateau, NotLearning, FrozenLoss, ZeroLoss, LossJumpDown, LearningRateZero)
 
@@ -182,3 +184,49 @@ def test_a_policy_whose_rewards_are_all_the_same_and_low_learns_nothing() -> Non
     assert (one.severity, one.step) == ("warning", 15)
     solved = low | {"train/reward": np.where(at < 15, noisy(30, 0.6, 0.2), 1.0)}
     assert {one.severity for one in only(findings([ZeroGradient()], solved), "zero_gradient")} == {"info"}
+
+
+# -- policies, preferences, jumps that stay -------------------------------------------------------------
+
+
+def test_a_kl_that_grows_from_row_to_row_is_no_odd_batch() -> None:
+    at = np.arange(48)
+    kl = noisy(48, 0.02, 0.2) * np.where(at < 40, 1.0, 2.0 ** np.maximum(0, at - 39))
+    series = {"train/kl": kl, "train/reward": noisy(48, 1, 0.1), "train/loss": 0.01 * noisy(48)}
+    (one,) = only(findings([KlBlowUp()], series), "kl_blow_up")
+    assert 41 <= one.step <= 43 and one.causes[0].startswith("reward hacking")
+    single = series | {"train/kl": np.where(at == 44, 3.0, noisy(48, 0.02, 0.2))}
+    (one,) = only(findings([KlBlowUp()], single), "kl_blow_up")
+    assert one.step == 44 and one.causes[0].startswith("bad batch")
+
+
+def test_groups_without_any_difference_in_reward_are_told_of_eight_rows() -> None:
+    def series(share: list[float]) -> dict[str, np.ndarray]:
+        return {"train/reward": np.full(len(share), 2.0), "train/frac_reward_zero_std": np.array(share)}
+
+    (one,) = only(findings([ZeroAdvantage()], series([1.0] * 14)), "zero_advantage")
+    assert (one.severity, one.step) == ("warning", 0)
+    assert not findings([ZeroAdvantage()], series([1.0] * 7))
+    assert not findings([ZeroAdvantage()], series([1.0] * 12 + [0.5]))
+
+
+def test_a_preference_whose_loss_is_zero_has_run_away_and_no_label_is_masked() -> None:
+    loss, margins = [0.69, 0.5, 0.3, 0.1, 0.01, *[0.0] * 7], [0, 2, 5, 9, 14, *[30.0] * 7]
+    (one,) = look({"train/loss": rows(loss), "train/rewards/margins": rows(margins)}, ZeroLoss)
+    assert one.severity == "warning" and one.causes[0].startswith("learning rate too high")
+
+
+def test_a_jump_among_the_first_rows_that_stays_has_not_recovered_after_three() -> None:
+    at = np.arange(200)
+    noise = np.random.default_rng(2).normal(0, 0.01, 200)
+    loss = (2 + np.where(at < 100, 2 * np.exp(-at / 20), 1.3 * np.exp(-np.maximum(at - 100, 0) / 15))) * np.exp(noise)
+    (one,) = look({"train/loss": (at * 10, loss)}, LossSpike)
+    assert (one.severity, one.step) == ("warning", 1000) and one.evidence["rows"] > 15
+    assert one.evidence["expected"] < 2.1
+
+
+def test_a_few_rows_that_leap_above_all_before_diverge() -> None:
+    (one,) = warned(look({"train/loss": rows([1.9, 1.6, 1.5, 3.1, 6.2, 5.9, 5.1, 4.9])}, Divergence))
+    assert (one.severity, one.step) == ("warning", 4)
+    assert not warned(look({"train/loss": rows([1.9, 1.6, 1.5, 2.0, 2.2, 2.4, 2.5])}, Divergence))
+    assert not warned(look({"train/loss": rows([1.9, 1.6, 1.5, 1.4, 1.3, 6.2, 5.9])}, Divergence))

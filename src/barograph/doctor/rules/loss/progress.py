@@ -31,7 +31,7 @@ from barograph.doctor.kernel.local import median
 from barograph.doctor.rules.loss.floor import DoubleSoftmax
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
-from barograph.doctor.rules.loss.short_runs import last_rows_rise, rises_throughout
+from barograph.doctor.rules.loss.short_runs import last_rows_rise, leaps, rises_throughout
 from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class Divergence(CurveRule):
     In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
     which is 1.3 times as high as any row since the first quarter, or since the loss first came within a sixth of its
     lowest, and half as high again in the median, are a warning at its end. So are ten rows or more that rise one after
-    the other, by a tenth and four deviations, from the first half to above the first row.
+    the other, by a tenth and four deviations, from the first half to above the first row; of six to eleven rows three
+    that are half as high again as any before.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """
@@ -192,17 +193,16 @@ class Divergence(CurveRule):
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         rows = channel.rows()
         known = numpy.flatnonzero((rows.segment == self._segment) & numpy.isfinite(rows.value))
-        if self._told is not None or not 12 <= len(known) <= _SHORT or is_game(history, channel):
+        if self._told is not None or not 6 <= len(known) <= _SHORT or is_game(history, channel):
             return
         value, step = rows.value[known], rows.step[known]
-        rise = last_rows_rise(value, self.at["few"])
+        rise = last_rows_rise(value, self.at["few"]) if len(value) >= self.least else None
+        place = rises_throughout(value) if len(value) >= self.least else leaps(value)
         if rise is not None:
-            at, low = len(value) - rise[0], rise[1]
-        else:
-            whole = rises_throughout(value)
-            if whole is None:
-                return
-            at, low = whole
+            place = len(value) - rise[0], rise[1]
+        if place is None:
+            return
+        at, low = place
         best = Tick(0, int(step[max(at - 1, 0)]), math.log(low), 0.0, self._segment, 1, len(value), 0)
         tick = best._replace(step=int(step[-1]), level=math.log(float(value[-1])))
         excuse = self._excuse(history, best, int(step[at]), tick, 0.0)

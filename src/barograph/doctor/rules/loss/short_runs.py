@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BOTTOM = 7 / 6  # times the lowest row: from there on the way down is over
+_LEAP = 1.5  # times any row before
 _IN_ORDER = 0.7  # of all pairs of rows, more that rise than fall: of ten rows of noise one in 300 has that
 _RISING = 10  # rows
 _RISEN = 0.1  # in ln, of the medians of three, and four deviations of single rows
 _EPOCHS = 8  # that are a guess
 _GUESS = 0.005  # how far a loss may be from ln of the classes, as a share
-_BY_CHANCE = 0.1  # how far an accuracy may be from one in so many, as a share
+_BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
 
 def last_rows_rise(value: NDArray[Any], few: float) -> tuple[int, float] | None:
@@ -38,6 +39,15 @@ def last_rows_rise(value: NDArray[Any], few: float) -> tuple[int, float] | None:
         low = float(numpy.median(earlier))
         if last.min() >= few * earlier.max() and numpy.median(last) >= 1.5 * low:
             return count, low
+    return None
+
+
+def leaps(value: NDArray[Any]) -> tuple[int, float] | None:
+    """Of fewer than twelve rows [n] the first from which on all, three at least, are half as high again as any before;
+    and the lowest of these."""
+    for at in range(2, len(value) - 2):
+        if value[:at].min() > 0 and value[at:].min() >= _LEAP * value[:at].max():
+            return at, float(value[:at].min())
     return None
 
 

@@ -151,8 +151,11 @@ class LossSpike(SeriesRule):
         if apart > limit and self._open is None and rows.first + at > self._last + 3:
             self._spacing = (part[-1][1] - part[0][1]) / 6
             above = 1 + (part[4][0] - normal > 0.5 * apart)
+            early, late = sorted(part[:3])[1][0], sorted(part[4:])[1][0]
             if part[2][0] - normal > 0.5 * apart:
                 return
+            stays = late - early > 0.5 * (part[3][0] - early)  # it has not come back
+            normal, above = (early, 4) if stays else (normal, above)
             self._open = {
                 "row": len(self._recent) - 4,
                 "step": part[3][1],
@@ -160,21 +163,22 @@ class LossSpike(SeriesRule):
                 "found": part[-1][1],
                 "level": normal,
                 "spread": noise,
-                "z": apart / noise,
+                "z": (part[3][0] - normal) / noise,
                 "peak": exp(part[3][0]),
                 "peak_step": part[3][1],
                 "above": above,
-                "rows": 1 + above,
-                "recent": [],
-                "course": "fast",
+                "rows": above if stays else 1 + above,
+                "recent": [item[0] for item in part[4:]] if stays else [],
+                "course": "" if stays else "fast",
                 "last": part[3 + above - 1][1],
-                "ended": True,
+                "ended": not stays,
                 "co": None,
-                "first": apart,
+                "first": part[3][0] - normal,
                 "nth": len(self._recent) - 4,
             }
             yield from self._tell(history, channel)
-            self._open = None
+            self._open = self._open if stays else None
+            self._last = rows.first + at if stays else self._last
 
     def _limits(self, z: NDArray[Any], needed: bool) -> NDArray[Any] | None:
         """The threshold for each row, by the tails of the blocks of 32 rows before it; None where it is not needed."""

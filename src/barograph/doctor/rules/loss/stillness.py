@@ -19,6 +19,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -157,6 +158,10 @@ class ZeroLoss(SeriesRule):
         kind, message, causes, remedies = _reading_of_zero(game, fitted, hidden, still, step, found_step)
         if game and history.role("reward") is None and history.role("kl") is None and not fitted and not hidden:
             causes, remedies = list(_WON), list(_BALANCE)
+        margins = between(margins_of(history), step, found_step + 1, segment)
+        if len(margins) and margins.min() > _CERTAIN and not hidden:
+            severity, causes, remedies = "warning", list(_APART), list(_PREFER)
+            message += f", with margins of {float(numpy.median(margins)):.3g}"
         if unlogged:
             causes = ["loss not logged: it is 0 in each row, while the gradient norm is not"]
             remedies = ["Log the loss of each step under this name."]
@@ -187,6 +192,11 @@ def _is_hidden(history: RunHistory, channel: Channel, begin: int, segment: int) 
     return len(norms) >= _HIDDEN and not numpy.isfinite(norms).any()
 
 
+_CERTAIN = 10.0  # nats of a margin: what is left of the loss is e⁻¹⁰
+_APART = ("learning rate too high: the policy has run away from its reference, and tells all pairs apart for certain",
+          "overfitting: the pairs are memorized")  # fmt: skip
+_PREFER = ("Lower the learning rate by a factor of 10 or more, or beta; stop at margins of a few nats.",
+           "Read answers of the policy: a margin this large may come of answers that are broken.")  # fmt: skip
 _WON = ("one player has won: it tells real from generated examples without fail, and the other learns nothing",)
 _BALANCE = ("Give the other player a higher learning rate or more steps; add noise or smooth labels.",)
 

@@ -104,7 +104,7 @@ class LossJumpDown(SeriesRule):
             return
         level, spread, z = local.rows(rows.first)
         low = (z < -self.at["z"]) & (z * spread < math.log(self.at["fall"]))
-        if young:  # the noise of the long window is mostly how the curve bends
+        if young and self._drops(channel, rows):  # the noise of the long window is mostly how the curve bends
             near = history.local(channel, log=True, window=_NEAR).rows(rows.first)
             here = (near[2] < -self.at["z"]) & (near[2] * near[1] < math.log(self.at["large"])) & ~low
             here &= numpy.arange(rows.first, rows.first + len(rows)) < _YOUNG
@@ -140,6 +140,11 @@ class LossJumpDown(SeriesRule):
                 told = list(self._judge(history, channel, int(rows.step[at - 1])))
                 yield from told
                 self._quiet, self._open = one["row"] + (64 if told else 0), None
+
+    def _drops(self, channel: Channel, rows: ChannelRows) -> bool:
+        """Whether any of the first rows is far below the one before."""
+        value = channel.rows(max(rows.first - 1, 0), min(rows.first + len(rows), _YOUNG)).value
+        return bool((value[1:] < math.sqrt(self.at["large"]) * value[:-1]).any())
 
     def _nth(self, rows: ChannelRows) -> NDArray[Any]:
         """The number of each row since its segment began."""

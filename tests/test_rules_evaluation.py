@@ -380,3 +380,16 @@ def test_an_accuracy_that_never_moves_while_the_loss_does_is_of_one_class_for_al
     later = series | {"eval/accuracy": (steps, np.where(steps < 15, 0.7188, 0.8))}
     assert not warned(found([EvaluationFrozen()], later))
     assert not warned(found([EvaluationFrozen()], series | {"eval/loss": (steps, np.full(20, 0.9) + 0.001 * steps)}))
+
+
+def test_examples_that_are_learnt_and_nothing_else_are_told_after_ten_evaluations() -> None:
+    steps = np.arange(1, 12)
+    series = {"train/loss": (steps, np.linspace(2.3, 1.6, 11)), "eval/accuracy": (steps, 0.19 + 0.01 * (steps % 3)),
+              "eval/loss": (steps, 1.8 + 0.01 * (steps % 2))}  # fmt: skip
+    (one,) = warned(found([Overfitting()], series))
+    assert (one.step, one.key, one.found) == (1, "never", 10) and one.causes[0].startswith("overfitting")
+    assert found([Overfitting()], series, range(1, 11)) == found([Overfitting()], series)
+    for name, values in (("eval/accuracy", 0.2 + 0.03 * steps), ("eval/accuracy", np.full(11, 0.6)),
+                         ("eval/loss", 1.8 - 0.01 * steps), ("train/loss", np.linspace(2.3, 2.0, 11))):  # fmt: skip
+        better = {name: (steps, values)}
+        assert not warned(found([Overfitting()], series | better))

@@ -230,3 +230,12 @@ def test_a_few_rows_that_leap_above_all_before_diverge() -> None:
     assert (one.severity, one.step) == ("warning", 4)
     assert not warned(look({"train/loss": rows([1.9, 1.6, 1.5, 2.0, 2.2, 2.4, 2.5])}, Divergence))
     assert not warned(look({"train/loss": rows([1.9, 1.6, 1.5, 1.4, 1.3, 6.2, 5.9])}, Divergence))
+
+
+def test_a_jump_that_the_validation_loss_does_not_share_is_an_info_finding() -> None:
+    at = np.arange(1, 70)
+    loss = (0.5 + 1.7 * np.exp(-at / 8)) * np.where(at >= 32, 1.5, 1) * noisy(69, 1, 0.015)
+    seen = (0.6 + 1.7 * np.exp(-at / 8)) * noisy(69, 1, 0.02, 3)
+    series = {"train/loss": (at, loss), "eval/loss": (at, seen)}
+    assert not warned(look(series, LossSpike)) and warned(look({"train/loss": (at, loss)}, LossSpike))
+    assert warned(look(series | {"eval/loss": (at, seen * np.where(at >= 32, 1.5, 1))}, LossSpike))

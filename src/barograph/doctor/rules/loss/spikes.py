@@ -15,7 +15,7 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp
-from barograph.doctor.kernel.curve import before, between, is_game, rounded
+from barograph.doctor.kernel.curve import before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median, windows
 from barograph.doctor.kernel.series import SeriesRule
@@ -40,8 +40,8 @@ class LossSpike(SeriesRule):
 
     A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or threefold
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
-    has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. Where a batch has so
-    few targets that three of them, guessed as at the start, lift its mean as far, one row or two are an info finding.
+    has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. One of 16 rows or more
+    that the validation loss did not share is an info finding. Where a batch has so few targets that three of them, guessed as at the start, lift its mean as far, one row or two are an info finding.
     So is a spike over which the loss rose nearly as far, and came back, three times in the 128 rows before: its batches
     are of several sorts.
     """
@@ -293,7 +293,10 @@ class LossSpike(SeriesRule):
         one = self._open
         assert one is not None
         lift = exp(min(math.log(one["peak"]) - one["level"], 50.0))
-        if is_game(history, channel):
+        stays = one["rows"] >= _STAYED and one["course"] != "to nonfinite"
+        if is_game(history, channel) or (
+            stays and evaluation_holds(history, one["step"], one["last"], one["segment"], math.log(max(lift, 1.0)))
+        ):
             return "info"
         if one["course"] in ("not", "to nonfinite") or (one["course"] == "" and one["rows"] >= self.at["fast"]):
             return "warning" if lift >= 1.3 else "info"

@@ -42,8 +42,8 @@ class LossSpike(SeriesRule):
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
     has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. One of 16 rows or more
     that the validation loss did not share is an info finding. Where a batch has so few targets that three of them,
-    guessed as at the start, lift its mean as far, one row or two are an info finding. So is a spike over which the loss rose nearly as far, and came back, three times in the 128 rows before: its batches
-    are of several sorts.
+    guessed as at the start, lift its mean as far, one row or two are an info finding. So is a spike over which the loss
+    rose nearly as far, and came back, three times in the 128 rows before: its batches are of several sorts.
     """
 
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"

@@ -268,7 +268,7 @@ class KlBlowUp(PolicyRule):
         return int(step[first]) if len(value) - first >= _IN_A_ROW else None
 
 
-_IN_A_ROW = 3  # rows that are no odd batch
+_IN_A_ROW = 3  # rows; one may be an odd batch
 
 
 class EntropyCollapse(PolicyRule):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -28,6 +29,14 @@ def look(series: Series, *rules: type) -> list[Finding]:
     whole = found([rule() for rule in rules or RULES], series)
     assert whole == found([rule() for rule in rules or RULES], series, range(1, longest))
     return whole
+
+
+def told(rule: type, columns: Mapping[str, np.ndarray], name: str) -> list[Finding]:
+    """What a rule says of columns, the same whole and row by row."""
+    whole = findings([rule()], columns)
+    pieces = findings([rule()], columns, cuts=range(max(map(len, columns.values()))))
+    assert repr(whole) == repr(pieces)
+    return only(whole, name)
 
 
 def rows(values: object, first: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -164,7 +173,7 @@ def test_eight_epochs_at_chance_are_enough_and_seven_or_a_better_accuracy_are_no
 def test_a_norm_that_is_cut_off_while_the_loss_stands_is_a_warning() -> None:
     norm = noisy(600, 0.5, 0.15) * np.exp(-np.clip((np.arange(600) - 300) / 4, 0, 11.5))
     loss = np.where(np.arange(600) < 300, falling(600, noise=0), falling(600, noise=0)[300]) * noisy(600, 1, 0.01)
-    (one,) = only(findings([GradientDecay()], {"train/norm": norm, "train/loss": loss}), "gradient_decay")
+    (one,) = told(GradientDecay, {"train/norm": norm, "train/loss": loss}, "gradient_decay")
     assert one.severity == "warning" and 295 <= one.step <= 320
     learning = {"train/norm": norm, "train/loss": falling(600) * np.where(np.arange(600) < 300, 1, 0.5)}
     assert not findings([GradientDecay()], learning), "the loss fell with it"
@@ -180,10 +189,10 @@ def test_a_policy_whose_rewards_are_all_the_same_and_low_learns_nothing() -> Non
     at = np.arange(30)
     norm, loss = np.where(at < 15, noisy(30, 0.4, 0.2), 0.0), np.where(at < 15, 0.01, 0.0)
     low = {"train/norm": norm, "train/loss": loss, "train/reward": np.where(at < 15, noisy(30, 0.6, 0.2), 0.0)}
-    (one,) = only(findings([ZeroGradient()], low), "zero_gradient")
+    (one,) = told(ZeroGradient, low, "zero_gradient")
     assert (one.severity, one.step) == ("warning", 15)
     solved = low | {"train/reward": np.where(at < 15, noisy(30, 0.6, 0.2), 1.0)}
-    assert {one.severity for one in only(findings([ZeroGradient()], solved), "zero_gradient")} == {"info"}
+    assert {one.severity for one in told(ZeroGradient, solved, "zero_gradient")} == {"info"}
 
 
 # -- policies, preferences, jumps that stay -------------------------------------------------------------
@@ -193,10 +202,10 @@ def test_a_kl_that_grows_from_row_to_row_is_no_odd_batch() -> None:
     at = np.arange(48)
     kl = noisy(48, 0.02, 0.2) * np.where(at < 40, 1.0, 2.0 ** np.maximum(0, at - 39))
     series = {"train/kl": kl, "train/reward": noisy(48, 1, 0.1), "train/loss": 0.01 * noisy(48)}
-    (one,) = only(findings([KlBlowUp()], series), "kl_blow_up")
+    (one,) = told(KlBlowUp, series, "kl_blow_up")
     assert 41 <= one.step <= 43 and one.causes[0].startswith("reward hacking")
     single = series | {"train/kl": np.where(at == 44, 3.0, noisy(48, 0.02, 0.2))}
-    (one,) = only(findings([KlBlowUp()], single), "kl_blow_up")
+    (one,) = told(KlBlowUp, single, "kl_blow_up")
     assert one.step == 44 and one.causes[0].startswith("bad batch")
 
 
@@ -204,7 +213,7 @@ def test_groups_without_any_difference_in_reward_are_told_of_eight_rows() -> Non
     def series(share: list[float]) -> dict[str, np.ndarray]:
         return {"train/reward": np.full(len(share), 2.0), "train/frac_reward_zero_std": np.array(share)}
 
-    (one,) = only(findings([ZeroAdvantage()], series([1.0] * 14)), "zero_advantage")
+    (one,) = told(ZeroAdvantage, series([1.0] * 14), "zero_advantage")
     assert (one.severity, one.step) == ("warning", 0)
     assert not findings([ZeroAdvantage()], series([1.0] * 7))
     assert not findings([ZeroAdvantage()], series([1.0] * 12 + [0.5]))

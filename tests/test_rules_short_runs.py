@@ -248,3 +248,16 @@ def test_a_jump_that_the_validation_loss_does_not_share_is_an_info_finding() -> 
     series = {"train/loss": (at, loss), "eval/loss": (at, seen)}
     assert not warned(look(series, LossSpike)) and warned(look({"train/loss": (at, loss)}, LossSpike))
     assert warned(look(series | {"eval/loss": (at, seen * np.where(at >= 32, 1.5, 1))}, LossSpike))
+
+
+def test_three_zeros_of_a_preference_with_large_margins_are_enough_and_of_small_ones_are_not() -> None:
+    loss, learnt = [1.15, 2.11, 0.0076, 3.95, *[0.0] * 3], [0.9, -0.8, 5.2, 0.1]
+    (one,) = look({"train/loss": rows(loss), "train/rewards/margins": rows([*learnt, 27.2, 36.3, 39.7])}, ZeroLoss)
+    assert (one.severity, one.step) == ("warning", 5)
+    assert not look({"train/loss": rows(loss), "train/rewards/margins": rows([*learnt, 7.2, 6.3, 9.7])}, ZeroLoss)
+
+
+def test_a_loss_that_stands_far_above_an_untrained_models_is_not_blamed_on_labels() -> None:
+    loss = [*(1.2 * np.exp(-np.arange(20) / 8) + 0.4), 12.1, 24.3, 24.31, 24.305, 24.31, 24.3, 24.3, 24.31]
+    one = next(one for one in look({"train/loss": rows(loss)}, Divergence) if one.rule == "divergence")
+    assert one.severity == "critical" and one.causes[0].startswith("learning rate too high")

@@ -61,6 +61,7 @@ def bend(y: NDArray[Any]) -> int:
 
 _LEARNT = 0.05  # in ln, below the start: from there on something was learnt
 _SHORT = 64  # rows of a run whose last ones are looked at one by one
+_BLOWN_UP = 3.0  # times the loss of the untrained model
 _WIDEST = WIDTHS[-1][1]
 _WIDE = 8  # points of the curve in a mean, some 130 rows: its noise is a ninth of a row's
 _WIDE_RISE = 0.35  # in ln, of such a mean, and a standard deviation of single rows
@@ -335,7 +336,9 @@ class Divergence(CurveRule):
         ]
         rate = history.role("lr")
         leap = self._leap(channel, rate, onset, tick)
-        if leap:  # other targets can be learnt, none cannot
+        if leap and now > _BLOWN_UP * start:  # whatever the labels, a model comes back to a guess
+            causes = [causes[0], "bad batch: its gradient threw the weights far away", "clipping off", causes[2]]
+        elif leap:  # other targets can be learnt, none cannot
             labels = causes[2:0:-1] if leap == "stays" else causes[1:3]
             causes = [*labels, "bad batch: different data since this step", causes[0]]
         remedies = []

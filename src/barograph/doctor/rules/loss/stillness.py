@@ -111,9 +111,9 @@ class ZeroLoss(SeriesRule):
         self, history: RunHistory, channel: Channel, start: tuple[int, int, int], length: int, last_step: int
     ) -> Iterator[Finding]:
         begin, step, segment = start
-        if length < _HIDDEN or (length < self.at["rows"] and not _is_hidden(history, channel, begin, segment)):
+        least = _least(history, channel, begin, segment, int(self.at["rows"]))
+        if length < least:
             return
-        least = _HIDDEN if _is_hidden(history, channel, begin, segment) else int(self.at["rows"])
         history.as_of(channel.rows(begin + least - 1, begin + least).time[0] if begin >= channel.start else None)
         game = is_game(history, channel) or history.role("kl") is not None
         # a policy's loss is 0 at times: half of the rows so far are enough
@@ -181,6 +181,19 @@ class ZeroLoss(SeriesRule):
         yield again(self._told)
 
 
+def _least(history: RunHistory, channel: Channel, begin: int, segment: int, least: int) -> int:
+    """How many zeros are enough: two where the norms beside them are not finite, three where margins explain them."""
+    if _is_hidden(history, channel, begin, segment):
+        return _HIDDEN
+    rows = channel.rows(begin, begin + _PREFERRED)
+    if margins_of(history) is None or rows.first != begin or len(rows) < _PREFERRED:
+        return least
+    history.as_of(rows.time[-1])
+    margins = between(margins_of(history), int(rows.step[0]), int(rows.step[-1]) + 1, segment)
+    history.as_of(None)
+    return _PREFERRED if len(margins) >= _PREFERRED and margins.min() > _CERTAIN else least
+
+
 def _is_hidden(history: RunHistory, channel: Channel, begin: int, segment: int) -> bool:
     """Whether the norm is not finite in the first rows of a stretch of zeros: what was not finite is logged as 0."""
     rows = channel.rows(begin, begin + _HIDDEN)
@@ -192,6 +205,7 @@ def _is_hidden(history: RunHistory, channel: Channel, begin: int, segment: int) 
     return len(norms) >= _HIDDEN and not numpy.isfinite(norms).any()
 
 
+_PREFERRED = 3  # zeros of a preference
 _CERTAIN = 10.0  # nats of a margin: what is left of the loss is e⁻¹⁰
 _APART = ("learning rate too high: the policy has run away from its reference, and tells all pairs apart for certain",
           "overfitting: the pairs are memorized")  # fmt: skip

@@ -60,7 +60,9 @@ class Language(nn.Module):
         return self.head(self.norm(x))
 
 
-def trained(folder: Path, model: nn.Module, loss_of: Callable[[nn.Module, int], Tensor], watch: bool = True) -> Any:
+def trained(
+    folder: Path, model: nn.Module, loss_of: Callable[[nn.Module, int], Tensor], watch: bool | dict[str, Any] = True
+) -> Any:
     """The run of a small training."""
     torch.manual_seed(3)
     torch.set_num_threads(1)
@@ -69,7 +71,7 @@ def trained(folder: Path, model: nn.Module, loss_of: Callable[[nn.Module, int], 
         project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
     )
     if watch:
-        run.watch(model, optimizer)
+        run.watch(model, optimizer, **(watch if isinstance(watch, dict) else {}))
     for step in range(1, STEPS + 1):
         optimizer.zero_grad()
         loss = loss_of(model, step)
@@ -231,3 +233,31 @@ def test_hooks_are_gone_between_the_looks(tmp_path: Path) -> None:
 
     trained(tmp_path, model, loss_of)
     assert counts[6] == counts[8] == counts[-1] == min(counts)
+
+
+def on_a_rank(rank: int, folder: str, watch: bool) -> None:
+    """One of two processes that average their gradients."""
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo", f"file://{folder}/store-{watch}", rank=rank, world_size=2)
+    torch.manual_seed(1)
+    model = nn.parallel.DistributedDataParallel(Language("causal convolution"))
+    trained(Path(folder) / f"{watch}-{rank}", model, lambda model, step: next_token(model, 2 * step + rank), watch)
+    if rank == 0:
+        torch.save([one.detach() for one in model.parameters()], f"{folder}/{watch}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_they_do_without_the_look(tmp_path: Path) -> None:
+    for watch in (True, False):
+        torch.multiprocessing.spawn(on_a_rank, (str(tmp_path), watch), nprocs=2)
+    with_look, without = (torch.load(tmp_path / f"{watch}.pt") for watch in (True, False))
+    assert all(torch.equal(*pair) for pair in zip(with_look, without, strict=True))
+    run = barograph.read(str(tmp_path / "True-0"))[0]
+    assert list(run.series("model/next_reached").value) == [0.0, 0.0]
+
+
+def test_without_activations_no_output_is_asked(tmp_path: Path) -> None:
+    run = trained(tmp_path, Language("plain"), next_token, watch={"activations": 0})
+    assert seen(run) == {}

@@ -119,7 +119,10 @@ def logarithm_of(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`."""
+    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`; of
+    `records/second. Loss`, cut out of sentences, the last one counts.
+    """
+    name = name.rpartition(". ")[2] or name
     plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
     return _WITHOUT.sub("", plain).strip("/_. ") or plain
 

@@ -149,6 +149,8 @@ def test_a_rate_of_zero_in_each_row_is_a_warning_and_a_warm_up_from_zero_is_none
     skipped = warned(look({"train/loss": rows([0.0] * 7), "train/lr": rows([0.0] * 7)}, LearningRateZero))
     assert skipped[0].causes[0].startswith("fp16 overflow")
     assert not look({"train/loss": loss, "train/lr": rows([0.0] * 4 + [1e-5] * 3)}, LearningRateZero)
+    falls = rows([2.0, 1.8, 1.6, 1.4, 1.3, 1.2, 1.1])  # the rate that is logged is not the one in force
+    assert not warned(look({"train/loss": falls, "train/lr": rows([0.0] * 7)}, LearningRateZero))
     assert not look({"train/loss": rows([0.5] * 4), "train/lr": rows([0.0] * 4)}, LearningRateZero)
 
 

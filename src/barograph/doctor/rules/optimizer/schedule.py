@@ -106,7 +106,7 @@ class LearningRateZero(SeriesRule):
     After a rate above 0, 16 rows in a row (8 where they are four steps apart) are below a millionth of the peak, and
     make up a tenth of the rows of the segment or more, or come before 95% of the planned steps: each of these steps
     costs and changes nothing. That it ends at 0 is what schedules do. One that is 0 in each row of a run, five at
-    least, is a warning at its end: a warm-up from 0 would have left it.
+    least, is a warning at its end, unless the loss has lost a fifth: a warm-up from 0 would have left it.
     """
 
     name, family, kind, severity = "learning_rate_zero", "optimizer", "learning_rate", "critical"
@@ -180,14 +180,16 @@ class LearningRateZero(SeriesRule):
         if channel.start or len(rows) < self.at["always"] or rows.value.any():
             return
         loss = history.role("loss")
-        skipped = loss is not None and not loss.rows().value.any()
+        values = loss.rows().value if loss is not None else rows.value
+        skipped = not values.any()
+        learns = median(values[-3:]) < 0.8 * median(values[:3])  # by another rate than the one that is logged
         causes = ["learning rate too low: the schedule is at its end, or is printed with too few digits",
                   "fp16 overflow: each step is skipped, so that the schedule never begins"]  # fmt: skip
         yield self.finding(
             int(rows.step[0]),
             f"The learning rate is 0 in each of {len(rows)} rows",
             last_step=int(rows.step[-1]),
-            severity="warning",
+            severity="info" if learns else "warning",
             segment=int(rows.segment[0]),
             confidence=0.7,
             key="always",

@@ -296,3 +296,17 @@ def test_a_policy_is_judged_by_its_reward_not_by_its_surrogate_loss(
     assert main(["doctor", str(path), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["judged_by"] == "Train/mean_reward"
+
+
+@pytest.mark.parametrize(("steps", "judged"), [
+    ([2, 2, 3, 6, 4, 7, 1, 1, 4, 5], False),  # named as they come to mind
+    ([1, 2, 3, 1, 2, 3, 1, 2, 3], True),  # three launches
+    ([100, 200, 300, 400, 300, 400, 500, 600, 500, 600], True),  # resumed twice
+    ([1, 1, 2, 1, 2, 2, 3, 2, 3, 3, 4, 3], True),  # two processes, one behind the other
+])  # fmt: skip
+def test_steps_without_any_order_are_no_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: list[int], judged: bool
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"epoch {step}: loss {2.5 - 0.01 * at:.3f}\n" for at, step in enumerate(steps)))
+    assert main(["doctor", str(path)]) == (0 if judged else 4), capsys.readouterr().out

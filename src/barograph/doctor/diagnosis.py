@@ -7,6 +7,7 @@ Out:  its findings, what was looked at, and what could not be: the entries of `b
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -114,15 +115,23 @@ def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
 
 
 def _out_of_order(run: StoredRun, name: str) -> bool:
-    """Whether the steps of an imported log go back in a quarter of its rows, each time to another one: then they are
-    not steps of a training. Launches one after the other begin at the same step."""
+    """Whether the steps of an imported log go back again and again, and are not of launches one after the other, which
+    begin at the same step and go on by the same distance."""
     if name not in run.names():
         return False
     step = run.columns(name, "all", 0)[0]
-    back = numpy.flatnonzero(step[1:] < step[:-1]) + 1
-    starts = [int(step[0]), *step[back].tolist()] if len(step) else []
-    commonest = max(map(starts.count, set(starts)), default=0)
-    return len(back) > 2 and len(back) >= 0.25 * len(step) and commonest < 0.6 * len(starts)
+    gaps = numpy.diff(step)
+    back = numpy.flatnonzero(gaps < 0) + 1
+    if len(back) < 2:
+        return False
+    starts, on = [int(step[0]), *step[back].tolist()], gaps[gaps > 0].tolist()
+    others = len(back) > 2 and len(back) >= 0.25 * len(step) and _commonest(starts) < 0.6
+    return others or (len(back) >= 0.2 * len(step) and _commonest(on) < 0.8)
+
+
+def _commonest(values: list[int]) -> float:
+    """The share of the commonest value."""
+    return max(Counter(values).values(), default=0) / max(len(values), 1)
 
 
 def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:

@@ -115,23 +115,13 @@ def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
 
 
 def _out_of_order(run: StoredRun, name: str) -> bool:
-    """Whether the steps of an imported log go back again and again, and are not of launches one after the other, which
-    begin at the same step and go on by the same distance."""
+    """Whether the steps of an imported log go back again and again, and go on by all distances: those of launches, or
+    of processes side by side, go on by the same."""
     if name not in run.names():
         return False
-    step = run.columns(name, "all", 0)[0]
-    gaps = numpy.diff(step)
-    back = numpy.flatnonzero(gaps < 0) + 1
-    if len(back) < 2:
-        return False
-    starts, on = [int(step[0]), *step[back].tolist()], gaps[gaps > 0].tolist()
-    others = len(back) > 2 and len(back) >= 0.25 * len(step) and _commonest(starts) < 0.6
-    return others or (len(back) >= 0.2 * len(step) and _commonest(on) < 0.8)
-
-
-def _commonest(values: list[int]) -> float:
-    """The share of the commonest value."""
-    return max(Counter(values).values(), default=0) / max(len(values), 1)
+    gaps = numpy.diff(run.columns(name, "all", 0)[0])
+    back, on = int((gaps < 0).sum()), gaps[gaps > 0].tolist()
+    return back > 1 and back >= 0.2 * (len(gaps) + 1) and max(Counter(on).values(), default=0) < 0.8 * len(on)
 
 
 def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:

@@ -396,3 +396,12 @@ def test_examples_that_are_learnt_and_nothing_else_are_told_after_ten_evaluation
                          ("eval/loss", 1.8 - 0.01 * steps), ("train/loss", np.linspace(2.3, 2.0, 11))):  # fmt: skip
         better = {name: (steps, values)}
         assert not warned(found([Overfitting()], series | better))
+
+
+def test_an_evaluation_of_three_digits_that_never_changes_needs_ten_and_a_training_that_falls() -> None:
+    steps = np.arange(1, 13) * 100
+    series = {"train/loss": (steps, np.linspace(6.7, 3.2, 12)), "eval/loss": (steps, np.full(12, 6.89))}
+    (one,) = warned(found([EvaluationFrozen()], series))
+    assert (one.step, one.found) == (100, 1000)
+    assert not found([EvaluationFrozen()], series | {"train/loss": (steps, np.linspace(6.7, 6.5, 12))})
+    assert not found([EvaluationFrozen()], {name: (at[:9], values[:9]) for name, (at, values) in series.items()})

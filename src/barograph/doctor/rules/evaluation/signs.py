@@ -207,8 +207,8 @@ class EvaluationNonFinite(Walker):
 class EvaluationFrozen(Walker):
     """An evaluation that gives the same number, to the last digit, five times, while the training loss moves.
 
-    It evaluates other weights than those that are trained. Numbers of fewer than four digits, and losses below 0.01,
-    are ignored.
+    It evaluates other weights than those that are trained. A number of three digits must come ten times, while the
+    training loss loses a tenth; of fewer digits, and losses below 0.01, nothing is said.
 
     So is an accuracy between 0.02 and 0.9 that is the same ten times, while the evaluation loss changed by 5%, and was
     never further than 0.02 from it: what is evaluated gives one class to all examples.
@@ -219,7 +219,10 @@ class EvaluationFrozen(Walker):
     needs = ("eval_loss", "loss")
     about = "The evaluation loss never changes."
     sources = ("TrainCheck: stale parameters",)
-    thresholds: ClassVar = {"evaluations": (5.0, "ours"), "answers": (10.0, "evaluations of one accuracy; ours")}
+    thresholds: ClassVar = {
+        "evaluations": (5.0, "ours"),
+        "answers": (10.0, "evaluations of one accuracy, or of three digits; ours"),
+    }
     causes = ("optimizer holds other parameters: the evaluated model is a copy", "layer frozen")
     remedies = ("Check that the evaluation is given the model that is trained, or copies its weights first.",)
 
@@ -272,7 +275,10 @@ class EvaluationFrozen(Walker):
         self._count += 1
         digits = len(f"{point.value:.10g}".replace(".", "").lstrip("0"))
         moved = abs(point.train - self._first.train) > 1e-4 * abs(point.train)
-        if self._told or self._count < self.at["evaluations"] or digits < 4 or abs(point.value) < 0.01 or not moved:
+        enough = self._count >= self.at["evaluations"] and digits > 3
+        if digits == 3:  # it may be rounded: the training must have got much further
+            enough = self._count >= self.at["answers"] and point.train < 0.9 * self._first.train
+        if self._told or not enough or abs(point.value) < 0.01 or not moved:
             return
         self._told = True
         first, time = self._first, int(channel.rows(point.row, point.row + 1).time[0])

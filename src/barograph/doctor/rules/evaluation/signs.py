@@ -221,7 +221,7 @@ class EvaluationFrozen(Walker):
     sources = ("TrainCheck: stale parameters",)
     thresholds: ClassVar = {
         "evaluations": (5.0, "ours"),
-        "answers": (10.0, "evaluations of one accuracy, or of three digits; ours"),
+        "answers": (10.0, "of one accuracy, or of three digits; ours"),
     }
     causes = ("optimizer holds other parameters: the evaluated model is a copy", "layer frozen")
     remedies = ("Check that the evaluation is given the model that is trained, or copies its weights first.",)

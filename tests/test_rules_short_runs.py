@@ -263,3 +263,13 @@ def test_a_loss_that_stands_far_above_an_untrained_models_is_not_blamed_on_label
     loss = [*(1.2 * np.exp(-np.arange(20) / 8) + 0.4), 12.1, 24.3, 24.31, 24.305, 24.31, 24.3, 24.3, 24.31]
     one = next(one for one in look({"train/loss": rows(loss)}, Divergence) if one.rule == "divergence")
     assert one.severity == "critical" and one.causes[0].startswith("learning rate too high")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_evaluations_of_much_noise_are_compared_by_seven(seed: int) -> None:
+    at, dice = np.arange(300), np.random.default_rng(seed)
+    loss = (0.3 + 2 * np.exp(-at / 12)) * np.where(at < 220, 1, 0.5) * np.exp(dice.normal(0, 0.01, 300))
+    seen = (0.5 + 2 * np.exp(-at / 12)) * np.where(at < 220, 1, 0.78) * np.exp(dice.normal(0, 0.09, 300))
+    assert not warned(look({"train/loss": (at, loss), "eval/loss": (at, seen)}, LossJumpDown))
+    stays = seen * np.where(at < 220, 1, 1 / 0.78)
+    assert warned(look({"train/loss": (at, loss), "eval/loss": (at, stays)}, LossJumpDown))

@@ -53,11 +53,11 @@ class LossJumpDown(SeriesRule):
     expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
-    by a fifth of that and by 3% (the medians of three, where evaluations are noisy); otherwise an info finding. Falls
-    at equal distances are those of epochs: data come again. Without an evaluation it is a warning where more than 70%
-    are lost; or where a model of a vocabulary of a thousand tokens or more (by its first loss) has a tenth of its loss
-    left 40 rows later: no text is that easy unless the answer is in the inputs. In the first 256 rows, in which the
-    loss still bends, a fall by 40% also counts by the level and noise of the last 32 rows.
+    by a fifth of that and by 3% (the medians of three or seven, where evaluations are noisy); otherwise an info
+    finding. Falls at equal distances are those of epochs: data come again. Without an evaluation it is a warning where
+    more than 70% are lost; or where a model of a vocabulary of a thousand tokens or more (by its first loss) has a
+    tenth of its loss left 40 rows later: no text is that easy unless the answer is in the inputs. In the first 256
+    rows, in which the loss still bends, a fall by 40% also counts by the level and noise of the last 32 rows.
     """
 
     name, family, kind, severity = "loss_jump_down", "loss", "jump_down", "warning"
@@ -231,8 +231,8 @@ class LossJumpDown(SeriesRule):
             yield again(finding)
 
     def _follow(self, history: RunHistory, last: bool = False) -> Iterator[Finding]:
-        """The evaluation after a fall says whether it was learning; where single ones are noisy, the median of three
-        beside that of the three before. last: no more will come.
+        """The evaluation after a fall says whether it was learning; where single ones are noisy, the median of three,
+        or of seven, beside that of as many before. last: no more will come.
         """
         channel = history.role("eval_loss")
         if channel is None or not self._told:
@@ -248,7 +248,8 @@ class LossJumpDown(SeriesRule):
             )
             earlier = later.value[(later.step < finding.step) & (later.segment == finding.segment)]
             earlier = earlier[numpy.isfinite(earlier)]
-            count = 3 if noise_of(earlier[-24:].tolist()) > _NOISY else 1
+            noise = noise_of(earlier[-24:].tolist())
+            count = 7 if noise > 3 * _NOISY else 3 if noise > _NOISY else 1
             if not len(places) or (len(places) < count and not last):
                 continue
             value, step = median(later.value[places[:count]]), int(later.step[places[:count][-1]])

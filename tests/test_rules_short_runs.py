@@ -273,3 +273,14 @@ def test_evaluations_of_much_noise_are_compared_by_seven(seed: int) -> None:
     assert not warned(look({"train/loss": (at, loss), "eval/loss": (at, seen)}, LossJumpDown))
     stays = seen * np.where(at < 220, 1, 1 / 0.78)
     assert warned(look({"train/loss": (at, loss), "eval/loss": (at, stays)}, LossJumpDown))
+
+
+def test_losses_that_come_again_epoch_after_epoch_to_the_last_digit_are_of_weights_that_do_not_change() -> None:
+    epoch = [0.9741, 1.3742, 1.2390, 0.9670, 1.0386, 1.1681, 1.2240, 0.9610]
+    (one,) = warned(look({"train/loss": rows(epoch * 3)}, FrozenLoss))
+    assert one.key == "again" and one.step == 1 and one.causes[0].startswith("optimizer holds other parameters")
+    assert not look({"train/loss": rows(epoch * 2)}, FrozenLoss), "twice is too little"
+    learning = np.concatenate([np.array(epoch) * share for share in (1, 0.98, 0.97, 0.96)])
+    assert not warned(look({"train/loss": rows(learning)}, FrozenLoss))
+    few = np.round(np.random.default_rng(0).uniform(1.0, 1.3, 200), 1)  # two digits come again by chance
+    assert not warned(look({"train/loss": rows(few)}, FrozenLoss))

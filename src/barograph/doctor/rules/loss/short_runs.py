@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BOTTOM = 7 / 6  # times the lowest row: from there on the way down is over
+_AGAIN, _EPOCH = 16, 4  # rows that come again; different values in a stretch of them, and its rows
 _LEAP = 1.5  # times any row before
 _IN_ORDER = 0.8  # of all pairs of rows, more that rise than fall: a curve that wanders has less, but for one in 300
 _RISING = 10  # rows
@@ -40,6 +41,19 @@ def last_rows_rise(value: NDArray[Any], few: float) -> tuple[int, float] | None:
         if last.min() >= few * earlier.max() and numpy.median(last) >= 1.5 * low:
             return count, low
     return None
+
+
+def repeats(value: NDArray[Any]) -> int:
+    """After how many rows the last ones of [n] come again, to the last digit, twice at least; 0 if they don't. Noise of
+    four digits does not do that in sixteen rows, nor do weights that change."""
+    same = numpy.flatnonzero(value[:-1] == value[-1])
+    for lag in (len(value) - 1 - same[::-1]).tolist():
+        part = value[-max(3 * lag, lag + _AGAIN) :]
+        if len(part) < max(3 * lag, lag + _AGAIN):
+            return 0
+        if lag >= _EPOCH and (part[lag:] == part[:-lag]).all() and len(set(part.tolist())) >= _EPOCH:
+            return lag
+    return 0
 
 
 def leaps(value: NDArray[Any]) -> tuple[int, float] | None:

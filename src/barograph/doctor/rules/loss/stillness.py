@@ -19,6 +19,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.rules.loss.short_runs import repeats
 from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _HELD_OUT = re.compile(
 
 _CUT_ROWS = 4  # rows of such a loss
 _GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
+_LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
 _HIDDEN = 2  # rows of zeros beside norms that are not finite
 
 # Losses that come of a probability that was kept from 0: float32's smallest number (also a denormal one), and usual
@@ -258,10 +260,11 @@ def _reading_of_zero(
 class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
-    After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from
-    the start on it takes 16 rows, or 8 of a loss that has moved before, is printed with four digits or more, and is as
+    After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from the
+    start on it takes 16 rows, or 8 of a loss that has moved before, is printed with four digits or more, and is as
     large as at the start: nothing was learned. The same batch with weights that no longer change gives such rows.
-    Numbers printed with few digits repeat by chance, and are distinguished from it by how often they did. Four rows are
+    Numbers printed with few digits repeat by chance, and are distinguished from it by how often they did. Losses that
+    come again epoch after epoch, three times to the last digit, are of weights that don't change too. Four rows are
     enough of a number that comes of a probability of 0 which was kept from it, as −ln of float32's smallest.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
@@ -337,6 +340,29 @@ class FrozenLoss(SeriesRule):
                 )
             self._stretch.length += high - low
             yield from self._still(history, channel, self._stretch, int(rows.step[high - 1]))
+
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        """Epochs whose losses are the same, row by row."""
+        rows = channel.rows(channel.end - _LOOKED_BACK)
+        lag = repeats(rows.value) if len(rows) > _FEWEST and rows.finite and self._told is None else 0
+        if not lag or is_game(history, channel) or any(len(f"{one:.10g}") < 5 for one in rows.value[-lag:].tolist()):
+            return
+        yield self.finding(
+            int(rows.step[-3 * lag]),
+            f"The losses come again after {lag} rows, to the last digit, up to step {int(rows.step[-1])}: no weight "
+            "changes",
+            severity="warning",
+            found=int(rows.step[-1]),
+            segment=int(rows.segment[-1]),
+            key="again",
+            causes=[
+                "optimizer holds other parameters: no weight changes",
+                "layer frozen: what the optimizer steps does not reach the loss",
+                "learning rate too low: it is 0, or each step is skipped",
+            ],
+            evidence={"rows": lag},
+            confidence=0.9,
+        )
 
     def _end(self, old: _Stretch | None) -> None:
         if old is not None:

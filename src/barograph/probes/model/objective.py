@@ -35,7 +35,7 @@ def behind(node: Any) -> list[Any]:
 
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
-    `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`,
+    `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`, `ignore_index`,
     `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
     `policy_reversed`, `similarity_to_itself`, `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
@@ -194,6 +194,8 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     under = next(iter(behind(node)), None)
     if under is None:
         return
+    if 0 <= (index := int(getattr(node, "_saved_ignore_index", -1))) < 1 << 31:
+        found["ignore_index"] = float(index)
     made = plain_kind(under)
     for name, kinds in _NO_LOGARITHMS.items():
         found[name] = max(found.get(name, 0.0), float(made in kinds))

@@ -181,7 +181,6 @@ class LearningRateZero(SeriesRule):
             return
         loss = history.role("loss")
         values = loss.rows().value if loss is not None else rows.value
-        skipped = not values.any()
         learns = median(values[-3:]) < 0.8 * median(values[:3])  # by another rate than the one that is logged
         causes = ["learning rate too low: the schedule is at its end, or is printed with too few digits",
                   "fp16 overflow: each step is skipped, so that the schedule never begins"]  # fmt: skip
@@ -194,7 +193,7 @@ class LearningRateZero(SeriesRule):
             confidence=0.7,
             key="always",
             evidence={"rows": len(rows)},
-            causes=causes[::-1] if skipped else causes,
+            causes=causes if values.any() else causes[::-1],
             remedies=[
                 "Look at optimizer.param_groups at a step, and at the loss scale: is any step taken?",
                 "Train in bf16 or fp32 where each step is skipped.",
@@ -295,7 +294,8 @@ class LearningRateConstant(SeriesRule):
         self._first: int = -1  # step of the first row
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        self._peak = max(self._peak, float(numpy.nan_to_num(rows.value, nan=0.0, posinf=0.0).max()))
+        highest = rows.highest if rows.finite else float(numpy.nan_to_num(rows.value, nan=0.0, posinf=0.0).max())
+        self._peak = max(self._peak, highest)
         if self._first < 0:
             self._first = int(rows.step[0])
         yield from ()

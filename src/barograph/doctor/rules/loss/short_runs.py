@@ -52,7 +52,7 @@ def repeats(value: NDArray[Any]) -> int:
         if len(part) < max(3 * lag, lag + _AGAIN):
             return 0
         if lag >= _EPOCH and (part[lag:] == part[:-lag]).all() and len(set(part.tolist())) >= _EPOCH:
-            return lag
+            return int(lag)
     return 0
 
 

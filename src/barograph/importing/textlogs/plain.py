@@ -17,15 +17,11 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
-from barograph.importing.textlogs import columns, counting, engine, forms, headings, plain_lines
+from barograph.importing.textlogs import columns, counting, engine, forms, headings, objects, plain_lines
 from barograph.importing.textlogs.patterns import expression
 
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
-_NAMED_VALUE = expression(  # `name=loss value=2.31`, a value a line
-    rb"(?<![\w.])(?:name|metric|tag|key)[=:] ?[\"']?([A-Za-z][\w./-]{0,60})[\"']?,? {1,4}value[=:] ?"
-    rb"(?=[-+]?(?:\d|nan|inf))"
-)
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 
 
@@ -45,6 +41,24 @@ class Plain(engine.Dialect):
         b"Upd",
         b"UPD",
         b"it ",
+        b"riterion",
+        b"mse",
+        b"bce",
+        b"cross_ent",
+        b"uber",
+        b"erlust",
+        b"perte",
+        b"Perte",
+        b"rdida",
+        b"perd",
+        b"Perd",
+        b"chritt",
+        b"aso ",
+        b"asso ",
+        b"tape ",
+        b"poque",
+        b"poca",
+        b"poka",
         b"it:",
         b"it=",
         b"s=",
@@ -103,9 +117,10 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        if b"value" in text:
-            text = _NAMED_VALUE.sub(rb"\1=", text)
-        return headings.said_below(columns.said_in_rows(text, own), own)
+        return headings.said_below(columns.said_in_rows(objects.on_one_line(text), own), own)
+
+    def hold(self, text: bytes) -> int:
+        return objects.unfinished(text)
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""

@@ -66,6 +66,11 @@ def clean(text: bytes) -> bytes:
     return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
 
 
+def shown(text: bytes) -> bytes:
+    """The lines of a text as they are shown: clean, and each state of a bar on its own."""
+    return clean(text).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
 def _as_rows(found: re.Match[bytes]) -> bytes:
     """Lines of comments with blanks instead of their marks, if two or more of them hold figures of a training."""
     rows = found[0]

@@ -17,7 +17,8 @@ _COUNT = (
     rb"(?:e|ep|nr|#)(?=[ \t]{2}|[ \t]*\|))"
 )
 _MEASURE = (
-    rb"loss|nll|ppl|perplexity|x-?ent|cross.?entropy|(?<![a-z])[cx]e(?![a-z])|acc(?:uracy)?|reward|bpb|r?mse|objective|(?<![a-z])cost|"
+    rb"loss|nll|ppl|perplexity|x-?ent|cross.?ent(?:ropy)?(?![a-z])|(?<![a-z])(?:[cx]e|bce)(?![a-z])|acc(?:uracy)?|reward|bpb|"
+    rb"r?mse|objective|criterion|(?<![a-z])cost|"
     rb"(?<![a-z])(?:box|giou)[ \t|]{1,40}(?:obj|cls)(?![a-z])"
 )
 _HEADING = expression(
@@ -130,7 +131,7 @@ def heading(line: bytes) -> list[bytes]:
     if first is None:
         return []
     rest = line[first.start() :].strip(b" \t|")
-    between = next((mark for mark in (b"|", b"\t", b"  ") if mark in rest), b" ")
+    between = next((mark for mark in (b"|", b"\t", b"  ", b",") if mark in rest), b" ")
     if _QUALIFIED.search(line[: first.start()]) or _OF_THINGS.search(line[: first.start()]):
         return []  # `Best step` counts nothing
     rest = _OF_DATA.sub(rb"\1_\2", rest) if between == b" " else rest
@@ -179,6 +180,10 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
         line = _LIST.sub(lambda found: found[0].replace(b" ", b""), line)
     if between.isspace() and between != b"\t":
         first, *cells = line.rsplit(None, count) if len(line.split(None, count)) > count else (b"", *line.split())
+    elif between == b",":
+        first, *cells = line.rsplit(b",", count) if line.count(b",") >= count else (b"", *line.split(b","))
+        ahead, _, cells[0] = cells[0].rpartition(b" ")
+        first, cells = first or ahead, [cell.strip() for cell in cells]
     else:
         first, *cells = (b"", *(cell.strip() for cell in line.strip(b" \t|").split(between)))
         cells = cells[-count:]

@@ -9,7 +9,9 @@ Only an object that says a single step or epoch and the number of a loss or an a
 
 from __future__ import annotations
 
+import itertools
 import re
+from typing import Any
 
 from barograph.importing.textlogs.patterns import expression
 
@@ -19,7 +21,8 @@ _LINES = expression(
     rb"[ \t]{0,40}(?:['\"][^{}\n]{0,200})?\}(?=[ \t]{0,8},?[ \t]{0,8}$)"
 )
 _COUNT = expression(
-    rb"(?i)['\"](?:(?:global|train|current|trainer)[_/ ]?)?(?:step|iteration|iter|update|epoch|num_updates)['\"]\s?:\s?\d"
+    rb"(?i)['\"](?:(?:global|train|current|trainer)[_/ ]?)?(?:step|iteration|iter|update|epoch|num_updates)['\"]"
+    rb"\s?:\s?\d"
 )
 _MEASURE = expression(
     rb"(?i)['\"][^'\"\n]{0,60}(?:loss|nll|perplexity|ppl|cross_?ent(?:ropy)?|x_?ent|acc(?:uracy)?|reward|cost|mse|mae|bce|"
@@ -32,19 +35,30 @@ _NAMED = expression(  # a value a line
 _NAMED_KEYS = expression(
     rb"(['\"])(?:name|metric|tag|key)\1\s?:\s?(['\"])([A-Za-z][^'\"\n]{0,60})\2\s?,\s?\1value\1\s?:\s?(?=[-+]?(?:\d|nan|inf))"
 )
-_OPEN = expression(rb"\{[ \t]{0,8}(?:['\"][^{}\n]{0,200})?\n(?:[ \t]{0,40}['\"][^{}\n]{0,200}\n){0,38}$")
+_OPEN = expression(
+    rb"\{[ \t]{0,8}(?:['\"][^{}\n]{0,200},[ \t]{0,4})?\r?\n(?:[ \t]{0,40}['\"][^{}\n]{0,200},[ \t]{0,4}\r?\n){0,38}"
+    rb"(?:[ \t]{1,40}['\"][^{}\n]{0,200}\n)?$"
+)
 
 
-def on_one_line(text: bytes) -> bytes:
-    """A text with as many lines, in which each row's object is on one."""
+def on_one_line(text: bytes, own: dict[str, Any]) -> bytes:
+    """A text with as many lines, in which each row's object is on one; own: whether there were several before."""
     if b"value" in text:
         text = _NAMED_KEYS.sub(rb"\1\3\1: ", _NAMED.sub(rb"\1=", text))
-    return _LINES.sub(_joined, text) if b"}" in text and b"{" in text else text
+    if b"}" not in text or b"{" not in text:
+        return text
+    if not own.get("objects"):  # a single one is somebody's settings or result
+        own["objects"] = len([0 for found in itertools.islice(_LINES.finditer(text), _MOST) if _is_row(found[0])]) > 1
+    return _LINES.sub(_joined, text) if own["objects"] else text
+
+
+def _is_row(text: bytes) -> bool:
+    return _COUNT.search(text) is not None and _MEASURE.search(text) is not None
 
 
 def _joined(found: re.Match[bytes]) -> bytes:
     text = found[0]
-    if not _COUNT.search(text) or not _MEASURE.search(text):
+    if not _is_row(text):
         return text
     return b" ".join(line.strip() for line in text.split(b"\n")) + b"\n" * text.count(b"\n")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from barograph.importing.textlogs import forms, tongues
-from barograph.importing.textlogs.measures import LAST_WORD
+from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF
 from barograph.importing.textlogs.patterns import expression
 
 _AT = expression(  # `Cost after iteration 100: 0.58`
@@ -36,7 +36,23 @@ _OBJECT = expression(
     rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
 )
 _BOLD = expression(rb"\*\*(?=[\w.:=,+-])|(?<=[\w.])\*\*")  # of Markdown: `loss: **2.31**`
+_BARRED = expression(  # `step 5  loss | 2.31`, where no row of a table is meant
+    rb"(?i)((?:^|[\t,;(]|\s{2}|\s-)\s{0,4}(?:"
+    + OF
+    + MEASURE
+    + rb")) \| (?="
+    + forms.NUMBER
+    + rb"(?:[a-z%/ ]{0,12}\s{0,4}(?:$|[,;(\t]|\s{2})))"
+)
+_OF_SET = expression(
+    rb"(?<![\w/.])(loss|Loss|acc|accuracy|Accuracy):(train|val|valid|eval|test|dev)(?=[=:\t ,|]{1,3}[\sA-Za-z\d+-])"
+)
 _QUOTED = expression(rb"([=:\s])([\"'])(" + forms.NUMBER + rb")\2")  # `step="100"`, as an attribute is written
+
+
+def names_as_words(text: bytes) -> bytes:
+    """A text in which `loss:val=0.4` is `val_loss=0.4`."""
+    return _OF_SET.sub(rb"\2_\1", text) if b"oss:" in text or b"cc:" in text or b"racy:" in text else text
 
 
 def as_pairs(line: bytes) -> bytes:
@@ -49,6 +65,8 @@ def as_pairs(line: bytes) -> bytes:
         line = _BOLD.sub(b"", line)
     if b"%[" in line:
         line = _STARS.sub(b"", line)
+    if b" | " in line:
+        line = _BARRED.sub(rb"\1: ", line)
     line = _OVER.sub(b"", line)
     if b"nanx" in line:
         line = _PADDED.sub(rb"\1", line)

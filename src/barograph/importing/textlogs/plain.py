@@ -17,11 +17,21 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
-from barograph.importing.textlogs import columns, counting, engine, forms, headings, objects, plain_lines
-from barograph.importing.textlogs.patterns import expression
+from barograph.importing.textlogs import (
+    columns,
+    counting,
+    engine,
+    forms,
+    headings,
+    objects,
+    pairs,
+    plain_lines,
+    prefixes,
+)
 
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
+_MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step if they rise
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 
 
@@ -42,7 +52,6 @@ class Plain(engine.Dialect):
         b"UPD",
         b"it ",
         b"riterion",
-        b"mse",
         b"bce",
         b"cross_ent",
         b"uber",
@@ -117,14 +126,15 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        return headings.said_below(columns.said_in_rows(objects.on_one_line(text), own), own)
+        text = pairs.names_as_words(objects.on_one_line(text, own))
+        return headings.said_below(columns.said_in_rows(text, own), own)
 
     def hold(self, text: bytes) -> int:
         return objects.unfinished(text)
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""
-        rows = counting.settled(self.leads([row for row in rows if not _is_tally(lines, row)], own), own)
+        rows = counting.settled(self.leads(lines, [row for row in rows if not _is_tally(lines, row)], own), own)
         many = self.many(rows, own)
         return [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
 
@@ -207,30 +217,34 @@ class Plain(engine.Dialect):
                 else:
                     placed.append(part._replace(steps=[found[at][1] for at in picks], x="epoch"))
         own["dropped"] = dropped
-        return placed
+        axis = own.get("axis", "step")
+        return [row._replace(x=axis) if row.x == "step" else row for row in placed]
 
     @staticmethod
-    def leads(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    def leads(lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """A number ahead of a row without a step is its step if it rises from row to row, else a value or nothing."""
         known = own.setdefault("leads", {})
-        other = own.get("steps") or any(name in ("_step", "_batch") for row in rows for name in row.names)
+        stepped = sum(len(row.where) for row in rows if "_step" in row.names or "_batch" in row.names)
         result = []
         for row in rows:
-            at = next((at for at, name in enumerate(row.names) if name == "_lead" or name.startswith("_first:")), None)
+            at = next((at for at, name in enumerate(row.names) if name.startswith(_MAY_COUNT)), None)
             if at is None:
                 result.append(row)
                 continue
             key, name = "\n".join(row.names), row.names[at].partition(":")[2]
             if key not in known:
-                numbers = [int(text) for text in row.columns[at]]
+                numbers = [plain_lines.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)]
                 rising = sum(late > early for early, late in itertools.pairwise(numbers))
                 enough = 2 if name else 1
+                other = own.get("steps") or _STRAYS * stepped >= len(row.where)
                 found = not other and rising >= enough and rising >= 0.9 * (len(numbers) - 1)
                 if len(known) < 100 and len(numbers) > 8:
                     known[key] = found
             else:
                 found = known[key]
             renamed = "_step" if found else name
+            if found and row.names[at].startswith("_seen"):
+                own["axis"] = name
             names = (*row.names[:at], *([renamed] if renamed else []), *row.names[at + 1 :])
             columns = [column for place, column in enumerate(row.columns) if place != at or renamed]
             result.append(row._replace(names=names, columns=columns))
@@ -342,6 +356,12 @@ class Plain(engine.Dialect):
             bases[str(epoch)] = base
         own["epoch"], own["count"] = epoch, count
         return base + count
+
+
+def _of_one_rank(lines: list[bytes], row: forms.Raw) -> list[int]:
+    """Which of some rows are those of the first one's rank."""
+    ranks = [prefixes.rank(lines[index][:start]) for index, start in zip(row.where, row.starts, strict=True)]
+    return [at for at, rank in enumerate(ranks) if rank == ranks[0]]
 
 
 def _behind(own: dict[str, Any], epoch: int, length: int, main: bool) -> int:

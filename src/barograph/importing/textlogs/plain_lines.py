@@ -27,14 +27,24 @@ _COUNT = (
 STEP = expression(
     rb"(?<![A-Za-z0-9./-])(?<!per[ _])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
     rb"(?:train(?:er)?/(?:global_)?)?(?:step|iter(?:ation)?|update)(?:[_ ]?(?:idx|index|num(?:ber)?|no\.?)|s)?|upds?|"
-    rb"up(?=\.\s\d)|it|s(?==\d))"
+    rb"up(?=\.\s\d)|it|s(?==\d))" + _COUNT
+)
+_SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 / 33,554,432`, `seen 320 examples`
+    rb"(?<![A-Za-z0-9./-])(?i:(?:(?:consumed|total|num|n|seen|processed)[ _]){0,2}(?P<of>tokens|samples|examples|"
+    rb"sequences|images)(?:[ _](?:seen|consumed|processed|so far))?"
     + _COUNT
+    + rb"|(?:seen|consumed|processed)[ :](?P<ahead>"
+    + _INTEGER
+    + rb") (?P<what>tokens|samples|examples|sequences|images))(?![\w/]|\s?/s)"
 )
 _GLOBAL = expression(rb"(?<![A-Za-z0-9./-])(?i:global)[_ ]?(?i:steps?)" + _COUNT)  # counts on where others begin anew
 _DONE = expression(
-    rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")(?:\s?(?:/|of)\s?[\d,]{1,19})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
+    rb"(?<![\w.,/-])(?<!every )(?<!each )(?<!last )(?<!next )(?<!first )(?P<count>"
+    + _INTEGER
+    + rb")(?:\s?(?:/|of)\s?[\d,]{1,19})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
 )
 ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
+_LETTER = expression(rb"(?<![\w./-])t(?==\d{1,15}(?:[\s,;|)\]]|$))" + _COUNT)
 BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)" + _COUNT)
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
@@ -76,8 +86,8 @@ _RATE = expression(
     + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
 )
 PHASE = expression(
-    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev|h[eo]ld[-_ ]?out)|(test|testing)|"
-    rb"train(?:ing)?)(?![A-Za-z_/-]|\.\S)(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
+    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|evaluator|validator|dev|h[eo]ld[-_ ]?out)|"
+    rb"(test|testing)|train(?:ing)?)(?![A-Za-z_/-]|\.\S)(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
     rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
 )
 _BARE = expression(
@@ -91,7 +101,7 @@ _COUNTS = expression(
     rb"(?i)^(?:global[_ ]?|[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
     rb"eta|time|rank|gpu)$"
 )
-_LOSSES = expression(rb"oss|OSS|ost|bjective")
+_LOSSES = expression(rb"oss|OSS|ost|bjective|riterion|nll|NLL|xent|ntropy|[cx]e(?![A-Za-z])|ppl|bce|mse|MSE")
 _FRACTION = expression(
     rb"(?<!%)[\[(<]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])>]"
 )  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
@@ -99,11 +109,12 @@ _TURNED = expression(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _OF_BOTH = expression(
     rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
 )  # `loss train: 3.7, val: 3.9`
+_PROCESS = frozenset({b"pid", b"ip", b"port", b"tid", b"PID"})
 _SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
 _LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
-    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
+    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?!:\d\d)(?=\s{0,4}[:|,\t]|\s{2})|"
     rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s]))"
 )
 ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
@@ -120,12 +131,7 @@ _OF_RATE = expression(rb"(?i)lr$|learning[_ ]rate$")  # of training, wherever it
 _LOST = expression(rb"(?i)loss(?:es)?$")
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
-    rb"(?<![\w.])("
-    + forms.NUMBER
-    + rb")\s{1,4}((?i:"
-    + OF
-    + MEASURE
-    + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
+    rb"(?<![\w.])(" + forms.NUMBER + rb")\s{1,4}((?i:" + OF + MEASURE + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
 _PART = expression(rb"(?<![\w./])(\d{1,15})\s?/\s?(\d{1,15})(?![\w./:])")  # of an epoch: `[584000/2830676 particles]`
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
@@ -166,7 +172,7 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
     if step and (b"lobal" in line or b"LOBAL" in line):
         step = _GLOBAL.search(line) or step
     if step is None and batch is None and epoch is None:
-        step = _DONE.search(line) or ROUND.search(line)
+        step = _DONE.search(line) or ROUND.search(line) or _LETTER.search(line)
     bar = _BAR.search(line) if b"%" in line else None
     bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
     if bar and batch and batch[2] is None and b"d" in batch[0].lower():
@@ -200,12 +206,17 @@ def row(line: bytes) -> forms.Parsed | None:
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
         return None  # an evaluation is a row once its bar is full
     names, known, beside = dict[str, Any](), False, b""
+    seen = None if counts else _SEEN.search(line)
+    if seen:
+        names[f"_seen:{_unit(seen)}"] = seen["ahead"] or seen["count"]
     for found in found_pairs:
         name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
         name = _OTHER_UNIT.sub(b"", _LEVEL.sub(b"", name.rstrip(b".").replace(b". ", b" ")))
         if step and found.start() <= step.start() < step.end() < found.end(1):
             name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
-        if _is_place(line, found, name) or _is_cut(line, found.end(2 if found[1] else 5), number):
+        if seen and seen.start() < found.end(2 if found[1] else 5) <= seen.end():
+            continue
+        if _is_place(line, found, name) or name in _PROCESS or _is_cut(line, found.end(2 if found[1] else 5), number):
             continue
         first = found.start() if first < 0 else first
         if _COUNTS.match(name) or (bar and found.end(2 if found[1] else 5) < bar.end() and scale == b"%"):
@@ -267,9 +278,14 @@ def _says_two(line: bytes, epoch: Any) -> bool:
 def _lead(line: bytes, names: dict[str, Any], first: int) -> dict[str, bytes]:
     """A number ahead of a row that says no step: perhaps its step."""
     found = _LEAD.match(line) or _INSIDE.search(line, 0, max(first, 0))
-    if found is None or next(iter(names)).startswith("_first"):
+    if found is None or next(iter(names)).startswith(("_first", "_seen")):
         return {}
     return {"_lead": found[found.lastindex or 1]}
+
+
+def _unit(seen: re.Match[bytes]) -> str:
+    """What was seen: tokens, or samples by any name."""
+    return "tokens" if (seen["of"] or seen["what"]).lower() == b"tokens" else "samples"
 
 
 def _is_measure(name: bytes) -> bool | None:

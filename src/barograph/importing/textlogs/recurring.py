@@ -279,7 +279,7 @@ class Repeated(Plain):
         return self.shapes[0].take(lines, picks, own.setdefault("kinds", {}))
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
-        lines = chunks.clean(text).replace(b"\r", b"\n").split(b"\n")
+        lines = chunks.shown(text).split(b"\n")
         rows, _ = self.shapes[0].take(lines, self.candidates(lines))
         count = sum(len(row.where) for row in rows)
         return count, count

@@ -57,15 +57,10 @@ _COUNT = _pattern(
 )
 _OUT_OF = expression(rb"(?i)(?<=\d) (?:von|de|di|sur|su) (?=\d)")
 _GERMAN = expression(
-    rb"(?i)(?<![a-z])(?:(?:(?P<train>trainings?)|(?P<val>validierungs?)|(?P<test>tests?)|(?P<mean>durchschnitts|mittlerer)|gesamt)[ _-]?)?"
-    rb"(?:(?P<loss>verlust)|(?P<accuracy>genauigkeit))(?![a-z])"
+    rb"(?i)(?<![a-z])(?:(?:(?P<train>trainings?)|(?P<val>validierungs?)|(?P<test>tests?)|"
+    rb"(?P<mean>durchschnitts|mittlerer)|gesamt)[ _-]?)?(?:(?P<loss>verlust)|(?P<accuracy>genauigkeit))(?![a-z])"
 )
-_ROMANCE = _pattern(
-    "(?:"
-    + "|".join(f"(?P<{name}>{words})" for name, words in _MEASURES.items())
-    + ")"
-    + _OF_DATA
-)
+_ROMANCE = _pattern("(?:" + "|".join(f"(?P<{name}>{words})" for name, words in _MEASURES.items()) + ")" + _OF_DATA)
 _RATE = _pattern(
     r"(?:lernrate|tasa de aprendizaje|taux d'apprentissage|taxa de aprendiza(?:do|gem)|"
     r"tasso(?: di apprendimento)?)(?=\s?[:=])"

@@ -101,6 +101,10 @@ _OF_TRAINING = re.compile(
 _OF_PART = re.compile(
     rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|per_|{_ENTROPIES}|{_ERRORS}))[a-z0-9]+$"
 )
+_OF_POLICY = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:surrogate|policy(?:_gradient)?|pg|actor|critic|value(?:_function)?|q|qf\d?|vf|td|estimation)"
+    r"[/_. ]loss"
+)
 _PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
 _WITHOUT = re.compile(
     rf"[/_. ]?(?<![a-z])(?:(?:no|non|without|wo|excl|excluding)[/_. ]{_PART}|{_PART}[/_. ]?(?:free|less))(?![a-z])"
@@ -139,6 +143,10 @@ def may_play(name: str) -> bool:
     )
 
 
+def _is_reward(name: str) -> bool:
+    return name in ROLES["reward"][0] or _matches("reward", name)
+
+
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:
     """Names of channels that may play a role, the likeliest first; longer ones before shorter ones of equal rank.
 
@@ -163,6 +171,11 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
             spelled[item] for item in _SPELLINGS.get(name, ()) if item in spelled and spelled[item] not in chosen_names
         ]
     matching = [name for name in channels if name not in chosen_names and _matches(role, name)]
+    if role == "loss" and any(_OF_POLICY.fullmatch(_plain(name)) for name in matching):
+        # the parts of an agent's loss say nothing of how well it does, where its rewards do
+        parts = {name for name in matching if _OF_POLICY.fullmatch(_plain(name))}
+        if any(_is_reward(name) for name in channels):
+            matching = [name for name in matching if name not in parts]
     # what is made of a loss, and the loss of a part, stand behind it
     return chosen_names + sorted(
         matching,

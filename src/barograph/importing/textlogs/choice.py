@@ -130,12 +130,14 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
 
 
 def _evaluated(plain: Dialect, text: bytes) -> bool:
-    """Whether a text has evaluations alone: losses of data held out, below lines that say an epoch."""
+    """Whether a text has evaluations alone: losses of data held out, which say a step, or below lines that do."""
     lines = plain.prepare(chunks.shown(text), {}).split(b"\n")
     rows, _ = plain.rows_of(lines, plain.candidates(lines), {})
-    below = sum(len(row.where) for row in rows if row.names == ("_epoch",))
-    losses = sum(len(row.where) for row in rows if not row.main and any(map(LOSS.search, row.names)))
-    return min(below, losses) >= _EVALUATIONS
+    below = sum(len(row.where) for row in rows if row.names[:1] == ("_epoch",))
+    held_out = [row for row in rows if not row.main and any(map(LOSS.search, row.names))]
+    losses = sum(len(row.where) for row in held_out)
+    placed = sum(len(row.where) for row in held_out if "_step" in row.names or "_epoch" in row.names)
+    return placed >= _EVALUATIONS or min(below, losses) >= _EVALUATIONS
 
 
 def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[FoundRun]:

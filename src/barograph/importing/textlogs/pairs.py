@@ -16,6 +16,14 @@ _AT = expression(  # `Cost after iteration 100: 0.58`
     rb" (?i:after|at|in|for|on) (?:the )?((?i:(?:global[_ ])?step|iteration|iter|epoch|batch|update|round|episode)s?)"
     rb"[ #]{1,2}(\d{1,15})(?=\s?[:=])"
 )
+_LOSS_AT = expression(  # `val loss @ 500: 2.31`; `recall @ 10` counts no steps
+    rb"(?i)((?<![\w./-])(?:" + OF + rb")(?:[a-z]{1,20}[_ /.-]){0,2}(?:[a-z]{0,9}loss|nll|ppl|perplexity|bpb)) "
+    rb"@ {0,2}(?:(?:step|iter(?:ation)?) {0,2})?(\d{1,15})(?=\s?[:=])"
+)
+_LIST = expression(  # `train losses: [0.41, 0.2]`: parts that have no names
+    rb"(?i)(?<![\w./])((?:" + OF + rb")(?:[a-z]{1,20}[_ /.-]){0,2}loss(?:es)?)\s?[:=]\s?"
+    rb"\[\s?(" + forms.NUMBER + rb"(?:,\s?" + forms.NUMBER + rb"){1,15})\s?\]"
+)
 _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
@@ -70,12 +78,15 @@ def as_pairs(line: bytes) -> bytes:
     line = _OVER.sub(b"", line)
     if b"nanx" in line:
         line = _PADDED.sub(rb"\1", line)
+    if b" @" in line:
+        line = _LOSS_AT.sub(rb"step \2 \1", line)
     if (at := _AT.search(line)) and (said := LAST_WORD.search(line[: at.start()])):
         begin = said.start(1)
         line = b"%s%s %s %s%s" % (line[:begin], at[1], at[2], line[begin : at.start()], line[at.end() :])
     if b"=" in line or b":" in line:
         line = _TWO.sub(rb"epoch \1 batch \2 ", line)
     if b"[" in line:
+        line = _LIST.sub(_parts, line) if b"oss" in line else line
         line = _BRACKETS.sub(_epoch_and_batch, line)
         line = _LISTED.sub(rb"\1\2", line)
     if b"epoch:" in line or b"batch:" in line:
@@ -91,6 +102,12 @@ def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
     """`[1/25][300/3183]` as `epoch 1 batch 300/3183`."""
     batch = found[5] or b"%s/%s" % (found[3], found[4])
     return b"%sepoch %s batch %s" % (found[1], found[2], batch)
+
+
+def _parts(found: re.Match[bytes]) -> bytes:
+    """`train losses: [0.41, 0.2]` as `train losses_1=0.41, train losses_2=0.2`: no loss is among them by its name."""
+    name = found[1].rstrip() if found[1].lower().endswith(b"es") else found[1] + b"es"
+    return b", ".join(b"%s_%d=%s" % (name, at, part.strip()) for at, part in enumerate(found[2].split(b","), 1))
 
 
 def _before(found: re.Match[bytes]) -> bytes:

@@ -53,6 +53,10 @@ class Plain(engine.Dialect):
         b"it ",
         b"riterion",
         b"bce",
+        b"auc",
+        b"-error",
+        b"-merror",
+        b"ndcg",
         b"cross_ent",
         b"uber",
         b"erlust",
@@ -154,10 +158,14 @@ class Plain(engine.Dialect):
             len(row.where) for row, count in zip(rows, counts, strict=True) if "_step" in count or "_batch" in count
         )
         by_epoch = sum(len(row.where) for row, count in zip(rows, counts, strict=True) if list(count) == ["_epoch"])
+        if "below" not in own:
+            _find_order(order, counts, values, own)
         stray = "steps" not in own and _STRAYS * stepped < by_epoch
+        waiting = list[tuple[int, int]]()  # rows without a step behind the last line that says one
         for _, number, at in order:
             now = {name: plain_lines.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
             if now:
+                over = not values[number] and (now.pop("_over", 0) or own.get("below"))
                 found_step = self.step(now, own, bool(values[number]), rows[number].main)
                 if found_step is not None and "_aside" not in now:
                     own["now"] = found_step
@@ -165,15 +173,23 @@ class Plain(engine.Dialect):
                     above = ["epoch", now["_epoch"]] if found_step is None else found_step
                 named = values[number]
                 steps[number][at] = ["epoch", now["_epoch"]] if found_step is None else above
+                if found_step is None and over:  # what stands above it is this epoch's
+                    for row, place in waiting:
+                        steps[row][place] = ["epoch", now["_epoch"]]
+                    above = ["epoch", now["_epoch"] + (own.get("begun") != now["_epoch"])]
+                elif found_step is None:
+                    own["begun"] = now["_epoch"]
+                waiting.clear()
             elif values[number] <= named:
                 again.add(int(rows[number].where[at]))  # the same is said again
             else:
                 steps[number][at] = above
+                waiting.append((number, at))
                 early += [(number, at)] if above is None else []
                 own["between"] = True
                 own["steps"] = own.get("steps") or isinstance(above, int)
         for number, at in early:
-            steps[number][at] = _before(steps[number])
+            steps[number][at] = steps[number][at] or _before(steps[number])
         own["above"] = above
         own["per_step"] = sorted(
             {*own.get("per_step", ()), *(name for count, names in zip(counts, values, strict=True)
@@ -356,6 +372,23 @@ class Plain(engine.Dialect):
             bases[str(epoch)] = base
         own["epoch"], own["count"] = epoch, count
         return base + count
+
+
+def _find_order(
+    order: list[tuple[int, int, int]], counts: list[Any], values: list[frozenset[str]], own: dict[str, Any]
+) -> None:
+    """Whether epochs are printed below their values: ahead of the first one stands all that stands between two others,
+    and nothing behind the last one."""
+    groups: list[set[str]] = [set()]
+    for _, number, at in order:
+        count = {name for name, column in counts[number].items() if column[at] != b""}
+        if not count:
+            groups[-1] |= values[number]
+        elif count - {"_over"} == {"_epoch"} and not values[number]:
+            groups.append(set())
+    if len(groups) > counting.ENOUGH:
+        first, *between, last = groups
+        own["below"] = bool(first) and not last and all(names == first for names in between)
 
 
 def _of_one_rank(lines: list[bytes], row: forms.Raw) -> list[int]:

@@ -94,7 +94,8 @@ _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|"
     r"reward|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
-    r"|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
+    r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
+    r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
 )
 _COUNTS = expression(
@@ -110,6 +111,7 @@ _OF_BOTH = expression(
     rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
 )  # `loss train: 3.7, val: 3.9`
 _PROCESS = frozenset({b"pid", b"ip", b"port", b"tid", b"PID"})
+_LEVELS = frozenset((b"INFO", b"DEBUG", b"WARNING", b"NOTICE"))
 _SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
@@ -134,6 +136,7 @@ _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])(" + forms.NUMBER + rb")\s{1,4}((?i:" + OF + MEASURE + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
 _PART = expression(rb"(?<![\w./])(\d{1,15})\s?/\s?(\d{1,15})(?![\w./:])")  # of an epoch: `[584000/2830676 particles]`
+_OVER = expression(rb"(?i)(?<![a-z])(?:finished|done|completed?|ended|end of|took|elapsed)(?![a-z])")  # of an epoch
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
 _LEVEL = expression(rb"^(?:INFO|DEBUG|NOTICE|WARN(?:ING)?)\s(?=[A-Za-z])")  # a logger's, ahead of the first name
@@ -216,7 +219,7 @@ def row(line: bytes) -> forms.Parsed | None:
             name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
         if seen and seen.start() < found.end(2 if found[1] else 5) <= seen.end():
             continue
-        if _is_place(line, found, name) or name in _PROCESS or _is_cut(line, found.end(2 if found[1] else 5), number):
+        if _is_place(line, found, name) or name in _PROCESS or name in _LEVELS or _is_cut(line, found.end(2 if found[1] else 5), number):
             continue
         first = found.start() if first < 0 else first
         if _COUNTS.match(name) or (bar and found.end(2 if found[1] else 5) < bar.end() and scale == b"%"):
@@ -258,12 +261,18 @@ def row(line: bytes) -> forms.Parsed | None:
         if (bar and counts == [bar]) or _says_two(line, epoch) or _PLANNED.match(line):
             return None
         names = {}
+    over = not known and epoch and _OVER.search(line)
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
     named = names | _counted(line, step, batch, epoch, bar)
     share = counts == [epoch] and "_batch" not in named and known and b"%" in line and _SHARE.search(line)
     drawn = bar and _DRAWN.match(bar[0])
-    for flag, is_set in (("_aside", bar and not of_training), ("_drawn", drawn), ("_share", share)):
+    for flag, is_set in (
+        ("_aside", bar and not of_training),
+        ("_drawn", drawn),
+        ("_share", share),
+        ("_over", over),
+    ):
         if is_set:
             named[flag] = b"1"
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training

@@ -105,6 +105,7 @@ _OF_POLICY = re.compile(
     r"(?i)(?:.*[^a-z])?(?:surrogate|policy(?:_gradient)?|pg|actor|critic|value(?:_function)?|q|qf\d?|vf|td|estimation)"
     r"[/_. ]loss"
 )
+_OF_AGENT = re.compile(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
 _PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
 _WITHOUT = re.compile(
     rf"[/_. ]?(?<![a-z])(?:(?:no|non|without|wo|excl|excluding)[/_. ]{_PART}|{_PART}[/_. ]?(?:free|less))(?![a-z])"
@@ -175,7 +176,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         # the parts of an agent's loss say nothing of how well it does, where its rewards do
         parts = {name for name in matching if _OF_POLICY.fullmatch(_plain(name))}
         if any(_is_reward(name) for name in channels):
-            matching = [name for name in matching if name not in parts]
+            matching = [name for name in matching if name not in parts and not _OF_AGENT.fullmatch(_plain(name))]
     # what is made of a loss, and the loss of a part, stand behind it
     return chosen_names + sorted(
         matching,

@@ -59,4 +59,11 @@ def read(
 def _because(path: Path, problems: list[Unread]) -> str:
     if path.suffix.lower() in _ARCHIVES:
         return "; if it is an archive of logs, unpack it first"
-    return f" ({problems[0].file}: {problems[0].why})" if problems else ""
+    if problems:
+        return f" ({problems[0].file}: {problems[0].why})"
+    from barograph.importing.textlogs.unnamed import unnamed_in  # only where all sources found nothing
+
+    lists = unnamed_in(path) if path.is_file() else None
+    if lists is None:
+        return ""
+    return f": {lists.count:,} lines hold numbers without a name, the first one is line {lists.line:,}: {lists.text}"

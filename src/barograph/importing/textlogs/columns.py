@@ -52,6 +52,7 @@ _OF_THINGS = expression(  # ahead of what counts: a row is one of several models
     rb"[ \t]{0,20}\|[^\n]{0,80}$"
 )
 _ASIDE = expression(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
+_VALUED = expression(rb"[ #:]\d{1,15}\.\d{2,}$")
 _PLURAL = expression(rb"(?i)(?:epochs|steps|iterations)")
 _SETTING = expression(
     rb"(?i)(?:batch[ _-]?size|batch|optimi[sz]er|model|dropout|params|parameters|data ?set|hidden[ _]size|layers|seed)"
@@ -138,6 +139,8 @@ def heading(line: bytes) -> list[bytes]:
     cells = [cell.strip() for cell in rest.split(between) if cell.strip()]
     if not 2 <= len(cells) <= _MOST or not all(map(_WORD.fullmatch, cells)):
         return []
+    if any(map(_VALUED.search, cells)):
+        return []  # `Iteration #7   val loss at 2.31`
     if _PLURAL.fullmatch(cells[0]) and any(map(_SETTING.fullmatch, cells)):
         return []  # how long trials with such settings were trained
     cells = [_ASIDE.sub(b"", cell) for cell in cells]

@@ -18,6 +18,8 @@ MEASURE = (
 )
 OF = (
     rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"
-    rb"total)[ ]){0,2}"
+    rb"total|generator|discriminator|critic|actor|policy|value|recon(?:struction)?|kl|ctc|att(?:ention)?|aux(?:iliary)?|"
+    rb"contrastive|adversarial|perceptual|content|style|mel|duration|pitch|dice|box|mask|class(?:ification)?|regression)"
+    rb"[ ]){0,2}"
 )
 LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + MEASURE + rb")$")

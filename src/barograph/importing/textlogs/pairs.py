@@ -27,6 +27,7 @@ _LIST = expression(  # `train losses: [0.41, 0.2]`: parts that have no names
 _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
+_OF_BAR = expression(rb"^([\W_]{0,12})[\[(](\d{1,9}/\d{1,9})[\])](?=\s?[A-Za-z:])")  # `[3/100] loss: 0.4: 100%|##|`
 _TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z]\w{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
 _GLUED = expression(rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:)")  # `5epoch:train:376-750batch:`
 _STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
@@ -71,6 +72,8 @@ def as_pairs(line: bytes) -> bytes:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
     if b"**" in line:
         line = _BOLD.sub(b"", line)
+    if b"%|" in line:
+        line = _OF_BAR.sub(rb"\1epoch \2 ", line)
     if b"%[" in line:
         line = _STARS.sub(b"", line)
     if b" | " in line:

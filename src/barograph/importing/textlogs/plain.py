@@ -175,7 +175,8 @@ class Plain(engine.Dialect):
                 steps[number][at] = ["epoch", now["_epoch"]] if found_step is None else above
                 if found_step is None and over:  # what stands above it is this epoch's
                     for row, place in waiting:
-                        steps[row][place] = ["epoch", now["_epoch"]]
+                        if not isinstance(steps[row][place], int):
+                            steps[row][place] = ["epoch", now["_epoch"]]
                     above = ["epoch", now["_epoch"] + (own.get("begun") != now["_epoch"])]
                 elif found_step is None:
                     own["begun"] = now["_epoch"]
@@ -303,7 +304,9 @@ class Plain(engine.Dialect):
         key, numbers = "\n".join(row.names), own.setdefault("numbers", {})
         different = sum(step is not None for step, _ in itertools.groupby(above))
         rows = len(list(itertools.groupby(zip(above, *row.columns, strict=True))))  # several ranks print the same
-        if key not in numbers and (different < _OWN_HEADING * rows or not different):
+        counts = [len(list(group)) for step, group in itertools.groupby(above) if step is not None]
+        alike = different > counting.ENOUGH and set(counts) == {2}  # before and after: the first one is the row
+        if key not in numbers and not alike and (different < _OWN_HEADING * rows or not different):
             if len(above) < _NUMBERED and not own.get("steps") and len(numbers) < 100:
                 return bool(different)
             numbers[key] = 0
@@ -361,6 +364,8 @@ class Plain(engine.Dialect):
         first = own.setdefault("first_epoch", epoch)
         if said.get("_batches"):
             return _behind(own, epoch, said["_batches"], main) + count if epoch >= first else count
+        if not valued and epoch == own.get("epoch") and count < own.get("count", 0):
+            return int(own.get("bases", {}).get(str(epoch), 0)) + count  # a heading of something else, such as a test
         # no length is said: a count that falls as the epoch rises begins anew, behind the last one
         bases, last = own.setdefault("bases", {}), own.get("epoch", epoch)
         base = int(bases.get(str(last), 0))
@@ -386,6 +391,9 @@ def _find_order(
             groups[-1] |= values[number]
         elif count - {"_over"} == {"_epoch"} and not values[number]:
             groups.append(set())
+        elif count & {"_step", "_batch"}:
+            own["below"] = False  # steps count
+            return
     if len(groups) > counting.ENOUGH:
         first, *between, last = groups
         own["below"] = bool(first) and not last and all(names == first for names in between)

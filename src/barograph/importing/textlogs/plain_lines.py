@@ -110,8 +110,7 @@ _TURNED = expression(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _OF_BOTH = expression(
     rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
 )  # `loss train: 3.7, val: 3.9`
-_PROCESS = frozenset({b"pid", b"ip", b"port", b"tid", b"PID"})
-_LEVELS = frozenset((b"INFO", b"DEBUG", b"WARNING", b"NOTICE"))
+_PROCESS = frozenset((b"pid", b"PID", b"tid", b"ip", b"port", b"INFO", b"DEBUG", b"WARNING", b"NOTICE"))
 _SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
@@ -219,7 +218,7 @@ def row(line: bytes) -> forms.Parsed | None:
             name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
         if seen and seen.start() < found.end(2 if found[1] else 5) <= seen.end():
             continue
-        if _is_place(line, found, name) or name in _PROCESS or name in _LEVELS or _is_cut(line, found.end(2 if found[1] else 5), number):
+        if _is_place(line, found, name) or _is_cut(line, found.end(2 if found[1] else 5), number):
             continue
         first = found.start() if first < 0 else first
         if _COUNTS.match(name) or (bar and found.end(2 if found[1] else 5) < bar.end() and scale == b"%"):
@@ -332,8 +331,8 @@ def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[s
 
 
 def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
-    """Whether a pair is a place in a program's text: `solver.cpp:195]`, `(trainer:464)`."""
-    if _SOURCE.search(name):
+    """Whether a pair says who prints: a place in a program's text, `solver.cpp:195]`, `(trainer:464)`, or a process."""
+    if _SOURCE.search(name) or name.rpartition(b" ")[2] in _PROCESS:
         return True
     if not found[1] or line[found.end(1) : found.start(2)] != b":" or not found[2].isdigit():
         return False

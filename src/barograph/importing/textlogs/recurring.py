@@ -135,7 +135,7 @@ def _rows(group: list[tuple[int, list[bytes]]], names: list[str], words: list[st
         yield forms.Raw(
             tuple(names[at] for at in kept),
             np.array([index for index, _ in group], np.int64),
-            [0] * len(group),
+            [sum(map(len, parts[: counts[0]])) if counts else 0 for _, parts in group],  # behind a rank and a time
             [[parts[2 * at + 1] for _, parts in group] for at in kept],
             None,
             True,

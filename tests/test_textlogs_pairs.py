@@ -1,0 +1,191 @@
+"""Rows in other words and other layouts are rows: other languages, objects, containers, parts of losses, tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textlog_readings import find, read
+
+from barograph.doctor import diagnose
+from barograph.importing.read import read as runs_of
+
+
+def written(folder: Path, text: str, name: str = "train.log") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def rows(form: str, count: int = 12) -> str:
+    """Rows of a form: {e} counts, {v} falls, {w} is above it."""
+    values = [(at, f"{2 + 8 / at:.4f}", f"{2.5 + 8 / at:.4f}") for at in range(1, count + 1)]
+    return "".join(form.format(e=at, v=value, w=other) for at, value, other in values)
+
+
+LOSS = [(at, float(f"{2 + 8 / at:.4f}")) for at in range(1, 13)]
+HELD_OUT = [(at, float(f"{2.5 + 8 / at:.4f}")) for at in range(1, 13)]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Schritt {e} von 40, Trainingsverlust: {v}, Validierungsverlust: {w}, Lernrate: 3e-4\n",
+        "Epoche {e}/12\n  Verlust: {v} - Genauigkeit: 0.5 - Validierungsverlust: {w}\n",
+        "Época {e}: pérdida de entrenamiento = {v}; pérdida de validación = {w}\n",
+        "Époque {e}/12 - perte : {v} - perte de validation : {w}\n",
+        "Passo {e} de 40, perda={v}, perda de validação={w}, taxa de aprendizado=0.1\n",
+        "ÉPOCA {e} | Pérdida: {v} | Pérdida de validación: {w}\n",
+        "epoch {e} loss:train={v} loss:val={w}\n",
+        "train loss @ {e}: {v}\nval loss @ {e}: {w}\n",
+        "METRICS,step,train_loss,val_loss\nMETRICS,{e},{v},{w}\n",
+    ],
+)
+def test_losses_of_both_sets_are_read_in_other_words(tmp_path: Path, form: str) -> None:
+    series = read(written(tmp_path, rows(form))).series
+    train = next(name for name in series if name.lower() in ("loss", "train loss", "train_loss"))
+    held_out = next(name for name in series if name.lower() in ("val loss", "val_loss"))
+    assert series[train] == LOSS
+    assert series[held_out] == HELD_OUT
+
+
+@pytest.mark.parametrize("text", ["Paso 3: instale el programa, 2 archivos\n" * 9, "der Verlust von 3 Paketen\n" * 9])
+def test_words_of_other_languages_alone_are_no_rows(tmp_path: Path, text: str) -> None:
+    assert find(written(tmp_path, text)) == []
+
+
+@pytest.mark.parametrize("break_", ["\n", "\r\n"])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_objects_over_several_lines_are_rows(tmp_path: Path, as_json: bool, break_: str) -> None:
+    form = '{{\n  "lr": 0.1,\n  "loss": {v},\n  "step": {e}\n}}\n' if as_json else "{{'step': {e},\n 'loss': {v}}}\n"
+    path = tmp_path / "train.log"
+    path.write_bytes(("using 2 devices\n" + rows(form)).replace("\n", break_).encode())
+    assert read(path).series["loss"] == LOSS
+
+
+def test_settings_over_several_lines_are_no_rows(tmp_path: Path) -> None:
+    text = '{\n  "steps": 100,\n  "loss_weight": 0.5,\n  "lr": 0.1\n}\n' * 3
+    assert find(written(tmp_path, text)) == []
+
+
+def test_an_object_that_is_not_whole_waits_for_its_end(tmp_path: Path) -> None:
+    whole = rows('{{\n  "loss": {v},\n  "step": {e}\n}}\n')
+    path = written(tmp_path, whole[: whole.rindex('  "step"')])
+    first = read(path)
+    assert first.series["loss"] == LOSS[:-1]
+    path.write_text(whole)
+    assert read(path, since=first.mark).series["loss"] == LOSS[-1:]
+
+
+def test_what_a_container_printed_is_read_as_it_was_printed(tmp_path: Path) -> None:
+    printed = rows('{{\n "größe": 1,\n "loss": {v},\n "step": {e}\n}}\n').splitlines(keepends=True)
+    lines = [json.dumps({"log": line, "stream": "stdout", "time": "2025-01-01T10:00:00Z"}) for line in printed]
+    assert read(written(tmp_path, "\n".join(lines) + "\n")).series["loss"] == LOSS
+
+
+def test_values_that_are_objects_of_their_own_have_the_name_that_they_say(tmp_path: Path) -> None:
+    form = 'M {{"name": "train loss", "value": {v}, "step": {e}}}\nM {{"name": "lr", "value": 1, "step": {e}}}\n'
+    assert read(written(tmp_path, rows(form))).series["train loss"] == LOSS
+
+
+@pytest.mark.parametrize(
+    ("form", "axis"),
+    [
+        ("tokens {e},000 / 90,000 | loss {v}\n", "tokens"),
+        ("seen {e}000 examples, loss {v}\n", "samples"),
+        ("[rank0]: samples={e}000 loss={v}\n[rank1]: samples={e}000 loss={v}\n", "samples"),
+    ],
+)
+def test_where_nothing_else_counts_what_was_seen_does(tmp_path: Path, form: str, axis: str) -> None:
+    reading = read(written(tmp_path, rows(form)))
+    (name,) = reading.series
+    assert reading.series[name] == [(1000 * at, value) for at, value in LOSS]
+    assert reading.axes[name] == axis
+
+
+def test_tokens_that_stay_the_same_count_nothing(tmp_path: Path) -> None:
+    reading = read(written(tmp_path, rows("tokens 4096 | loss {v}\n")))
+    assert reading.series["loss"] == LOSS
+    assert reading.axes["loss"] == "row"
+
+
+@pytest.mark.parametrize("tag", ["[GPU{r}] ", "worker{r}: "])
+def test_of_several_workers_the_lowest_one_is_read(tmp_path: Path, tag: str) -> None:
+    text = "".join(
+        f"{tag.format(r=rank)}step {step} loss {3 - step / 10 + rank:.3f}\n"
+        for step in range(1, 9)
+        for rank in ((1, 0) if step % 2 else (0, 1))
+    )
+    assert read(written(tmp_path, text)).series["loss"] == [(step, round(3 - step / 10, 3)) for step in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "train loss: {v}\nval loss: {w}\nEpoch {e} finished\n",
+        "train loss: {v}\nval loss: {w}\nepoch {e}/12 took 12.1 s\n",
+        "train loss: {v}\nval loss: {w}\n=== Epoch {e} ===\n",
+        "Epoch {e}\ntrain loss: {v}\nval loss: {w}\n",
+        "Epoch {e}\ntrain loss: {v}\nEpoch {e} took 12.1 s\nval loss: {w}\n",
+    ],
+)
+def test_epochs_stand_above_their_values_or_below_them(tmp_path: Path, form: str) -> None:
+    reading = read(written(tmp_path, "loading\n" + rows(form)))
+    assert reading.series["train loss"] == LOSS
+    assert reading.series["val loss"] == HELD_OUT
+
+
+def test_an_evaluation_ahead_of_the_first_epoch_moves_none(tmp_path: Path) -> None:
+    form = "Epoch {e}\ntrain loss: {v}\nval loss: {w}\n"
+    reading = read(written(tmp_path, "train loss: 9.5\nval loss: 9.6\n" + rows(form)))
+    assert reading.series["train loss"] == LOSS
+
+
+def test_parts_of_a_loss_in_a_list_are_series_that_nobody_judges(tmp_path: Path) -> None:
+    path = written(tmp_path, rows("Epoch {e}\ntrain losses: [{v}, 0.5, 0.25]\n"))
+    reading = read(path)
+    assert reading.series["train losses_1"] == LOSS
+    assert {name for name in reading.series} == {"train losses_1", "train losses_2", "train losses_3"}
+    assert diagnose(runs_of(path)[0])["judged_by"] is None
+
+
+def test_numbers_without_a_name_are_counted_and_shown(tmp_path: Path) -> None:
+    path = written(tmp_path, rows("INFO\tTrain Epoch: {e} [0%]\nINFO\t[{v}, 0.5, 0.25, 200, 0.0001]\n"))
+    with pytest.raises(ValueError, match=r"12 lines hold numbers without a name, the first one is line 2: \[10\.0"):
+        runs_of(path)
+
+
+def test_an_agent_is_judged_by_its_reward_and_not_by_the_parts_of_its_loss(tmp_path: Path) -> None:
+    block = (
+        "      Learning iteration {e}/1500\n\n     Value function loss: {w}\n          Surrogate loss: -0.00{e}\n"
+        "             Mean reward: {v}\n     Mean episode length: 20.5\n"
+    )
+    path = written(tmp_path, rows(block))
+    assert read(path).series["Mean reward"] == LOSS
+    assert diagnose(runs_of(path)[0])["judged_by"] == "Mean reward"
+
+
+@pytest.mark.parametrize("before", ["", "[10:00:01] ", "10:00:01.001 INFO  ", "(Worker pid=9, ip=10.0.0.9) 10:00:01 "])
+@pytest.mark.parametrize("noise", ["", "checkpoint every 500 steps\n"])
+def test_rounds_behind_a_loggers_words_are_counted(tmp_path: Path, before: str, noise: str) -> None:
+    form = before + "[{e}]\ttrain-logloss:{v}\teval-logloss:{w}\n" + noise
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["train-logloss"] == LOSS
+    assert reading.axes["train-logloss"] == "step"
+
+
+def test_losses_on_held_out_data_alone_are_read(tmp_path: Path) -> None:
+    assert read(written(tmp_path, rows("val loss @ {e}: {v}\n"))).series["val loss"] == LOSS
+
+
+def test_a_table_of_one_row_is_read(tmp_path: Path) -> None:
+    reading = read(written(tmp_path, "epoch | train loss | val loss\n----- | ----- | -----\n  1 | 0.51 | 0.61\n"))
+    assert reading.series == {"train_loss": [(1, 0.51)], "val_loss": [(1, 0.61)]}
+
+
+def test_rows_of_numbers_are_yolos_only_if_their_sum_is_one(tmp_path: Path) -> None:
+    row = "{at}/9  3.5G  0.1  0.05  0.02  {total}  80  640  0.1  0.2  0.3  0.4  0.07  0.05  0.01\n"
+    for total, kinds in ((0.17, ["yolo_results"]), (0.18, [])):
+        path = written(tmp_path, "".join(row.format(at=at, total=total) for at in range(10)), f"{total}.txt")
+        assert [source.kind for source, _ in find(path)] == kinds

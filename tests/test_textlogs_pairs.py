@@ -189,3 +189,72 @@ def test_rows_of_numbers_are_yolos_only_if_their_sum_is_one(tmp_path: Path) -> N
     for total, kinds in ((0.17, ["yolo_results"]), (0.18, [])):
         path = written(tmp_path, "".join(row.format(at=at, total=total) for at in range(10)), f"{total}.txt")
         assert [source.kind for source, _ in find(path)] == kinds
+
+
+def test_bars_behind_a_count_of_epochs_follow_each_other(tmp_path: Path) -> None:
+    form = "[{e}/12] Loss_D: {v} Loss_G: 0.5: 100%|#####| 250/250 [01:10<00:00,  3.5it/s]\n[images] PSNR: 20.1\n"
+    assert read(written(tmp_path, rows(form))).series["Loss_D"] == [(250 * at, value) for at, value in LOSS]
+
+
+def test_of_two_rows_below_each_heading_the_first_one_is_read(tmp_path: Path) -> None:
+    form = "Epoch 1 Batch {e}\nBefore: Generator loss {v} Critic loss 0.5\nAfter: Generator loss {w} Critic loss 0.4\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["Generator loss"] == LOSS
+    assert {value for _, value in reading.series["Critic loss"]} == {0.5}
+
+
+RESULT = """Result for PPO_Pole_1:
+  custom_metrics: {{}}
+  date: 2025-01-01_10-00-00
+  episode_reward_mean: {v}
+  episodes_total: 175
+  info:
+    learner:
+      default_policy:
+        cur_lr: 5.0e-05
+        policy_loss: -0.03
+        total_loss: {w}
+        vf_loss: 8.5
+  iterations_since_restore: 1
+  pid: 4711
+  timesteps_total: 4{e}000
+  training_iteration: {e}
+
+"""
+
+
+@pytest.mark.parametrize("indented", [True, False])
+def test_results_of_an_agents_iterations_are_rows(tmp_path: Path, indented: bool) -> None:
+    text = RESULT if indented else "\n".join(line[2:] for line in RESULT.split("\n")[1:])
+    path = written(tmp_path, rows(text))
+    reading = read(path)
+    assert reading.series["episode_reward_mean"] == LOSS
+    assert reading.series["total_loss"] == HELD_OUT
+    assert not {"pid", "iterations_since_restore"} & set(reading.series)
+    assert not reading.unread
+    assert diagnose(runs_of(path)[0])["judged_by"] == "episode_reward_mean"
+
+
+def test_a_tests_heading_moves_no_step(tmp_path: Path) -> None:
+    lines = [
+        f"Training Epoch={epoch} Step={step} Loss={3 - epoch / 2 - step / 100:.2f}\n"
+        + (f"Test Step=0 Epoch={epoch} Time=10:00:00\n" if step == 40 else "")
+        for epoch in (1, 2, 3)
+        for step in (0, 20, 40)
+    ]
+    reading = read(written(tmp_path, "".join(lines)))
+    assert [step for step, _ in reading.series["Loss"]] == [0, 20, 40, 41, 61, 81, 82, 102, 122]
+    assert not reading.restarts
+
+
+def test_a_sentence_of_several_ranks_is_read_once(tmp_path: Path) -> None:
+    form = "".join(f"[rank{rank}]: At step {{e}} the focal_loss was {{v}}, with a rate of 3e-4.\n" for rank in range(3))
+    (series,) = [points for name, points in read(written(tmp_path, rows(form))).series.items() if "loss" in name]
+    assert series == LOSS
+
+
+def test_an_evaluation_between_rows_of_a_table_is_no_heading(tmp_path: Path) -> None:
+    form = "{e}  {v}  0.1\n"
+    lines = rows(form).splitlines(keepends=True)
+    text = "step  policy_loss  lr\n" + "".join(lines[:6]) + "Iteration #6   val loss at 9.21\n" + "".join(lines[6:])
+    assert read(written(tmp_path, text)).series["policy_loss"] == LOSS

@@ -146,7 +146,8 @@ def heading(line: bytes) -> list[bytes]:
     cells = [_ASIDE.sub(b"", cell) for cell in cells]
     cells = [_SHORT.get(cell.lower().rstrip(b"."), cell).replace(b" ", b"_") for cell in cells]
     if not any(b"loss" in cell.lower() for cell in cells):
-        cells = [cell + b"_loss" if cell.lower() in _PARTS else cell for cell in cells]
+        parts = any(cell.lower() in _PARTS for cell in cells)
+        cells = [cell + b"_loss" if cell.lower() in _PARTS or (parts and cell == b"total") else cell for cell in cells]
     return [between, *cells]
 
 

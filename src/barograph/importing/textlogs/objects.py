@@ -35,6 +35,10 @@ _NAMED = expression(  # a value a line
 _NAMED_KEYS = expression(
     rb"(['\"])(?:name|metric|tag|key)\1\s?:\s?(['\"])([A-Za-z][^'\"\n]{0,60})\2\s?,\s?\1value\1\s?:\s?(?=[-+]?(?:\d|nan|inf))"
 )
+_RATE_BELOW = expression(  # of RVC: the step and the rate, without names
+    rb"(?m)^([^\n]{0,200}\bTrain Epoch: \d{1,9} \[\d{1,3}%\])(\r?\n[^\n\[]{0,200})"
+    rb"\[(\d{1,15}), (\d{1,6}(?:\.\d{1,20})?(?:e-\d{1,3})?)\](?=\s)"
+)
 _OPEN = expression(
     rb"\{[ \t]{0,8}(?:['\"][^{}\n]{0,200},[ \t]{0,4})?\r?\n(?:[ \t]{0,40}['\"][^{}\n]{0,200},[ \t]{0,4}\r?\n){0,38}"
     rb"(?:[ \t]{1,40}['\"][^{}\n]{0,200}\n)?$"
@@ -45,6 +49,8 @@ def on_one_line(text: bytes, own: dict[str, Any]) -> bytes:
     """A text with as many lines, in which each row's object is on one; own: whether there were several before."""
     if b"value" in text:
         text = _NAMED_KEYS.sub(rb"\1\3\1: ", _NAMED.sub(rb"\1=", text))
+    if b"Train Epoch: " in text and b"%]" in text:
+        text = _RATE_BELOW.sub(rb"\1\2step \3 lr=\4", text)
     if b"}" not in text or b"{" not in text:
         return text
     if not own.get("objects"):  # a single one is somebody's settings or result

@@ -152,6 +152,8 @@ class Plain(engine.Dialect):
         values = [frozenset(name for name in row.names if name[0] != "_") for row in rows]
         # a step, or ["epoch", n], for each row; the bare ones: that of the line above
         steps: list[list[Any]] = [[None] * len(row.where) for row in rows]
+        heads: list[list[int]] = [[-1] * len(row.where) for row in rows]  # the line that says it
+        head = -1
         above, named = own.get("above"), frozenset[str]()
         again, dropped, early = set[int](), list[int](), list[tuple[int, int]]()
         stepped = sum(
@@ -165,6 +167,7 @@ class Plain(engine.Dialect):
         for _, number, at in order:
             now = {name: plain_lines.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
             if now:
+                head = int(rows[number].where[at])
                 over = not values[number] and (now.pop("_over", 0) or own.get("below"))
                 found_step = self.step(now, own, bool(values[number]), rows[number].main)
                 if found_step is not None and "_aside" not in now:
@@ -184,7 +187,7 @@ class Plain(engine.Dialect):
             elif values[number] <= named:
                 again.add(int(rows[number].where[at]))  # the same is said again
             else:
-                steps[number][at] = above
+                steps[number][at], heads[number][at] = above, head
                 waiting.append((number, at))
                 early += [(number, at)] if above is None else []
                 own["between"] = True
@@ -199,7 +202,7 @@ class Plain(engine.Dialect):
         if stray:
             own.pop("steps", None)
         placed: list[forms.Raw] = []
-        for row, found, count in zip(rows, steps, counts, strict=True):
+        for row, found, count, said in zip(rows, steps, counts, heads, strict=True):
             kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
             if not kept:
                 continue
@@ -207,7 +210,7 @@ class Plain(engine.Dialect):
             if not count and own.get("beside"):
                 placed.append(row._replace(steps=None, main=False))
                 continue
-            if not count and not self.has_own(row, found, own):
+            if not count and not self.has_own(row, found, said, own):
                 numbered = self.numbered(row, own)
                 placed += numbered
                 dropped += [] if numbered else [index for index in row.where.tolist() if index not in again]
@@ -299,13 +302,14 @@ class Plain(engine.Dialect):
         return row
 
     @staticmethod
-    def has_own(row: forms.Raw, above: list[Any], own: dict[str, Any]) -> bool:
+    def has_own(row: forms.Raw, above: list[Any], said: list[int], own: dict[str, Any]) -> bool:
         """Whether rows without a step have each a line above them that says one."""
         key, numbers = "\n".join(row.names), own.setdefault("numbers", {})
         different = sum(step is not None for step, _ in itertools.groupby(above))
         rows = len(list(itertools.groupby(zip(above, *row.columns, strict=True))))  # several ranks print the same
-        counts = [len(list(group)) for step, group in itertools.groupby(above) if step is not None]
-        alike = different > counting.ENOUGH and set(counts) == {2}  # before and after: the first one is the row
+        below = [len(list(group)) for line, group in itertools.groupby(said) if line >= 0]
+        # before and after: the first one is the row
+        alike = different > counting.ENOUGH and set(below) == {2} and not own.get("per_step")
         if key not in numbers and not alike and (different < _OWN_HEADING * rows or not different):
             if len(above) < _NUMBERED and not own.get("steps") and len(numbers) < 100:
                 return bool(different)

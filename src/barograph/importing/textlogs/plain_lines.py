@@ -149,6 +149,9 @@ _TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{
 _PLANNED = expression(
     rb"(?i)\s*[\w.-]{0,40}?(?:epochs|steps|iterations)['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$"
 )  # how many
+_TO_COME = expression(
+    rb"(?i)\b(?:next|every|will|until|scheduled)\b[^\n=:]{0,60}\d"
+)  # `(next test at 1200 iterations)`
 _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
@@ -257,7 +260,7 @@ def row(line: bytes) -> forms.Parsed | None:
             return None
         names |= _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
-        if (bar and counts == [bar]) or _says_two(line, epoch) or _PLANNED.match(line):
+        if (bar and counts == [bar]) or _says_two(line, epoch) or _PLANNED.match(line) or _TO_COME.search(line):
             return None
         names = {}
     over = not known and epoch and _OVER.search(line)

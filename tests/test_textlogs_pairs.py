@@ -258,3 +258,41 @@ def test_an_evaluation_between_rows_of_a_table_is_no_heading(tmp_path: Path) -> 
     lines = rows(form).splitlines(keepends=True)
     text = "step  policy_loss  lr\n" + "".join(lines[:6]) + "Iteration #6   val loss at 9.21\n" + "".join(lines[6:])
     assert read(written(tmp_path, text)).series["policy_loss"] == LOSS
+
+
+def test_a_line_about_what_is_to_come_says_no_step(tmp_path: Path) -> None:
+    form = "(next test at 1200 iterations)\n {e}: 9.5, {v} avg loss, 0.01 rate, 1.4 seconds, 75 images\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["avg loss"] == LOSS
+    assert reading.axes["avg loss"] == "step"
+
+
+def test_a_step_and_a_rate_without_names_below_an_epochs_share_count(tmp_path: Path) -> None:
+    form = "INFO:x:Train Epoch: 9 [20%]\nINFO:x:[{e}00, 9.9e-05]\nINFO:x:loss_disc={v}, loss_mel={w}\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["loss_disc"] == [(100 * at, value) for at, value in LOSS]
+    assert reading.series["lr"] == [(100 * at, 9.9e-05) for at, _ in LOSS]
+
+
+def test_dictionaries_that_say_a_runtime_are_rows_of_training(tmp_path: Path) -> None:
+    form = (
+        "{{'loss': '{v}', 'learning_rate': '0.1', 'epoch': '0.{e}', 'train_runtime': '110.7'}}\n"
+        " 60%|######    | {e}/30 [01:50<00:19,  1.65s/it]\n"
+    )
+    path = written(tmp_path, rows(form))
+    assert [source.kind for source, _ in find(path)] == ["hf_printed"]
+    assert read(path).series["loss"] == LOSS
+
+
+@pytest.mark.parametrize(
+    ("form", "planned"), [("step {e}/40 loss {v}\n", 40), ("Epoch 1 ; step {e}/40 loss {v}\n", None)]
+)
+def test_the_length_of_an_epoch_is_no_plan(tmp_path: Path, form: str, planned: int | None) -> None:
+    reading = read(written(tmp_path, rows(form)))
+    assert [fact.fields.get("value") for fact in reading.facts] == ([planned] if planned else [])
+
+
+def test_the_total_of_a_detectors_parts_is_its_loss(tmp_path: Path) -> None:
+    heading = "     Epoch   gpu_mem       box       obj       cls     total   targets\n"
+    form = heading + "     {e}/12    0.868G   0.06393   0.01588  0.009617   {v}        36: 100%|#| 21/21 [00:48<00:\n"
+    assert read(written(tmp_path, rows(form))).series["total_loss"] == LOSS

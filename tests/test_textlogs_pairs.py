@@ -296,3 +296,31 @@ def test_the_total_of_a_detectors_parts_is_its_loss(tmp_path: Path) -> None:
     heading = "     Epoch   gpu_mem       box       obj       cls     total   targets\n"
     form = heading + "     {e}/12    0.868G   0.06393   0.01588  0.009617   {v}        36: 100%|#| 21/21 [00:48<00:\n"
     assert read(written(tmp_path, rows(form))).series["total_loss"] == LOSS
+
+
+def test_values_of_a_library_behind_a_call_are_numbers(tmp_path: Path) -> None:
+    reading = read(written(tmp_path, rows("loss(x, y) = param({v})\naccuracy(m, x, label, 0.0:9) = 0.5\n")))
+    assert reading.series["loss"] == LOSS
+    assert set(reading.series) == {"loss", "accuracy"}
+
+
+def test_a_part_of_an_evaluation_is_no_row_and_the_whole_is(tmp_path: Path) -> None:
+    form = (
+        "| epoch {e}  1000 / 2000 loss={v} (1.50)\n| epoch {e} | valid on 'valid' subset  1000 / 1311 loss=1.60\n"
+        "| epoch {e} | valid on 'valid' subset | valid loss {w}\n"
+    )
+    reading = read(written(tmp_path, rows(form)))
+    assert [value for _, value in reading.series["loss"]] == [value for _, value in LOSS]
+    assert [value for _, value in reading.series["valid loss"]] == [value for _, value in HELD_OUT]
+    assert not any("val" in name for name in set(reading.series) - {"valid loss"})
+
+
+def test_bars_of_both_sets_are_told_apart_by_two_letters(tmp_path: Path) -> None:
+    form = (
+        "TR - Epoch {e}: 100%|#####| 30/30 [00:06<00:00,  4.39it/s, loss={v}]\n"
+        "VA - Epoch {e}: 100%|#####| 15/15 [00:01<00:00, 15.18it/s, loss={w}]\n"
+    )
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["loss"] == [(30 * at, value) for at, value in LOSS]
+    assert reading.series["val loss"] == [(30 * at, value) for at, value in HELD_OUT]
+    assert not reading.restarts

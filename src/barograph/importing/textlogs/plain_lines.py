@@ -86,8 +86,8 @@ _RATE = expression(
     + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
 )
 PHASE = expression(
-    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|evaluator|validator|dev|h[eo]ld[-_ ]?out)|"
-    rb"(test|testing)|train(?:ing)?)(?![A-Za-z_/-]|\.\S)(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
+    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|evaluator|validator|dev|h[eo]ld[-_ ]?out|(?-i:VA))"
+    rb"|(test|testing)|train(?:ing)?)(?![A-Za-z_/-]|\.\S)(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
     rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
 )
 _BARE = expression(
@@ -210,6 +210,8 @@ def row(line: bytes) -> forms.Parsed | None:
     of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
         return None  # an evaluation is a row once its bar is full
+    if counts == [epoch] and not of_training and (part := _part(line, epoch)) and part[1] != part[2]:
+        return None
     names, known, beside = dict[str, Any](), False, b""
     seen = None if counts else _SEEN.search(line)
     if seen:
@@ -309,6 +311,11 @@ def _is_measure(name: bytes) -> bool | None:
     return True if PHASE.fullmatch(head) or _KNOWN.match(tail) else None
 
 
+def _part(line: bytes, epoch: Any) -> Any:
+    """A fraction of an epoch."""
+    return _PART.search(line, epoch.end()) or _PART.search(line, 0, epoch.start())
+
+
 def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
     """What a line's counts say, as they were found in it."""
     extra: dict[str, Any] = {}
@@ -322,7 +329,7 @@ def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[s
     if bar and step is None and "_batch" not in extra:
         extra |= {"_batch": bar[1], "_batches": bar[2]}
     if epoch and step is None and "_batch" not in extra and b"/" in line:
-        part = _PART.search(line, epoch.end()) or _PART.search(line, 0, epoch.start())
+        part = _part(line, epoch)
         extra |= {"_part": part[1], "_parts": part[2]} if part else {}
     count = step["count"] if step else b""
     if step and not own_step and not re.match(rb"(?i)global", step[0]) and epoch and "_batch" not in extra:

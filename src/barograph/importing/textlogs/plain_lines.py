@@ -86,8 +86,9 @@ _RATE = expression(
     + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
 )
 PHASE = expression(
-    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|evaluator|validator|dev|(?-i:VA)|"
-    rb"h[eo]ld[-_ ]?out)|(test|testing)|train(?:ing)?)(?![A-Za-z_/-]|\.\S)(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
+    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|evaluator|validator|dev|h[eo]ld[-_ ]?out|"
+    rb"(?-i:VA))|(test|testing)|train(?:ing)?)(?![A-Za-z_/-]|\.\S)"
+    rb"(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
     rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
 )
 _BARE = expression(

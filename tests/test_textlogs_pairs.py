@@ -324,3 +324,30 @@ def test_bars_of_both_sets_are_told_apart_by_two_letters(tmp_path: Path) -> None
     assert reading.series["loss"] == [(30 * at, value) for at, value in LOSS]
     assert reading.series["val loss"] == [(30 * at, value) for at, value in HELD_OUT]
     assert not reading.restarts
+
+
+@pytest.mark.parametrize("tags", [("[train] ", "[eval] "), ("trainer | ", "evaluator | "), ("T> ", "validation> ")])
+def test_an_evaluators_rows_with_the_trainings_names_are_of_the_evaluation(
+    tmp_path: Path, tags: tuple[str, str]
+) -> None:
+    form = tags[0] + "step {e} train_loss {v} lr 1\n" + tags[1] + "step {e} train_loss {w} examples 40\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["train_loss"] == LOSS
+    assert reading.series["val_loss"] == HELD_OUT
+    assert not reading.restarts
+
+
+def test_an_evaluation_of_both_sets_keeps_the_names_of_both(tmp_path: Path) -> None:
+    form = "step {e} train_loss 9.5\nEvaluation: step {e} train_loss {v} val_loss {w}\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["val_loss"] == HELD_OUT
+    alone = read(written(tmp_path, rows("step {e} lr 0.1\nEvaluation: step {e} train_loss {v}\n"), "alone.log"))
+    assert "val_loss" not in alone.series
+
+
+@pytest.mark.parametrize("before", ["", "2025-01-01T10:00:00.1Z stdout F "])
+def test_epochs_of_keras_behind_a_loggers_words_begin_anew(tmp_path: Path, before: str) -> None:
+    form = before + "Epoch {e}/12\n" + before + "32/32 - 5s - 150ms/step - loss: {v} - val_loss: {w}\n"
+    reading = read(written(tmp_path, rows(form) * 2))
+    assert reading.series["loss"] == LOSS * 2
+    assert len(reading.restarts) == 1

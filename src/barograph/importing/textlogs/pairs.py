@@ -38,7 +38,9 @@ _OVER = expression(  # `test loss of 8 batches: 2.3`
     rb"(?<=[A-Za-z]) (?:of|over|on|for|in|from) (?:the )?(?:last |all )?\d{1,9} (?:mini-?)?"
     rb"(?:batch(?:es)?|samples?|examples?|images?|items?|tokens?|frames?|steps?|iterations?|episodes?)(?=\s?[:=])"
 )
-_REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][A-Za-z0-9 ,.:_=-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
+_REMARK = expression(
+    rb"(?<=[A-Za-z0-9])[\s_]?\([a-z](?:[A-Za-z0-9 ,._=-]|(?<=\d):(?=\d)){0,24}\)(?=\s?[:=])"  # `loss (curr): 2.31`
+)
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
 _OBJECT = expression(

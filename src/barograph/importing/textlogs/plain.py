@@ -138,7 +138,8 @@ class Plain(engine.Dialect):
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""
-        rows = counting.settled(self.leads(lines, [row for row in rows if not _is_tally(lines, row)], own), own)
+        rows = counting.of_evaluators([row for row in rows if not _is_tally(lines, row)], own)
+        rows = counting.settled(self.leads(lines, rows, own), own)
         many = self.many(rows, own)
         return [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
 

@@ -129,6 +129,8 @@ ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
 )
 _OF_ITEM = expression(rb"(?i)(?<![a-z])(?:layer|block|module|image|sample|file|fold|trial|client)[ _#:=]{1,3}\d")
 MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
+_OF_TRAINING = expression(r"(?i)train(?:ing)?(?=[_/. -])")
+_HELD_OUT = expression(r"(?i)(?:.*[^a-z])?(?:val|valid|validation|eval|evaluation|test|dev)(?![a-z])")
 _OF_RATE = expression(rb"(?i)lr$|learning[_ ]rate$")  # of training, wherever it stands
 _LOST = expression(rb"(?i)loss(?:es)?$")
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
@@ -269,6 +271,10 @@ def row(line: bytes) -> forms.Parsed | None:
     over = not known and epoch and _OVER.search(line)
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
+    if known and words and not of_training and phase_of(words[0]) and words[0].start() < max(first, 1):
+        evaluated = any(_HELD_OUT.match(name) and _BARE.fullmatch(name) for name in names)
+        if not evaluated and any(map(_OF_TRAINING.match, names)):
+            names[f"_tag:{phase_of(words[0])}"] = b"1"
     named = names | _counted(line, step, batch, epoch, bar)
     share = counts == [epoch] and "_batch" not in named and known and b"%" in line and _SHARE.search(line)
     drawn = bar and _DRAWN.match(bar[0])

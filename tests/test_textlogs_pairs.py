@@ -351,3 +351,9 @@ def test_epochs_of_keras_behind_a_loggers_words_begin_anew(tmp_path: Path, befor
     reading = read(written(tmp_path, rows(form) * 2))
     assert reading.series["loss"] == LOSS * 2
     assert len(reading.restarts) == 1
+
+
+def test_a_ranks_share_ahead_of_an_evaluation_is_no_part_of_it(tmp_path: Path) -> None:
+    form = "INFO (0/2) Epoch 11, batch {e}, loss[loss={v}, over 24 frames.]\n"
+    text = rows(form) + "INFO (0/2) Epoch 11, validation: ctc_loss=0.2, loss=0.26, over 90 frames.\n"
+    assert read(written(tmp_path, text)).series["val loss"] == [(12, 0.26)]

@@ -66,4 +66,4 @@ def _because(path: Path, problems: list[Unread]) -> str:
     lists = unnamed_in(path) if path.is_file() else None
     if lists is None:
         return ""
-    return f": {lists.count:,} lines hold numbers without a name, the first one is line {lists.line:,}: {lists.text}"
+    return f": {lists.number:,} lines hold numbers without a name, the first one is line {lists.line:,}: {lists.text}"

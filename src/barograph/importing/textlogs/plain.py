@@ -178,9 +178,9 @@ class Plain(engine.Dialect):
                 named = values[number]
                 steps[number][at] = ["epoch", now["_epoch"]] if found_step is None else above
                 if found_step is None and over:  # what stands above it is this epoch's
-                    for row, place in waiting:
-                        if not isinstance(steps[row][place], int):
-                            steps[row][place] = ["epoch", now["_epoch"]]
+                    for other, place in waiting:
+                        if not isinstance(steps[other][place], int):
+                            steps[other][place] = ["epoch", now["_epoch"]]
                     above = ["epoch", now["_epoch"] + (own.get("begun") != now["_epoch"])]
                 elif found_step is None:
                     own["begun"] = now["_epoch"]

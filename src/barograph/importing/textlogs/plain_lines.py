@@ -213,7 +213,7 @@ def row(line: bytes) -> forms.Parsed | None:
     of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
         return None  # an evaluation is a row once its bar is full
-    if counts == [epoch] and not of_training and (part := _part(line, epoch)) and part[1] != part[2]:
+    if counts == [epoch] and not of_training and (part := _PART.search(line, epoch.end())) and part[1] != part[2]:
         return None
     names, known, beside = dict[str, Any](), False, b""
     seen = None if counts else _SEEN.search(line)
@@ -318,11 +318,6 @@ def _is_measure(name: bytes) -> bool | None:
     return True if PHASE.fullmatch(head) or _KNOWN.match(tail) else None
 
 
-def _part(line: bytes, epoch: Any) -> Any:
-    """A fraction of an epoch."""
-    return _PART.search(line, epoch.end()) or _PART.search(line, 0, epoch.start())
-
-
 def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
     """What a line's counts say, as they were found in it."""
     extra: dict[str, Any] = {}
@@ -336,7 +331,7 @@ def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[s
     if bar and step is None and "_batch" not in extra:
         extra |= {"_batch": bar[1], "_batches": bar[2]}
     if epoch and step is None and "_batch" not in extra and b"/" in line:
-        part = _part(line, epoch)
+        part = _PART.search(line, epoch.end()) or _PART.search(line, 0, epoch.start())
         extra |= {"_part": part[1], "_parts": part[2]} if part else {}
     count = step["count"] if step else b""
     if step and not own_step and not re.match(rb"(?i)global", step[0]) and epoch and "_batch" not in extra:

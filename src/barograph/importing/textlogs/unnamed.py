@@ -22,7 +22,7 @@ _SHOWN = 80  # bytes of the first one
 
 
 class UnnamedLists(NamedTuple):
-    count: int
+    number: int
     line: int  # the number of the first one, from 1
     text: str
 

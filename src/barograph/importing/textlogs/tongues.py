@@ -26,7 +26,8 @@ _WORDS = {  # as they are written in Chinese, Japanese, Korean and Russian
     )
     for word in words
 }
-_OTHER_WORDS = expression(b"|".join(sorted(_WORDS, key=lambda word: -len(word))))
+_LONGEST_FIRST: list[bytes] = sorted(_WORDS, key=len, reverse=True)
+_OTHER_WORDS = expression(b"|".join(_LONGEST_FIRST))
 _FOREIGN = expression(rb"[\xd0-\xed]")
 _ORDINAL = expression(rb"\xe7\xac\xac\s?(\d{1,9})\s?(\xe8\xbd\xae|\xe6\xad\xa5)")  # `第3轮`, `第3步`
 _DATA = {  # of which data a loss or an accuracy is, behind its name: `pérdida de validación`

@@ -213,7 +213,8 @@ def row(line: bytes) -> forms.Parsed | None:
     of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
         return None  # an evaluation is a row once its bar is full
-    if counts == [epoch] and not of_training and (part := _PART.search(line, epoch.end())) and part[1] != part[2]:
+    part = _PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
+    if part and part[1] != part[2] and not any(found.start() < part.start() for found in found_pairs):
         return None
     names, known, beside = dict[str, Any](), False, b""
     seen = None if counts else _SEEN.search(line)

@@ -17,7 +17,7 @@ from barograph.core.aliases import ALIASES, CONVERTED, normal
 _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-z])?"
 
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
-_ENTROPIES = r"nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity"
+_ENTROPIES = r"nll|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity"
 _ERRORS = r"r?mse|mae|bce|huber"
 _HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out|(?<![a-z])te(?![a-z]))"
 
@@ -35,7 +35,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS}))?"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ][a-z0-9]+"
-        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|objective)"
+        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|objective|criterion)"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
         r"|train(?:ing)?[_/. ]l[12]",  # gradient boosting's errors
     ),
@@ -103,6 +103,11 @@ _OF_TRAINING = re.compile(
 _OF_PART = re.compile(
     rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|per_|{_ENTROPIES}|{_ERRORS}))[a-z0-9]+$"
 )
+_OF_POLICY = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:surrogate|policy(?:_gradient)?|pg|actor|critic|value(?:_function)?|q|qf\d?|vf|td|estimation)"
+    r"[/_. ]loss"
+)
+_OF_AGENT = re.compile(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
 _PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
 _WITHOUT = re.compile(
     rf"[/_. ]?(?<![a-z])(?:(?:no|non|without|wo|excl|excluding)[/_. ]{_PART}|{_PART}[/_. ]?(?:free|less))(?![a-z])"
@@ -144,6 +149,10 @@ def may_play(name: str) -> bool:
     )
 
 
+def _is_reward(name: str) -> bool:
+    return name in ROLES["reward"][0] or _matches("reward", name)
+
+
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:
     """Names of channels that may play a role, the likeliest first; longer ones before shorter ones of equal rank.
 
@@ -168,6 +177,11 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
             spelled[item] for item in _SPELLINGS.get(name, ()) if item in spelled and spelled[item] not in chosen_names
         ]
     matching = [name for name in channels if name not in chosen_names and _matches(role, name)]
+    if role == "loss" and any(_OF_POLICY.fullmatch(_plain(name)) for name in matching):
+        # the parts of an agent's loss say nothing of how well it does, where its rewards do
+        parts = {name for name in matching if _OF_POLICY.fullmatch(_plain(name))}
+        if any(_is_reward(name) for name in channels):
+            matching = [name for name in matching if name not in parts and not _OF_AGENT.fullmatch(_plain(name))]
     # what is made of a loss, and the loss of a part, stand behind it
     return chosen_names + sorted(
         matching,

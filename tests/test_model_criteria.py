@@ -17,13 +17,15 @@ PLACES = 6
 
 
 def aligned(
-    output: Tensor, targets: int = 2, given: int = PLACES, reshaped: bool = False, logs: bool = True, dim: int = -1
-) -> Tensor:
+    output: Tensor, targets: int = 2, given: int = PLACES, reshaped: bool = False, logs: bool = True, dim: int = -1,
+    fewer: int = 0,
+) -> Tensor:  # fmt: skip
     """Of an output [N, T, classes]."""
     output = output.unsqueeze(1) + torch.randn(ROWS, PLACES, 5)
     output = output.log_softmax(dim) if logs else output
     output = output.reshape(PLACES, ROWS, 5) if reshaped else output.transpose(0, 1)
     lengths = torch.full((ROWS,), given), torch.full((ROWS,), targets)
+    lengths[1][0] -= fewer
     return functional.ctc_loss(output, torch.ones(ROWS, targets, dtype=torch.long), *lengths, zero_infinity=True)
 
 
@@ -85,6 +87,9 @@ def divergence(output: Tensor, logs: bool) -> Tensor:
         (lambda x: -functional.logsigmoid(x).mean(), "loss_ranks", 0.0),
         (lambda x: aligned(x), "ctc_short", 0.0),
         (lambda x: aligned(x, given=1), "ctc_short", 1.0),
+        (lambda x: aligned(x), "ctc_full", 0.0),  # of equally many targets: padding may be counted
+        (lambda x: aligned(x, fewer=1), "ctc_full", 1.0),
+        (lambda x: aligned(x, given=4, fewer=1), "ctc_full", 0.0),
         (lambda x: divergence(x, logs=False), "divergence_of_chances", 1.0),
         (lambda x: divergence(x, logs=True), "divergence_of_chances", None),
         (lambda x: (torch.ones(ROWS, 5) - x.softmax(1)).square().mean(), "divergence_of_chances", None),

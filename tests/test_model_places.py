@@ -12,7 +12,7 @@ from rule_columns import findings, only, random_columns, same_when_cut
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.data.places import IgnoredClass, MirroredTargets
+from barograph.doctor.rules.data.places import IgnoredPlaces, MirroredTargets
 
 torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
@@ -79,14 +79,11 @@ def test_places_of_large_pictures_are_the_same_from_both_edges() -> None:
     assert len(one) == 32 and (one.flip(0) - other.flip(0)).abs().max() <= 1
 
 
-@pytest.mark.parametrize(
-    ("options", "size", "value"),
-    [({}, 6, -1.0), ({"ignore_index": 0}, 6, 0.0), ({"ignore_index": 255}, 6, -1.0), ({"ignore_index": 0}, 1, None)],
-)
-def test_the_graph_says_which_class_of_pictures_is_ignored(options: Any, size: int, value: float | None) -> None:
-    output, targets = torch.randn(4, 3, size, 6, requires_grad=True), torch.randint(0, 3, (4, size, 6))
+@pytest.mark.parametrize(("options", "value"), [({}, None), ({"ignore_index": 0}, 0.0), ({"ignore_index": 255}, None)])
+def test_the_graph_says_which_class_of_pictures_is_ignored(options: Any, value: float | None) -> None:
+    output, targets = torch.randn(4, 3, 6, 6, requires_grad=True), torch.randint(0, 3, (4, 6, 6))
     found = objective.figures(functional.cross_entropy(output * 1, targets, **options).grad_fn)
-    assert found.get("ignored_class") == value
+    assert found.get("ignore_index") == value
 
 
 def train(folder: Path, fault: str = "", steps: int = 90) -> dict[str, dict[str, Any]]:
@@ -122,7 +119,7 @@ def train(folder: Path, fault: str = "", steps: int = 90) -> dict[str, dict[str,
 
 @pytest.mark.parametrize(
     ("fault", "rule", "cause"),
-    [("flipped", "mirrored_targets", "augmentation"), ("ignored", "ignored_class", "loss masked out")],
+    [("flipped", "mirrored_targets", "augmentation"), ("ignored", "ignored_places", "loss masked out")],
 )
 def test_a_training_with_it_is_warned_of(tmp_path: Path, fault: str, rule: str, cause: str) -> None:
     found = train(tmp_path, fault)
@@ -133,7 +130,7 @@ def test_a_training_with_it_is_warned_of(tmp_path: Path, fault: str, rule: str, 
 @pytest.mark.parametrize("fault", ["", "meant"])
 def test_a_training_without_it_is_not(tmp_path: Path, fault: str) -> None:
     found = train(tmp_path, fault)
-    assert not {"mirrored_targets", "ignored_class"} & {
+    assert not {"mirrored_targets", "ignored_places"} & {
         name for name, one in found.items() if one["severity"] != "info"
     }
 
@@ -142,18 +139,18 @@ LOOKS = 20
 
 
 def of_class(**changed: Any) -> dict[str, Any]:
-    figures = {"idle_places": 0.8, "idle_input": 0.9, "ignored_class": 0.0} | changed
+    figures = {"idle_places": 0.8, "idle_input": 0.9, "ignore_index": 0.0} | changed
     columns = {f"model/{name}": numpy.full(LOOKS, value) for name, value in figures.items() if name != "overlap"}
     columns["train/loss"] = numpy.linspace(1.4, 0.3, LOOKS)
     return columns | {"eval/iou": numpy.full(LOOKS, changed.get("overlap", 0.3))}
 
 
 def severities(columns: dict[str, Any]) -> list[str]:
-    return [one.severity for one in only(findings([IgnoredClass()], columns), "ignored_class")]
+    return [one.severity for one in only(findings([IgnoredPlaces()], columns), "ignored_places")]
 
 
 @pytest.mark.parametrize(
-    "changed", [{"idle_places": 0.4}, {"idle_input": 0.01}, {"ignored_class": -1.0}, {"overlap": 0.7}]
+    "changed", [{"idle_places": 0.4}, {"idle_input": 0.01}, {"ignore_index": -1.0}, {"overlap": 0.7}]
 )
 def test_an_ignored_class_is_no_warning_where_it_may_be_meant(changed: dict[str, float]) -> None:
     assert severities(of_class()) == ["warning"] and severities(of_class(**changed)) == []
@@ -167,6 +164,6 @@ def test_without_a_figure_of_how_well_it_does_it_is_an_info_finding() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_where_rows_are_cut_changes_nothing(seed: int) -> None:
-    names = [f"model/{name}" for name in (*places.FIGURES, "ignored_class")]
-    same_when_cut([MirroredTargets, IgnoredClass], random_columns(seed, [*names, "train/loss", "eval/iou"]), seed)
-    same_when_cut([IgnoredClass], of_class(), seed)
+    names = [f"model/{name}" for name in (*places.FIGURES, "ignore_index")]
+    same_when_cut([MirroredTargets, IgnoredPlaces], random_columns(seed, [*names, "train/loss", "eval/iou"]), seed)
+    same_when_cut([IgnoredPlaces], of_class(), seed)

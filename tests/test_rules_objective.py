@@ -296,3 +296,15 @@ def test_places_without_gradient_are_padding_only_where_examples_have_several(ex
         "model/example_rows": (looks, np.full(6, float(examples))), "model/loss_weight": (looks, targets / 32),
     }  # fmt: skip
     assert ("loss_weight" in warned(columns)) == finds
+
+
+@pytest.mark.parametrize(("turns", "figure", "says"), [(200, 1.0, True), (200, 0.0, False), (None, 1.0, False)])
+@pytest.mark.parametrize("rows", [7, ROWS])
+def test_a_loss_whose_factor_turns_is_reversed_from_then_on(
+    turns: int | None, figure: float, says: bool, rows: int
+) -> None:
+    loss = np.where((ROWS if turns is None else turns) > STEP, FALLS, -FALLS)
+    found = warned({"train/loss": every(loss), **of_graph(loss_multiplied=figure)}, rows)
+    assert ("loss_reversed" in found) == says
+    if says:
+        assert found["loss_reversed"].step == turns

@@ -20,7 +20,7 @@ _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy"
 
 
 def figures(root: Any) -> dict[str, float]:
-    """Of the loss whose last node this is: `loss_error`, `loss_of_chosen`, `ctc_short`, `ctc_reshaped`,
+    """Of the loss whose last node this is: `loss_error`, `loss_of_chosen`, `ctc_short`, `ctc_full`, `ctc_reshaped`,
     `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `loss_ranks`, `loss_attracts`, `loss_hinge`,
     `overlap_minimised`; each only where it can be said."""
     found: dict[str, float] = {}
@@ -166,14 +166,16 @@ def _walk(root: Any) -> dict[str, float]:
 
 
 def _of_alignment(node: Any) -> dict[str, float]:
-    """Of connectionist temporal classification: the share of sequences with fewer places than targets, and what comes
-    before it."""
+    """Of connectionist temporal classification: the share of sequences with fewer places than targets, whether the
+    lengths are those of all that the model gives, of different numbers of targets, and what comes before it."""
     given, wanted = (_lengths(getattr(node, f"_saved_{name}_lengths", ())) for name in ("input", "target"))
     under = behind(node)
     found: dict[str, float] = {}
     if given and len(given) == len(wanted):
         found["ctc_short"] = sum(one < other for one, other in zip(given, wanted, strict=True)) / len(given)
     whole = shape(under[0]) if len(under) == 1 else ()
+    if given and wanted and whole:
+        found["ctc_full"] = float(max(given) >= whole[0] and len(set(wanted)) > 1)
     reshaped, inner = 0.0, under[0] if len(under) == 1 else None
     for _ in range(6):
         if inner is None or kind(inner) not in _SHAPED or len(behind(inner)) != 1:

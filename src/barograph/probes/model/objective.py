@@ -35,7 +35,7 @@ def behind(node: Any) -> list[Any]:
 
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
-    `softmax_over_rows`, `ignored_class`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`,
+    `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`, `ignore_index`,
     `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
     `policy_reversed`, `similarity_to_itself`, `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
@@ -204,9 +204,9 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     under = next(iter(behind(node)), None)
     if under is None:
         return
-    sizes, ignored = shape(under), int(getattr(node, "_saved_ignore_index", -1))
-    if len(sizes) == 4 and min(sizes[2:]) > 1:  # a picture's points; a text's padding may be a class
-        found["ignored_class"] = max(found.get("ignored_class", -1.0), float(ignored if ignored < sizes[1] else -1))
+    sizes, index = shape(under), int(getattr(node, "_saved_ignore_index", -1))
+    if len(sizes) > 1 and 0 <= index < sizes[1]:
+        found["ignore_index"] = float(index)
     under = _of_chosen_rows(under)
     made = plain_kind(under)
     for name, kinds in _NO_LOGARITHMS.items():

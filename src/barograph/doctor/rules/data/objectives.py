@@ -15,7 +15,7 @@ import numpy
 
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import came_by, known, newest, usual
-from barograph.doctor.kernel.curve import is_game
+from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.optimizer.accounts import outweighed
 
@@ -76,9 +76,10 @@ class LossReversed(GraphRule):
 
     The loss is nothing but a cross-entropy, a mean square or another loss that is never negative (of preferences, the
     negative of a `logsigmoid`), with a minus before it, in all looks at its graph up to the 20th row; or it is a
-    multiple of such losses, and below 0 in all 20. It falls without end, and the model learns the opposite. Two losses
-    that are taken in turn, or a game, give no finding. An overlap of outputs and targets (Dice, the intersection over
-    the union), whose best is 1, is to be largest: one that the loss has with a plus is reversed too.
+    multiple of such losses, and below 0 in all 20, or in 20 rows in a row from a later step on. It falls without end,
+    and the model learns the opposite. Two losses that are taken in turn, or a game, give no finding. An overlap of
+    outputs and targets (Dice, the intersection over the union), whose best is 1, is to be largest: one that the loss
+    has with a plus is reversed too.
 
     What to do: take the minus away; of an overlap `loss = 1 - dice`.
     """
@@ -91,6 +92,25 @@ class LossReversed(GraphRule):
     thresholds: ClassVar = {"rows": (20.0, "ours")}
     causes = ("sign reversed: the negative of the loss is minimised",)
     remedies = ("take the minus before the loss away: `loss = criterion(output, target)`, and `loss.backward()`",)
+
+    def begin(self) -> None:
+        super().begin()
+        self._below = self._since = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        yield from super().look(history, value, place)
+        self._since = self._since if self._below else place[0]
+        self._below = self._below + 1 if value < 0 else 0
+        if self._below != self.at["rows"] or self._rows == self._below:
+            return
+        multiplied, other = (watched(history, name, place) for name in self.figures[::-1])
+        if multiplied == 1 or other == 0:
+            yield self.finding(
+                self._since, f"The loss is below 0 since step {self._since}, and its graph is a multiple of losses "
+                "that are never negative: the factor has turned.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"loss": rounded(value)}, key="turned",
+                remedies=["look at what the loss is multiplied with: a weight, a schedule or a coefficient below 0"],
+            )  # fmt: skip
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
         if figure != 1:

@@ -1,7 +1,7 @@
 """What the loss of a picture's places compares: targets that are mirrored, a class that is ignored.
 
 In:   figures of the watch, from the output of some examples and its gradient; the graph of the loss.
-Out:  findings of `MirroredTargets`, `IgnoredClass`.
+Out:  findings of `MirroredTargets`, `IgnoredPlaces`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MirroredTargets(WatchRule):
             )  # fmt: skip
 
 
-class IgnoredClass(WatchRule):
+class IgnoredPlaces(WatchRule):
     """The loss leaves out a class of the output, and most places of the pictures are of it.
 
     The graph of the loss has the number that is ignored: one of the output's own classes. Half of all places or more
@@ -80,11 +80,11 @@ class IgnoredClass(WatchRule):
     What to do: leave `ignore_index` at -100, or take a number behind the last class for what is ignored.
     """
 
-    name, family, kind, severity = "ignored_class", "data", "data", "warning"
+    name, family, kind, severity = "ignored_places", "data", "data", "warning"
     series = "model/idle_places"
-    needs = ("=model/idle_places", "=model/ignored_class", "loss")
+    needs = ("=model/idle_places", "=model/ignore_index", "loss")
     least = 12
-    about = "The loss leaves out a class of the output."
+    about = "The loss leaves out a class that most places of the pictures are of."
     thresholds: ClassVar = {
         "looks": (12.0, "in a row; ours"),
         "share": (0.5, "of the places, without gradient; ours"),
@@ -100,7 +100,7 @@ class IgnoredClass(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._idle = [*self._idle, value] if value >= self.at["share"] else []
-        loss, number = history.role("loss"), watched(history, "ignored_class", place)
+        loss, number = history.role("loss"), watched(history, "ignore_index", place)
         if len(self._idle) < self.at["looks"] or not number >= 0 or loss is None or not loss.end:
             return
         step = place[0] - 1  # of rows whose step is over
@@ -132,4 +132,4 @@ class IgnoredClass(WatchRule):
         return found / 100 if found > 1 else found
 
 
-RULES = (MirroredTargets, IgnoredClass)
+RULES = (MirroredTargets, IgnoredPlaces)

@@ -401,6 +401,7 @@ def _first(history: RunHistory, name: str, time: int) -> float:
 
 _ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
 _RAW = "inputs not normalised: their mean is {:.3g}, their deviation {:.3g}"
+_TIED = "weight tying: the output matrix is the embedding, of deviation {:.2g}: logits begin far apart"
 _TOO_LARGE = "bad initialisation: the output is far too large before any training"
 
 
@@ -413,9 +414,10 @@ class InitialLoss(Rule):
     where it is watched, the width of the output, 16 or more, that a cross-entropy follows (`model/softmax_twice` is
     recorded): few classes can be guessed wrongly by chance. Where the loss is one cross-entropy and nothing else
     (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
-    mean, that is proof. Inputs whose mean or deviation is ten or more were never normalised, and are the cause then. A
-    step of several backward passes may log their sum: the accumulation is named first. Preferences, of which margins
-    are logged, begin at ln 2 whatever the vocabulary.
+    mean, that is proof. Inputs whose mean or deviation is ten or more were never normalised, and are the cause then;
+    else an embedding that is the output matrix too, if its deviation is 0.3 or more (torch draws it with 1). A step of
+    several backward passes may log their sum: the accumulation is named first. Preferences, of which margins are
+    logged, begin at ln 2 whatever the vocabulary.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -425,6 +427,7 @@ class InitialLoss(Rule):
         "above": (0.5, "nats; ours"),
         "times": (2.0, "of ln V; ours: healthy speed runs begin at 1.5"),
         "width": (16.0, "of an output whose vocabulary is not known; ours"),
+        "tied": (0.3, "deviation of an embedding that is the output matrix; usual are 0.02 to 1 / √width; ours"),
         "inputs": (10.0, "mean or deviation of inputs that nobody normalised; ours"),
     }
     causes = (
@@ -474,7 +477,9 @@ class InitialLoss(Rule):
         proven = not added and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
         mean, deviation = _first(history, "input_mean", by), _first(history, "input_std", by)
         raw = max(abs(mean), deviation) >= self.at["inputs"]
-        cause = _RAW.format(mean, deviation) if raw else _TOO_LARGE
+        tied = _first(history, "tied_deviation", by)
+        large = tied >= self.at["tied"] and not raw
+        cause = _RAW.format(mean, deviation) if raw else _TIED.format(tied) if large else _TOO_LARGE
         yield self.finding(
             step,
             f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",
@@ -483,5 +488,8 @@ class InitialLoss(Rule):
             evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary}
             | ({"standing": True} if proven else {}),
             confidence=0.95 if proven else 0.8 if loss > self.at["times"] * guess else 0.4,
-            causes=[cause] if proven else [_ADDED, *self.causes[:2]] if added else list(self.causes),
-        )
+            causes=[cause] if proven else [_ADDED, *self.causes[:2]] if added else
+                   [*([cause] if large else []), *self.causes],
+            remedies=["Draw the embedding with a deviation of 0.02, or 1 / √width; multiply it by √width where it is "
+                      "read, if it should be larger there."] if large else list(self.remedies),
+        )  # fmt: skip

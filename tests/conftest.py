@@ -43,6 +43,12 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Any:
         report.longrepr = f"skipped, though everything should be there: {report.longrepr}"
 
 
+def pytest_sessionfinish() -> None:
+    """Processes that run tests beside each other end without what a process does at its end."""
+    if reading := sys.modules.get("barograph.importing.temporary"):
+        reading.end()
+
+
 def _finish_runs_opened_since() -> Iterator[None]:
     """A test that fails in the middle leaves a run, which the tests behind it in the same process would find."""
     before = _open_runs()

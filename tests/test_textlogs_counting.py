@@ -74,7 +74,7 @@ def test_a_list_in_a_table_is_the_parts_of_a_loss(tmp_path: Path) -> None:
 def test_counts_and_losses_in_other_scripts_are_read(tmp_path: Path) -> None:
     lines = [f"第{at}轮 训练损失: 2.{at} 验证损失: 2.{at + 1}" for at in (1, 2, 3)]
     reading = read(written(tmp_path, lines))
-    assert reading.series["loss"] == [(1, 2.1), (2, 2.2), (3, 2.3)]
+    assert reading.series["train loss"] == [(1, 2.1), (2, 2.2), (3, 2.3)]
     assert reading.series["val loss"] == [(1, 2.2), (2, 2.3), (3, 2.4)]
 
 

@@ -98,6 +98,10 @@ EXPECTED = [
     ("stanzas.log", "stanzas", [
         ("train/CrossEntropyLoss", 14, (0, 2.6), (130, 0.753)), ("throughput/total_tokens", 14, (0, 1234), (130, 1234)),
     ]),
+    ("yolo_results.txt", "yolo_results", [
+        ("total", 14, (0, 0.193), (13, 0.102)), ("val/loss", 14, (0, 0.132), (13, 0.07783)),
+        ("metrics/recall", 14, (0, 0), (13, 0.52)),
+    ]),
     ("plain_step.log", "plain", [
         ("loss", 8, (100, 0.51), (800, 0.44)), ("lr", 8, (100, 3e-4), (800, 3e-4)), ("val loss", 1, (800, 0.61),
         (800, 0.61)),

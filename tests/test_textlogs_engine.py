@@ -205,7 +205,6 @@ def test_rows_behind_much_source_code_are_found(tmp_path: Path) -> None:
     [
         "nothing to see here\n" * 100,
         "1,2,3\n4,5,6\n" * 100,
-        "epoch,loss\n1,0.5\n2,0.4\n",
         "12 0.5 0.25\n13 0.4 0.23\n",
         "def train(step=1, loss=2):\n    return 3\n" * 30,
         "\x00\x01\x02" * 1000,

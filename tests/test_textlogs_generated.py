@@ -29,7 +29,7 @@ def test_generated_logs_are_read_whole(tmp_path: Path, seed: int) -> None:
     assert len(problems) <= 1, problems
 
 
-@pytest.mark.parametrize("family", ["apart", "third", "fourth", "fifth", "sixth"])
+@pytest.mark.parametrize("family", ["apart", "third", "fourth", "fifth", "sixth", "seventh", "eighth"])
 def test_other_families_are_read_whole(tmp_path: Path, family: str) -> None:
     scored = dialects.score(dialects_families.FAMILIES[family], 21, 80, tmp_path)
     problems = [problem for _, _, problem in scored if problem]

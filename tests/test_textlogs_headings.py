@@ -57,7 +57,7 @@ def test_a_heading_holds_for_a_row_that_is_written_later() -> None:
     assert headings.said_below(b"loss: 0.61\n", own) == b"loss: 0.61 | test\n"
 
 
-@pytest.mark.parametrize("between", ["", "train losses: [1.5, 2.5]\n", "saved the model\n"])
+@pytest.mark.parametrize("between", ["", "train quantiles: [1.5, 2.5]\n", "saved the model\n"])
 def test_evaluations_below_lines_that_say_an_epoch_are_read_alone(tmp_path: Path, between: str) -> None:
     path = tmp_path / "train.log"
     path.write_text("".join(f"Epoch {at}\n{between}val loss: {3 - at / 10:.2f}\n" for at in range(1, 9)))

@@ -1,4 +1,4 @@
-"""The eighth family of words and layouts, put away: a trainer and an evaluator in one file, one value a line, rows of a
+"""The eighth family of words and layouts: a trainer and an evaluator in one file, one value a line, rows of a
 table among other text, panels, documents, epochs with both sets, batches of an epoch, other languages than the seventh.
 """
 

@@ -17,7 +17,7 @@ from barograph.core.aliases import ALIASES, CONVERTED, normal
 _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-z])?"
 
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
-_ENTROPIES = r"nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity"
+_ENTROPIES = r"nll|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity"
 _ERRORS = r"r?mse|mae|bce|huber"
 _HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out|(?<![a-z])te(?![a-z]))"
 
@@ -35,7 +35,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS}))?"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ][a-z0-9]+"
-        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|objective)"
+        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|objective|criterion)"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
         r"|train(?:ing)?[_/. ]l[12]",  # gradient boosting's errors
     ),
@@ -52,7 +52,9 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "duration_ms": (("train/duration_ms",), ""),
     "throughput": (
         ("train/tokens_per_second", "train/tokens_per_second_per_device"),
-        rf"(?!(?:.*[^a-z])?{_HELD_OUT}(?:[^a-z]|$)).*(?:samples|steps|tokens|examples)_per_sec(?:ond)?",
+        rf"(?!(?:.*[^a-z])?{_HELD_OUT}(?:[^a-z]|$))(?:.*(?:samples|steps|tokens|examples)_per_sec(?:ond)?"
+        r"|(?:.*[/_. ])?(?:samples|tokens|toks?|examples|images|imgs?|sequences|seqs|words|frames|tflops?|tflop)"
+        r"(?:/s(?:ec(?:ond)?)?|_per_(?:s|sec|second))(?:(?:/|_per_)(?:device|gpu|chip|node|rank|accelerator))?)",
     ),
     "step_tokens": (("train/step_tokens",), ""),
     "mfu": (("train/mfu",), r"(?:.*[/_. ])?mfu(?:_?\(%\)|_%|_percent|_pct)?"),
@@ -101,6 +103,11 @@ _OF_TRAINING = re.compile(
 _OF_PART = re.compile(
     rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|per_|{_ENTROPIES}|{_ERRORS}))[a-z0-9]+$"
 )
+_OF_POLICY = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:surrogate|policy(?:_gradient)?|pg|actor|critic|value(?:_function)?|q|qf\d?|vf|td|estimation)"
+    r"[/_. ]loss"
+)
+_OF_AGENT = re.compile(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
 _PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
 _WITHOUT = re.compile(
     rf"[/_. ]?(?<![a-z])(?:(?:no|non|without|wo|excl|excluding)[/_. ]{_PART}|{_PART}[/_. ]?(?:free|less))(?![a-z])"
@@ -117,7 +124,10 @@ def logarithm_of(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`."""
+    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`; of
+    `records/second. Loss`, cut out of sentences, the last one counts.
+    """
+    name = name.rpartition(". ")[2] or name
     plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
     return _WITHOUT.sub("", plain).strip("/_. ") or plain
 
@@ -137,6 +147,10 @@ def may_play(name: str) -> bool:
         name in canonical or any(plain in _SPELLINGS.get(item, ()) for item in canonical) or _matches(role, name)
         for role, (canonical, _) in ROLES.items()
     )
+
+
+def _is_reward(name: str) -> bool:
+    return name in ROLES["reward"][0] or _matches("reward", name)
 
 
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:
@@ -163,6 +177,11 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
             spelled[item] for item in _SPELLINGS.get(name, ()) if item in spelled and spelled[item] not in chosen_names
         ]
     matching = [name for name in channels if name not in chosen_names and _matches(role, name)]
+    if role == "loss" and any(_OF_POLICY.fullmatch(_plain(name)) for name in matching):
+        # the parts of an agent's loss say nothing of how well it does, where its rewards do
+        parts = {name for name in matching if _OF_POLICY.fullmatch(_plain(name))}
+        if any(_is_reward(name) for name in channels):
+            matching = [name for name in matching if name not in parts and not _OF_AGENT.fullmatch(_plain(name))]
     # what is made of a loss, and the loss of a part, stand behind it
     return chosen_names + sorted(
         matching,

@@ -6,22 +6,18 @@ Out:  its runs, with the interface of stored ones. They are kept in a temporary 
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from barograph.core import options as config
 from barograph.core.aliases import parse_aliases
 from barograph.core.segments import FOLDER as SEGMENTS
+from barograph.importing import temporary
 from barograph.importing.collect import collect
-from barograph.importing.files import stop_sealing
 from barograph.importing.registry import identify
 from barograph.importing.source import Unread
 from barograph.query.stored import StoredRun
-from barograph.store.held import let_go
 
 _ARCHIVES = frozenset({".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z"})
 
@@ -55,8 +51,7 @@ def read(
         found = list(endings_in(given))
     if not found:
         raise ValueError(f"nothing in {path} is a training log that can be read{_because(given, problems)}")
-    root = Path(tempfile.mkdtemp(prefix="barograph-read-"))
-    atexit.register(_remove, root, os.getpid())
+    root = temporary.folder()
     how: dict[str, Any] = {"aliases": known, "logged": logged, "here": not logged}
     return [StoredRun(collect(source, item, root, **how)[0]) for source, item in found]
 
@@ -64,11 +59,11 @@ def read(
 def _because(path: Path, problems: list[Unread]) -> str:
     if path.suffix.lower() in _ARCHIVES:
         return "; if it is an archive of logs, unpack it first"
-    return f" ({problems[0].file}: {problems[0].why})" if problems else ""
+    if problems:
+        return f" ({problems[0].file}: {problems[0].why})"
+    from barograph.importing.textlogs.unnamed import unnamed_in  # only where all sources found nothing
 
-
-def _remove(root: Path, process: int) -> None:
-    if os.getpid() == process:  # not in a forked child
-        stop_sealing(root)
-        let_go(root)
-        shutil.rmtree(root, ignore_errors=True)
+    lists = unnamed_in(path) if path.is_file() else None
+    if lists is None:
+        return ""
+    return f": {lists.number:,} lines hold numbers without a name, the first one is line {lists.line:,}: {lists.text}"

@@ -48,6 +48,7 @@ MODULES = (
     "textlogs.deepspeed",
     "textlogs.keras_text",
     "textlogs.stanzas",
+    "textlogs.yolo_results",
     "tables",
     "textlogs.plain",
     "textlogs.recurring",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from barograph.importing import temporary
 from barograph.importing.read import read
 from barograph.query import catalog
 from barograph.query.stored import StoredRun
@@ -25,20 +25,23 @@ def resolve(
     logged, endings: as `read` takes them. Raises KeyError, OSError or ValueError with one sentence where there is none.
     """
     given = Path(path)
+    temporary.end_on_signals()
     if not path:
         newest = catalog.runs(dir)[-1:]
         if not newest:
             raise KeyError("there is no run to look at; name a run or a log, or try `barograph demo`")
         yield newest[0], str(newest[0].dir)
     elif path == "-":
-        with tempfile.TemporaryDirectory(prefix="barograph-read-") as folder:
-            copy = Path(folder, "standard-input.log")
+        folder = temporary.folder()
+        copy = folder / "standard-input.log"
+        try:
             with copy.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
-            try:
-                runs = read(copy, logged=logged, endings=endings)
-            except ValueError as error:
-                raise ValueError(str(error).replace(str(copy), "standard input")) from None
+            runs = read(copy, logged=logged, endings=endings)
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(copy), "standard input")) from None
+        finally:
+            temporary.remove(folder)
         for run in runs:
             yield run, "standard input"
     elif given.is_dir() and (stored := catalog.runs(given)):

@@ -24,9 +24,10 @@ from barograph.importing.textlogs.recurring import SOURCE as recurring
 from barograph.importing.textlogs.stanzas import SOURCE as stanzas
 from barograph.importing.textlogs.surogate_text import SOURCE as surogate_text
 from barograph.importing.textlogs.torchtitan import SOURCE as torchtitan
+from barograph.importing.textlogs.yolo_results import SOURCE as yolo_results
 
 SOURCES: tuple[Dialect, ...] = (
     fairseq, llamafactory, nanochat, modded_nanogpt, llmc, llmq_text, surogate_text, megatron, torchtitan,
-    kempnerforge, nanogpt, hf_printed, deepspeed, keras_text, stanzas, plain, recurring,
+    kempnerforge, nanogpt, hf_printed, deepspeed, keras_text, stanzas, yolo_results, plain, recurring,
 )  # fmt: skip
 choice.offer(SOURCES)

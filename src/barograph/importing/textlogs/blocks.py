@@ -58,7 +58,7 @@ def ordered(blocks: list[Block]) -> tuple[NDArray[Any], NDArray[Any]]:
     return where[order], steps[order]
 
 
-_OF_EPOCH = expression(rb"(?i)\bepoch\W{0,3}\d+ ?/")
+_OF_EPOCH = expression(rb"(?i)\bepoch\W{0,3}\d")
 _OF_PLAN = expression(rb"(?i)\b(?:step|iter|iteration)[ :=\[]{1,3}0*(\d{1,15}) ?/ {0,9}0*(\d{1,15})\b")
 
 
@@ -71,7 +71,11 @@ def planned_steps(lines: list[bytes], block: Block) -> int | None:
         line = lines[block.where[at]]
         match = _OF_PLAN.search(line)
         # after an epoch's number the steps may be those of the epoch
-        if match is None or _OF_EPOCH.search(line) or not int(match[1]) == int(block.steps[at]) <= int(match[2]):
+        if (
+            match is None
+            or _OF_EPOCH.search(line, 0, match.start())
+            or not int(match[1]) == int(block.steps[at]) <= int(match[2])
+        ):
             return None
         plans.add(int(match[2]))
     return plans.pop() if len(plans) == 1 else None

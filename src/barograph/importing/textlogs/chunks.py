@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from barograph.importing.textlogs import examples, notebooks, pages
+from barograph.importing.textlogs import containers, examples, notebooks, pages
 from barograph.importing.textlogs.patterns import expression
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
@@ -57,12 +57,18 @@ class Chunk(NamedTuple):
 
 def clean(text: bytes) -> bytes:
     """Without escape codes, and without the marks of comments and quotations in which rows stand."""
+    text = containers.unwrapped(text) if text.startswith(containers.BEGINS) else text
     text = _ESCAPE.sub(b"", text) if b"\x1b" in text else text
     if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:
         text = _QUOTES.sub(lambda found: _CURLY[found[0]], text)
     if examples.may_be_in(text):
         text = examples.left_out(text)
     return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
+
+
+def shown(text: bytes) -> bytes:
+    """The lines of a text as they are shown: clean, and each state of a bar on its own."""
+    return clean(text).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _as_rows(found: re.Match[bytes]) -> bytes:

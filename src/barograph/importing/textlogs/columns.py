@@ -17,7 +17,8 @@ _COUNT = (
     rb"(?:e|ep|nr|#)(?=[ \t]{2}|[ \t]*\|))"
 )
 _MEASURE = (
-    rb"loss|nll|ppl|perplexity|x-?ent|cross.?entropy|(?<![a-z])[cx]e(?![a-z])|acc(?:uracy)?|reward|bpb|r?mse|objective|(?<![a-z])cost|"
+    rb"loss|nll|ppl|perplexity|x-?ent|cross.?ent(?:ropy)?(?![a-z])|(?<![a-z])(?:[cx]e|bce)(?![a-z])|acc(?:uracy)?|reward|bpb|"
+    rb"r?mse|objective|criterion|(?<![a-z])cost|"
     rb"(?<![a-z])(?:box|giou)[ \t|]{1,40}(?:obj|cls)(?![a-z])"
 )
 _HEADING = expression(
@@ -51,6 +52,7 @@ _OF_THINGS = expression(  # ahead of what counts: a row is one of several models
     rb"[ \t]{0,20}\|[^\n]{0,80}$"
 )
 _ASIDE = expression(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
+_VALUED = expression(rb"[ #:]\d{1,15}\.\d{2,}$")
 _PLURAL = expression(rb"(?i)(?:epochs|steps|iterations)")
 _SETTING = expression(
     rb"(?i)(?:batch[ _-]?size|batch|optimi[sz]er|model|dropout|params|parameters|data ?set|hidden[ _]size|layers|seed)"
@@ -130,19 +132,22 @@ def heading(line: bytes) -> list[bytes]:
     if first is None:
         return []
     rest = line[first.start() :].strip(b" \t|")
-    between = next((mark for mark in (b"|", b"\t", b"  ") if mark in rest), b" ")
+    between = next((mark for mark in (b"|", b"\t", b"  ", b",") if mark in rest), b" ")
     if _QUALIFIED.search(line[: first.start()]) or _OF_THINGS.search(line[: first.start()]):
         return []  # `Best step` counts nothing
     rest = _OF_DATA.sub(rb"\1_\2", rest) if between == b" " else rest
     cells = [cell.strip() for cell in rest.split(between) if cell.strip()]
     if not 2 <= len(cells) <= _MOST or not all(map(_WORD.fullmatch, cells)):
         return []
+    if any(map(_VALUED.search, cells)):
+        return []  # `Iteration #7   val loss at 2.31`
     if _PLURAL.fullmatch(cells[0]) and any(map(_SETTING.fullmatch, cells)):
         return []  # how long trials with such settings were trained
     cells = [_ASIDE.sub(b"", cell) for cell in cells]
     cells = [_SHORT.get(cell.lower().rstrip(b"."), cell).replace(b" ", b"_") for cell in cells]
     if not any(b"loss" in cell.lower() for cell in cells):
-        cells = [cell + b"_loss" if cell.lower() in _PARTS else cell for cell in cells]
+        parts = any(cell.lower() in _PARTS for cell in cells)
+        cells = [cell + b"_loss" if cell.lower() in _PARTS or (parts and cell == b"total") else cell for cell in cells]
     return [between, *cells]
 
 
@@ -179,6 +184,10 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
         line = _LIST.sub(lambda found: found[0].replace(b" ", b""), line)
     if between.isspace() and between != b"\t":
         first, *cells = line.rsplit(None, count) if len(line.split(None, count)) > count else (b"", *line.split())
+    elif between == b",":
+        first, *cells = line.rsplit(b",", count) if line.count(b",") >= count else (b"", *line.split(b","))
+        ahead, _, cells[0] = cells[0].rpartition(b" ")
+        first, cells = first or ahead, [cell.strip() for cell in cells]
     else:
         first, *cells = (b"", *(cell.strip() for cell in line.strip(b" \t|").split(between)))
         cells = cells[-count:]

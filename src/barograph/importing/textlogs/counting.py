@@ -19,11 +19,32 @@ ENOUGH = 3  # rows that decide
 _FALLS = 0.25  # of the rows: a count that falls more often counts nothing
 _LOOKED_AT = 200  # rows
 _KEPT = 200  # decisions in a file
+_OF_TRAINING = expression(r"(?i)^train(?:ing)?(?=[_/. -])")
 _COUNTS = expression(
     r"(?i)(?:(?:global|total|train(?:ing)?|num(?:ber)?(?: of)?|n)[ _]?)?"
     r"(?:episodes?|eps|games?|steps?|iter(?:ation)?s?|updates?|rounds?|generations?|frames?|timesteps?)"
     r"(?:[ _](?:num(?:ber)?|index|idx|no))?"
 )
+
+
+def of_evaluators(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows in which an evaluator uses the names of the training, as `[eval] step 100 train_loss 2.31`: where rows of
+    the training have the same names, theirs say the data."""
+    known, result = own.setdefault("of_training", []), []
+    for row in rows:
+        if len(known) < _KEPT and not any(name.startswith("_tag:") for name in row.names):
+            known += [name for name in row.names if _OF_TRAINING.match(name) and name not in known]
+    for row in rows:
+        at = next((at for at, name in enumerate(row.names) if name.startswith("_tag:")), None)
+        if at is None:
+            result.append(row)
+            continue
+        phase, main, names = row.names[at].partition(":")[2], row.main, [*row.names]
+        if any(name in known for name in names):
+            main, names = False, [_OF_TRAINING.sub(phase, name) for name in names]
+        columns = [column for place, column in enumerate(row.columns) if place != at]
+        result.append(row._replace(names=(*names[:at], *names[at + 1 :]), columns=columns, main=main))
+    return result
 
 
 def settled(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:

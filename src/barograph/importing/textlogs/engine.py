@@ -57,7 +57,7 @@ class Dialect:
         """How many lines of some text are rows of this dialect, and how many of them rows of training."""
         if not any(hint in text for hint in self.hints):
             return 0, 0
-        lines = self.prepare(chunks.clean(text).replace(b"\r", b"\n"), {}).split(b"\n")
+        lines = self.prepare(chunks.shown(text), {}).split(b"\n")
         picks = self.candidates(lines)
         rows, left = self.rows_of(lines, picks, {})
         main = sum(len(row.where) for row in rows if row.main and any(name[0] != "_" for name in row.names))

@@ -52,7 +52,9 @@ def _dict(line: bytes) -> forms.Parsed | None:
         return None
     if "train_loss" in names and "loss" not in names and "train_runtime" not in names:
         return None  # an epoch of somebody else's loop
-    train = not any(name.startswith(("eval_", "train_runtime", "train_loss", "test_")) for name in names)
+    train = "loss" in names or not any(
+        name.startswith(("eval_", "train_runtime", "train_loss", "test_")) for name in names
+    )
     return match.start(), step, tuple(names), tuple(names.values()), train
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from barograph.importing.textlogs import engine, forms
 from barograph.importing.textlogs.patterns import expression
 
-_EPOCH = expression(rb"^\s*Epoch (\d{1,12})(?:/\d{1,12})?\s*:?\s*$")
+_EPOCH = expression(  # alone, or with their count behind what a logger writes first
+    rb"^(?:\s*Epoch (\d{1,12})(?:/\d{1,12})?|[^\n]{1,120}\sEpoch (\d{1,12})/\d{1,12})\s*:?\s*$"
+)
 _FULL = expression(  # where frames of tables were taken out, Keras 3's bar is blanks
     rb"(?:^|[\s\x08])(\d{1,12})/\1 (?:\[=+>?\]|\xe2[\x80-\xbf\xe2]* ?|-|\s{2,80}(?=\d))[^\n]{0,80}?(?= - [a-z_]\w*: )"
 )
@@ -53,7 +55,9 @@ class KerasText(engine.Dialect):
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """Epochs for the rows; of several rows under one line only the last."""
         said = [
-            (at, int(match[1])) for at, line in enumerate(lines) if b"Epoch " in line and (match := _EPOCH.match(line))
+            (at, int(match[1] or match[2]))
+            for at, line in enumerate(lines)
+            if b"Epoch " in line and (match := _EPOCH.match(line))
         ]
         heads = [at for at, _ in said]
         # place among the heads → names and line of the last row under it; an evaluation behind it says fewer

@@ -17,15 +17,21 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
-from barograph.importing.textlogs import columns, counting, engine, forms, headings, plain_lines
-from barograph.importing.textlogs.patterns import expression
+from barograph.importing.textlogs import (
+    columns,
+    counting,
+    engine,
+    forms,
+    headings,
+    objects,
+    pairs,
+    plain_lines,
+    prefixes,
+)
 
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
-_NAMED_VALUE = expression(  # `name=loss value=2.31`, a value a line
-    rb"(?<![\w.])(?:name|metric|tag|key)[=:] ?[\"']?([A-Za-z][\w./-]{0,60})[\"']?,? {1,4}value[=:] ?"
-    rb"(?=[-+]?(?:\d|nan|inf))"
-)
+_MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step if they rise
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 
 
@@ -45,6 +51,27 @@ class Plain(engine.Dialect):
         b"Upd",
         b"UPD",
         b"it ",
+        b"riterion",
+        b"bce",
+        b"auc",
+        b"-error",
+        b"-merror",
+        b"ndcg",
+        b"cross_ent",
+        b"uber",
+        b"erlust",
+        b"perte",
+        b"Perte",
+        b"rdida",
+        b"perd",
+        b"Perd",
+        b"chritt",
+        b"aso ",
+        b"asso ",
+        b"tape ",
+        b"poque",
+        b"poca",
+        b"poka",
         b"it:",
         b"it=",
         b"s=",
@@ -103,13 +130,16 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        if b"value" in text:
-            text = _NAMED_VALUE.sub(rb"\1=", text)
+        text = pairs.names_as_words(objects.on_one_line(text, own))
         return headings.said_below(columns.said_in_rows(text, own), own)
+
+    def hold(self, text: bytes) -> int:
+        return objects.unfinished(text)
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""
-        rows = counting.settled(self.leads([row for row in rows if not _is_tally(lines, row)], own), own)
+        rows = counting.of_evaluators([row for row in rows if not _is_tally(lines, row)], own)
+        rows = counting.settled(self.leads(lines, rows, own), own)
         many = self.many(rows, own)
         return [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
 
@@ -123,16 +153,23 @@ class Plain(engine.Dialect):
         values = [frozenset(name for name in row.names if name[0] != "_") for row in rows]
         # a step, or ["epoch", n], for each row; the bare ones: that of the line above
         steps: list[list[Any]] = [[None] * len(row.where) for row in rows]
+        heads: list[list[int]] = [[-1] * len(row.where) for row in rows]  # the line that says it
+        head = -1
         above, named = own.get("above"), frozenset[str]()
         again, dropped, early = set[int](), list[int](), list[tuple[int, int]]()
         stepped = sum(
             len(row.where) for row, count in zip(rows, counts, strict=True) if "_step" in count or "_batch" in count
         )
         by_epoch = sum(len(row.where) for row, count in zip(rows, counts, strict=True) if list(count) == ["_epoch"])
+        if "below" not in own:
+            _find_order(order, counts, values, own)
         stray = "steps" not in own and _STRAYS * stepped < by_epoch
+        waiting = list[tuple[int, int]]()  # rows without a step behind the last line that says one
         for _, number, at in order:
             now = {name: plain_lines.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
             if now:
+                head = int(rows[number].where[at])
+                over = not values[number] and (now.pop("_over", 0) or own.get("below"))
                 found_step = self.step(now, own, bool(values[number]), rows[number].main)
                 if found_step is not None and "_aside" not in now:
                     own["now"] = found_step
@@ -140,15 +177,24 @@ class Plain(engine.Dialect):
                     above = ["epoch", now["_epoch"]] if found_step is None else found_step
                 named = values[number]
                 steps[number][at] = ["epoch", now["_epoch"]] if found_step is None else above
+                if found_step is None and over:  # what stands above it is this epoch's
+                    for other, place in waiting:
+                        if not isinstance(steps[other][place], int):
+                            steps[other][place] = ["epoch", now["_epoch"]]
+                    above = ["epoch", now["_epoch"] + (own.get("begun") != now["_epoch"])]
+                elif found_step is None:
+                    own["begun"] = now["_epoch"]
+                waiting.clear()
             elif values[number] <= named:
                 again.add(int(rows[number].where[at]))  # the same is said again
             else:
-                steps[number][at] = above
+                steps[number][at], heads[number][at] = above, head
+                waiting.append((number, at))
                 early += [(number, at)] if above is None else []
                 own["between"] = True
                 own["steps"] = own.get("steps") or isinstance(above, int)
         for number, at in early:
-            steps[number][at] = _before(steps[number])
+            steps[number][at] = steps[number][at] or _before(steps[number])
         own["above"] = above
         own["per_step"] = sorted(
             {*own.get("per_step", ()), *(name for count, names in zip(counts, values, strict=True)
@@ -157,7 +203,7 @@ class Plain(engine.Dialect):
         if stray:
             own.pop("steps", None)
         placed: list[forms.Raw] = []
-        for row, found, count in zip(rows, steps, counts, strict=True):
+        for row, found, count, said in zip(rows, steps, counts, heads, strict=True):
             kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
             if not kept:
                 continue
@@ -165,7 +211,7 @@ class Plain(engine.Dialect):
             if not count and own.get("beside"):
                 placed.append(row._replace(steps=None, main=False))
                 continue
-            if not count and not self.has_own(row, found, own):
+            if not count and not self.has_own(row, found, said, own):
                 numbered = self.numbered(row, own)
                 placed += numbered
                 dropped += [] if numbered else [index for index in row.where.tolist() if index not in again]
@@ -192,30 +238,34 @@ class Plain(engine.Dialect):
                 else:
                     placed.append(part._replace(steps=[found[at][1] for at in picks], x="epoch"))
         own["dropped"] = dropped
-        return placed
+        axis = own.get("axis", "step")
+        return [row._replace(x=axis) if row.x == "step" else row for row in placed]
 
     @staticmethod
-    def leads(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    def leads(lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """A number ahead of a row without a step is its step if it rises from row to row, else a value or nothing."""
         known = own.setdefault("leads", {})
-        other = own.get("steps") or any(name in ("_step", "_batch") for row in rows for name in row.names)
+        stepped = sum(len(row.where) for row in rows if "_step" in row.names or "_batch" in row.names)
         result = []
         for row in rows:
-            at = next((at for at, name in enumerate(row.names) if name == "_lead" or name.startswith("_first:")), None)
+            at = next((at for at, name in enumerate(row.names) if name.startswith(_MAY_COUNT)), None)
             if at is None:
                 result.append(row)
                 continue
             key, name = "\n".join(row.names), row.names[at].partition(":")[2]
             if key not in known:
-                numbers = [int(text) for text in row.columns[at]]
+                numbers = [plain_lines.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)]
                 rising = sum(late > early for early, late in itertools.pairwise(numbers))
                 enough = 2 if name else 1
+                other = own.get("steps") or _STRAYS * stepped >= len(row.where)
                 found = not other and rising >= enough and rising >= 0.9 * (len(numbers) - 1)
                 if len(known) < 100 and len(numbers) > 8:
                     known[key] = found
             else:
                 found = known[key]
             renamed = "_step" if found else name
+            if found and row.names[at].startswith("_seen"):
+                own["axis"] = name
             names = (*row.names[:at], *([renamed] if renamed else []), *row.names[at + 1 :])
             columns = [column for place, column in enumerate(row.columns) if place != at or renamed]
             result.append(row._replace(names=names, columns=columns))
@@ -253,12 +303,15 @@ class Plain(engine.Dialect):
         return row
 
     @staticmethod
-    def has_own(row: forms.Raw, above: list[Any], own: dict[str, Any]) -> bool:
+    def has_own(row: forms.Raw, above: list[Any], said: list[int], own: dict[str, Any]) -> bool:
         """Whether rows without a step have each a line above them that says one."""
         key, numbers = "\n".join(row.names), own.setdefault("numbers", {})
         different = sum(step is not None for step, _ in itertools.groupby(above))
         rows = len(list(itertools.groupby(zip(above, *row.columns, strict=True))))  # several ranks print the same
-        if key not in numbers and (different < _OWN_HEADING * rows or not different):
+        below = [len(list(group)) for line, group in itertools.groupby(said) if line >= 0]
+        # before and after: the first one is the row
+        alike = different > counting.ENOUGH and set(below) == {2} and not own.get("per_step")
+        if key not in numbers and not alike and (different < _OWN_HEADING * rows or not different):
             if len(above) < _NUMBERED and not own.get("steps") and len(numbers) < 100:
                 return bool(different)
             numbers[key] = 0
@@ -316,6 +369,8 @@ class Plain(engine.Dialect):
         first = own.setdefault("first_epoch", epoch)
         if said.get("_batches"):
             return _behind(own, epoch, said["_batches"], main) + count if epoch >= first else count
+        if not valued and epoch == own.get("epoch") and count < own.get("count", 0):
+            return int(own.get("bases", {}).get(str(epoch), 0)) + count  # a heading of something else, such as a test
         # no length is said: a count that falls as the epoch rises begins anew, behind the last one
         bases, last = own.setdefault("bases", {}), own.get("epoch", epoch)
         base = int(bases.get(str(last), 0))
@@ -327,6 +382,32 @@ class Plain(engine.Dialect):
             bases[str(epoch)] = base
         own["epoch"], own["count"] = epoch, count
         return base + count
+
+
+def _find_order(
+    order: list[tuple[int, int, int]], counts: list[Any], values: list[frozenset[str]], own: dict[str, Any]
+) -> None:
+    """Whether epochs are printed below their values: ahead of the first one stands all that stands between two others,
+    and nothing behind the last one."""
+    groups: list[set[str]] = [set()]
+    for _, number, at in order:
+        count = {name for name, column in counts[number].items() if column[at] != b""}
+        if not count:
+            groups[-1] |= values[number]
+        elif count - {"_over"} == {"_epoch"} and not values[number]:
+            groups.append(set())
+        elif count & {"_step", "_batch"}:
+            own["below"] = False  # steps count
+            return
+    if len(groups) > counting.ENOUGH:
+        first, *between, last = groups
+        own["below"] = bool(first) and not last and all(names == first for names in between)
+
+
+def _of_one_rank(lines: list[bytes], row: forms.Raw) -> list[int]:
+    """Which of some rows are those of the first one's rank."""
+    ranks = [prefixes.rank(lines[index][:start]) for index, start in zip(row.where, row.starts, strict=True)]
+    return [at for at, rank in enumerate(ranks) if rank == ranks[0]]
 
 
 def _behind(own: dict[str, Any], epoch: int, length: int, main: bool) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import forms, sentences
+from barograph.importing.textlogs import forms, pairs, sentences
+from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF
 from barograph.importing.textlogs.patterns import expression
 
 _INTEGER = (
@@ -25,22 +26,25 @@ _COUNT = (
 )
 STEP = expression(
     rb"(?<![A-Za-z0-9./-])(?<!per[ _])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
-    rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|up(?=\.\s\d)|it|s(?==\d))"
+    rb"(?:train(?:er)?/(?:global_)?)?(?:step|iter(?:ation)?|update)(?:[_ ]?(?:idx|index|num(?:ber)?|no\.?)|s)?|upds?|"
+    rb"up(?=\.\s\d)|it|s(?==\d))" + _COUNT
+)
+_SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 / 33,554,432`, `seen 320 examples`
+    rb"(?<![A-Za-z0-9./-])(?i:(?:(?:consumed|total|num|n|seen|processed)[ _]){0,2}(?P<of>tokens|samples|examples|"
+    rb"sequences|images)(?:[ _](?:seen|consumed|processed|so far))?"
     + _COUNT
+    + rb"|(?:seen|consumed|processed)[ :](?P<ahead>"
+    + _INTEGER
+    + rb") (?P<what>tokens|samples|examples|sequences|images))(?![\w/]|\s?/s)"
 )
 _GLOBAL = expression(rb"(?<![A-Za-z0-9./-])(?i:global)[_ ]?(?i:steps?)" + _COUNT)  # counts on where others begin anew
 _DONE = expression(
-    rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")(?:\s?/\s?\d{1,15})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
+    rb"(?<![\w.,/-])(?<!every )(?<!each )(?<!last )(?<!next )(?<!first )(?P<count>"
+    + _INTEGER
+    + rb")(?:\s?(?:/|of)\s?[\d,]{1,19})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
 )
 ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
-_AT = expression(  # `Cost after iteration 100: 0.58`
-    rb" (?i:after|at|in|for|on) (?:the )?((?i:(?:global[_ ])?step|iteration|iter|epoch|batch|update|round|episode)s?)"
-    rb"[ #]{1,2}(\d{1,15})(?=\s?[:=])"
-)
-_BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
-    rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
-)
-_TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z]\w{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
+_LETTER = expression(rb"(?<![\w./-])t(?==\d{1,15}(?:[\s,;|)\]]|$))" + _COUNT)
 BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)" + _COUNT)
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
@@ -54,26 +58,13 @@ _DRAWN = expression(  # Keras's, whose newer one stands here as blanks
     rb"(?<![\w./])(\d{1,15})/(\d{1,15}) ?(?:\[[=>.#*o\- ]{1,100}\]|"
     rb"\s{2,80}(?:\d{1,6}:)?\d{1,6}s?\s\d{1,9}(?:ms|us|s)/step\b)"
 )
-_GLUED = expression(rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:)")  # `5epoch:train:376-750batch:`
-_MEASURE = (
-    rb"(?:(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|"
-    rb"cross[-_ ]?entropy|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
-    rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
-    rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15])"
-    rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"
-    rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective))"
-)
-_OF = (
-    rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"
-    rb"total)[ ]){0,2}"
-)
 _UNIT = (
     rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?"
     rb"(?![\w/]|:\d|\.\d)"
 )
-_JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of|at)(?=\s)|\.{2,40})\s{0,8}"
-_OF_WORD = expression(rb"[ ]" + _MEASURE + rb"(?=[ :=])", re.I)  # `valid acc 15/16`
-_KNOWN = expression(rb"^" + _MEASURE + rb"$", re.I)
+_JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of|at|now)(?=\s)|\.{2,40})\s{0,8}"
+_OF_WORD = expression(rb"[ ]" + MEASURE + rb"(?=[ :=])", re.I)  # `valid acc 15/16`
+_KNOWN = expression(rb"^" + MEASURE + rb"$", re.I)
 _PAIR = expression(
     rb"(?<!\w)(?<!\d/)(?!(?i:nan|inf)\b)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2}?)"
     + _JOINT
@@ -82,8 +73,8 @@ _PAIR = expression(
     + rb")"
     + _UNIT
     + rb"|(?<![\w./-])((?i:"
-    + _OF
-    + _MEASURE
+    + OF
+    + MEASURE
     + rb"))\s{1,40}("
     + forms.NUMBER
     + rb")"
@@ -95,34 +86,37 @@ _RATE = expression(
     + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
 )
 PHASE = expression(
-    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev|h[eo]ld[-_ ]?out)|(test|testing)|"
-    rb"train(?:ing)?)(?![A-Za-z_/-]|\.\S)(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
+    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|evaluator|validator|dev|h[eo]ld[-_ ]?out|"
+    rb"(?-i:VA))|(test|testing)|train(?:ing)?)(?![A-Za-z_/-]|\.\S)"
+    rb"(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
     rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
 )
 _BARE = expression(
-    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
+    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|"
     r"reward|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
-    r"|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
-    r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective)"
+    r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
+    r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
+    r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
 )
 _COUNTS = expression(
     rb"(?i)^(?:global[_ ]?|[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
     rb"eta|time|rank|gpu)$"
 )
-_LOSSES = expression(rb"oss|OSS|ost|bjective")
+_LOSSES = expression(rb"oss|OSS|ost|bjective|riterion|nll|NLL|xent|ntropy|[cx]e(?![A-Za-z])|ppl|bce|mse|MSE")
 _FRACTION = expression(
-    rb"(?<!%)[\[(]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])]"
+    rb"(?<!%)[\[(<]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])>]"
 )  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
 _TURNED = expression(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _OF_BOTH = expression(
     rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
 )  # `loss train: 3.7, val: 3.9`
+_PROCESS = frozenset((b"pid", b"PID", b"tid", b"ip", b"port", b"INFO", b"DEBUG", b"WARNING", b"NOTICE"))
 _SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
 _LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
-    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?=\s{0,4}[:|,\t]|\s{2})|"
+    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?!:\d\d)(?=\s{0,4}[:|,\t]|\s{2})|"
     rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s]))"
 )
 ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
@@ -135,50 +129,21 @@ ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
 )
 _OF_ITEM = expression(rb"(?i)(?<![a-z])(?:layer|block|module|image|sample|file|fold|trial|client)[ _#:=]{1,3}\d")
 MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
-_STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
-    rb"(?:[A-Za-z][A-Za-z_ ]{0,40}:\s{0,4})?(?<!\d)\d{1,3}%\[[*=>.#\- ]{3,200}\](?:\d{1,9}(?:\.\d{1,12})?)?"
-)
+_OF_TRAINING = expression(r"(?i)train(?:ing)?(?=[_/. -])")
+_HELD_OUT = expression(r"(?i)(?:.*[^a-z])?(?:val|valid|validation|eval|evaluation|test|dev)(?![a-z])")
 _OF_RATE = expression(rb"(?i)lr$|learning[_ ]rate$")  # of training, wherever it stands
 _LOST = expression(rb"(?i)loss(?:es)?$")
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
-    rb"(?<![\w.])("
-    + forms.NUMBER
-    + rb")\s{1,4}((?i:"
-    + _OF
-    + _MEASURE
-    + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
+    rb"(?<![\w.])(" + forms.NUMBER + rb")\s{1,4}((?i:" + OF + MEASURE + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
-_LISTED = expression(rb"(?<=[:=])(\s{0,4})\[(-?\d{1,15}\.\d{1,20}(?:e[-+]?\d{1,3})?|-?nan|-?inf)\]")  # `loss: [2.31]`
 _PART = expression(rb"(?<![\w./])(\d{1,15})\s?/\s?(\d{1,15})(?![\w./:])")  # of an epoch: `[584000/2830676 particles]`
-_OVER = expression(  # `test loss of 8 batches: 2.3`
-    rb"(?<=[A-Za-z]) (?:of|over|on|for|in|from) (?:the )?(?:last |all )?\d{1,9} (?:mini-?)?"
-    rb"(?:batch(?:es)?|samples?|examples?|images?|items?|tokens?|frames?|steps?|iterations?|episodes?)(?=\s?[:=])"
-)
-_WORDS = {  # as they are written in Chinese, Japanese, Korean and Russian
-    word.encode(): b" %s " % meaning
-    for meaning, words in (
-        (b"epoch", ("轮次", "轮", "世代", "エポック", "에포크", "эпоха", "Эпоха")),
-        (b"step", ("步数", "步", "ステップ", "스텝", "шаг", "Шаг")),
-        (b"iteration", ("迭代次数", "迭代", "反復", "반복", "итерация", "Итерация")),
-        (b"train", ("训练集", "训练", "訓練", "学習", "학습", "훈련")),
-        (b"val", ("验证集", "验证", "検証", "검증")),
-        (b"test", ("测试集", "测试", "テスト", "테스트")),
-        (b"loss", ("损失值", "损失", "損失", "손실", "потери", "Потери")),
-        (b"accuracy", ("准确率", "精度", "正解率", "정확도", "точность", "Точность")),
-    )
-    for word in words
-}
-_OTHER_WORDS = expression(b"|".join(_WORDS))
-_FOREIGN = expression(rb"[\xd0-\xed]")
-_ORDINAL = expression(rb"\xe7\xac\xac\s?(\d{1,9})\s?(\xe8\xbd\xae|\xe6\xad\xa5)")  # `第3轮`, `第3步`
-_REMARK = expression(rb"(?<=[A-Za-z0-9])[\s_]?\([a-z][A-Za-z0-9 ,._=-]{0,24}\)(?=\s?[:=])")  # `loss (curr): 2.31`
+_OVER = expression(rb"(?i)(?<![a-z])(?:finished|done|completed?|ended|end of|took|elapsed)(?![a-z])")  # of an epoch
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
 _LEVEL = expression(rb"^(?:INFO|DEBUG|NOTICE|WARN(?:ING)?)\s(?=[A-Za-z])")  # a logger's, ahead of the first name
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
 _GOES_ON = expression(rb"\.[A-Za-z]{2}")
-_PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:step|epoch|iter(?:ation)?) \d")
 _RAISED = expression(rb"\s{0,20}(?:\w{1,40}\.){0,6}[A-Z]\w{2,60}Error: ")
 _CALL = expression(rb"\w\((?:[^()\"'\n]{0,80}[\[,] ?|[\[{]? ?)[rbf]?[\"']")
@@ -187,8 +152,10 @@ _TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{
 _PLANNED = expression(
     rb"(?i)\s*[\w.-]{0,40}?(?:epochs|steps|iterations)['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$"
 )  # how many
+_TO_COME = expression(
+    rb"(?i)\b(?:next|every|will|until|scheduled)\b[^\n=:]{0,60}\d"
+)  # `(next test at 1200 iterations)`
 _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
-_LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
     rb"(?<!\w)\w{0,40}?(?i:config|arguments|args|settings|options|params)\w{0,40}\(\w{1,60}=|"
@@ -203,12 +170,6 @@ _PROSE = expression(
 _NOTE = expression(rb"\([^()]{0,80}\)|\{[\dT:., -]{1,40}\}")  # `(best 2.1)`, `{12:00:07}`
 _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
-_ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
-_OBJECT = expression(
-    rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
-)
-_BOLD = expression(rb"\*\*(?=[\w.:=,+-])|(?<=[\w.])\*\*")  # of Markdown: `loss: **2.31**`
-_QUOTED = expression(rb"([=:\s])([\"'])(" + forms.NUMBER + rb")\2")  # `step="100"`, as an attribute is written
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
 _WIDEST = 4000  # bytes of a line that are looked at
 
@@ -219,7 +180,7 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
     if step and (b"lobal" in line or b"LOBAL" in line):
         step = _GLOBAL.search(line) or step
     if step is None and batch is None and epoch is None:
-        step = _DONE.search(line) or ROUND.search(line)
+        step = _DONE.search(line) or ROUND.search(line) or _LETTER.search(line)
     bar = _BAR.search(line) if b"%" in line else None
     bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
     if bar and batch and batch[2] is None and b"d" in batch[0].lower():
@@ -240,24 +201,32 @@ def row(line: bytes) -> forms.Parsed | None:
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     if printed:
         line = line.translate(_UNMARKED)
-    line = _as_pairs(line)
+    line = pairs.as_pairs(line)
     step, batch, epoch, bar = _places(line)
     counts = [match for match in (step, batch, epoch, bar) if match]
     if counts == [batch] and batch[2] is None and ITEM.match(line):
         return None  # a trial with its settings
     first = min((match.start() for match in counts), default=-1)
-    words, pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))
+    words, found_pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))
     phases = phases_of(words)
-    alone = _stands_alone(line, words, pairs)
+    alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
         return None  # an evaluation is a row once its bar is full
+    part = _PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
+    if part and part[1] != part[2] and not any(found.start() < part.start() for found in found_pairs):
+        return None
     names, known, beside = dict[str, Any](), False, b""
-    for found in pairs:
+    seen = None if counts else _SEEN.search(line)
+    if seen:
+        names[f"_seen:{_unit(seen)}"] = seen["ahead"] or seen["count"]
+    for found in found_pairs:
         name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
         name = _OTHER_UNIT.sub(b"", _LEVEL.sub(b"", name.rstrip(b".").replace(b". ", b" ")))
         if step and found.start() <= step.start() < step.end() < found.end(1):
             name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
+        if seen and seen.start() < found.end(2 if found[1] else 5) <= seen.end():
+            continue
         if _is_place(line, found, name) or _is_cut(line, found.end(2 if found[1] else 5), number):
             continue
         first = found.start() if first < 0 else first
@@ -297,15 +266,25 @@ def row(line: bytes) -> forms.Parsed | None:
             return None
         names |= _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
-        if (bar and counts == [bar]) or _says_two(line, epoch) or _PLANNED.match(line):
+        if (bar and counts == [bar]) or _says_two(line, epoch) or _PLANNED.match(line) or _TO_COME.search(line):
             return None
         names = {}
+    over = not known and epoch and _OVER.search(line)
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
+    if known and words and not of_training and phase_of(words[0]) and words[0].start() < max(first, 1):
+        evaluated = any(_HELD_OUT.match(name) and _BARE.fullmatch(name) for name in names)
+        if not evaluated and any(map(_OF_TRAINING.match, names)):
+            names[f"_tag:{phase_of(words[0])}"] = b"1"
     named = names | _counted(line, step, batch, epoch, bar)
     share = counts == [epoch] and "_batch" not in named and known and b"%" in line and _SHARE.search(line)
     drawn = bar and _DRAWN.match(bar[0])
-    for flag, is_set in (("_aside", bar and not of_training), ("_drawn", drawn), ("_share", share)):
+    for flag, is_set in (
+        ("_aside", bar and not of_training),
+        ("_drawn", drawn),
+        ("_share", share),
+        ("_over", over),
+    ):
         if is_set:
             named[flag] = b"1"
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
@@ -320,56 +299,24 @@ def _says_two(line: bytes, epoch: Any) -> bool:
 def _lead(line: bytes, names: dict[str, Any], first: int) -> dict[str, bytes]:
     """A number ahead of a row that says no step: perhaps its step."""
     found = _LEAD.match(line) or _INSIDE.search(line, 0, max(first, 0))
-    if found is None or next(iter(names)).startswith("_first"):
+    if found is None or next(iter(names)).startswith(("_first", "_seen")):
         return {}
     return {"_lead": found[found.lastindex or 1]}
+
+
+def _unit(seen: re.Match[bytes]) -> str:
+    """What was seen: tokens, or samples by any name."""
+    return "tokens" if (seen["of"] or seen["what"]).lower() == b"tokens" else "samples"
 
 
 def _is_measure(name: bytes) -> bool | None:
     """Whether a name is that of a known measure; None for the end of a sentence."""
     if _KNOWN.match(name):
         return True
-    if b" " not in name or not _LAST_WORD.search(name):
+    if b" " not in name or not LAST_WORD.search(name):
         return False
     head, _, tail = name.rpartition(b" ")  # "val loss", "test accuracy": the words belong together
     return True if PHASE.fullmatch(head) or _KNOWN.match(tail) else None
-
-
-def _as_pairs(line: bytes) -> bytes:
-    """A line in which values stand right behind their names."""
-    if _FOREIGN.search(line):
-        line = _OTHER_WORDS.sub(lambda found: _WORDS[found[0]], _ORDINAL.sub(rb" \2 \1 ", line))
-    line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
-    if b"(" in line:
-        line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
-    if b"**" in line:
-        line = _BOLD.sub(b"", line)
-    if b"%[" in line:
-        line = _STARS.sub(b"", line)
-    line = _OVER.sub(b"", line)
-    if b"nanx" in line:
-        line = _PADDED.sub(rb"\1", line)
-    if (at := _AT.search(line)) and (said := _LAST_WORD.search(line[: at.start()])):
-        begin = said.start(1)
-        line = b"%s%s %s %s%s" % (line[:begin], at[1], at[2], line[begin : at.start()], line[at.end() :])
-    if b"=" in line or b":" in line:
-        line = _TWO.sub(rb"epoch \1 batch \2 ", line)
-    if b"[" in line:
-        line = _BRACKETS.sub(_epoch_and_batch, line)
-        line = _LISTED.sub(rb"\1\2", line)
-    if b"epoch:" in line or b"batch:" in line:
-        line = _GLUED.sub(rb"\2 \1", line)
-    if b"\xef\xbc\x9a" in line:  # a wide colon
-        line = line.replace(b"\xef\xbc\x9a", b": ")
-    if b"'s " in line:
-        line = line.replace(b"'s ", b" ")  # `training's log loss`
-    return _QUOTED.sub(rb"\1\3 ", line) if b'"' in line or b"'" in line else line
-
-
-def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
-    """`[1/25][300/3183]` as `epoch 1 batch 300/3183`."""
-    batch = found[5] or b"%s/%s" % (found[3], found[4])
-    return b"%sepoch %s batch %s" % (found[1], found[2], batch)
 
 
 def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
@@ -397,8 +344,8 @@ def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[s
 
 
 def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
-    """Whether a pair is a place in a program's text: `solver.cpp:195]`, `(trainer:464)`."""
-    if _SOURCE.search(name):
+    """Whether a pair says who prints: a place in a program's text, `solver.cpp:195]`, `(trainer:464)`, or a process."""
+    if _SOURCE.search(name) or name.rpartition(b" ")[2] in _PROCESS:
         return True
     if not found[1] or line[found.end(1) : found.start(2)] != b":" or not found[2].isdigit():
         return False
@@ -429,11 +376,6 @@ def _stands_alone(line: bytes, words: list[re.Match[bytes]], pairs: list[re.Matc
 def _is_cut(line: bytes, end: int, number: bytes) -> bool:
     """Whether a number is cut by another program's text, or one of a range: `2.slurmstepd`, `2.3-2.5`."""
     return _RANGE.match(line, end) is not None or (b"." not in number and _GOES_ON.match(line, end) is not None)
-
-
-def _before(found: re.Match[bytes]) -> bytes:
-    """`loss (val)` as `val loss`."""
-    return b"".join([found[2], b" ", found[1].strip()])
 
 
 def whole(text: bytes) -> int:

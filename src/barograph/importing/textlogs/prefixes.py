@@ -17,8 +17,8 @@ from barograph.importing.textlogs.patterns import expression
 TIME = expression(rb"(?<!\d)((?:19|20)\d\d[-/][01]\d[-/][0-3]\d[ T_][0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d{1,6})?)")
 # torchrun's [default3]:, torch's [rank3]:, srun's "3: ", mpirun's [1,3]<stdout>:, and words such as [Rank 3] or rank=3
 _RANK = expression(
-    rb"\[(?:default|rank)[ _]?(\d{1,6})\]|(?i:\brank)[ _:=]{0,3}(\d{1,6})\b"
-    rb"|^\s*(\d{1,6}):\s|^\[\d+,(\d{1,6})\]<std|^(?:default|gpu|node)(\d{1,6}):"
+    rb"\[(?i:default|rank|gpu|worker)[ _]?(\d{1,6})\]|(?i:\brank)[ _:=]{0,3}(\d{1,6})\b"
+    rb"|^\s*(\d{1,6}):\s|^\[\d+,(\d{1,6})\]<std|^(?:default|gpu|node|worker)(\d{1,6}):"
 )
 _WRITTEN = bytes.maketrans(b",/_", b".- ")
 LONGEST = 400  # bytes of a line's beginning that are looked at

@@ -50,7 +50,7 @@ _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and t
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")
 _NO_MEASURE = re.compile(
     r"(?i)(?:.*[^a-z])?(?:time|timing|took|elapsed|eta|remaining|total|seconds?|sec|duration|memory|mem|gpu|rank|pid|"
-    r"seed|line|size|speed|port|best|saved?|saving|patience|over|bytes|version|v)"
+    r"seed|line|size|speed|port|best|saved?|saving|patience|over|bytes|version|v|[iwef]\d{4})"
 )
 _OF_DATA = re.compile(
     r"(?i)(?:.*[^a-z])?(?:train(?:ing)?|learn|val(?:id(?:ation)?)?|eval(?:uat\w+)?|test|dev)(?:[^a-z].*)?"
@@ -135,7 +135,7 @@ def _rows(group: list[tuple[int, list[bytes]]], names: list[str], words: list[st
         yield forms.Raw(
             tuple(names[at] for at in kept),
             np.array([index for index, _ in group], np.int64),
-            [0] * len(group),
+            [sum(map(len, parts[: counts[0]])) if counts else 0 for _, parts in group],  # behind a rank and a time
             [[parts[2 * at + 1] for _, parts in group] for at in kept],
             None,
             True,
@@ -279,7 +279,7 @@ class Repeated(Plain):
         return self.shapes[0].take(lines, picks, own.setdefault("kinds", {}))
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
-        lines = chunks.clean(text).replace(b"\r", b"\n").split(b"\n")
+        lines = chunks.shown(text).split(b"\n")
         rows, _ = self.shapes[0].take(lines, self.candidates(lines))
         count = sum(len(row.where) for row in rows)
         return count, count

@@ -1,8 +1,9 @@
-"""Logs whose rows are several lines: OLMo, Composer, and the tables of Stable-Baselines3 and Spinning Up.
+"""Logs whose rows are several lines: OLMo, Composer, the tables of Stable-Baselines3 and Spinning Up, RLlib's results.
 
 In:   `[step=10/1000,epoch=0]` and then lines `    train/CrossEntropyLoss=2.3`;
       `[batch=10/4800]:` and then lines ` Train loss/train/total: 2.3`;
-      lines `|    ep_rew_mean    | 200 |` between two lines of dashes, under headings `| rollout/ |  |`.
+      lines `|    ep_rew_mean    | 200 |` between two lines of dashes, under headings `| rollout/ |  |`;
+      lines `  episode_reward_mean: 22.5`, one of which says `training_iteration: 7`.
 Out:  the names as printed, in tables with their heading before them. The step of a table is its time steps, else its
       epoch or iteration.
 """
@@ -20,6 +21,15 @@ _STANZA = expression(
     rb"|\[batch=\d{1,15}/\d+\]:\n(?:[ \t]+(?:Train|Eval) [^\n:]{1,100}: [^\n]{1,60}\n?){1,400}"
     rb"|^-{12,}\n(?:\|[^\n|]{1,100}\|[^\n|]{1,60}\|\n){1,200}-{12,}$"
 )
+_RESULT = expression(  # of RLlib: one line says the iteration
+    rb"(?m)^(?:[ \t]{0,40}[A-Za-z][\w/.-]{0,80}:(?:[ \t][^\n]{0,300})?\n){4,400}+"
+)
+_ITERATION = expression(rb"(?m)^[ \t]{0,8}training_iteration: (\d{1,15})$")
+_ENTRY = expression(rb"\x1f ?([A-Za-z][\w/.-]{0,80}): (" + forms.NUMBER + rb")(?=\x1f|\s*$)")
+_OF_PROCESS = frozenset(
+    (b"pid", b"date", b"timestamp", b"node_ip", b"time_since_restore", b"time_this_iter_s", b"iterations_since_restore")
+)
+_RESULT_HEAD = expression(rb"\[training_iteration=(\d{1,15})\] ")
 _OPEN = expression(rb"\[(?:step|batch)=\d+(?:/\d+)?(?:,epoch=\d+)?\]:?\n(?:[ \t]++[^\n]*\n)*+$")
 _HEAD = expression(rb"\[(?:step|batch)=(\d{1,15})(?:/\d+)?(?:,epoch=\d+)?\]:? ")
 _EQUALS = expression(rb"\x1f ?([^\x1f=]{1,100})=(" + forms.NUMBER + rb")(?=\x1f|\s*$)")
@@ -56,6 +66,18 @@ def _table(line: bytes) -> forms.Parsed | None:
     return 0, step, tuple(names), tuple(names.values()), True
 
 
+def _result(line: bytes) -> forms.Parsed | None:
+    found = _RESULT_HEAD.search(line) if b"\x1f" in line else None
+    if found is None:
+        return None
+    names: dict[str, bytes] = {}
+    for name, value in _ENTRY.findall(line, found.end() - 1):
+        if name not in _OF_PROCESS:
+            names.setdefault(name.decode(), value)
+    names.pop("training_iteration", None)
+    return (found.start(), found[1], tuple(names), tuple(names.values()), True) if names else None
+
+
 def _whole(text: bytes) -> bytes | None:
     """A count, which a table may write as `8e+04`."""
     try:
@@ -65,11 +87,20 @@ def _whole(text: bytes) -> bytes | None:
     return b"%d" % number if number.is_integer() and 0 <= number < 1e15 else None
 
 
+def _joined(found: re.Match[bytes]) -> bytes:
+    """The lines of a result in the place of its first one, with the iteration ahead."""
+    said = _ITERATION.search(found[0])
+    if said is None:
+        return found[0]
+    lines = [b" ".join(line.split()) for line in found[0].split(b"\n")]
+    return b"[training_iteration=%s] \x1f" % said[1] + b"\x1f".join(lines) + b"\n" * found[0].count(b"\n")
+
+
 class Stanzas(engine.Dialect):
     kind = "stanzas"
-    about = "rows of several lines: OLMo, Composer, Stable-Baselines3, Spinning Up"
-    hints = (b"[step=", b"[batch=", b"----")
-    shapes = (forms.Lines(_stanza), forms.Lines(_table))
+    about = "rows of several lines: OLMo, Composer, Stable-Baselines3, Spinning Up, RLlib"
+    hints = (b"[step=", b"[batch=", b"----", b"training_iteration")
+    shapes = (forms.Lines(_stanza), forms.Lines(_table), forms.Lines(_result))
     aliases: ClassVar[engine.Aliases] = {
         "train/CrossEntropyLoss": "train/loss",
         "train/CE loss": "train/loss",
@@ -87,6 +118,8 @@ class Stanzas(engine.Dialect):
             lines = [b" ".join(line.split()) for line in match[0].split(b"\n")]
             return lines[0] + b" \x1f" + b"\x1f".join(lines[1:]) + b"\n" * match[0].count(b"\n")
 
+        if b"training_iteration: " in text:
+            text = _RESULT.sub(_joined, text)
         return _STANZA.sub(join, text)
 
     def hold(self, text: bytes) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from barograph.core import liveness
 from barograph.core.terminal import wants_colour
 from barograph.core.text import fit
+from barograph.importing import temporary
 from barograph.importing.resolve import resolve
 from barograph.query.catalog import find, runs
 from barograph.query.stored import StoredRun
@@ -140,6 +141,7 @@ def _watch(viewer: Viewer, every: float) -> int:
     if stopped == signal.SIGINT:
         return 130
     if stopped is not None:
+        temporary.end()
         signal.signal(stopped, signal.SIG_DFL)
         os.kill(os.getpid(), stopped)  # so that who sent it sees that it was heeded
     return 0

@@ -1,0 +1,25 @@
+"""What known measures are called in printed lines.
+
+In:   nothing.
+Out:  expressions for the name of a loss, an accuracy, a rate, a norm, and for the words that stand before one.
+"""
+
+from __future__ import annotations
+
+from barograph.importing.textlogs.patterns import expression
+
+MEASURE = (
+    rb"(?:(?:[a-z0-9]{1,24}[_/.-]{1,2}){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|"
+    rb"cross[-_ ]?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
+    rb"(?:grad[_ ]?)?norm|gnorm|reward|return|bce|huber|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
+    rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15])"
+    rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"
+    rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion))"
+)
+OF = (
+    rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"
+    rb"total|generator|discriminator|critic|actor|policy|value|recon(?:struction)?|kl|ctc|att(?:ention)?|aux(?:iliary)?|"
+    rb"contrastive|adversarial|perceptual|content|style|mel|duration|pitch|dice|box|mask|class(?:ification)?|regression)"
+    rb"[ ]){0,2}"
+)
+LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + MEASURE + rb")$")

@@ -1,0 +1,77 @@
+"""Objects that are printed over several lines, and values that are objects of their own, as rows of one line.
+
+In:   `{` and below it `  "loss": 2.31,`, `  "step": 250` and `}`, as JSON or as Python prints a dictionary;
+      `{"name": "loss", "value": 2.31, "step": 250}`; `name=loss value=2.31`.
+Out:  `{ "loss": 2.31, "step": 250 }` in the place of its first line; `"loss": 2.31, "step": 250`; `loss=2.31`.
+
+Only an object that says a single step or epoch and the number of a loss or an accuracy is a row; settings say how many.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+from barograph.importing.textlogs.patterns import expression
+
+_MOST = 40  # lines of an object
+_LINES = expression(
+    rb"(?m)\{[ \t]{0,8}(?:['\"][^{}\n]{0,200})?\n(?:[ \t]{0,40}['\"][^{}\n]{0,200}\n){0,38}"
+    rb"[ \t]{0,40}(?:['\"][^{}\n]{0,200})?\}(?=[ \t]{0,8},?[ \t]{0,8}$)"
+)
+_COUNT = expression(
+    rb"(?i)['\"](?:(?:global|train|current|trainer)[_/ ]?)?(?:step|iteration|iter|update|epoch|num_updates)['\"]"
+    rb"\s?:\s?\d"
+)
+_MEASURE = expression(
+    rb"(?i)['\"][^'\"\n]{0,60}(?:loss|nll|perplexity|ppl|cross_?ent(?:ropy)?|x_?ent|acc(?:uracy)?|reward|cost|mse|mae|bce|"
+    rb"(?<![a-z])[cx]e)(?:[_/. -]\w{1,30})?['\"]\s?:\s?[-+]?(?:\d|\.\d|nan|inf)"
+)
+_NAMED = expression(  # a value a line
+    rb"(?<![\w.])(?:name|metric|tag|key)[=:] ?[\"']?([A-Za-z][\w./-]{0,60})[\"']?,? {1,4}value[=:] ?"
+    rb"(?=[-+]?(?:\d|nan|inf))"
+)
+_NAMED_KEYS = expression(
+    rb"(['\"])(?:name|metric|tag|key)\1\s?:\s?(['\"])([A-Za-z][^'\"\n]{0,60})\2\s?,\s?\1value\1\s?:\s?(?=[-+]?(?:\d|nan|inf))"
+)
+_RATE_BELOW = expression(  # of RVC: the step and the rate, without names
+    rb"(?m)^([^\n]{0,200}\bTrain Epoch: \d{1,9} \[\d{1,3}%\])(\r?\n[^\n\[]{0,200})"
+    rb"\[(\d{1,15}), (\d{1,6}(?:\.\d{1,20})?(?:e-\d{1,3})?)\](?=\s)"
+)
+_OPEN = expression(
+    rb"\{[ \t]{0,8}(?:['\"][^{}\n]{0,200},[ \t]{0,4})?\r?\n(?:[ \t]{0,40}['\"][^{}\n]{0,200},[ \t]{0,4}\r?\n){0,38}"
+    rb"(?:[ \t]{1,40}['\"][^{}\n]{0,200}\n)?$"
+)
+
+
+def on_one_line(text: bytes, own: dict[str, Any]) -> bytes:
+    """A text with as many lines, in which each row's object is on one; own: whether there were several before."""
+    if b"value" in text:
+        text = _NAMED_KEYS.sub(rb"\1\3\1: ", _NAMED.sub(rb"\1=", text))
+    if b"Train Epoch: " in text and b"%]" in text:
+        text = _RATE_BELOW.sub(rb"\1\2step \3 lr=\4", text)
+    if b"}" not in text or b"{" not in text:
+        return text
+    if not own.get("objects"):  # a single one is somebody's settings or result
+        own["objects"] = len([0 for found in itertools.islice(_LINES.finditer(text), _MOST) if _is_row(found[0])]) > 1
+    return _LINES.sub(_joined, text) if own["objects"] else text
+
+
+def _is_row(text: bytes) -> bool:
+    return _COUNT.search(text) is not None and _MEASURE.search(text) is not None
+
+
+def _joined(found: re.Match[bytes]) -> bytes:
+    text = found[0]
+    if not _is_row(text):
+        return text
+    return b" ".join(line.strip() for line in text.split(b"\n")) + b"\n" * text.count(b"\n")
+
+
+def unfinished(text: bytes) -> int:
+    """How many bytes at the end of whole lines belong to an object that goes on."""
+    start = text.rfind(b"{")
+    if start < 0 or text.count(b"\n", start) >= _MOST or not _OPEN.match(text, start):
+        return 0
+    return len(text) - (text.rfind(b"\n", 0, start) + 1)

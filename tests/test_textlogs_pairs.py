@@ -1,0 +1,359 @@
+"""Rows in other words and other layouts are rows: other languages, objects, containers, parts of losses, tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textlog_readings import find, read
+
+from barograph.doctor import diagnose
+from barograph.importing.read import read as runs_of
+
+
+def written(folder: Path, text: str, name: str = "train.log") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def rows(form: str, count: int = 12) -> str:
+    """Rows of a form: {e} counts, {v} falls, {w} is above it."""
+    values = [(at, f"{2 + 8 / at:.4f}", f"{2.5 + 8 / at:.4f}") for at in range(1, count + 1)]
+    return "".join(form.format(e=at, v=value, w=other) for at, value, other in values)
+
+
+LOSS = [(at, float(f"{2 + 8 / at:.4f}")) for at in range(1, 13)]
+HELD_OUT = [(at, float(f"{2.5 + 8 / at:.4f}")) for at in range(1, 13)]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Schritt {e} von 40, Trainingsverlust: {v}, Validierungsverlust: {w}, Lernrate: 3e-4\n",
+        "Epoche {e}/12\n  Verlust: {v} - Genauigkeit: 0.5 - Validierungsverlust: {w}\n",
+        "Época {e}: pérdida de entrenamiento = {v}; pérdida de validación = {w}\n",
+        "Époque {e}/12 - perte : {v} - perte de validation : {w}\n",
+        "Passo {e} de 40, perda={v}, perda de validação={w}, taxa de aprendizado=0.1\n",
+        "ÉPOCA {e} | Pérdida: {v} | Pérdida de validación: {w}\n",
+        "epoch {e} loss:train={v} loss:val={w}\n",
+        "train loss @ {e}: {v}\nval loss @ {e}: {w}\n",
+        "METRICS,step,train_loss,val_loss\nMETRICS,{e},{v},{w}\n",
+    ],
+)
+def test_losses_of_both_sets_are_read_in_other_words(tmp_path: Path, form: str) -> None:
+    series = read(written(tmp_path, rows(form))).series
+    train = next(name for name in series if name.lower() in ("loss", "train loss", "train_loss"))
+    held_out = next(name for name in series if name.lower() in ("val loss", "val_loss"))
+    assert series[train] == LOSS
+    assert series[held_out] == HELD_OUT
+
+
+@pytest.mark.parametrize("text", ["Paso 3: instale el programa, 2 archivos\n" * 9, "der Verlust von 3 Paketen\n" * 9])
+def test_words_of_other_languages_alone_are_no_rows(tmp_path: Path, text: str) -> None:
+    assert find(written(tmp_path, text)) == []
+
+
+@pytest.mark.parametrize("break_", ["\n", "\r\n"])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_objects_over_several_lines_are_rows(tmp_path: Path, as_json: bool, break_: str) -> None:
+    form = '{{\n  "lr": 0.1,\n  "loss": {v},\n  "step": {e}\n}}\n' if as_json else "{{'step': {e},\n 'loss': {v}}}\n"
+    path = tmp_path / "train.log"
+    path.write_bytes(("using 2 devices\n" + rows(form)).replace("\n", break_).encode())
+    assert read(path).series["loss"] == LOSS
+
+
+def test_settings_over_several_lines_are_no_rows(tmp_path: Path) -> None:
+    text = '{\n  "steps": 100,\n  "loss_weight": 0.5,\n  "lr": 0.1\n}\n' * 3
+    assert find(written(tmp_path, text)) == []
+
+
+def test_an_object_that_is_not_whole_waits_for_its_end(tmp_path: Path) -> None:
+    whole = rows('{{\n  "loss": {v},\n  "step": {e}\n}}\n')
+    path = written(tmp_path, whole[: whole.rindex('  "step"')])
+    first = read(path)
+    assert first.series["loss"] == LOSS[:-1]
+    path.write_text(whole)
+    assert read(path, since=first.mark).series["loss"] == LOSS[-1:]
+
+
+def test_what_a_container_printed_is_read_as_it_was_printed(tmp_path: Path) -> None:
+    printed = rows('{{\n "größe": 1,\n "loss": {v},\n "step": {e}\n}}\n').splitlines(keepends=True)
+    lines = [json.dumps({"log": line, "stream": "stdout", "time": "2025-01-01T10:00:00Z"}) for line in printed]
+    assert read(written(tmp_path, "\n".join(lines) + "\n")).series["loss"] == LOSS
+
+
+def test_values_that_are_objects_of_their_own_have_the_name_that_they_say(tmp_path: Path) -> None:
+    form = 'M {{"name": "train loss", "value": {v}, "step": {e}}}\nM {{"name": "lr", "value": 1, "step": {e}}}\n'
+    assert read(written(tmp_path, rows(form))).series["train loss"] == LOSS
+
+
+@pytest.mark.parametrize(
+    ("form", "axis"),
+    [
+        ("tokens {e},000 / 90,000 | loss {v}\n", "tokens"),
+        ("seen {e}000 examples, loss {v}\n", "samples"),
+        ("[rank0]: samples={e}000 loss={v}\n[rank1]: samples={e}000 loss={v}\n", "samples"),
+    ],
+)
+def test_where_nothing_else_counts_what_was_seen_does(tmp_path: Path, form: str, axis: str) -> None:
+    reading = read(written(tmp_path, rows(form)))
+    (name,) = reading.series
+    assert reading.series[name] == [(1000 * at, value) for at, value in LOSS]
+    assert reading.axes[name] == axis
+
+
+def test_tokens_that_stay_the_same_count_nothing(tmp_path: Path) -> None:
+    reading = read(written(tmp_path, rows("tokens 4096 | loss {v}\n")))
+    assert reading.series["loss"] == LOSS
+    assert reading.axes["loss"] == "row"
+
+
+@pytest.mark.parametrize("tag", ["[GPU{r}] ", "worker{r}: "])
+def test_of_several_workers_the_lowest_one_is_read(tmp_path: Path, tag: str) -> None:
+    text = "".join(
+        f"{tag.format(r=rank)}step {step} loss {3 - step / 10 + rank:.3f}\n"
+        for step in range(1, 9)
+        for rank in ((1, 0) if step % 2 else (0, 1))
+    )
+    assert read(written(tmp_path, text)).series["loss"] == [(step, round(3 - step / 10, 3)) for step in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "train loss: {v}\nval loss: {w}\nEpoch {e} finished\n",
+        "train loss: {v}\nval loss: {w}\nepoch {e}/12 took 12.1 s\n",
+        "train loss: {v}\nval loss: {w}\n=== Epoch {e} ===\n",
+        "Epoch {e}\ntrain loss: {v}\nval loss: {w}\n",
+        "Epoch {e}\ntrain loss: {v}\nEpoch {e} took 12.1 s\nval loss: {w}\n",
+    ],
+)
+def test_epochs_stand_above_their_values_or_below_them(tmp_path: Path, form: str) -> None:
+    reading = read(written(tmp_path, "loading\n" + rows(form)))
+    assert reading.series["train loss"] == LOSS
+    assert reading.series["val loss"] == HELD_OUT
+
+
+def test_an_evaluation_ahead_of_the_first_epoch_moves_none(tmp_path: Path) -> None:
+    form = "Epoch {e}\ntrain loss: {v}\nval loss: {w}\n"
+    reading = read(written(tmp_path, "train loss: 9.5\nval loss: 9.6\n" + rows(form)))
+    assert reading.series["train loss"] == LOSS
+
+
+def test_parts_of_a_loss_in_a_list_are_series_that_nobody_judges(tmp_path: Path) -> None:
+    path = written(tmp_path, rows("Epoch {e}\ntrain losses: [{v}, 0.5, 0.25]\n"))
+    reading = read(path)
+    assert reading.series["train losses_1"] == LOSS
+    assert {name for name in reading.series} == {"train losses_1", "train losses_2", "train losses_3"}
+    assert diagnose(runs_of(path)[0])["judged_by"] is None
+
+
+def test_numbers_without_a_name_are_counted_and_shown(tmp_path: Path) -> None:
+    path = written(tmp_path, rows("INFO\tTrain Epoch: {e} [0%]\nINFO\t[{v}, 0.5, 0.25, 200, 0.0001]\n"))
+    with pytest.raises(ValueError, match=r"12 lines hold numbers without a name, the first one is line 2: \[10\.0"):
+        runs_of(path)
+
+
+def test_an_agent_is_judged_by_its_reward_and_not_by_the_parts_of_its_loss(tmp_path: Path) -> None:
+    block = (
+        "      Learning iteration {e}/1500\n\n     Value function loss: {w}\n          Surrogate loss: -0.00{e}\n"
+        "             Mean reward: {v}\n     Mean episode length: 20.5\n"
+    )
+    path = written(tmp_path, rows(block))
+    assert read(path).series["Mean reward"] == LOSS
+    assert diagnose(runs_of(path)[0])["judged_by"] == "Mean reward"
+
+
+@pytest.mark.parametrize("before", ["", "[10:00:01] ", "10:00:01.001 INFO  ", "(Worker pid=9, ip=10.0.0.9) 10:00:01 "])
+@pytest.mark.parametrize("noise", ["", "checkpoint every 500 steps\n"])
+def test_rounds_behind_a_loggers_words_are_counted(tmp_path: Path, before: str, noise: str) -> None:
+    form = before + "[{e}]\ttrain-logloss:{v}\teval-logloss:{w}\n" + noise
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["train-logloss"] == LOSS
+    assert reading.axes["train-logloss"] == "step"
+
+
+def test_losses_on_held_out_data_alone_are_read(tmp_path: Path) -> None:
+    assert read(written(tmp_path, rows("val loss @ {e}: {v}\n"))).series["val loss"] == LOSS
+
+
+def test_a_table_of_one_row_is_read(tmp_path: Path) -> None:
+    reading = read(written(tmp_path, "epoch | train loss | val loss\n----- | ----- | -----\n  1 | 0.51 | 0.61\n"))
+    assert reading.series == {"train_loss": [(1, 0.51)], "val_loss": [(1, 0.61)]}
+
+
+def test_rows_of_numbers_are_yolos_only_if_their_sum_is_one(tmp_path: Path) -> None:
+    row = "{at}/9  3.5G  0.1  0.05  0.02  {total}  80  640  0.1  0.2  0.3  0.4  0.07  0.05  0.01\n"
+    for total, kinds in ((0.17, ["yolo_results"]), (0.18, [])):
+        path = written(tmp_path, "".join(row.format(at=at, total=total) for at in range(10)), f"{total}.txt")
+        assert [source.kind for source, _ in find(path)] == kinds
+
+
+def test_bars_behind_a_count_of_epochs_follow_each_other(tmp_path: Path) -> None:
+    form = "[{e}/12] Loss_D: {v} Loss_G: 0.5: 100%|#####| 250/250 [01:10<00:00,  3.5it/s]\n[images] PSNR: 20.1\n"
+    assert read(written(tmp_path, rows(form))).series["Loss_D"] == [(250 * at, value) for at, value in LOSS]
+
+
+def test_of_two_rows_below_each_heading_the_first_one_is_read(tmp_path: Path) -> None:
+    form = "Epoch 1 Batch {e}\nBefore: Generator loss {v} Critic loss 0.5\nAfter: Generator loss {w} Critic loss 0.4\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["Generator loss"] == LOSS
+    assert {value for _, value in reading.series["Critic loss"]} == {0.5}
+
+
+RESULT = """Result for PPO_Pole_1:
+  custom_metrics: {{}}
+  date: 2025-01-01_10-00-00
+  episode_reward_mean: {v}
+  episodes_total: 175
+  info:
+    learner:
+      default_policy:
+        cur_lr: 5.0e-05
+        policy_loss: -0.03
+        total_loss: {w}
+        vf_loss: 8.5
+  iterations_since_restore: 1
+  pid: 4711
+  timesteps_total: 4{e}000
+  training_iteration: {e}
+
+"""
+
+
+@pytest.mark.parametrize("indented", [True, False])
+def test_results_of_an_agents_iterations_are_rows(tmp_path: Path, indented: bool) -> None:
+    text = RESULT if indented else "\n".join(line[2:] for line in RESULT.split("\n")[1:])
+    path = written(tmp_path, rows(text))
+    reading = read(path)
+    assert reading.series["episode_reward_mean"] == LOSS
+    assert reading.series["total_loss"] == HELD_OUT
+    assert not {"pid", "iterations_since_restore"} & set(reading.series)
+    assert not reading.unread
+    assert diagnose(runs_of(path)[0])["judged_by"] == "episode_reward_mean"
+
+
+def test_a_tests_heading_moves_no_step(tmp_path: Path) -> None:
+    lines = [
+        f"Training Epoch={epoch} Step={step} Loss={3 - epoch / 2 - step / 100:.2f}\n"
+        + (f"Test Step=0 Epoch={epoch} Time=10:00:00\n" if step == 40 else "")
+        for epoch in (1, 2, 3)
+        for step in (0, 20, 40)
+    ]
+    reading = read(written(tmp_path, "".join(lines)))
+    assert [step for step, _ in reading.series["Loss"]] == [0, 20, 40, 41, 61, 81, 82, 102, 122]
+    assert not reading.restarts
+
+
+def test_a_sentence_of_several_ranks_is_read_once(tmp_path: Path) -> None:
+    form = "".join(f"[rank{rank}]: At step {{e}} the focal_loss was {{v}}, with a rate of 3e-4.\n" for rank in range(3))
+    (series,) = [points for name, points in read(written(tmp_path, rows(form))).series.items() if "loss" in name]
+    assert series == LOSS
+
+
+def test_an_evaluation_between_rows_of_a_table_is_no_heading(tmp_path: Path) -> None:
+    form = "{e}  {v}  0.1\n"
+    lines = rows(form).splitlines(keepends=True)
+    text = "step  policy_loss  lr\n" + "".join(lines[:6]) + "Iteration #6   val loss at 9.21\n" + "".join(lines[6:])
+    assert read(written(tmp_path, text)).series["policy_loss"] == LOSS
+
+
+def test_a_line_about_what_is_to_come_says_no_step(tmp_path: Path) -> None:
+    form = "(next test at 1200 iterations)\n {e}: 9.5, {v} avg loss, 0.01 rate, 1.4 seconds, 75 images\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["avg loss"] == LOSS
+    assert reading.axes["avg loss"] == "step"
+
+
+def test_a_step_and_a_rate_without_names_below_an_epochs_share_count(tmp_path: Path) -> None:
+    form = "INFO:x:Train Epoch: 9 [20%]\nINFO:x:[{e}00, 9.9e-05]\nINFO:x:loss_disc={v}, loss_mel={w}\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["loss_disc"] == [(100 * at, value) for at, value in LOSS]
+    assert reading.series["lr"] == [(100 * at, 9.9e-05) for at, _ in LOSS]
+
+
+def test_dictionaries_that_say_a_runtime_are_rows_of_training(tmp_path: Path) -> None:
+    form = (
+        "{{'loss': '{v}', 'learning_rate': '0.1', 'epoch': '0.{e}', 'train_runtime': '110.7'}}\n"
+        " 60%|######    | {e}/30 [01:50<00:19,  1.65s/it]\n"
+    )
+    path = written(tmp_path, rows(form))
+    assert [source.kind for source, _ in find(path)] == ["hf_printed"]
+    assert read(path).series["loss"] == LOSS
+
+
+@pytest.mark.parametrize(
+    ("form", "planned"), [("step {e}/40 loss {v}\n", 40), ("Epoch 1 ; step {e}/40 loss {v}\n", None)]
+)
+def test_the_length_of_an_epoch_is_no_plan(tmp_path: Path, form: str, planned: int | None) -> None:
+    reading = read(written(tmp_path, rows(form)))
+    assert [fact.fields.get("value") for fact in reading.facts] == ([planned] if planned else [])
+
+
+def test_the_total_of_a_detectors_parts_is_its_loss(tmp_path: Path) -> None:
+    heading = "     Epoch   gpu_mem       box       obj       cls     total   targets\n"
+    form = heading + "     {e}/12    0.868G   0.06393   0.01588  0.009617   {v}        36: 100%|#| 21/21 [00:48<00:\n"
+    assert read(written(tmp_path, rows(form))).series["total_loss"] == LOSS
+
+
+def test_values_of_a_library_behind_a_call_are_numbers(tmp_path: Path) -> None:
+    reading = read(written(tmp_path, rows("loss(x, y) = param({v})\naccuracy(m, x, label, 0.0:9) = 0.5\n")))
+    assert reading.series["loss"] == LOSS
+    assert set(reading.series) == {"loss", "accuracy"}
+
+
+def test_a_part_of_an_evaluation_is_no_row_and_the_whole_is(tmp_path: Path) -> None:
+    form = (
+        "| epoch {e}  1000 / 2000 loss={v} (1.50)\n| epoch {e} | valid on 'valid' subset  1000 / 1311 loss=1.60\n"
+        "| epoch {e} | valid on 'valid' subset | valid loss {w}\n"
+    )
+    reading = read(written(tmp_path, rows(form)))
+    assert [value for _, value in reading.series["loss"]] == [value for _, value in LOSS]
+    assert [value for _, value in reading.series["valid loss"]] == [value for _, value in HELD_OUT]
+    assert not any("val" in name for name in set(reading.series) - {"valid loss"})
+
+
+def test_bars_of_both_sets_are_told_apart_by_two_letters(tmp_path: Path) -> None:
+    form = (
+        "TR - Epoch {e}: 100%|#####| 30/30 [00:06<00:00,  4.39it/s, loss={v}]\n"
+        "VA - Epoch {e}: 100%|#####| 15/15 [00:01<00:00, 15.18it/s, loss={w}]\n"
+    )
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["loss"] == [(30 * at, value) for at, value in LOSS]
+    assert reading.series["val loss"] == [(30 * at, value) for at, value in HELD_OUT]
+    assert not reading.restarts
+
+
+@pytest.mark.parametrize("tags", [("[train] ", "[eval] "), ("trainer | ", "evaluator | "), ("T> ", "validation> ")])
+def test_an_evaluators_rows_with_the_trainings_names_are_of_the_evaluation(
+    tmp_path: Path, tags: tuple[str, str]
+) -> None:
+    form = tags[0] + "step {e} train_loss {v} lr 1\n" + tags[1] + "step {e} train_loss {w} examples 40\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["train_loss"] == LOSS
+    assert reading.series["val_loss"] == HELD_OUT
+    assert not reading.restarts
+
+
+def test_an_evaluation_of_both_sets_keeps_the_names_of_both(tmp_path: Path) -> None:
+    form = "step {e} train_loss 9.5\nEvaluation: step {e} train_loss {v} val_loss {w}\n"
+    reading = read(written(tmp_path, rows(form)))
+    assert reading.series["val_loss"] == HELD_OUT
+    alone = read(written(tmp_path, rows("step {e} lr 0.1\nEvaluation: step {e} train_loss {v}\n"), "alone.log"))
+    assert "val_loss" not in alone.series
+
+
+@pytest.mark.parametrize("before", ["", "2025-01-01T10:00:00.1Z stdout F "])
+def test_epochs_of_keras_behind_a_loggers_words_begin_anew(tmp_path: Path, before: str) -> None:
+    form = before + "Epoch {e}/12\n" + before + "32/32 - 5s - 150ms/step - loss: {v} - val_loss: {w}\n"
+    reading = read(written(tmp_path, rows(form) * 2))
+    assert reading.series["loss"] == LOSS * 2
+    assert len(reading.restarts) == 1
+
+
+def test_a_ranks_share_ahead_of_an_evaluation_is_no_part_of_it(tmp_path: Path) -> None:
+    form = "INFO (0/2) Epoch 11, batch {e}, loss[loss={v}, over 24 frames.]\n"
+    text = rows(form) + "INFO (0/2) Epoch 11, validation: ctc_loss=0.2, loss=0.26, over 90 frames.\n"
+    assert read(written(tmp_path, text)).series["val loss"] == [(12, 0.26)]

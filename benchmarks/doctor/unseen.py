@@ -86,8 +86,9 @@ FAULTS: tuple[Row, ...] = (
     ("scores_squashed", "sigmoid twice", "plateau not_learning logits vanishing saturated data rl", "start", (JUDGE,),
      "scores go through a sigmoid before their difference goes through another: the loss has a floor",
      {"also": ("softmax twice", "activation twice", "gradients vanish")}),
-    ("divergence_without_logarithm", "logarithm missing", "data logits plateau not_learning config vanishing eval "
-     "divergence", "start", (DISTILLED,), "the divergence from the teacher is given probabilities, not their logarithms",
+    ("divergence_without_logarithm", "logarithm missing",
+     "data logits plateau not_learning config vanishing eval divergence", "start", (DISTILLED,),
+     "the divergence from the teacher is given probabilities, not their logarithms",
      {"also": ("log-probabilities expected",)}),
     ("divergence_per_class", "loss divided too often", "data vanishing logging config eval clipping plateau zero",
      "start", (DISTILLED,), "the divergence is averaged over the classes too: next to nothing is left of it",

@@ -179,7 +179,8 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("softmax twice", "activation twice")}),
 )
 
-# Kinds that are right of every fault of a program, as its consequence: none.
+# Kinds that are right of every fault of a program, as its consequence: this one halves its rate whenever the evaluation
+# gets no better, whatever the reason.
 ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {FORECASTER: ("learning_rate",)}
 
 # -- healthy variants that the bench has, in these programs --------------------------------------------------------

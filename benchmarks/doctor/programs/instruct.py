@@ -23,7 +23,7 @@ EVERY, LETTERS, TASKS = 20, 20, 4
 BEGIN, ANSWER, END, PAD = range(LETTERS + TASKS, LETTERS + TASKS + 4)
 VOCABULARY, LONGEST = PAD + 1, 10
 CONFIG: dict[str, Any] = {
-    "width": 48, "heads": 4, "key_heads": 2, "layers": 3, "batch_size": 24, "learning_rate": 2e-3, "warmup_steps": 15,
+    "width": 48, "heads": 4, "key_heads": 2, "layers": 3, "batch_size": 24, "learning_rate": 1.2e-3, "warmup_steps": 20,
     "schedule": "cosine", "weight_decay": 0.01, "clip": 1.0, "examples": 3000, "shortest": 3, "max_length": 24,
     "train_on_prompts": False,
 }  # fmt: skip
@@ -109,7 +109,7 @@ class Llama(nn.Module):
         return self.lm_head(self.norm(x))
 
 
-def base(config: dict[str, Any], steps: int = 220) -> Llama:
+def base(config: dict[str, Any], steps: int = 200) -> Llama:
     """A model that was trained before on conversations with the first instruction, of which every token counted."""
     with torch.random.fork_rng():
         torch.manual_seed(4)

@@ -15,7 +15,7 @@ from typing import Any
 INSTRUCT, JUDGE, DISTILLED, RECURRENT = "instruct", "reward_model", "distilled", "recurrent"
 DETECTOR, FORECASTER, VALUES, LATENT = "detector", "forecaster", "value_learner", "autoencoder"
 PROGRAMS = (INSTRUCT, JUDGE, DISTILLED, RECURRENT, DETECTOR, FORECASTER, VALUES, LATENT)
-STEPS = {INSTRUCT: 280, JUDGE: 200, DISTILLED: 240, RECURRENT: 200, DETECTOR: 200, FORECASTER: 60, VALUES: 240,
+STEPS = {INSTRUCT: 240, JUDGE: 200, DISTILLED: 240, RECURRENT: 200, DETECTOR: 200, FORECASTER: 60, VALUES: 240,
          LATENT: 240}  # fmt: skip
 
 BROKEN = "divergence spike exploding not_learning plateau nonfinite"
@@ -35,7 +35,7 @@ KNOWN_FAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "learning_rate_too_low": {DISTILLED: {}},
     "data_exhausted": {DISTILLED: {}},
     "text_read_across": {RECURRENT: {}},
-    "optimizer_state_lost": {RECURRENT: {}},
+    "schedule_restarted": {RECURRENT: {}},
     "loss_masked": {RECURRENT: {}},
     "gradient_nonfinite": {RECURRENT: {}},
     "stale_statistics": {DETECTOR: {}},

@@ -23,7 +23,7 @@ EVERY, LETTERS, TASKS = 20, 20, 4
 BEGIN, ANSWER, END, PAD = range(LETTERS + TASKS, LETTERS + TASKS + 4)
 VOCABULARY, LONGEST = PAD + 1, 10
 CONFIG: dict[str, Any] = {
-    "width": 48, "heads": 4, "key_heads": 2, "layers": 3, "batch_size": 24, "learning_rate": 1.2e-3, "warmup_steps": 20,
+    "width": 48, "heads": 4, "key_heads": 2, "layers": 3, "batch_size": 24, "learning_rate": 3e-3, "warmup_steps": 20,
     "schedule": "cosine", "weight_decay": 0.01, "clip": 1.0, "examples": 3000, "shortest": 3, "max_length": 24,
     "train_on_prompts": False,
 }  # fmt: skip

@@ -47,8 +47,7 @@ class Distiller(nn.Module):
         hard = functional.cross_entropy(mine.flatten(0, 1), targets.flatten())
         rows, wanted = (mine / self.temperature).flatten(0, 1), (theirs / self.temperature).flatten(0, 1).softmax(-1)
         said = rows.softmax(-1) if self.mistake == "divergence_without_logarithm" else rows.log_softmax(-1)
-        reduction = "mean" if self.mistake == "divergence_per_class" else "batchmean"
-        return hard, functional.kl_div(said, wanted, reduction=reduction) * self.temperature**2
+        return hard, functional.kl_div(said, wanted, reduction="batchmean") * self.temperature**2
 
 
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:

@@ -101,12 +101,12 @@ class Training:
             wild = torch.randint(0, 3, (len(seen),), generator=self.dice)
             actions = torch.where(chance, wild, self.network(seen).argmax(1))
             reward, over = self.games.move(actions)
+            self.games.begin(over)
             following = self.games.seen()
             if self.trouble.on("reward_constant", step):
                 reward = torch.zeros_like(reward)
             self.memory.add(seen, actions, reward, following, over.float())
             self.returns = (self.returns + reward[over].tolist())[-100:]
-            self.games.begin(over)
 
     def learn(self, step: int) -> tuple[float, float, float]:
         """Updates from the memory: loss, mean value, norm."""
@@ -117,12 +117,9 @@ class Training:
                 ahead = self.target(following)
                 if config["double"]:
                     best = ahead.gather(1, self.network(following).argmax(1, keepdim=True))[:, 0]
-                elif trouble.name == "best_of_the_batch":
-                    best = ahead.max()
                 else:
                     best = ahead.max(1).values
-                goes_on = 1.0 if trouble.name == "ends_ignored" else 1 - over
-                wanted = reward + config["gamma"] * goes_on * best
+                wanted = reward + config["gamma"] * (1 - over) * best
             values = self.network(seen).gather(1, actions[:, None])[:, 0]
             loss = functional.smooth_l1_loss(values, wanted)
             if trouble.clears(step):

@@ -321,7 +321,7 @@ NUMBERS: list[Callable[[float], str]] = [
 NINTH = Words(
     steps=["optimizer.step #{s}", "Training step {s}:", "step {s} out of {n}", "({s}/{n})", "Batch: {s:>6}",
            "Step[{s}]", "iter#{s}", "update #{s}/{n}", "train_iter={s}", "STEP={s}/{n}", "step. {s}", "Steps done: {s}",
-           "i={s}", "[Iteration {s} of {n}]", "step {s:>8,} /", "Global Step: {s}"],
+           "i={s}", "[Iteration {s} of {n}]", "step {s:>8,}", "Global Step: {s}"],
     losses=["loss_total", "L_total", "train objective", "sft/loss", "actor/loss", "pretrain_loss", "ar loss",
             "flow_loss", "diffusion loss", "train.xent", "per_token_loss", "loss (ema)", "elbo_loss", "train mse",
             "trainer/loss", "loss_step", "Loss_train", "train CE", "train cost", "loss"],

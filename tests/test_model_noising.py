@@ -165,3 +165,30 @@ def test_a_decoder_that_is_given_its_targets_is_seen(tmp_path: Path, shifted: bo
         return functional.cross_entropy(model(source, given, embeds).flatten(0, 1), target.flatten())
 
     assert set(series(tmp_path, model, loss_of)("target_shift")) == {shift}
+
+
+class Labelled(nn.Module):
+    """Takes `labels` and shifts them itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.layer = nn.Embedding(20, 16), nn.GRU(16, 16, batch_first=True)
+        self.head = nn.Linear(16, 20)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Any:
+        logits = self.head(self.layer(self.embedding(tokens))[0])
+        self.loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return logits
+
+
+@pytest.mark.parametrize(("once", "shift"), [(True, 1), (False, 2)])
+def test_labels_that_are_an_argument_are_no_inputs(tmp_path: Path, once: bool, shift: int) -> None:
+    model = Labelled()
+
+    def loss_of(step: int) -> Tensor:
+        tokens = torch.randint(20, (ROWS, 12))
+        labels = tokens.clone() if once else torch.cat([tokens[:, 1:], torch.full((ROWS, 1), -100)], 1)
+        model(tokens, labels)
+        return model.loss
+
+    assert set(series(tmp_path, model, loss_of)("target_shift")) == {shift}

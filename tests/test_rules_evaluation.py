@@ -45,6 +45,9 @@ def test_overfitting_begins_at_the_best_evaluation_and_names_its_checkpoint() ->
         ({"data/repeats_total": (np.arange(2000), np.clip(np.arange(2000) - 900, 0, None))}, False),
         ({"train/epoch": (np.arange(2000), np.zeros(2000)),
           "data/repeated_rows_share": (np.arange(2000), np.full(2000, 0.4))}, False),
+        ({"train/epoch": (np.arange(2000), np.zeros(2000)),
+          "model/rows_again": (np.arange(0, 2000, 10), np.ones(200))}, False),
+        ({"model/rows_again": (np.arange(0, 2000, 10), np.zeros(200))}, False),
         ({}, False),
     ],
 )  # fmt: skip

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from rule_curves import columns, found, warned
 
 from barograph.doctor.rules.loss.learning import InitialLoss
-from barograph.doctor.rules.rl.preference import MarginTurned, PreferenceReversed, PreferenceSummed, ReferenceMoves
+from barograph.doctor.rules.rl.preference import (
+    MarginTurned,
+    PairsAlike,
+    PreferenceReversed,
+    PreferenceSummed,
+    ReferenceMoves,
+)
 from barograph.doctor.rules.rl.rl import RULES, RewardCollapse, RewardConstant
 
 STEPS = np.arange(480)
@@ -250,3 +256,23 @@ def test_a_reference_with_dropout_that_is_the_policy_is_known_by_noise(
         series["model/trained_adapters"] = (steps[:1], np.full(1, float(adapters)))
     judged = found([ReferenceMoves()], series)
     assert ("reference_moves" in [one.rule for one in judged]) == told
+
+
+@pytest.mark.parametrize(
+    ("rewards", "margins", "found_at"),
+    [
+        (np.linspace(0.01, 0.2, 40), np.zeros(40), 0),
+        (np.r_[np.zeros(5), np.linspace(0.01, 0.2, 35)], np.zeros(40), 5),  # the rate was 0 at first
+        (np.zeros(40), np.zeros(40), None),  # the reference's own rule
+        (np.linspace(0.01, 0.2, 40), np.linspace(0.01, 0.4, 40), None),
+        (np.linspace(0.01, 0.2, 40), np.tile([0.0, 0.01], 20), None),  # of few pairs some may be alike
+        (np.full(40, np.nan), np.zeros(40), None),
+    ],
+)
+def test_pairs_of_the_same_answers_are_known_by_their_margin(
+    rewards: np.ndarray, margins: np.ndarray, found_at: int | None
+) -> None:
+    series = {"train/loss": np.full(40, 0.693), "rewards/chosen": rewards, "rewards/margins": margins}
+    named = {name: (np.arange(40), values) for name, values in series.items()}
+    steps = [one.step for one in found([PairsAlike()], named) if one.rule == "pairs_alike"]
+    assert steps == ([] if found_at is None else [found_at])

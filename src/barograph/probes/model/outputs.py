@@ -135,10 +135,10 @@ class OutputLook:
                     shifts = torch.stack([_shift(one[:most, : _TOKENS + max(_SHIFTS)], gradient[:most, :_TOKENS],
                                                  follows) for one in given])  # fmt: skip
                     # others than the first may be the targets themselves: they count where they are inputs for sure
-                    own = shifts[0]
+                    own, following = shifts[0], shifts[0] == 1
                     for shift in (shifts[at] for at in range(1, len(given)) if fed[at]):
-                        own = torch.where(shift == 0, shift, own)
-                    self._found[-2] = torch.where((shifts == 1).any(), torch.ones_like(follows), own)
+                        own, following = torch.where(shift == 0, shift, own), following | (shift == 1)
+                    self._found[-2] = torch.where(following, torch.ones_like(follows), own)
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
@@ -178,6 +178,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "targets": "",
         "noise": "",
         "time": "",
+        "dependence": "",
         "inputs_of_training": "input_",
         "inputs_of_evaluation": "eval_input_",
     }

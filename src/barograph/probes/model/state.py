@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.classes import ClassCounts
+from barograph.probes.model.dependence import DependenceLook
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
@@ -47,6 +48,7 @@ class ModelState:
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
         self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
+        self._dependence = DependenceLook(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
@@ -100,6 +102,7 @@ class ModelState:
                     self._time.given(given, named)
                 self._examples.given(tensors, trains, self._output.due)
                 self._output.given(tensors, trains)
+            self._dependence.began(tensors, trains)
             if trains:
                 self._modes.add(bool(module.training))
                 for tensor in tensors:
@@ -120,6 +123,7 @@ class ModelState:
             if mixed is not None:
                 self._passes["rows_mixed"] = mixed
             if torch.is_grad_enabled():
+                self._dependence.returned(logits)
                 self._output.returned(output, self._rows.embedded())
                 with torch.no_grad():
                     self._finite.returned(logits)
@@ -143,6 +147,7 @@ class ModelState:
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)
+        self._dependence.put(current)
         self._examples.put(current)
         self._finite.put(current, parameters)
         self._other.put(current)
@@ -181,6 +186,7 @@ class ModelState:
     def close(self) -> None:
         """Leave no hook behind."""
         self._other.close()
+        self._dependence.close()
         self._rows.close()
         for handle in self._handles:
             handle.remove()

@@ -166,6 +166,11 @@ def in_first_epoch(history: RunHistory, step: int, segment: int) -> bool:
             rows = repeats.rows()
             seen = rows.value[(rows.step <= step) & numpy.isfinite(rows.value)]
             signs.append(not len(seen) or float(seen.mean()) <= limit)
+    known = history.channel("model/rows_again")  # of some steps: examples that are seen again are, others may be
+    if known is not None and known.end and known.began[0] <= step:
+        rows = known.rows()
+        seen = rows.value[(rows.step <= step) & numpy.isfinite(rows.value)]
+        signs += [False] * bool(len(seen) and float(seen.mean()) > _FEW_ROWS)
     return bool(signs) and all(signs)
 
 

@@ -1,7 +1,8 @@
 """Preferences learnt against a frozen reference: is it one?
 
 In:   the implicit rewards that trainers of preferences log, in which the reference is subtracted.
-Out:  findings of `ReferenceMoves`, `PreferenceReversed`, `PreferenceSummed`, `EvaluationSwapped`, `MarginTurned`.
+Out:  findings of `ReferenceMoves`, `PreferenceReversed`, `PreferenceSummed`, `EvaluationSwapped`, `MarginTurned`,
+      `PairsAlike`.
 """
 
 from __future__ import annotations
@@ -316,4 +317,48 @@ class MarginTurned(Rule):
                 )  # fmt: skip
 
 
-RULES = (ReferenceMoves, PreferenceReversed, PreferenceSummed, EvaluationSwapped, MarginTurned)
+class PairsAlike(Rule):
+    """Chosen and rejected answers are the same.
+
+    Their margin is exactly 0 in eight rows in a row in which the chosen ones' reward is not: the policy is another
+    than its reference, and says the same of both answers. Nothing is learnt, and the loss stays at ln 2.
+
+    What to do: print a pair as it goes into the loss. A column that is read twice, and a `max_length` that cuts answers
+    off behind the prompt, both do this.
+    """
+
+    name, family, kind, severity = "pairs_alike", "rl", "rl", "critical"
+    needs = ("|".join(f"={name}" for name in MARGINS), "|".join(f"={name}" for name in CHOSEN))
+    about = "Chosen and rejected answers are the same."
+    thresholds: ClassVar = {"rows": (8.0, "in a row; ours")}
+    causes = ("pairs alike: chosen and rejected answers are the same texts",)
+    remedies = ("print a pair as it goes into the loss: one column may be read twice, or both be cut at the prompt",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._began = self._count = 0
+        self._segment = -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        chosen = next((one for name in CHOSEN if (one := history.channel(name)) is not None), None)
+        rows = self._cursor.new(chosen)
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if segment != self._segment:
+                self._segment, self._count = segment, 0
+            margin = known(margins_of(history), step, time, segment)
+            if margin != 0 or not math.isfinite(rows.value[at]):
+                self._count = 0
+            elif rows.value[at] != 0:
+                self._began = self._began if self._count else step
+                self._count += 1
+            if self._count == self.at["rows"] and self.first(segment):
+                yield self.finding(
+                    self._began, "The margin of chosen over rejected answers is exactly 0 in each row, while their "
+                    "rewards are not: the answers are the same.", found=step, segment=segment, confidence=0.95,
+                    evidence={"rows": self._count, "standing": True},
+                )  # fmt: skip
+
+
+RULES = (ReferenceMoves, PreferenceReversed, PreferenceSummed, EvaluationSwapped, MarginTurned, PairsAlike)

@@ -1,0 +1,116 @@
+"""Outputs that depend on what they must not see, or on nothing but their own place.
+
+In:   what the watch found by asking single outputs for their gradient.
+Out:  findings of `RowsDependent`, `PlacesAhead`, `ContextUnused`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+
+
+class RowsDependent(WatchRule):
+    """What the model says of an example depends on the others in its batch.
+
+    The gradient of every other row's output, with respect to what the first layer gave, is not 0 in rows that were not
+    asked. The loss has one target a row or a place, and no layer normalises over the batch. Where `rows_mixed` knows
+    the layer, that says it.
+
+    What to do: look for a `view` or `reshape` where a `transpose` or `permute` is meant, for a softmax, a mean or a
+    normalisation over dimension 0, and for attention whose first dimension is the batch.
+    """
+
+    name, family, kind, severity = "rows_dependent", "model", "config", "warning"
+    series = "model/rows_reached"
+    needs = ("=model/rows_reached",)
+    about = "What the model says of an example depends on the others in its batch."
+    thresholds: ClassVar = {"share": (0.1, "of the rows that were not asked; ours")}
+    causes = ("rows of the batch mixed: by a reshape in place of a transpose, or a softmax or mean over the batch",)
+    remedies = (
+        "look for `view` or `reshape` where `transpose` is meant, and for a softmax, mean or norm over dimension 0",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        single = any(math.isfinite(watched(history, name, place)) for name in ("softmax_twice", "target_std"))
+        if watched(history, "rows_mixed", place) == 1 or not single:
+            return
+        if self.lasts(value >= self.at["share"], place, 1):
+            yield self.finding(
+                0, f"Outputs depend on other rows of the batch: the gradient of some reaches {100 * value:.0f}% of "
+                "the rows that have nothing to do with them.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"share": value, "standing": True},
+            )  # fmt: skip
+
+
+class PlacesAhead(WatchRule):
+    """A language model sees the token that it is to predict, by another way than attention without a mask.
+
+    The targets are one place ahead of the inputs, and the gradient of a place's output is not 0 at the next place. The
+    places that are asked lie in the second half, behind a prompt that may be read as a whole. Where `later_tokens`
+    finds a mask missing, that says it.
+
+    What to do: a `transpose` where heads are split by `view`, padding on the left of a convolution, a normalisation
+    over the features alone, a recurrence in one direction.
+    """
+
+    name, family, kind, severity = "places_ahead", "data", "data", "warning"
+    series = "model/next_reached"
+    needs = ("=model/next_reached", "=model/target_shift")
+    about = "A language model's outputs depend on the next token, which they are to predict."
+    thresholds: ClassVar = {"share": (0.9, "of the places that were asked; ours")}
+    causes = ("labels can be seen: each place's output depends on the next place",)
+    remedies = (
+        "look for a convolution that is not padded on the left alone, a `view` where heads are to be transposed, a "
+        "normalisation or recurrence over the places",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if watched(history, "attention/next", place) >= 0.5:
+            return
+        if self.lasts(value >= self.at["share"] and watched(history, "target_shift", place) == 1, place, 1):
+            yield self.finding(
+                0, "The targets are one place ahead of the inputs, and the outputs depend on the next place: the model "
+                "is given what it is to predict.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"share": value, "standing": True},
+            )  # fmt: skip
+
+
+class ContextUnused(WatchRule):
+    """A language model's outputs depend on the token at their own place alone.
+
+    The model has attention, recurrence or convolutions, the targets are one place ahead of the inputs, and of the
+    places that were asked none has a gradient at any earlier one. It is said at the 107th step, when layers that begin
+    by handing nothing on have moved.
+
+    What to do: look at the mask (True for hidden in torch's own layers), at the dimension that attention runs over, and
+    at states that are set back at each place.
+    """
+
+    name, family, kind, severity = "context_unused", "model", "attention", "warning"
+    series = "model/past_reached"
+    needs = ("=model/past_reached", "=model/target_shift")
+    about = "A language model's outputs depend on the token at their own place alone."
+    thresholds: ClassVar = {"looks": (2.0, "in a row, at the 7th and the 107th step; ours")}
+    causes = ("context not used: no earlier place reaches an output",)
+    remedies = ("look at the attention's mask and at the dimension that it runs over: places, not heads or rows",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        unused = value == 0 and watched(history, "target_shift", place) == 1
+        if self.lasts(unused, place, self.at["looks"]):
+            yield self.finding(
+                0, "Each output depends on the token at its own place alone: nothing of the text before it is used.",
+                found=place[0], segment=place[2], confidence=0.9, evidence={"standing": True},
+            )  # fmt: skip
+
+
+RULES = (RowsDependent, PlacesAhead, ContextUnused)

@@ -1,0 +1,185 @@
+"""Which inputs single outputs depend on: later places of a text, earlier ones, other rows of the batch.
+
+In:   one pass at the seventh step and one at the 107th: what the first layers give, the model's output.
+Out:  figures for the `model` record, computed on the device; nothing waits.
+
+The gradient of one place's output, with respect to what the first layers gave at all places, is 0 exactly where nothing
+flows. It is asked for by one more backward pass over the graph that the training is about to use, which stays as it is:
+no parameter's gradient is touched. Every other row has one output that is asked, so that the rows between say whether
+rows are mixed. The first steps are left alone: many models begin with layers that hand nothing on.
+
+Left out: graphs with functions written in Python (of compiled, checkpointed and sharded models), which may do more in a
+backward pass than compute gradients; outputs that somebody has hooks on; very large outputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.guest import Guest
+from barograph.probes.model.parameters import mesh_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+FIGURES = ("rows_reached", "next_reached", "past_reached")
+_STEPS = (6, 106)
+_TRIES = 3  # passes, each time: a model may have passes of other kinds
+_MOST = 1 << 25  # elements of an output
+_NODES = 20_000  # of a graph: more are not walked
+_LEAST = 1e-6  # of the largest gradient: less is what a mask of finite depth leaves
+_SOURCES = 8
+_PLACES = 8  # of a text, at least
+_MIXING = ("attn", "attention", "rnn", "lstm", "gru", "mamba", "ssm", "recurr", "conv1d", "mixer")
+
+
+class DependenceLook:
+    """Looks at two passes of a model."""
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._steps = self._tried = 0
+        self._ahead = list(_STEPS)
+        self._on = False
+        self._handles: list[Any] = []
+        self._sources: list[Tensor] = []
+        self._texts: list[tuple[int, ...]] = []  # shapes of the tokens that the model is given
+        self._found: Tensor | None = None
+
+    def began(self, tensors: Sequence[Any], trains: bool) -> None:
+        """A pass of the model."""
+        self._on = trains and bool(self._ahead) and self._steps >= self._ahead[0] and self._model.training
+        if not self._on:
+            return
+        self._sources = []
+        self._texts = [tuple(one.shape) for one in tensors if one.dim() == 2 and not one.is_floating_point()]
+        if not self._handles:
+            leaves = (one for one in self._model.modules() if next(one.children(), None) is None)
+            self._handles = [one.register_forward_hook(Guest(self._gave)) for one in leaves]
+
+    def _gave(self, module: Any, given: Any, output: Any) -> None:
+        """A layer has run: embeddings of tokens, else the first layer through which gradients flow."""
+        tensor = output[0] if isinstance(output, tuple) and output else output
+        if not self._on or not getattr(tensor, "requires_grad", False) or tensor.dim() < 3 or mesh_of(tensor):
+            return
+        first = not self._sources or ("Embedding" in type(module).__name__ and tuple(tensor.shape[:2]) in self._texts)
+        if first and len(self._sources) < _SOURCES:
+            self._sources.append(tensor)
+
+    def returned(self, output: Any) -> None:
+        """The output of a pass with gradients, before anything was hooked to it."""
+        on, self._on = self._on, False
+        sources, self._sources = self._sources, []
+        if not on:
+            return
+        self._tried += 1
+        with contextlib.suppress(Exception):  # memory too: the training's own pass may need less
+            self._found = self._asked(output, sources)
+        if self._found is not None or self._tried >= _TRIES:
+            self._ahead.pop(0)
+            self._tried = 0
+            self._let_go()
+
+    def _asked(self, output: Any, sources: list[Tensor]) -> Tensor | None:
+        import torch
+
+        if output is None or not 2 <= output.dim() <= 3 or not output.requires_grad or output.numel() > _MOST:
+            return None
+        if output.is_cuda and torch.cuda.is_current_stream_capturing():  # it would be repeated with each replay
+            return None
+        # rows of an output as wide as the batch are compared with each other on purpose
+        sources = [one for one in sources if len(one) == len(output) != output.shape[-1] and one.shape[1] != len(one)]
+        if not sources or mesh_of(output) or output._backward_hooks or not _is_plain(output.grad_fn):
+            return None
+        rows = torch.arange(0, len(output), 2, device=output.device)
+        chosen = output.detach().new_zeros(output.shape)
+        weight = torch.cos(torch.arange(output.shape[-1], device=output.device, dtype=torch.float32)).to(output.dtype)
+        places = None
+        if output.dim() == 3:
+            # of the second half: the first may be a prompt, which a model may read as a whole
+            middle, last = output.shape[1] // 2, output.shape[1] - 2
+            places = (middle + 7 * torch.arange(len(rows), device=output.device) % max(1, last - middle)).clamp(0, last)
+            chosen[rows, places] = weight
+        else:
+            chosen[rows] = weight
+        gradients = torch.autograd.grad(output, sources, chosen, retain_graph=True, allow_unused=True)
+        with torch.no_grad():
+            return self._figures([one for one in gradients if one is not None], output, rows, places)
+
+    def _figures(self, gradients: list[Tensor], output: Tensor, rows: Tensor, places: Tensor | None) -> Tensor | None:
+        import torch
+
+        if not gradients:
+            return None
+        nothing = torch.full((), math.nan, dtype=torch.float32, device=output.device)
+        found = []
+        mixes_by_design = any("BatchNorm" in type(module).__name__ for module in self._model.modules())
+        for gradient in gradients:
+            size = gradient.float().abs().flatten(2).amax(2)  # [rows, places]
+            reached = size > _LEAST * size.max()
+            other = nothing
+            if len(size) > 1 and not mixes_by_design:
+                other = reached[1::2].any(1).float().mean()
+            following = past = nothing
+            if places is not None:
+                if output.shape[:2] != size.shape or size.shape[1] < _PLACES:
+                    continue
+                following = reached[rows, places + 1].float().mean()
+                before = torch.arange(size.shape[1], device=size.device) < places[:, None]
+                past = (reached[rows] & before).any(1).float().mean()
+                # where nothing flows along the second dimension, the first may be that of places
+                other = torch.where(following + past > 0, other, nothing)
+                following = torch.where(other > 0, nothing, following)  # it may come from another row's place
+            alive = size.max() > 0
+            found.append(torch.stack([torch.where(alive, one, nothing) for one in (other, following, past)]))
+        if not found:
+            return None
+        table = torch.stack(found)
+        least, most = table.amin(0), table.amax(0)
+        past = most[2] if _is_mixing(self._model) else nothing
+        # of several inputs one may be read as a whole
+        return torch.stack([most[0], least[1], past])
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        self._steps += 1
+        if self._found is not None:
+            current.put("dependence", FIGURES, self._found)
+            self._found = None
+
+    def _let_go(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        self._ahead = []
+        self._let_go()
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether a graph is of torch's own functions alone, which compute gradients and do nothing else."""
+    from torch.autograd.function import BackwardCFunction
+
+    waiting, seen = [node], {node}
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, BackwardCFunction) or len(seen) > _NODES:
+            return False
+        for following, _ in current.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return True
+
+
+def _is_mixing(model: Any) -> bool:
+    """Whether it has layers that are there to bring places together."""
+    return any(part in f"{name} {type(module).__name__}".lower() for name, module in model.named_modules()
+               for part in _MIXING)  # fmt: skip

@@ -1,0 +1,256 @@
+"""What the watch sees of the inputs that single outputs depend on, and that the training is what it was without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+
+torch = pytest.importorskip("torch")
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+ROWS, PLACES, TOKENS, WIDTH, STEPS = 6, 12, 20, 16, 110
+
+
+class Language(nn.Module):
+    """A model of the next token: `kind` says how its places come together."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.embedding, self.position = nn.Embedding(TOKENS, WIDTH), nn.Embedding(PLACES, WIDTH)
+        self.mixer = nn.Linear(WIDTH, 3 * WIDTH)
+        self.conv1d = nn.Conv1d(WIDTH, WIDTH, 3)
+        self.norm = nn.LayerNorm((PLACES, WIDTH) if kind == "norm over places" else WIDTH)
+        self.head = nn.Linear(WIDTH, TOKENS)
+
+    def attention(self, x: Tensor) -> Tensor:
+        q, k, v = self.mixer(x).chunk(3, -1)
+        shape = len(x), PLACES, 2, WIDTH // 2
+        if self.kind == "heads by view":
+            q, k, v = (one.reshape(shape[0], 2, PLACES, WIDTH // 2) for one in (q, k, v))
+        else:
+            q, k, v = (one.reshape(shape).transpose(1, 2) for one in (q, k, v))
+        if self.kind == "over rows":
+            q, k, v = (one.transpose(0, 2) for one in (q, k, v))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=self.kind != "over rows")
+        if self.kind == "over rows":
+            mixed = mixed.transpose(0, 2)
+        if self.kind == "own place":
+            mixed = v
+        return mixed.transpose(1, 2).reshape(x.shape)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens) + self.position(torch.arange(PLACES))
+        if self.kind == "checkpoint":
+            x = x + checkpoint(self.attention, x, use_reentrant=True)
+        elif self.kind != "convolution":
+            x = x + self.attention(x)
+        if "convolution" in self.kind:
+            ends = (2, 0) if self.kind == "causal convolution" else (1, 1)
+            x = x + self.conv1d(functional.pad(x.transpose(1, 2), ends)).transpose(1, 2)
+        if self.kind == "batch mean":
+            x = x - x.mean(0, keepdim=True)
+        return self.head(self.norm(x))
+
+
+def trained(folder: Path, model: nn.Module, loss_of: Callable[[nn.Module, int], Tensor], watch: bool = True) -> Any:
+    """The run of a small training."""
+    torch.manual_seed(3)
+    torch.set_num_threads(1)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    run = barograph.init(
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
+    )
+    if watch:
+        run.watch(model, optimizer)
+    for step in range(1, STEPS + 1):
+        optimizer.zero_grad()
+        loss = loss_of(model, step)
+        loss.backward()
+        optimizer.step()
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    return run
+
+
+def next_token(model: nn.Module, step: int) -> Tensor:
+    text = torch.randint(TOKENS, (ROWS, PLACES + 1), generator=torch.Generator().manual_seed(step))
+    return functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+
+
+def seen(run: Any) -> dict[str, Any]:
+    stored = barograph.read(str(run.dir))[0]
+    names = ("rows_reached", "next_reached", "past_reached")
+    return {name: list(stored.series(f"model/{name}").value) for name in names if f"model/{name}" in stored.names()}
+
+
+def said(run: Any) -> set[str]:
+    found = barograph.diagnose(str(run.dir))["findings"]
+    return {one["rule"] for one in found} & {
+        "rows_dependent", "places_ahead", "context_unused", "later_tokens", "rows_mixed"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "following", "past", "rules"),
+    [
+        ("plain", 0.0, 0.0, 1.0, set()),
+        ("causal convolution", 0.0, 0.0, 1.0, set()),
+        ("convolution", 0.0, 1.0, 1.0, {"places_ahead"}),
+        ("heads by view", 0.0, 1.0, 1.0, {"places_ahead"}),
+        ("norm over places", 0.0, 1.0, 1.0, {"places_ahead"}),
+        ("batch mean", 1.0, None, 1.0, {"rows_dependent"}),
+        ("own place", None, 0.0, 0.0, {"context_unused"}),
+    ],
+)
+def test_what_a_place_of_a_language_model_depends_on_is_seen(
+    tmp_path: Path, kind: str, rows: float | None, following: float | None, past: float, rules: set[str]
+) -> None:
+    run = trained(tmp_path, Language(kind), next_token)
+    found = seen(run)
+    wanted = {"rows_reached": rows, "next_reached": following, "past_reached": past}
+    assert found == {name: [value] * 2 for name, value in wanted.items() if value is not None}
+    assert said(run) == rules
+
+
+class Classifier(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8) if kind == "batch norm" else nn.GroupNorm(2, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        x = self.norm(self.second(functional.relu(self.first(pictures))))
+        if self.kind == "softmax over the batch":
+            x = x * x.softmax(0)
+        if self.kind == "wrong view":
+            return self.head(x.permute(1, 0, 2, 3).reshape(len(pictures), 8, -1).mean(2))
+        return self.head(x.mean((2, 3)))
+
+
+def of_a_class(model: nn.Module, step: int) -> Tensor:
+    draw = torch.Generator().manual_seed(step)
+    pictures, labels = torch.randn(16, 3, 8, 8, generator=draw), torch.randint(5, (16,), generator=draw)
+    return functional.cross_entropy(model(pictures), labels)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"), [("group norm", 0.0), ("batch norm", None), ("softmax over the batch", 1.0), ("wrong view", 0.5)]
+)
+def test_a_classifier_whose_rows_are_mixed_is_found(tmp_path: Path, kind: str, rows: float | None) -> None:
+    run = trained(tmp_path, Classifier(kind), of_a_class)
+    assert seen(run).get("rows_reached") == (None if rows is None else [rows] * 2)
+    assert said(run) == ({"rows_dependent"} if rows else set())
+
+
+class Transposed(nn.Module):
+    """Its texts stand in columns: places come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.layer, self.head = nn.Embedding(TOKENS, 8), nn.GRU(8, 8), nn.Linear(8, TOKENS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.layer(self.embedding(tokens))[0])
+
+
+def test_a_model_whose_places_come_first_mixes_no_rows(tmp_path: Path) -> None:
+    def loss_of(model: nn.Module, step: int) -> Tensor:
+        text = torch.randint(TOKENS, (PLACES + 1, ROWS))
+        return functional.cross_entropy(model(text[:-1]).flatten(0, 1), text[1:].flatten())
+
+    run = trained(tmp_path, Transposed(), loss_of)
+    assert "rows_reached" not in seen(run)
+    assert said(run) == set()
+
+
+def test_similarities_within_a_batch_are_compared_on_purpose(tmp_path: Path) -> None:
+    class Pairs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Conv1d(3, 8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            ours = self.one(x).mean(2)
+            return ours @ ours.roll(1, 1).T
+
+    def loss_of(model: nn.Module, step: int) -> Tensor:
+        return functional.cross_entropy(model(torch.randn(16, 3, 9)), torch.arange(16))
+
+    assert seen(trained(tmp_path, Pairs(), loss_of)) == {}
+
+
+def test_a_graph_with_functions_of_python_is_left_alone(tmp_path: Path) -> None:
+    calls = []
+
+    class Counted(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: Tensor) -> Tensor:
+            calls.append(1)
+            return gradient
+
+    class Own(Language):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return Counted.apply(super().forward(tokens))
+
+    for model in (Own("plain"), Language("checkpoint")):
+        assert seen(trained(tmp_path / type(model).__name__, model, next_token)) == {}
+    assert len(calls) == STEPS
+
+
+@pytest.mark.parametrize("kind", ["plain", "convolution", "batch mean"])
+def test_the_training_is_what_it_is_without_the_look(tmp_path: Path, kind: str) -> None:
+    weights = []
+    for watch in (True, False):
+        torch.manual_seed(1)
+        model = Language(kind)
+        trained(tmp_path / str(watch), model, next_token, watch)
+        weights.append(torch.cat([one.detach().flatten() for one in model.parameters()]))
+    assert torch.equal(*weights)
+
+
+def test_hooks_are_gone_between_the_looks(tmp_path: Path) -> None:
+    model, counts = Language("plain"), []
+
+    def loss_of(model: nn.Module, step: int) -> Tensor:
+        loss = next_token(model, step)
+        counts.append(len(model.conv1d._forward_hooks) + len(model.head._forward_hooks))
+        return loss
+
+    trained(tmp_path, model, loss_of)
+    assert counts[6] == counts[8] == counts[-1] == min(counts)
+
+
+def on_a_rank(rank: int, folder: str, watch: bool) -> None:
+    """One of two processes that average their gradients."""
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo", f"file://{folder}/store-{watch}", rank=rank, world_size=2)
+    torch.manual_seed(1)
+    model = nn.parallel.DistributedDataParallel(Language("causal convolution"))
+    trained(Path(folder) / f"{watch}-{rank}", model, lambda model, step: next_token(model, 2 * step + rank), watch)
+    if rank == 0:
+        torch.save([one.detach() for one in model.parameters()], f"{folder}/{watch}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_they_do_without_the_look(tmp_path: Path) -> None:
+    for watch in (True, False):
+        torch.multiprocessing.spawn(on_a_rank, (str(tmp_path), watch), nprocs=2)
+    with_look, without = (torch.load(tmp_path / f"{watch}.pt") for watch in (True, False))
+    assert all(torch.equal(*pair) for pair in zip(with_look, without, strict=True))
+    run = barograph.read(str(tmp_path / "True-0"))[0]
+    assert list(run.series("model/next_reached").value) == [0.0, 0.0]

@@ -60,7 +60,9 @@ class Language(nn.Module):
         return self.head(self.norm(x))
 
 
-def trained(folder: Path, model: nn.Module, loss_of: Callable[[nn.Module, int], Tensor], watch: bool = True) -> Any:
+def trained(
+    folder: Path, model: nn.Module, loss_of: Callable[[nn.Module, int], Tensor], watch: bool | dict[str, Any] = True
+) -> Any:
     """The run of a small training."""
     torch.manual_seed(3)
     torch.set_num_threads(1)
@@ -69,7 +71,7 @@ def trained(folder: Path, model: nn.Module, loss_of: Callable[[nn.Module, int], 
         project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
     )
     if watch:
-        run.watch(model, optimizer)
+        run.watch(model, optimizer, **(watch if isinstance(watch, dict) else {}))
     for step in range(1, STEPS + 1):
         optimizer.zero_grad()
         loss = loss_of(model, step)
@@ -254,3 +256,8 @@ def test_two_ranks_train_as_they_do_without_the_look(tmp_path: Path) -> None:
     assert all(torch.equal(*pair) for pair in zip(with_look, without, strict=True))
     run = barograph.read(str(tmp_path / "True-0"))[0]
     assert list(run.series("model/next_reached").value) == [0.0, 0.0]
+
+
+def test_without_activations_no_output_is_asked(tmp_path: Path) -> None:
+    run = trained(tmp_path, Language("plain"), next_token, watch={"activations": 0})
+    assert seen(run) == {}

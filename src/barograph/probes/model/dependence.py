@@ -41,10 +41,10 @@ _MIXING = ("attn", "attention", "rnn", "lstm", "gru", "mamba", "ssm", "recurr", 
 class DependenceLook:
     """Looks at two passes of a model."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, on: bool = True):
         self._model = model
         self._steps = self._tried = 0
-        self._ahead = list(_STEPS)
+        self._ahead = list(_STEPS) if on else []
         self._on = False
         self._handles: list[Any] = []
         self._sources: list[Tensor] = []

@@ -40,15 +40,18 @@ _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each s
 
 
 class ModelState:
-    """Hooks on the model itself, not on its parts: two short calls a forward pass. None where it is compiled."""
+    """Hooks on the model itself, not on its parts: two short calls a forward pass. None where it is compiled.
 
-    def __init__(self, model: Any, clock: Callable[[], float]):
+    asks: whether single outputs may be asked for their gradients, which takes two backward passes in all.
+    """
+
+    def __init__(self, model: Any, clock: Callable[[], float], asks: bool = True):
         self._model = model
         self._clock, self._seconds = clock, 0.0
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
         self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
-        self._dependence = DependenceLook(model)
+        self._dependence = DependenceLook(model, asks)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
@@ -123,7 +126,9 @@ class ModelState:
             if mixed is not None:
                 self._passes["rows_mixed"] = mixed
             if torch.is_grad_enabled():
+                began = self._clock()
                 self._dependence.returned(logits)
+                self._seconds -= self._clock() - began  # twice in a run: no account would ever cover it
                 self._output.returned(output, self._rows.embedded())
                 with torch.no_grad():
                     self._finite.returned(logits)

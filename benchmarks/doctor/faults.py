@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import opened
+import unseen
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
@@ -302,13 +303,14 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
        "chosen and rejected change places", hard=True, also=("labels shuffled",))
 # fmt: on
 
-# -- in the programs that are put away ------------------------------------------------------------------
+# -- in the programs that are put away whole, and in those that were -------------------------------------
 
-for _name, _settings in opened.KNOWN_FAULTS.items():
-    FAULTS[_name] = replace(
-        FAULTS[_name],
-        programs=(*FAULTS[_name].programs, *_settings),
-        by_program={**FAULTS[_name].by_program, **_settings},
-    )
-for *_row, _more in opened.FAULTS:
-    _fault(*_row, **_more)
+for _half in (opened, unseen):
+    for _name, _settings in _half.KNOWN_FAULTS.items():
+        FAULTS[_name] = replace(
+            FAULTS[_name],
+            programs=(*FAULTS[_name].programs, *_settings),
+            by_program={**FAULTS[_name].by_program, **_settings},
+        )
+    for *_row, _more in _half.FAULTS:
+        _fault(*_row, **_more)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import opened
+import unseen
 from faults import (
     BF16,
     CONTRASTIVE,
@@ -36,7 +37,7 @@ from faults import (
 
 LOOP = (VIT, DIFFUSION, CONTRASTIVE, LORA, QLORA, DPO, RARE, BF16, FP16, FSDP2)  # programs over `programs/loop.py`
 OLDER = (GPT, MOE, ENCODER, VISION, TRAINER, POLICY, RANKS, *LOOP)
-ALL = (*OLDER, *opened.PROGRAMS)
+ALL = (*OLDER, *opened.PROGRAMS, *unseen.PROGRAMS)
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -214,11 +215,14 @@ _healthy("rarer", (RARE,), "half of the labels of rare classes are wrong", confi
 _healthy("bf16_slow", (BF16,), "a third of the rate, which bfloat16 still keeps", factors={"learning_rate": 0.3})
 _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowly", config={"wrong_letters": 0.06})
 
-for _name, _settings in opened.KNOWN_HEALTHY.items():
-    _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
-    HEALTHY[_name] = replace(HEALTHY[_name], programs=(*_programs, *_settings), by_program={**_by_program, **_settings})
-for _name, _programs, _about, _more in opened.HEALTHY:
-    _healthy(_name, _programs, _about, **_more)
+for _half in (opened, unseen):
+    for _name, _settings in _half.KNOWN_HEALTHY.items():
+        _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
+        HEALTHY[_name] = replace(
+            HEALTHY[_name], programs=(*_programs, *_settings), by_program={**_by_program, **_settings}
+        )
+    for _name, _programs, _about, _more in _half.HEALTHY:
+        _healthy(_name, _programs, _about, **_more)
 
 NOISY = (
     ("policy", "rl_noise"), ("diffusion", "one_a_batch"), ("contrastive", "few_pairs"), ("vit", "one_a_batch"),

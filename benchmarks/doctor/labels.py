@@ -7,8 +7,8 @@ The same seed gives the same numbers up to the onset, so a difference after it i
 when its median over the window after the onset leaves the healthy run's by more than 4 of the healthy run's robust
 deviations, 5% of its level and half of its range, or when it holds other non-finite values, or when it is in one of
 the two runs alone. A healthy loss that falls far has a wide range, and hides in it a faulty one that falls further: in
-the programs that are put away, faults that are there from the start are looked at by quarters too, of which two have
-to differ in one direction.
+the programs that are or were put away whole, faults that are there from the start are looked at by quarters too, of
+which two have to differ in one direction.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy
 import opened
+import unseen
 from faults import BEST, EVALUATION, RESUME, START, Fault
 from healthy import Healthy
 
@@ -45,6 +46,9 @@ STATES = ("model/training", "model/training_in_evaluation", "model/trained_param
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse")
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss")
 OF_MEMORY = ("memory_leak", "no_grad_missing")
+RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean")
+ALSO_RIGHT = {**opened.ALSO_RIGHT, **unseen.ALSO_RIGHT}
+QUARTERED = (*opened.PROGRAMS, *unseen.PROGRAMS)
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -76,14 +80,14 @@ def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) ->
         "near_miss": False,
         "onset": onset,
         "cause": [fault.cause, *fault.also] if fault.also else fault.cause,
-        "kinds": [*fault.kinds, *opened.ALSO_RIGHT.get(trace.program, ())],
+        "kinds": [*fault.kinds, *ALSO_RIGHT.get(trace.program, ())],
         "hard": fault.hard,
         "expected_severity": fault.severity,
         "about": fault.about,
         "begins": fault.begins,
     }
     plain = out / trace.program / f"{fault.compare}-{trace.seed}"
-    shown = effects(run, StoredRun(plain), fault, onset, by_quarters=trace.program in opened.PROGRAMS)
+    shown = effects(run, StoredRun(plain), fault, onset, by_quarters=trace.program in QUARTERED)
     made["visible"] = shown[:5]
     if not shown:
         made["unfair"] = (
@@ -211,8 +215,8 @@ def rises(run: Any) -> bool:
 
 def learned(run: Any) -> float | None:
     """By what share of it the loss fell from the first to the last tenth of the run; None where there is no loss."""
-    if "charts/episodic_return" in run.names():
-        earned = numpy.asarray(run.series("charts/episodic_return").y, dtype=float)
+    for name in (name for name in RETURNS if name in run.names()):
+        earned = numpy.asarray(run.series(name).y, dtype=float)
         tenth = max(1, len(earned) // 10)
         return float((earned[-tenth:].mean() - earned[:tenth].mean()) / max(abs(earned[:tenth].mean()), 1e-9))
     for name in LOSSES:

@@ -14,8 +14,9 @@ program; then the eight programs of `opened.py`. It is looked at since November 
 from __future__ import annotations
 
 import opened
+import unseen
 
-PROGRAMS: tuple[str, ...] = ()
+PROGRAMS = unseen.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS)
 OPENED_FAULTS = ("weight_tying_broken", "data_by_length")
 

@@ -27,10 +27,12 @@ class Task:
     """What a program gives the loop: `model`, `held_out`, `batch`, `losses`.
 
     names: what the loop's figures are called, if the program logs by `run.log`; without them it uses `run.step`.
+    watched: how the model is watched; without anything, as the guide shows it.
     """
 
     every = 20
     names: dict[str, str] = {}  # noqa: RUF012
+    watched: dict[str, int] = WATCHED
     model: nn.Module
     block: nn.Module  # the one that fails, where one layer does
     held_out: list[Batch]
@@ -58,6 +60,9 @@ class Task:
     def freeze_wrongly(self) -> None:
         """Freeze what should be trained."""
         raise NotImplementedError
+
+    def changed_late(self) -> None:
+        """Change the model after its optimizer was made."""
 
     def trained(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -107,6 +112,7 @@ class Loop:
         if self.trouble.name == "wrong_group_frozen":
             task.freeze_wrongly()
         self.set_up()
+        task.changed_late()
         if self.trouble.name == "weight_tying_broken":  # as loading a checkpoint by hand does
             self.model.head.weight = nn.Parameter(self.model.head.weight.detach().clone())
         if self.trouble.name == "optimizer_stale":
@@ -126,7 +132,7 @@ class Loop:
 
     def watch(self, memory: Any = None) -> None:
         time_by_own_clock(self.run)
-        self.run.watch(self.model, self.optimizer, scaler=self.scaler, **WATCHED)
+        self.run.watch(self.model, self.optimizer, scaler=self.scaler, **self.task.watched)
         self.data = self.run.watch_data()
         if memory is not None:
             self.data.restore(memory)

@@ -49,8 +49,8 @@ def test_json_has_the_documented_shape_for_a_log_of_another_tool(
     assert main(["doctor", str(log), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert set(run) == {
-        "run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
-        "without_step", "said", "stops",
+        "run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "no_verdict",
+        "series", "unread", "without_step", "said", "stops",
     } and run["source"] == str(log)  # fmt: skip
     finding = run["findings"][0]
     assert {"rule", "family", "kind", "severity", "step", "last_step", "message", "evidence", "causes", "remedies",
@@ -96,8 +96,9 @@ def test_an_accuracy_alone_gives_no_verdict_unless_it_collapses(
     ("id,label,loss\n1,0,0.31\n2,1,9.31\n3,1,0.01\n4,0,nan\n", False),  # of examples
     ("lr,epochs,val_loss\n0.1,10,2.3\n0.01,10,0.6\n0.001,10,0.4\n", False),  # of trials
     ("Epochs,Batch size,val_loss\n10,32,0.52\n10,64,0.55\n20,32,0.49\n", False),  # of trials of other lengths
+    ("year,region,loss\n1999,north,1204\n2000,south,980\n2001,north,1533\n2002,south,1103\n", False),  # of money
     ("loss,val_loss\n0.9,0.95\n0.6,0.7\n0.5,0.6\n0.4,nan\n", True),
-    ("step,model,loss\n1,a,0.9\n2,a,0.6\n3,a,0.5\n", True),
+    ("step,model,loss\n1,a,0.9\n2,a,0.6\n3,a,0.5\n4,a,0.4\n", True),
 ])  # fmt: skip
 def test_a_list_of_models_examples_or_trials_gets_no_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, judged: bool
@@ -258,3 +259,54 @@ def test_rows_without_a_step_are_counted_in_the_report(tmp_path: Path, capsys: p
     assert main(["doctor", str(log)]) == 0
     assert "the log says no step for 120 rows: they are numbered as they come" in capsys.readouterr().out
     assert barograph.diagnose(barograph.read(text_log(tmp_path / "other.log", bad=200))[0])["without_step"] == 0
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ("step 1 loss 2.1\nstep 2 loss 2.0\nstep 3 loss 1.9\n", "too few"),
+    ("".join(f"epoch {at} of a rerun, loss 2.{at}1\n" for at in (5, 2, 8, 3, 7, 1, 6, 4, 8, 2, 5, 3)), "in no order"),
+    ("".join(f"step {at} Train-Accuracy=0.{at:02d}\n" for at in range(10, 40)), "accuracy alone"),
+])  # fmt: skip
+def test_what_is_too_little_or_no_training_gets_no_verdict_and_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reason: str
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    assert main(["doctor", str(path)]) == 4
+    out = capsys.readouterr().out
+    assert "no problems found" not in out and "no verdict: " in out and reason in out.replace("\n  ", " ")
+
+
+def test_three_rows_with_nan_and_launches_that_begin_at_the_same_step_are_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("step 1 loss 2.1\nstep 2 loss nan\nstep 3 loss nan\n")
+    assert main(["doctor", str(path), "--fail-on", "critical"]) == 3
+    path.write_text("".join(f"epoch {at} loss {3 - at / 4}\n" for _ in range(5) for at in (1, 2, 3)))
+    capsys.readouterr()
+    assert main(["doctor", str(path)]) == 0
+
+
+def test_a_policy_is_judged_by_its_reward_not_by_its_surrogate_loss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.csv"
+    lines = [f"{at},{0.01 * math.sin(at):.4f},{0.3 + 0.01 * at:.3f},{10 + at}\n" for at in range(30)]
+    path.write_text("iteration,Loss/surrogate,Loss/value_function,Train/mean_reward\n" + "".join(lines))
+    assert main(["doctor", str(path), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["judged_by"] == "Train/mean_reward"
+
+
+@pytest.mark.parametrize(("steps", "judged"), [
+    ([2, 2, 3, 6, 4, 7, 1, 1, 4, 5], False),  # named as they come to mind
+    ([1, 2, 3, 1, 2, 3, 1, 2, 3], True),  # three launches
+    ([100, 200, 300, 400, 300, 400, 500, 600, 500, 600], True),  # resumed twice
+    ([1, 1, 2, 1, 2, 2, 3, 2, 3, 3, 4, 3], True),  # two processes, one behind the other
+])  # fmt: skip
+def test_steps_without_any_order_are_no_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: list[int], judged: bool
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"epoch {step}: loss {2.5 - 0.01 * at:.3f}\n" for at, step in enumerate(steps)))
+    assert main(["doctor", str(path)]) == (0 if judged else 4), capsys.readouterr().out

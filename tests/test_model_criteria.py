@@ -17,18 +17,34 @@ PLACES = 6
 
 
 def aligned(
-    output: Tensor, targets: int = 2, given: int = PLACES, reshaped: bool = False, logs: bool = True, dim: int = -1
-) -> Tensor:
+    output: Tensor, targets: int = 2, given: int = PLACES, reshaped: bool = False, logs: bool = True, dim: int = -1,
+    fewer: int = 0,
+) -> Tensor:  # fmt: skip
     """Of an output [N, T, classes]."""
     output = output.unsqueeze(1) + torch.randn(ROWS, PLACES, 5)
     output = output.log_softmax(dim) if logs else output
     output = output.reshape(PLACES, ROWS, 5) if reshaped else output.transpose(0, 1)
     lengths = torch.full((ROWS,), given), torch.full((ROWS,), targets)
+    lengths[1][0] -= fewer
     return functional.ctc_loss(output, torch.ones(ROWS, targets, dtype=torch.long), *lengths, zero_infinity=True)
 
 
 def unit(output: Tensor) -> Tensor:
     return functional.normalize(output, dim=1)
+
+
+MASK = torch.nn.functional.one_hot(WANTED, 5).float()
+
+
+def dice(output: Tensor, smooth: float = 1.0) -> Tensor:
+    said = output.sigmoid()
+    return ((2 * (said * MASK).sum(1) + smooth) / (said.sum(1) + MASK.sum(1) + smooth)).mean()
+
+
+def union(output: Tensor) -> Tensor:
+    said = output.softmax(1)
+    both = (said * MASK).sum()
+    return (both + 1e-6) / ((said + MASK).sum() - both).clamp(min=1e-6)
 
 
 def divergence(output: Tensor, logs: bool) -> Tensor:
@@ -47,6 +63,16 @@ def divergence(output: Tensor, logs: bool) -> Tensor:
         (lambda x: functional.mse_loss(x.exp(), torch.zeros_like(x)).log(), "loss_error", None),  # a logarithm of 0
         (lambda x: (((x - 1) ** 2) / x.detach()).mean(), "loss_error", None),  # a division by 0
         (lambda x: functional.cross_entropy(x, WANTED), "loss_error", None),
+        (lambda x: dice(x), "overlap_minimised", 1.0),
+        (lambda x: dice(x) - 1, "overlap_minimised", 1.0),
+        (lambda x: functional.cross_entropy(x, WANTED) + dice(x), "overlap_minimised", 1.0),
+        (lambda x: union(x), "overlap_minimised", 1.0),
+        (lambda x: 1 - dice(x), "overlap_minimised", 0.0),
+        (lambda x: -union(x), "overlap_minimised", 0.0),
+        (lambda x: functional.cross_entropy(x, WANTED) - dice(x, 0.0) + 1, "overlap_minimised", 0.0),
+        (lambda x: 0.5 * dice(x), "overlap_minimised", None),  # the number is gone, and may be below 0
+        (lambda x: ((x.exp() * MASK).sum(1) / x.exp().sum(1)).mean(), "overlap_minimised", None),  # an expected cost
+        (lambda x: ((2 * x * MASK).sum(1) / (MASK.sum(1) + 1)).mean(), "overlap_minimised", None),
         (lambda x: functional.mse_loss(x.gather(1, WANTED[:, None])[:, 0], torch.ones(ROWS)), "loss_of_chosen", 1.0),
         (lambda x: functional.mse_loss(x[torch.arange(ROWS), WANTED], torch.ones(ROWS)), "loss_of_chosen", 1.0),
         (lambda x: functional.mse_loss(x, torch.ones_like(x)), "loss_of_chosen", None),
@@ -61,6 +87,9 @@ def divergence(output: Tensor, logs: bool) -> Tensor:
         (lambda x: -functional.logsigmoid(x).mean(), "loss_ranks", 0.0),
         (lambda x: aligned(x), "ctc_short", 0.0),
         (lambda x: aligned(x, given=1), "ctc_short", 1.0),
+        (lambda x: aligned(x), "ctc_full", 0.0),  # of equally many targets: padding may be counted
+        (lambda x: aligned(x, fewer=1), "ctc_full", 1.0),
+        (lambda x: aligned(x, given=4, fewer=1), "ctc_full", 0.0),
         (lambda x: divergence(x, logs=False), "divergence_of_chances", 1.0),
         (lambda x: divergence(x, logs=True), "divergence_of_chances", None),
         (lambda x: (torch.ones(ROWS, 5) - x.softmax(1)).square().mean(), "divergence_of_chances", None),

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from rule_curves import found
 
 import barograph
+from barograph.doctor.rules.activations.dependence import PlacesAhead
 
 torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
@@ -94,8 +97,7 @@ def seen(run: Any) -> dict[str, Any]:
 
 
 def said(run: Any) -> set[str]:
-    found = barograph.diagnose(str(run.dir))["findings"]
-    return {one["rule"] for one in found} & {
+    return {one["rule"] for one in barograph.diagnose(str(run.dir))["findings"]} & {
         "rows_dependent", "places_ahead", "context_unused", "later_tokens", "rows_mixed"}  # fmt: skip
 
 
@@ -115,9 +117,9 @@ def test_what_a_place_of_a_language_model_depends_on_is_seen(
     tmp_path: Path, kind: str, rows: float | None, following: float | None, past: float, rules: set[str]
 ) -> None:
     run = trained(tmp_path, Language(kind), next_token)
-    found = seen(run)
+    looks = seen(run)
     wanted = {"rows_reached": rows, "next_reached": following, "past_reached": past}
-    assert found == {name: [value] * 2 for name, value in wanted.items() if value is not None}
+    assert looks == {name: [value] * 2 for name, value in wanted.items() if value is not None}
     assert said(run) == rules
 
 
@@ -164,13 +166,14 @@ class Transposed(nn.Module):
         return self.head(self.layer(self.embedding(tokens))[0])
 
 
-def test_a_model_whose_places_come_first_mixes_no_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("places", "rows"), [(PLACES, ROWS), (18, 24)])
+def test_a_model_whose_places_come_first_mixes_no_rows(tmp_path: Path, places: int, rows: int) -> None:
     def loss_of(model: nn.Module, step: int) -> Tensor:
-        text = torch.randint(TOKENS, (PLACES + 1, ROWS))
+        text = torch.randint(TOKENS, (places + 1, rows))
         return functional.cross_entropy(model(text[:-1]).flatten(0, 1), text[1:].flatten())
 
     run = trained(tmp_path, Transposed(), loss_of)
-    assert "rows_reached" not in seen(run)
+    assert not {"rows_reached", "next_reached"} & set(seen(run))
     assert said(run) == set()
 
 
@@ -261,3 +264,17 @@ def test_two_ranks_train_as_they_do_without_the_look(tmp_path: Path) -> None:
 def test_without_activations_no_output_is_asked(tmp_path: Path) -> None:
     run = trained(tmp_path, Language("plain"), next_token, watch={"activations": 0})
     assert seen(run) == {}
+
+
+@pytest.mark.parametrize("pieces", [(), (1,), (1, 2)])
+@pytest.mark.parametrize("seen_by_attention", [True, False])
+def test_a_mask_that_is_missing_is_said_by_the_attention_once_that_was_looked_at(
+    pieces: tuple[int, ...], seen_by_attention: bool
+) -> None:
+    series = {
+        "model/target_shift": (np.arange(120), np.ones(120)),
+        "model/next_reached": (np.array([6, 106]), np.ones(2)),
+        "model/attention/next": (np.array([110]), np.array([1.0 if seen_by_attention else 0.0])),
+    }
+    (one,) = found([PlacesAhead()], series, pieces)
+    assert one.severity == ("info" if seen_by_attention else "warning")

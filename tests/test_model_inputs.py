@@ -15,7 +15,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from barograph.probes.model import objective  # noqa: E402
-from barograph.probes.model.outputs import FIGURES, _elsewhere, figures  # noqa: E402
+from barograph.probes.model.outputs import FIGURES, figures  # noqa: E402
+from barograph.probes.model.texts import elsewhere  # noqa: E402
 
 RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3)) * 3
 
@@ -201,7 +202,7 @@ def test_targets_of_other_places_are_told_from_those_that_are_right(kind: str, p
         "random": torch.randint(40, (6, 12)),
     }[kind]  # fmt: skip
     gradient = torch.full((*target.shape, 40), 0.01) - functional.one_hot(target, 40)
-    assert float(_elsewhere(tokens, gradient, torch.tensor(0.0))) == wanted
+    assert float(elsewhere(tokens, gradient, torch.tensor(True))) == wanted
 
 
 @pytest.mark.parametrize("kind", ["right", "rolled", "flattened"])

@@ -133,6 +133,26 @@ def test_a_loss_with_a_gradient_of_its_own_says_nothing_and_no_graph_is_kept() -
     assert not any(hasattr(value, "grad_fn") or hasattr(value, "next_functions") for value in vars(look).values())
 
 
+@pytest.mark.parametrize(
+    ("loss_of", "kept"),
+    [
+        (lambda x: functional.l1_loss(x, torch.zeros(4, 8)), True),
+        (lambda x: functional.smooth_l1_loss(x, torch.zeros(4, 8)), True),
+        (lambda x: (x - 3.0).abs().mean(), True),
+        (lambda x: (x - 3.0).abs().sum(1).mean(), False),  # of rows, whatever their length
+        (lambda x: functional.mse_loss(x, torch.zeros(4, 8)), False),  # whose targets are known
+        (lambda x: functional.cross_entropy(x, torch.arange(4)), False),
+    ],
+)
+def test_the_value_of_a_mean_of_errors_is_kept_without_its_graph(loss_of: Callable[[Any], Any], kept: bool) -> None:
+    weight, look = nn.Parameter(torch.randn(8, 8)), LossGraph()
+    weight.register_post_accumulate_grad_hook(lambda _: look.came())
+    loss = loss_of(torch.randn(4, 8) @ weight)
+    loss.backward()
+    assert (look.value is not None) == kept
+    assert not kept or (look.value.item() == loss.item() and not look.value.requires_grad)
+
+
 def test_a_look_that_fails_does_not_reach_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> dict[str, float]:
         raise KeyError("tensors")

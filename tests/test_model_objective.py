@@ -13,6 +13,7 @@ from barograph.probes.model import objective
 
 ROWS, CLASSES = 12, 5
 TARGET = torch.arange(ROWS) % CLASSES
+MASK = TARGET > 1
 ADVANTAGE = torch.linspace(-1, 1, ROWS)
 
 
@@ -80,6 +81,10 @@ def test_a_softmax_over_places_is_told_from_one_over_classes(
         (lambda x: functional.cross_entropy(x, TARGET), "label_smoothing", 0.0),
         (lambda x: functional.nll_loss(x.log_softmax(0), TARGET), "softmax_over_rows", 1.0),
         (lambda x: functional.nll_loss(x.log_softmax(-1), TARGET), "softmax_over_rows", 0.0),
+        (lambda x: functional.nll_loss(x.log_softmax(0)[MASK], TARGET[MASK]), "softmax_over_rows", 1.0),
+        (lambda x: functional.nll_loss(x.softmax(1)[MASK], TARGET[MASK]), "nll_of_probabilities", 1.0),
+        (lambda x: functional.nll_loss(x.softmax(1)[:6], TARGET[:6]), "nll_of_probabilities", 1.0),
+        (lambda x: functional.nll_loss(x.log_softmax(1)[MASK], TARGET[MASK]), "nll_of_probabilities", 0.0),
         (lambda x: ((x[:, :1] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", float(ROWS)),
         (lambda x: ((x[:, 0] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", 0.0),
         (lambda x: ((x[:, :1] - x[:, 1]) ** 2).mean(), "loss_crossed", None),  # distances of all pairs

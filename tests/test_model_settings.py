@@ -65,6 +65,9 @@ def test_settings_are_those_of_the_layer_and_group_that_has_most() -> None:
     model = nn.Sequential(nn.Dropout(0.2), nn.LSTM(4, 4, dropout=0.0), nn.BatchNorm1d(4, eps=1e-3), nn.LayerNorm(4))
     assert layer_settings(model) == {"dropout": 0.2, "norm_epsilon": 1e-3, "norm_momentum": 0.1}
     assert layer_settings(nn.Linear(2, 2)) == {}
+    adam = torch.optim.Adam([nn.Parameter(torch.zeros(2))], weight_decay=0.1)
+    assert group_settings(adam.param_groups)["coupled_decay"] == 0.1
+    assert "coupled_decay" not in group_settings(torch.optim.AdamW(model.parameters()).param_groups)
     assert group_settings([{"betas": (0.9, 0.999), "eps": 1e-8}]) == {"epsilon": 1e-8, "betas_swapped": 0.0}
     assert group_settings([{"betas": (0.999, 0.9), "eps": 1e-8}])["betas_swapped"] == 1.0
     assert group_settings([{"betas": (0.95, 0.95)}, {"betas": (0.98, 0.92, 0.99), "eps": 1.0}]) == {"betas_swapped": 0}
@@ -80,12 +83,16 @@ def test_settings_are_those_of_the_layer_and_group_that_has_most() -> None:
         (net(0.3), torch.optim.Adam, {"lr": 3e-3, "betas": (0.5, 0.9), "eps": 1e-6}),
         (net(0.6), torch.optim.SGD, {"lr": 0.3, "momentum": 0.9}),
         (net(epsilon=1e-3), torch.optim.RMSprop, {"lr": 1e-3, "eps": 1.0}),
+        (net(), torch.optim.Adam, {"lr": 3e-3, "weight_decay": 1e-2}),
+        (net(), torch.optim.RMSprop, {"lr": 3e-3, "weight_decay": 1e-2}),
     ],
 )
 def test_usual_settings_are_no_warning(tmp_path: Path, model: Any, kind: Any, options: Any) -> None:
     found = train(tmp_path, model, kind(model.parameters(), **options), every=20)
     ours = {"momentum_too_high", "betas_swapped", "norm_epsilon", "dropout_too_high", "idle_optimizer"}
-    assert not {name for name, item in found.items() if item["severity"] != "info"} & (ours | {"epsilon_dominates"})
+    assert not {name for name, item in found.items() if item["severity"] != "info"} & (
+        ours | {"epsilon_dominates", "decay_dominates"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,6 +103,8 @@ def test_usual_settings_are_no_warning(tmp_path: Path, model: Any, kind: Any, op
         ("norm_epsilon", "normalisation's epsilon", net(epsilon=1e4), torch.optim.AdamW, {"lr": 3e-3}),
         ("epsilon_dominates", "epsilon too big", net(), torch.optim.Adam, {"lr": 3e-3, "eps": 1.0}),
         ("dropout_too_high", "dropout too high", net(0.98), torch.optim.AdamW, {"lr": 3e-3}),
+        ("decay_dominates", "weight decay too high", net(), torch.optim.Adam, {"lr": 3e-3, "weight_decay": 0.5}),
+        ("decay_dominates", "weight decay too high", net(), torch.optim.RMSprop, {"lr": 3e-3, "weight_decay": 2.0}),
     ],
 )  # fmt: skip
 def test_a_setting_that_nobody_means_is_the_first_cause(

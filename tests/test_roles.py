@@ -138,3 +138,20 @@ def test_what_an_episode_gave_is_the_reward(name: str) -> None:
 def test_a_cross_entropy_is_no_policys_entropy() -> None:
     assert plays("entropy", "policy_entropy")
     assert not plays("entropy", "train/cross_entropy")
+
+
+@pytest.mark.parametrize("name", ["Tokens/s/device", "TFLOP/s/device", "train/imgs_per_sec", "samples/s",
+                                  "toks/sec/gpu", "frames/second", "images_per_second", "words/s"])  # fmt: skip
+def test_speeds_are_known_by_their_units(name: str) -> None:
+    assert plays("throughput", name)
+
+
+@pytest.mark.parametrize(
+    "name", ["eval/samples_per_second", "tokens", "tokens_seen", "val_images/s", "s/it", "fps_limit"]
+)
+def test_counts_evaluations_and_times_are_no_speeds(name: str) -> None:
+    assert not plays("throughput", name)
+
+
+def test_of_a_name_that_is_cut_out_of_sentences_the_last_one_counts() -> None:
+    assert main_loss(["records/second. Loss", "seconds. Throughput"]) == "records/second. Loss"

@@ -369,3 +369,39 @@ def test_an_average_that_is_never_updated_is_found_though_its_examples_are_augme
     } | ({"model/passes_without_gradients": (every[:1], np.ones(1))} if itself else {})  # fmt: skip
     told = [one for one in findings([AverageBehind()], rows).values() if one.rule == "average_behind"]
     assert bool(told) == warns and all("stays at" in one.message for one in told)
+
+
+def test_an_accuracy_that_never_moves_while_the_loss_does_is_of_one_class_for_all() -> None:
+    steps = np.arange(1, 21)
+    loss, seen = 1.0 - 0.02 * steps, 0.96 - 0.02 * steps
+    series = {"train/loss": (steps, loss), "eval/loss": (steps, seen), "eval/accuracy": (steps, np.full(20, 0.7188))}
+    (one,) = warned(found([EvaluationFrozen()], series))
+    assert (one.severity, one.step, one.key) == ("warning", 1, "accuracy") and one.causes[0].startswith("one class")
+    assert found([EvaluationFrozen()], series, range(1, 20)) == found([EvaluationFrozen()], series)
+    for other in (np.full(20, 1.0), np.where(steps < 5, 0.5, 0.7188), np.where(steps % 9 == 0, 0.72, 0.7188)):
+        assert not warned(found([EvaluationFrozen()], series | {"eval/accuracy": (steps, other)}))
+    later = series | {"eval/accuracy": (steps, np.where(steps < 15, 0.7188, 0.8))}
+    assert not warned(found([EvaluationFrozen()], later))
+    assert not warned(found([EvaluationFrozen()], series | {"eval/loss": (steps, np.full(20, 0.9) + 0.001 * steps)}))
+
+
+def test_examples_that_are_learnt_and_nothing_else_are_told_after_ten_evaluations() -> None:
+    steps = np.arange(1, 12)
+    series = {"train/loss": (steps, np.linspace(2.3, 1.6, 11)), "eval/accuracy": (steps, 0.19 + 0.01 * (steps % 3)),
+              "eval/loss": (steps, 1.8 + 0.01 * (steps % 2))}  # fmt: skip
+    (one,) = warned(found([Overfitting()], series))
+    assert (one.step, one.key, one.found) == (1, "never", 10) and one.causes[0].startswith("overfitting")
+    assert found([Overfitting()], series, range(1, 11)) == found([Overfitting()], series)
+    for name, values in (("eval/accuracy", 0.2 + 0.03 * steps), ("eval/accuracy", np.full(11, 0.6)),
+                         ("eval/loss", 1.8 - 0.01 * steps), ("train/loss", np.linspace(2.3, 2.0, 11))):  # fmt: skip
+        better = {name: (steps, values)}
+        assert not warned(found([Overfitting()], series | better))
+
+
+def test_an_evaluation_of_three_digits_that_never_changes_needs_ten_and_a_training_that_falls() -> None:
+    steps = np.arange(1, 13) * 100
+    series = {"train/loss": (steps, np.linspace(6.7, 3.2, 12)), "eval/loss": (steps, np.full(12, 6.89))}
+    (one,) = warned(found([EvaluationFrozen()], series))
+    assert (one.step, one.found) == (100, 1000)
+    assert not found([EvaluationFrozen()], series | {"train/loss": (steps, np.linspace(6.7, 6.5, 12))})
+    assert not found([EvaluationFrozen()], {name: (at[:9], values[:9]) for name, (at, values) in series.items()})

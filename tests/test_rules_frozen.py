@@ -9,7 +9,7 @@ import pytest
 from rule_curves import Series, found
 
 from barograph.doctor.kernel.examiner import Examiner
-from barograph.doctor.rules.gradient.level import ZeroGradient
+from barograph.doctor.rules.gradient.vanished import ZeroGradient
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.optimizer.updates import UpdateRatio
 

@@ -17,6 +17,7 @@ from barograph.doctor.rules.memory.memory import (
     MemoryCreep,
     OutOfMemory,
 )
+from barograph.doctor.rules.run.ending import Crashed
 
 MIB = float(1 << 20)
 
@@ -122,3 +123,15 @@ def test_a_heap_that_grew_and_settled_before_is_no_part_of_the_leak() -> None:
     resident[22:] += 15 * MIB * numpy.arange(38)
     (one,) = only(findings([MemoryCreep()], {"host/process_rss": (steps, resident)}), "memory_creep")
     assert 100 <= one.step <= 110
+
+
+def test_an_end_by_memory_that_ran_out_is_told_once() -> None:
+    oom = Record("oom", 1_000_000, 39, {"error": "CUDA out of memory", "tried_bytes": 1 << 30})
+    end = Record("end", 1_000_001, 39, {"status": "failed", "exception": {"type": "OutOfMemoryError",
+                 "message": "CUDA out of memory. Tried to allocate 1 GiB"}})  # fmt: skip
+    columns = {"train/loss": noisy(40, 3, 0.01)}
+    found = findings([OutOfMemory(), Crashed()], columns, events=[oom, end])
+    assert [one.rule for one in found.values()] == ["out_of_memory"]
+    other = Record("end", 1_000_001, 39, {"status": "failed", "exception": {"type": "ValueError", "message": "x"}})
+    found = findings([OutOfMemory(), Crashed()], columns, events=[oom, other])
+    assert sorted(one.rule for one in found.values()) == ["crashed", "out_of_memory"]

@@ -90,6 +90,12 @@ def test_losses_that_cannot_be_meant_are_told(figures: dict[str, float], rule: s
     assert rule is None or found[rule].step == int(STEP[0])
 
 
+@pytest.mark.parametrize(("full", "cause"), [(1.0, "targets longer than outputs"), (0.0, "lengths wrong")])
+def test_outputs_that_are_too_short_are_told_from_lengths_that_are_wrong(full: float, cause: str) -> None:
+    found = warned({"loss": every(FALLS)} | of_graph(ctc_short=0.4, ctc_full=full))
+    assert found["alignment_lengths"].causes[0].startswith(cause)
+
+
 @pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(
     ("figure", "passes", "loss", "told"),

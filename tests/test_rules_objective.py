@@ -32,6 +32,11 @@ def warned(columns: Mapping[str, tuple[np.ndarray, np.ndarray]], rows: int = ROW
     return {finding.rule: finding for finding in examiner.findings if finding.severity != "info"}
 
 
+def up_to(columns: Mapping[str, tuple[np.ndarray, np.ndarray]], end: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The columns of a run that is over by then."""
+    return {name: (step[step < end], np.asarray(values)[step < end]) for name, (step, values) in columns.items()}
+
+
 def of_graph(**figures: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {f"model/{name.replace('__', '/')}": (np.array([0]), np.array([value])) for name, value in figures.items()}
 
@@ -215,6 +220,14 @@ def test_the_logged_parts_of_a_loss_tell_their_weights(
     assert (found.causes[0].partition(":")[0] if found else None) == cause
 
 
+@pytest.mark.parametrize(("size", "says"), [(1.0, True), (1e4, False)])
+def test_few_rows_are_enough_where_an_entropy_is_far_above_the_policys_loss(size: float, says: bool) -> None:
+    columns = policy(-1.0, 0.5, 1.6 + 0.001 * np.cos(STEP))
+    columns["loss"] = every(columns["loss"][1] + (0.01 * size - 1) * columns["policy_loss"][1])
+    columns["policy_loss"] = every(0.01 * size * columns["policy_loss"][1])
+    assert ("loss_parts" in warned(up_to(columns, 80))) == says and "loss_parts" in warned(columns)
+
+
 def test_a_loss_that_is_no_sum_of_its_logged_parts_has_no_weights() -> None:
     columns = policy(0.05, 0.5, SINKS)
     columns["loss"] = every(columns["loss"][1] + 0.01 * np.sin(STEP * 0.7))
@@ -224,6 +237,8 @@ def test_a_loss_that_is_no_sum_of_its_logged_parts_has_no_weights() -> None:
 def test_a_policy_that_gets_surer_of_what_earns_less_is_reversed() -> None:
     columns = policy(-0.01, 0.5, SINKS) | {"reward": every(-0.3 * (1 - np.exp(-STEP / 30)) + 0.01 * np.sin(STEP))}
     assert warned(columns)["policy_reversed"].severity == "critical"
+    columns["entropy"] = every(1.6 * np.exp(-STEP / 150))
+    assert "policy_reversed" in warned(up_to(columns, 100)) and "policy_reversed" not in warned(up_to(columns, 90))
     columns["entropy"] = every(np.full(ROWS, 1.6))  # it explores, and was lucky at first
     assert "policy_reversed" not in warned(columns)
 
@@ -281,3 +296,15 @@ def test_places_without_gradient_are_padding_only_where_examples_have_several(ex
         "model/example_rows": (looks, np.full(6, float(examples))), "model/loss_weight": (looks, targets / 32),
     }  # fmt: skip
     assert ("loss_weight" in warned(columns)) == finds
+
+
+@pytest.mark.parametrize(("turns", "figure", "says"), [(200, 1.0, True), (200, 0.0, False), (None, 1.0, False)])
+@pytest.mark.parametrize("rows", [7, ROWS])
+def test_a_loss_whose_factor_turns_is_reversed_from_then_on(
+    turns: int | None, figure: float, says: bool, rows: int
+) -> None:
+    loss = np.where((ROWS if turns is None else turns) > STEP, FALLS, -FALLS)
+    found = warned({"train/loss": every(loss), **of_graph(loss_multiplied=figure)}, rows)
+    assert ("loss_reversed" in found) == says
+    if says:
+        assert found["loss_reversed"].step == turns

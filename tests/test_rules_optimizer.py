@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.doctor.rules.optimizer.accounts import DecayDominates
+from barograph.doctor.rules.optimizer.epsilon import EpsilonDominates
 from barograph.doctor.rules.optimizer.optimizer import (
     RULES,
-    EpsilonDominates,
     UnchangedParameters,
     UnclearedGradients,
     WeightDecayTooHigh,
@@ -152,6 +152,15 @@ def test_where_gradients_vanish_on_their_way_an_epsilon_above_them_is_no_cause(
     seen = {"model/flow_first_last": numpy.full(100, flow), "model/epsilon": numpy.full(100, epsilon)}
     (one,) = only(findings([EpsilonDominates()], rows | seen), "epsilon_dominates")
     assert one.causes[0].startswith(cause) and remedy in one.remedies[0]
+
+
+@pytest.mark.parametrize(("left", "cause"), [(1e-6, "clip value too low"), (0.5, "gradients vanish")])
+def test_where_clipping_leaves_next_to_nothing_an_epsilon_above_it_is_no_cause(left: float, cause: str) -> None:
+    rows = table("optimizer", "below_eps", {f"h.{at}.weight": [0.99] * 4 for at in range(5)}, 25)
+    seen = {"model/clip_coefficient": left, "model/grad_norm_before": 1.3, "model/epsilon": 1e-8}
+    rows |= {name: numpy.full(100, value) for name, value in seen.items()}
+    (one,) = only(findings([EpsilonDominates()], rows), "epsilon_dominates")
+    assert one.causes[0].startswith(cause) and ("1.3" in one.remedies[0]) == (left < 0.01)
 
 
 def test_weights_that_shrink_beside_a_loss_that_stands_warn() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rule_columns import findings, noisy, only
 from rule_curves import found as findings_of
 
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import RankingReversed
 from barograph.doctor.rules.gradient.gradient import GradientSpike
-from barograph.doctor.rules.loss.players import PlayersAgree
+from barograph.doctor.rules.loss.players import PlayersAgree, PlayerWins
 from barograph.doctor.rules.rl.rl import RewardCollapse
 from barograph.doctor.rules.rl.values import TargetNetwork, ValuesAboveReturns, ValuesOutweigh
 
@@ -147,6 +148,21 @@ def test_a_value_loss_that_leaves_nothing_to_the_policy_is_found(
     assert len(found) == told
 
 
+@pytest.mark.parametrize(
+    ("policy", "left", "rises", "told"),
+    [(0.01, 8e-3, False, True), (0.01, 8e-3, True, False), (0.01, 0.05, False, False), (600.0, 8e-3, False, False)],
+)
+def test_few_rows_are_enough_where_values_are_all_there_is(policy: float, left: float, rises: bool, told: bool) -> None:
+    some = np.arange(70)
+    found = one(ValuesOutweigh, {
+        "train/loss": 1e6 * (1 + 0.1 * DICE.normal(size=70)), "train/value_loss": np.full(70, 1e6),
+        "train/policy_loss": policy * (1 + 0.1 * DICE.normal(size=70)),
+        "model/clip_coefficient": np.full(70, left),
+        "train/reward": 20 + DICE.normal(size=70) + rises * some / 7,
+    })  # fmt: skip
+    assert len(found) == told
+
+
 @pytest.mark.parametrize(("ranks", "told"), [(1.0, True), (0.0, False)])
 def test_an_accuracy_of_pairs_is_an_order_too(ranks: float, told: bool) -> None:
     series = {"train/loss": (STEP, 0.7 * np.exp(-STEP / 300)), "model/loss_ranks": (STEP[:1], np.array([ranks])),
@@ -162,3 +178,25 @@ def test_gradients_of_values_may_jump_when_their_targets_do(chosen: bool) -> Non
               "model/grad_norm": norm}  # fmt: skip
     found = one(GradientSpike, series | ({"model/loss_of_chosen": np.ones(ROWS)} if chosen else {}))
     assert found and (not [finding for finding in found if finding.severity != "info"]) is chosen
+
+
+@pytest.mark.parametrize("names", [("D loss", "G loss"), ("train/d_loss", "train/g_loss"), ("loss_D", "loss_G")])
+@pytest.mark.parametrize("winner", [0, 1])
+def test_a_player_whose_loss_vanishes_while_the_others_is_high_has_won(names: tuple[str, str], winner: int) -> None:
+    at = np.arange(160)
+    won = np.where(at < 64, 0.6, 0.0)
+    lost = np.where(at < 64, 0.9, 9.0) * noisy(160, 1, 0.3)
+    series = dict(zip(names, (won, lost) if winner == 0 else (lost, won), strict=True))
+    found = findings([PlayerWins()], series)
+    (one,) = only(found, "player_wins")
+    word = ("discriminator", "generator")[winner]
+    assert (one.severity, one.step) == ("warning", 64) and one.message.startswith(f"The {word} has won")
+    assert found == findings([PlayerWins()], series, cuts=range(160))
+    short = {name: values[60:80] for name, values in series.items()}
+    assert only(findings([PlayerWins()], short), "player_wins"), "a few rows are enough at the end"
+
+
+@pytest.mark.parametrize(("won", "lost"), [(0.3, 4.5), (0.0, 1.2), (-0.2, 9.0), (0.0, -5.0)])
+def test_players_in_balance_and_critics_have_not_won(won: float, lost: float) -> None:
+    series = {"D loss": noisy(160, 1, 0.1) * won, "G loss": noisy(160, 1, 0.2) * lost}
+    assert not findings([PlayerWins()], series)

@@ -13,8 +13,10 @@ SIDES = ["explained", "target_std", "target_mean", "output_rms"]
 
 
 def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Figures with a little noise; those of the loss's graph have none."""
+    noise = {name: 0.0 if name.startswith("loss_") else 1e-4 * min(1, abs(value)) for name, value in values.items()}
     return {
-        f"model/{name}": (LOOKS, np.full(len(LOOKS), value) + 1e-4 * min(1, abs(value)) * DICE.normal(size=len(LOOKS)))
+        f"model/{name}": (LOOKS, np.full(len(LOOKS), value) + noise[name] * DICE.normal(size=len(LOOKS)))
         for name, value in values.items()
     }
 
@@ -28,6 +30,11 @@ def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         ({"output_rms": 2.0, "target_std": 9e3, "target_mean": 4e3}, "unscaled_targets", "targets not scaled"),
         ({"output_rms": 5e3, "target_std": 9e3, "target_mean": 4e3}, None, ""),
         ({"output_rms": 0.1, "target_std": 1.0, "target_mean": 2.0}, None, ""),
+        ({"loss_value": 900.0, "output_size": 2.0, "loss_error": 1.0, "loss_undivided": 1.0},
+         "unscaled_targets", "targets not scaled"),
+        ({"loss_value": 900.0, "output_size": 2.0, "loss_error": 1.0, "loss_undivided": 0.0}, None, ""),  # a sum
+        ({"loss_value": 900.0, "output_size": 400.0, "loss_error": 1.0, "loss_undivided": 1.0}, None, ""),
+        ({"loss_value": 9.0, "output_size": 0.2, "loss_error": 1.0, "loss_undivided": 1.0}, None, ""),
         ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3}, "unexplained_targets", "labels unrelated"),
         ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3, "input_std": 70.0, "input_mean": 127.0},
          "unexplained_targets", "inputs not normalised"),

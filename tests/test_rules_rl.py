@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, found, warned
 
-from barograph.doctor.rules.loss.learning import InitialLoss
+from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.rl.preference import (
     MarginTurned,
     PairsAlike,

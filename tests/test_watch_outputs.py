@@ -11,7 +11,7 @@ import pytest
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.probes.model import outputs
+from barograph.probes.model import outputs, softmaxes, texts
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -365,7 +365,12 @@ def test_nothing_waits_for_the_device(shape: tuple[int, int]) -> None:
     empty = torch.empty(shape, device="meta")  # whatever depends on a value raises there
     assert outputs.figures(empty, empty).shape == (len(outputs.FIGURES),)
     tokens = torch.empty((3, 35), dtype=torch.long, device="meta")
-    assert outputs._shift(tokens, empty[:3, None].expand(3, 32, -1), empty[0, 0]).is_meta
+    found = softmaxes.find(empty, empty, 1e-3)
+    assert outputs._proportional(empty, empty).is_meta
+    if shape[1] > 1:
+        assert outputs._untargeted(empty, empty, found.follows).is_meta
+        said, pairs = texts.figures([tokens], [True], empty[:3, None].expand(3, 35, -1), found)
+        assert pairs.is_meta and all(one.is_meta for one in said.values())
 
 
 @pytest.mark.parametrize(("scale", "squeezed"), [(1.0, False), (5.0, True)])

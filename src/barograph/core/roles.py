@@ -52,7 +52,9 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "duration_ms": (("train/duration_ms",), ""),
     "throughput": (
         ("train/tokens_per_second", "train/tokens_per_second_per_device"),
-        rf"(?!(?:.*[^a-z])?{_HELD_OUT}(?:[^a-z]|$)).*(?:samples|steps|tokens|examples)_per_sec(?:ond)?",
+        rf"(?!(?:.*[^a-z])?{_HELD_OUT}(?:[^a-z]|$))(?:.*(?:samples|steps|tokens|examples)_per_sec(?:ond)?"
+        r"|(?:.*[/_. ])?(?:samples|tokens|toks?|examples|images|imgs?|sequences|seqs|words|frames|tflops?|tflop)"
+        r"(?:/s(?:ec(?:ond)?)?|_per_(?:s|sec|second))(?:(?:/|_per_)(?:device|gpu|chip|node|rank|accelerator))?)",
     ),
     "step_tokens": (("train/step_tokens",), ""),
     "mfu": (("train/mfu",), r"(?:.*[/_. ])?mfu(?:_?\(%\)|_%|_percent|_pct)?"),
@@ -122,7 +124,10 @@ def logarithm_of(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`."""
+    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`; of
+    `records/second. Loss`, cut out of sentences, the last one counts.
+    """
+    name = name.rpartition(". ")[2] or name
     plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
     return _WITHOUT.sub("", plain).strip("/_. ") or plain
 

@@ -7,6 +7,7 @@ Out:  its findings, what was looked at, and what could not be: the entries of `b
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from barograph.query.stored import StoredRun
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from barograph.doctor.kernel.channels import Channel
     from barograph.doctor.replay import BlockColumns
 
 
@@ -47,12 +49,13 @@ def diagnose(
     source: str | None = None,
     columns: Mapping[str, BlockColumns] | None = None,
 ) -> dict[str, Any]:
-    """`{"run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
-    "without_step", "said", "stops"}` of a run.
+    """`{"run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "no_verdict",
+    "series", "unread", "without_step", "said", "stops"}` of a run.
 
     The worst finding comes first, and the headline says it.
 
-    judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it.
+    judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it, and
+    no_verdict says why where such a series is there.
     series: names of what was found. unread: lines of its log that look like rows and were not understood.
     without_step: rows of that series for which its log says no step, so that they are numbered as they come.
     said: what an imported log says in words, `{"line", "step", "text", "count"}`. stops: `{"step", "planned"}` of an
@@ -71,8 +74,9 @@ def diagnose(
         result["judged_by"] = f"log('{source}')"  # an expression that the run can be asked for
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
     kind = said.get("kind") if isinstance(said, dict) else ""
-    if judged_by and kind in _TABLES and _lists_things(run, source or judged_by, run.config if kind == "csv" else ()):
-        result |= {"judged_by": None, "findings": [], "headline": headline([], None)}
+    reason = _other_rows(run, source or judged_by, kind) if judged_by and kind else ""
+    if reason:
+        result |= {"judged_by": None, "findings": [], "no_verdict": reason, "headline": headline([], None, reason)}
         judged_by = None
     counted = examiner.seen.channel(judged_by or "")
     result["without_step"] = len(counted) if counted is not None and counts_of(run).get(counted.name) == "row" else 0
@@ -85,27 +89,55 @@ def diagnose(
     return result
 
 
+def _other_rows(run: StoredRun, name: str, kind: str) -> str:
+    """Why the rows of an imported log can't be steps of a training; empty if they may be."""
+    if kind in _TABLES and _lists_things(run, name, run.config if kind == "csv" else ()):
+        return "the rows are not steps of one training"
+    if _out_of_order(run, name):
+        return "the steps are in no order"
+    return ""
+
+
 def _lists_things(run: StoredRun, name: str, words: Iterable[str]) -> bool:
     """Whether a table's rows are models, examples or trials and not steps of one training: nothing counts, and a
-    column names things or their settings; or each row says the same step. words: its columns of words."""
+    column names things or their settings, or all losses are whole numbers; or each row says the same step. words: its
+    columns of words."""
     step = run.columns(name, "all", 0)[0] if name in run.names() else numpy.zeros(0)
     if len(step) > 2 and (step == step[0]).all():
         return True
     mixed = len(step) > 2 and (numpy.diff(step) <= 0).sum() >= 0.25 * len(step)
-    counted = counts_of(run).get(name) != "row" and not mixed
-    return not counted and any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))
+    if counts_of(run).get(name) != "row" and not mixed:
+        return False
+    value = run.columns(name, "all", 0)[2] if name in run.names() else numpy.zeros(0)
+    # amounts of money, or counts: a loss is hardly ever a whole number
+    amounts = len(value) > 2 and bool((value == numpy.floor(value)).all()) and float(value.min()) < float(value.max())
+    return amounts or any(map(_OF_THINGS.fullmatch, (*run.names(), *words)))
+
+
+def _out_of_order(run: StoredRun, name: str) -> bool:
+    """Whether the steps of an imported log go back again and again, and go on by all distances: those of launches, or
+    of processes side by side, go on by the same."""
+    if name not in run.names():
+        return False
+    gaps = numpy.diff(run.columns(name, "all", 0)[0])
+    back, on = int((gaps < 0).sum()), gaps[gaps > 0].tolist()
+    return back > 1 and back >= 0.2 * (len(gaps) + 1) and max(Counter(on).values(), default=0) < 0.8 * len(on)
 
 
 def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     """An examiner's result as data. Numbers that are not finite are the strings of the log file."""
     findings = [mark_non_finite(msgspec.structs.asdict(finding)) for finding in examiner.incidents()]
-    judged_by = next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
-    if not findings and set(examiner.checked()) <= _LITTLE and examiner.seen.role("loss") is None:
-        judged_by = None  # an accuracy alone: that it did not collapse does not make a training well
+    judge = _judge(examiner)
+    judged_by, reason = judge.name if judge is not None else None, None
+    if judge is not None and not findings and len(judge) < FEW:
+        judged_by, reason = None, _too_few(len(judge), judge.name)
+    if not findings and judge is not None and judge in (examiner.seen.role(name) for name in _ACCURACIES):
+        judged_by, reason = None, reason or "of the accuracy alone only a collapse can be seen"
     return {
         "run": run,
         "source": source,
-        "headline": headline(findings, judged_by),
+        "headline": headline(findings, judged_by, *([reason] if reason else [])),
+        "no_verdict": reason,
         "findings": findings,
         "checked": examiner.checked(),
         "abstained": examiner.abstained(),
@@ -116,6 +148,15 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
         "said": [],
         "stops": None,
     }
+
+
+def _too_few(count: int, name: str) -> str:
+    return f"{count} rows of {name} are too few" if count != 1 else f"a single row of {name} is too little"
+
+
+def _judge(examiner: Examiner) -> Channel | None:
+    """The series that says how the training goes. A policy's loss says nothing of it where its reward is there."""
+    return next((role for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
 
 
 def _said(examiner: Examiner) -> list[dict[str, Any]]:
@@ -139,7 +180,7 @@ def _said(examiner: Examiner) -> list[dict[str, Any]]:
 def _stops(run: StoredRun, examiner: Examiner) -> dict[str, int] | None:
     """Where an imported log ends, if that is in the middle of its plan and nothing says why."""
     planned = examiner.seen.facts.get("planned_steps")
-    role = next((role for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
+    role = _judge(examiner)
     if run.manifest.get("status") != IMPORTED or not isinstance(planned, int) or role is None or len(role) < 2:
         return None
     step = role.rows(max(role.end - 64, role.start)).step
@@ -147,8 +188,9 @@ def _stops(run: StoredRun, examiner: Examiner) -> dict[str, int] | None:
     return {"step": int(step[-1]), "planned": planned} if reached < _REACHED * planned else None
 
 
-_JUDGES = ("loss", "eval_loss", "reward", "accuracy", "eval_accuracy")
-_LITTLE = {"accuracy_collapse"}  # what says too little of a training where it finds nothing
+_JUDGES = ("reward", "loss", "eval_loss", "accuracy", "eval_accuracy")
+FEW = 4  # rows of such a series; of fewer nothing can be said, unless something was found
+_ACCURACIES = ("accuracy", "eval_accuracy")  # of which rules see no more than a collapse
 _NAMED = 50  # series by name
 _MESSAGES = 50  # of a log, told by the doctor
 _REACHED = 0.98  # of the plan: as good as done

@@ -41,7 +41,12 @@ def page(
     style = ColourStyle(colour)
     findings: Sequence[Mapping[str, Any]] = diagnosis["findings"]
     width = max(40, width)
-    first = _wrapped(f"{diagnosis['run']}  {verdict(findings, diagnosis.get('judged_by', ''))}", width, "", 2)
+    first = _wrapped(
+        f"{diagnosis['run']}  {verdict(findings, diagnosis.get('judged_by', ''), diagnosis.get('no_verdict'))}",
+        width,
+        "",
+        2,
+    )
     lines = [first[0].replace(name := escape(diagnosis["run"]), style(name, "bold"), 1), *first[1:]]
     for text in _reading(diagnosis):
         lines += _wrapped(text, width, "  ")
@@ -60,12 +65,12 @@ def page(
     return "\n".join(lines)
 
 
-def verdict(findings: Sequence[Mapping[str, Any]], judged_by: str | None = "") -> str:
+def verdict(findings: Sequence[Mapping[str, Any]], judged_by: str | None = "", reason: str | None = None) -> str:
     """`2 critical, 1 warning: ` and the worst, that no problems were found, or that there is no verdict."""
     counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
     words = {"critical": ("critical", "critical"), "warning": ("warning", "warnings"), "info": ("info", "info")}
     parts = [f"{count} {words[name][count != 1]}" for name, count in counts.items() if count]
-    worst = headline(findings, judged_by)
+    worst = headline(findings, judged_by, *([reason] if reason else []))
     if counts["critical"] or counts["warning"]:
         return f"{', '.join(parts)}: {worst}"
     return ", ".join([worst[0].lower() + worst[1:], *parts])
@@ -93,7 +98,8 @@ def _reading(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     if diagnosis.get("judged_by", "") is None:
         names = diagnosis.get("series") or []
         yield "metrics found: " + (", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "") or "none")
-        yield "needed: a series of a loss or a reward; the option aliases says which series it is"
+        if not diagnosis.get("no_verdict") or "accuracy" in diagnosis["no_verdict"]:
+            yield "needed: a series of a loss or a reward; the option aliases says which series it is"
 
 
 def _finding_lines(finding: Mapping[str, Any], style: ColourStyle, width: int) -> Iterator[str]:

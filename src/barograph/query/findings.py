@@ -74,12 +74,14 @@ def findings_of(run: StoredRun) -> list[Record]:
     return [Record("finding", 0, int(item["step"]), item) for item in provider("diagnosis")(run)["findings"]]
 
 
-def headline(findings: Sequence[Mapping[str, Any]], judged_by: str | None = "") -> str:
+def headline(
+    findings: Sequence[Mapping[str, Any]], judged_by: str | None = "", reason: str = "no loss was found"
+) -> str:
     """The worst finding's first sentence, with its step; of a run without a warning that no problems were found, or
-    that there is no verdict (judged_by is None). findings: the worst first."""
+    that there is no verdict (judged_by is None) and why (reason). findings: the worst first."""
     worst = findings[0] if findings else {"severity": "info"}
     if worst["severity"] == "info":
-        return "No problems found" if judged_by is not None else "No verdict: no loss was found"
+        return "No problems found" if judged_by is not None else f"No verdict: {reason}"
     sentence = re.split(r"[.;] |\.$", str(worst["message"]).strip(), maxsplit=1)[0]
     where = where_of(worst.get("evidence"), int(worst["step"]))
     return sentence if not where or re.search(r"\bsteps? \d", sentence) else f"{sentence}, {where}"

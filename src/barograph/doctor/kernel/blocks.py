@@ -167,6 +167,21 @@ class BlockCourse:
                 self.values = [(a + b) / 2 for a, b in zip(self.values[::2], self.values[1::2], strict=True)]
                 self.each *= 2
 
+    def add_all(self, middles: list[float]) -> None:
+        """The next blocks' medians, none of them NaN; what `add` does of one after the other."""
+        self.count += len(middles)
+        total, some = self._sum, self._some
+        for middle in middles:
+            total += middle
+            some += 1
+            if some == self.each:
+                self.values.append(total / some)
+                total, some = 0.0, 0
+                if len(self.values) >= self._most:
+                    self.values = [(a + b) / 2 for a, b in zip(self.values[::2], self.values[1::2], strict=True)]
+                    self.each *= 2
+        self._sum, self._some = total, some
+
     def median(self) -> float:
         """The median over the whole course; NaN before there is any."""
         return sorted(self.values)[len(self.values) // 2] if self.values else float("nan")
@@ -191,6 +206,11 @@ class SteppedCourse:
         self._course.add(value)
         self._places.add(float(step))
         return len(self._course.values) != before
+
+    def add_all(self, values: list[float], steps: list[int]) -> None:
+        """The next values, none of them NaN, and their first steps."""
+        self._course.add_all(values)
+        self._places.add_all([float(step) for step in steps])
 
     @property
     def segment(self) -> int | None:

@@ -33,6 +33,7 @@ _DECIDED = 64  # rows after which the one of several series that plays a role is
 _TOGETHER = 1000  # sets of series that come together
 _ALWAYS = (1 << 63) - 1  # µs; later than any row
 _ASKED = 16  # answers of a channel that are kept until it grows
+_PATIENT = 20e6  # µs; a warning that comes so much later is as good
 _WAITING = 64  # blocks of a channel that wait for somebody to look
 LAYERED = {
     "gradients": {"norm", "std", "mean", "nan", "inf", "zeros"},
@@ -348,7 +349,7 @@ class RunHistory:
             self.facts.setdefault("checkpoints", []).append((event.step, str(event.fields.get("path", ""))))
 
     def patience(self, most: int) -> int:
-        """How many rows a look may wait for: a thirty-second of the run, `most` at most, no more than came in ten
+        """How many rows a look may wait for: a thirty-second of the run, `most` at most, no more than came in twenty
         seconds by the times of the newest rows; none while rules catch up.
         """
         if self.catching_up:
@@ -356,7 +357,7 @@ class RunHistory:
         if self._patience[:2] != (self.rows, most):
             wait = max(32, min(self.rows // 32, most))
             if self._longest is not None:
-                wait = max(1, min(wait, int(10e6 / self._spacing())))
+                wait = max(1, min(wait, int(_PATIENT / self._spacing())))
             self._patience = self.rows, most, wait
         return self._patience[2]
 

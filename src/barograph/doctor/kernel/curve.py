@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import insort
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,14 +31,14 @@ WIDTHS = ((64, 5), (256, 9), (1 << 62, 33))  # up to this row of a segment, medi
 # Losses of players against each other, and of policies, rise and fall without saying how good the model is.
 GAME = re.compile(
     r"(?:^|[/_. ])(?:gan|gen|generator|disc|discriminator|adv|adversarial|policy|actor|critic|value|vf|pg|ppo|grpo|dqn|"
-    r"[dg]_?loss|loss_?[dg]|q_?loss|td)(?:$|[/_. ])",
+    r"[dg][_ ]?loss|loss[_ ]?[dg]|q_?loss|td)(?:$|[/_. ])",
     re.IGNORECASE,
 )
 
 # Beside a loss that says nothing: it is the sum of such players' losses.
 PLAYERS = re.compile(
-    r"(?:.*[^a-z])?(?:policy|actor|critic|value|vf|pg|disc|discriminator|generator|[dg])_(?:gradient_)?loss(?:_[dg])?"
-    r"|(?:.*[^a-z])?loss_?[dg]|losspi|lossv",
+    r"(?:.*[^a-z])?(?:policy|actor|critic|value|vf|pg|disc|discriminator|generator|[dg])[_ ]"
+    r"(?:gradient_)?loss(?:_[dg])?|(?:.*[^a-z])?loss[_ ]?[dg]|losspi|lossv",
     re.IGNORECASE,
 )
 
@@ -149,6 +150,34 @@ class SmoothedCurve:
             columns = [self.ticks.view(column, first).tolist() for column in range(8)]
             self._given = (first, self.ticks.end, [Tick(*item) for item in zip(*columns, strict=True)])
         return self._given[2]
+
+
+_WAVES = 2  # rises that came back, from which on a curve is known to wander
+
+
+class Waves:
+    """The greatest rises of a curve that were over: two thirds of each were lost again."""
+
+    def __init__(self) -> None:
+        self._greatest: list[float] = []  # the smallest first
+        self._low, self._high = math.inf, -math.inf  # the lowest and the highest point since the last
+
+    def follow(self, level: float) -> None:
+        """The curve's next point."""
+        low, high = self._low, self._high
+        if level > high:
+            self._low, self._high = min(low, level), level
+        elif high - level > 0.67 * (high - low) > 0:
+            insort(self._greatest, high - low)
+            del self._greatest[: len(self._greatest) - _WAVES]
+            self._low = self._high = level
+        elif level <= low:
+            self._low = self._high = level
+
+    @property
+    def least(self) -> float:
+        """What a rise must be of a curve that has wandered so; 0 where it has not."""
+        return 1.25 * self._greatest[0] if len(self._greatest) == _WAVES else 0.0
 
 
 def _middle(rows: NDArray[Any]) -> NDArray[Any]:

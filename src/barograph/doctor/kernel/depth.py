@@ -1,6 +1,7 @@
 """Gradients that vanish with depth: how they are recognised, and what is said of them.
 
-In:   the watch's ratio of the first block's gradient norm to the last block's.
+In:   the watch's ratio of the first block's gradient norm to the last block's; where it found no blocks, a low and a
+      high one of all layers.
 Out:  whether they vanish at a step, with the cause and the remedies for whoever finds what follows from it.
 """
 
@@ -21,9 +22,25 @@ REMEDIES = (
 )
 RATIO = 1e-3
 """Of the first block's gradient norm to the last block's: AutoTrainer's number."""
+LAYERS = 1e-6
+"""Of the gradient norm that few layers are below to the one that few are above. Both shrink with a weight's size and
+with depth: by this much only with depth, for initialisations differ by some hundred times."""
 _LOOKS = 8
+_BEGAN = 1e-4  # the same, at the first look
 
 
 def vanishes(history: RunHistory, step: int, time: int, segment: int, ratio: float = RATIO) -> bool:
     """Whether the first block's gradient is less than this part of the last block's, in the median of eight looks."""
-    return usual(history.channel("model/flow_first_last"), step, time, segment, _LOOKS) < ratio
+    blocks = history.channel("model/flow_first_last")
+    if blocks is not None and blocks.end:
+        return usual(blocks, step, time, segment, _LOOKS) < ratio
+    low, high = (usual(history.channel(f"model/flow_{name}"), step, time, segment, _LOOKS) for name in ("p5", "p95"))
+    return low < LAYERS * high and began_vanished(history)
+
+
+def began_vanished(history: RunHistory) -> bool:
+    """Whether the first look at the gradients saw some layers' next to nothing beside others: no step had changed a
+    weight by then."""
+    low, high = (history.channel(f"model/flow_{name}") for name in ("p5", "p95"))
+    known = low is not None and high is not None and low.end > 0 and high.end > 0
+    return known and low.first < _BEGAN * high.first  # type: ignore[union-attr]

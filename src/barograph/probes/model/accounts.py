@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.findings import listed
-from barograph.probes.model.settings import group_settings
+from barograph.probes.model.settings import group_settings, is_coupled
 
 if TYPE_CHECKING:
     from barograph.probes.model.parameters import Owned
@@ -102,4 +102,6 @@ def _base(group: dict[str, Any]) -> Any:
 
 def _shrinks(group: dict[str, Any]) -> bool:
     """Whether a step takes rate × decay of each weight: not where the decay is part of Adam's gradient."""
-    return "betas" not in group or bool(group.get("decoupled_weight_decay", "eps" not in group))
+    return not is_coupled(group) and (
+        "betas" not in group or bool(group.get("decoupled_weight_decay", "eps" not in group))
+    )

@@ -150,6 +150,9 @@ class Sentinel:
         whose passes none is meant for another."""
         current.figures |= self._loss.new()
         current.squared = self._loss.squared
+        if self._loss.value is not None:
+            current.put("loss_itself", ("value",), self._loss.value)
+            self._loss.value = None
         cleared = float(max(0, self._all - self._passes)) if alone and self._passes else 0.0
         if cleared >= 2 or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared

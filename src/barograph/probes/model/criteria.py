@@ -13,17 +13,18 @@ from barograph.probes.model.objective import behind, kind, nodes, shape
 
 _MOST = 64  # nodes that are looked at, from the loss on
 _ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
+_LEAST = frozenset({"Sub", "Clamp", "ClampMin"})
 _OF_TERMS = frozenset({"Mean", "Sum", "Add", "Squeeze", "Unsqueeze", "View", "Reshape", "Alias"})
 _OF_DISTANCES = frozenset({"Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Norm", "LinalgVectorNorm", "Rsub"})
 _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy", "Clone", "UnsafeView", "Select"}
 
 
 def figures(root: Any) -> dict[str, float]:
-    """Of the loss whose last node this is: `loss_error`, `loss_of_chosen`, `ctc_short`, `ctc_reshaped`,
-    `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `loss_ranks`, `loss_attracts`, `loss_hinge`; each only
-    where it can be said."""
+    """Of the loss whose last node this is: `loss_error`, `loss_of_chosen`, `ctc_short`, `ctc_full`, `ctc_reshaped`,
+    `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `loss_ranks`, `loss_attracts`, `loss_hinge`,
+    `overlap_minimised`; each only where it can be said."""
     found: dict[str, float] = {}
-    for look in (_errors, _walk, _between, _hinge):
+    for look in (_errors, _walk, _between, _hinge, _overlap):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -97,6 +98,51 @@ def _hinge(root: Any) -> dict[str, float]:
     return {"loss_hinge": 1.0} if kind(under[0]) in ("ClampMin", "Relu") and differs else {}
 
 
+def _overlap(root: Any) -> dict[str, float]:
+    """`overlap_minimised`: whether an overlap of the output with what has no gradient, such as Dice's or the
+    intersection over the union, is in the loss with a plus: 1 is the best of it, and 0 is what the steps go for."""
+    waiting, signs = [(root, 1)], set()
+    for _ in range(_MOST):
+        if not waiting:
+            break
+        node, sign = waiting.pop()
+        name, under = kind(node), behind(node)
+        if name == "Div" and len(under) == 2:
+            signs |= {sign} if _is_overlap(*under) else set()
+        elif name in ("Neg", "Rsub") and len(under) == 1:
+            waiting.append((under[0], -sign))
+        elif name == "Sub":
+            sides = [(following, place) for place, (following, _) in enumerate(node.next_functions)]
+            waiting += [(side, -sign if place else sign) for side, place in sides if side is not None]
+        elif name in _OF_TERMS:
+            waiting += [(side, sign) for side in under]
+    return {"overlap_minimised": float(signs == {1})} if signs else {}
+
+
+def _is_overlap(above: Any, below: Any) -> bool:
+    """Whether a sum of products with what has no gradient is divided by sums that it is a part of, or that its double
+    belongs to."""
+    doubled = False
+    for _ in range(6):
+        under = behind(above)
+        if len(under) != 1 or kind(above) not in _OF_TERMS | {"Mul", "Div"} or kind(above) == "Sum":
+            break
+        doubled |= kind(above) == "Mul"
+        above = under[0]
+    products = kind(above) == "Sum" and len(behind(above)) == 1 and kind(behind(above)[0]) == "Mul"
+    if not products or len(behind(behind(above)[0])) != 1:
+        return False
+    sums, shared, waiting = False, False, [below]
+    for _ in range(12):
+        if not waiting:
+            break
+        node = waiting.pop()
+        shared |= node is above
+        sums |= kind(node) == "Sum" and node is not above
+        waiting += behind(node) if kind(node) in _OF_TERMS | _LEAST and kind(node) != "Sum" else []
+    return sums and kind(below) != "Sum" and (doubled or shared)
+
+
 def _terms(node: Any) -> list[Any]:
     """What is added and taken away, at most three deep."""
     terms = [node]
@@ -120,14 +166,16 @@ def _walk(root: Any) -> dict[str, float]:
 
 
 def _of_alignment(node: Any) -> dict[str, float]:
-    """Of connectionist temporal classification: the share of sequences with fewer places than targets, and what comes
-    before it."""
+    """Of connectionist temporal classification: the share of sequences with fewer places than targets, whether the
+    lengths are those of all that the model gives, of different numbers of targets, and what comes before it."""
     given, wanted = (_lengths(getattr(node, f"_saved_{name}_lengths", ())) for name in ("input", "target"))
     under = behind(node)
     found: dict[str, float] = {}
     if given and len(given) == len(wanted):
         found["ctc_short"] = sum(one < other for one, other in zip(given, wanted, strict=True)) / len(given)
     whole = shape(under[0]) if len(under) == 1 else ()
+    if given and wanted and whole:
+        found["ctc_full"] = float(max(given) >= whole[0] and len(set(wanted)) > 1)
     reshaped, inner = 0.0, under[0] if len(under) == 1 else None
     for _ in range(6):
         if inner is None or kind(inner) not in _SHAPED or len(behind(inner)) != 1:

@@ -132,8 +132,12 @@ class DependenceLook:
                 following = reached[rows, places + 1].float().mean()
                 before = torch.arange(size.shape[1], device=size.device) < places[:, None]
                 past = (reached[rows] & before).any(1).float().mean()
-                # where nothing flows along the second dimension, the first may be that of places
-                other = torch.where(following + past > 0, other, nothing)
+                # where nothing flows along the second dimension, the first may be that of places: then what is reached
+                # lies in the columns that some row was asked for
+                asked = torch.zeros(size.shape[1], dtype=torch.bool, device=size.device).index_fill(0, places, True)
+                flows = (reached & ~asked).any()
+                other = torch.where(flows, other, nothing)
+                following = torch.where(flows | (following == 0), following, nothing)
                 following = torch.where(other > 0, nothing, following)  # it may come from another row's place
             alive = size.max() > 0
             found.append(torch.stack([torch.where(alive, one, nothing) for one in (other, following, past)]))

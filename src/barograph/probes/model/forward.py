@@ -2,7 +2,8 @@
 
 In:   the torch functions of one pass, each with its result, as a function mode sees them.
 Out:  how many detached tensors go on, how often a skip connection goes on without gradient, how often attention
-      weights sum to 1 over the queries, and whether a table of positions is asked for one place only.
+      weights sum to 1 over the queries, whether a table of positions is asked for one place only, and whether
+      attention divides its scores.
 
 A skip is cut where a tensor that was detached is added to one, or joined with one, that was computed from it with
 gradient. What is detached and goes nowhere else (a straight-through estimate, a target, the input of a next step) is
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
+
+from barograph.probes.model.scores import ScoreScale
 
 _JOINED = frozenset({"add", "__add__", "__radd__", "add_", "__iadd__", "cat", "concat", "concatenate"})
 _PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
@@ -34,10 +37,12 @@ class ForwardSigns:
         self._detached: dict[int, tuple[Any, Any]] = {}  # by id: the tensor, and the node that it was cut from
         self._used: set[int] = set()
         self._across: dict[int, Any] = {}
+        self._scores = ScoreScale()
 
     def saw(self, function: Any, arguments: Any, named: Any, result: Any) -> None:
         """A function was called."""
         name = getattr(function, "__name__", "")
+        self._scores.saw(name, arguments, named, result)
         if name == "detach" or (name == "__get__" and _is_data(function)):
             self._cut(arguments[0], result)
         elif (name == "softmax" and _is_across(arguments, named)) or (
@@ -84,6 +89,7 @@ class ForwardSigns:
         figures = {name: torch.tensor(float(count)) for name, count in found.items()}
         if self._asked:
             figures["one_place"] = sum((low == high).float() for low, high in self._asked.values())
+        figures |= self._scores.end()
         return figures if torch.is_grad_enabled() else {}
 
 

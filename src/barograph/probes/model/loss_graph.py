@@ -42,6 +42,11 @@ def _all(root: Any) -> dict[str, float]:
 def root_of_pass() -> Any:
     """The last node of the graph of the loss whose backward pass is running on this thread; None where it is not to be
     seen."""
+    return getattr(loss_of_pass(), "grad_fn", None)
+
+
+def loss_of_pass() -> Any:
+    """The loss whose backward pass is running on this thread; None where it is not to be seen."""
     frame, roots = sys._getframe(), ()
     while frame is not None:
         if frame.f_code.co_name == "backward" and frame.f_globals.get("__name__") == "torch.autograd":
@@ -51,7 +56,7 @@ def root_of_pass() -> Any:
             roots = values["tensors"] if values.get("grad_tensors") is None else ()
         frame = frame.f_back  # type: ignore[assignment]
     roots = (roots,) if hasattr(roots, "grad_fn") else roots
-    return roots[0].grad_fn if len(roots) == 1 else None
+    return roots[0] if len(roots) == 1 else None
 
 
 def figures(root: Any) -> dict[str, float]:
@@ -152,6 +157,7 @@ class LossGraph:
         self._passes = 0
         self._found: dict[str, float] = {}
         self._last: dict[str, float] = {}
+        self.value: Any = None  # of a mean of errors other than squares, on its device
         self.squared: tuple[int, str] | None = None  # of a mean square: of how many, and what made the outputs
 
     def came(self) -> None:
@@ -166,9 +172,14 @@ class LossGraph:
 
     def _look(self) -> None:
         with contextlib.suppress(Exception):  # within the training's pass: another torch may be made otherwise
-            root = root_of_pass()
+            loss = loss_of_pass()
+            root = getattr(loss, "grad_fn", None)
             self._found = _all(root) if root is not None else {}
             self.squared = objective.squared(root) if root is not None else None
+            near = objective.nodes([root], 16) if root is not None else ()
+            whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)
+            if whole and self.squared is None:  # a mean of rows' sums would not be that of elements
+                self.value = loss.detach().reshape(1)
 
     def new(self) -> dict[str, float]:
         """What is another than before."""

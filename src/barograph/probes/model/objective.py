@@ -35,7 +35,7 @@ def behind(node: Any) -> list[Any]:
 
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
-    `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`,
+    `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`, `ignore_index`,
     `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
     `policy_reversed`, `similarity_to_itself`, `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
@@ -138,6 +138,16 @@ def plain_kind(node: Any) -> str:
     return kind(node)
 
 
+def _of_chosen_rows(node: Any) -> Any:
+    """What some of whose rows a loss is of, as of the nodes that have labels: what is behind an index."""
+    for _ in range(2):
+        following = behind(node)
+        if kind(node) not in ("Index", "IndexSelect", "Slice", "MaskedSelect") or len(following) != 1:
+            break
+        node = following[0]
+    return node
+
+
 def _numel(node: Any) -> int:
     return math.prod(shape(node))
 
@@ -194,6 +204,10 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     under = next(iter(behind(node)), None)
     if under is None:
         return
+    sizes, index = shape(under), int(getattr(node, "_saved_ignore_index", -1))
+    if len(sizes) > 1 and 0 <= index < sizes[1]:
+        found["ignore_index"] = float(index)
+    under = _of_chosen_rows(under)
     made = plain_kind(under)
     for name, kinds in _NO_LOGARITHMS.items():
         found[name] = max(found.get(name, 0.0), float(made in kinds))

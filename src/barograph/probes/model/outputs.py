@@ -3,11 +3,10 @@
 In:   inputs and output of forward passes, the gradient of the output.
 Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
 
-The gradient of a cross-entropy is c (softmax(output) − target): beside the target it is proportional to exp(output),
-which no other loss gives. So it shows whether a softmax follows, and each row's target. That of a mean square is
-c (output − target): where targets differ and it is a line over the output all the same, every output was compared with
-every target. Where the graph of the loss says that it is nothing but the mean square of n outputs, c is 2 / n, and the
-targets are known.
+The gradient of a cross-entropy shows whether a softmax follows, and each row's target (`softmaxes`). That of a mean
+square is c (output − target): where targets differ and it is a line over the output all the same, every output was
+compared with every target. Where the graph of the loss says that it is nothing but the mean square of n outputs, c is
+2 / n, and the targets are known.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import noising
+from barograph.probes.model import noising, places, softmaxes, texts
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
-from barograph.probes.model.padding import tails
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.rows import place_of
 
@@ -28,27 +26,28 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from barograph.probes.model.rounds import ModelRound
+    from barograph.probes.model.softmaxes import Softmax
 
 _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
 _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
-_TOKENS = 32  # places of a sequence whose targets are compared with its inputs
-_PLACES = 1 << 17  # elements of the gradient, of as many sequences
-_SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
 _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
+_DEVIATIONS = 5.0  # of a share that is drawn
 _FEW = 16  # rows in which two softmaxes are looked for
+_WHOLE_EACH = 3  # looks: then all is said of a text
 _WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first steps
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
 FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
-           "broadcast_target", "target_weight", "noise_floor",
-           "wrong_share", "wrong_rank", "wrong_sure", "targets_elsewhere", "targets", "places", "target_shift",
+           "broadcast_target", "output_size", "target_weight", "noise_floor",
+           "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
+           "targets_elsewhere", "targets", "places",
            "padding_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
-_SEEN = 4  # of `FIGURES`, the last: those of the whole gradient
+_AT = {name: place for place, name in enumerate(FIGURES)}
 _NAMED = 32  # classes whose targets are counted
 
 
@@ -60,6 +59,8 @@ class OutputLook:
         self._steps = self._passes = 0
         self.due = True
         self._found: Tensor | None = None
+        self._texts: Tensor | None = None
+        self._pairs: Tensor | None = None  # of neighbouring tokens
         self._training: Tensor | None = None  # mean and standard deviation of the inputs
         self._evaluation: Tensor | None = None
         self._tokens: list[Tensor] = []  # of a batch, whole
@@ -67,7 +68,9 @@ class OutputLook:
         self._classes: Tensor | None = None  # targets by class
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
+        self._placed: Tensor | None = None
         self._given: list[Tensor] = []  # of the pass that is looked at
+        self._unused: list[int] | None = None  # see `_beside`
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
@@ -113,56 +116,73 @@ class OutputLook:
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
         noisy = noising.noisy_input(inputs, tensor) if count else None
         part = noising.some(tensor.detach()).clone() if noisy is not None else rows
+        alike = tensor.dim() == 2 and any(one.dim() and len(one) == len(tensor) for one in inputs)
+        self._unused = _beside(output, tensor)
+        side = places.side_of(tensor) if places.has_places(tensor) else 0
+        placed = places.some(tensor.detach(), side).clone() if side else None
+        pictures = places.input_of(inputs, tensor) if placed is not None else None
 
         def arrived(gradient: Tensor) -> None:
             import torch
 
             with contextlib.suppress(Exception), torch.no_grad():
-                self._found, self._classes = figures(rows, _rows(gradient)), None
+                self._found, found = _figures(rows, _rows(gradient))
+                self._classes = self._texts = self._pairs = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     classes = 1 if gradient.dim() > 3 else -1
                     # no abs(): of a language model's logits a copy may be more than the device has left
                     alive = (gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)
-                    self._found[-_SEEN], self._found[1 - _SEEN] = alive.sum(), alive.numel()
+                    self._found[_AT["targets"]], self._found[_AT["places"]] = alive.sum(), alive.numel()
                     same = [one for one in given if one.shape == alive[:_ROWS].shape]
-                    if same and gradient.shape[2] > 1:
-                        self._found[-1] = _of_padding(same[0], gradient[:_ROWS], alive[:_ROWS])
-                if given and self._steps <= _FIRST and gradient.numel() <= _WHOLE:
-                    self._found[-_SEEN - 1] = _elsewhere(given[0], gradient, self._found[0])
-                if given:
-                    follows = self._found[0]
-                    most = max(1, min(_ROWS, _PLACES // (_TOKENS * gradient.shape[2])))
-                    shifts = torch.stack([_shift(one[:most, : _TOKENS + max(_SHIFTS)], gradient[:most, :_TOKENS],
-                                                 follows) for one in given])  # fmt: skip
-                    # others than the first may be the targets themselves: they count where they are inputs for sure
-                    own, following = shifts[0], shifts[0] == 1
-                    for shift in (shifts[at] for at in range(1, len(given)) if fed[at]):
-                        own, following = torch.where(shift == 0, shift, own), following | (shift == 1)
-                    self._found[-2] = torch.where(following, torch.ones_like(follows), own)
+                    if same and found is not None:
+                        self._found[_AT["padding_targets"]] = texts.of_padding(
+                            same[0], gradient[:_ROWS], alive[:_ROWS], found.below
+                        )
+                if alike and found is not None:
+                    self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
+                if self._unused is not None:
+                    self._found[_AT["output_unused"]] = _proportional(rows, _rows(gradient))
+                if given and found is not None:
+                    whole = self._steps <= _FIRST or not self._steps // _EVERY % _WHOLE_EACH
+                    if self._steps <= _FIRST and gradient.numel() <= _WHOLE:
+                        self._found[_AT["targets_elsewhere"]] = texts.elsewhere(given[0], gradient, found.follows)
+                    said, self._pairs = texts.figures(given, fed, gradient, found, whole)
+                    self._texts = torch.stack([said[name].to(self._found.dtype) for name in texts.FIGURES])
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
                     self._noise = noising.figures(*noisy, part, noising.some(gradient), count)
-                if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED:
-                    self._classes = _by_class(rows, _rows(gradient), self._found[0])
+                if placed is not None:
+                    self._placed = places.figures(placed, places.some(gradient, side), pictures, count)
+                if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED and found is not None:
+                    self._classes = _by_class(found, gradient.shape[1])
 
         tensor.register_hook(self.timed(arrived))
 
     def put(self, current: ModelRound) -> None:
         """A step begins: what its passes have shown."""
         if self._found is not None:
+            if self._unused:
+                self._found[_AT["output_unused"]] = math.nan
             current.put("output", FIGURES, self._found)
             current.figures["passes"] = float(self._passes)
+        if self._texts is not None:
+            current.put("texts", texts.FIGURES, self._texts)
+        if self._pairs is not None:
+            current.put("neighbours", texts.PAIRS, self._pairs)
         if self._classes is not None:
             current.put("classes", tuple(map(str, range(self._classes.shape[1]))), self._classes)
         if self._targets is not None:
             current.put("targets", TARGETS, self._targets)
         if self._noise is not None:
             current.put("noise", noising.FIGURES, self._noise)
+        if self._placed is not None:
+            current.put("placed", places.FIGURES, self._placed)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
         self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
+        self._texts = self._pairs = self._placed = None
         self._round = current
         self._passes = 0
         self._steps += 1
@@ -175,8 +195,11 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     families = {
         "output": "",
+        "texts": "",
         "targets": "",
         "noise": "",
+        "placed": "",
+        "loss_itself": "loss_",
         "time": "",
         "dependence": "",
         "inputs_of_training": "input_",
@@ -194,6 +217,10 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
 
 def figures(output: Tensor, gradient: Tensor) -> Tensor:
     """`FIGURES` of rows of an output and its gradient [n, k], NaN where there is nothing to say."""
+    return _figures(output, gradient)[0]
+
+
+def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
     import torch
 
     exact = output.dtype in (torch.float32, torch.float64) and gradient.dtype in (torch.float32, torch.float64)
@@ -201,45 +228,96 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
     wide = torch.float32 if output.device.type == "mps" else torch.float64
     output, gradient = output.to(wide), gradient.to(wide)
     count, width = output.shape
-    nothing = output.new_full((), math.nan)
+    nothing, found = output.new_full((), math.nan), None
     result = dict.fromkeys(FIGURES, nothing)
     bounded = ((output >= 0) & (output <= 1)).all()
     rms = output.square().mean().sqrt()
     if count >= 8:
         result["output_spread"] = (output - output.mean(0)).square().mean().sqrt() / rms
     if width > 1 and count >= 4:
-        follows, target, alive, weight = _softmax(output, gradient, within)
-        result["target_weight"] = torch.where(follows, weight, nothing)
+        found = softmaxes.find(output, gradient, within)
+        result["target_weight"] = torch.where(found.follows, found.weight.nanmedian(), nothing)
         ranges = (output.amax(1) - output.amin(1)).median()
-        result["logit_range"] = torch.where(follows, ranges, nothing)
+        result["logit_range"] = torch.where(found.follows, ranges, nothing)
         sums = ((output.sum(1) - 1).abs() < within).all()
         few = output[:_FEW], gradient[:_FEW]
-        twice = bounded & sums & (follows | _exponential(*few, within))
+        twice = bounded & sums & (found.follows | softmaxes.exponential(*few, within))
         if exact:
-            twice = twice | (~follows & _twice(*few))
-        result["softmax_twice"] = torch.where(follows | twice, twice.to(wide), nothing)
-        if width <= _CLASSES:
-            result["noise_floor"] = torch.where(follows, _floor(output), nothing)
+            twice = twice | (~found.follows & softmaxes.twice(*few))
+        result["softmax_twice"] = torch.where(found.follows | twice, twice.to(wide), nothing)
+        if width <= _CLASSES:  # smoothed labels give each class a share on purpose
+            result["noise_floor"] = torch.where(found.plain, softmaxes.floor(output), nothing)
         if 4 <= width <= _CLASSES and count >= 16:
-            for name, value in zip(("share", "rank", "sure"), _wrong(output, target, alive), strict=True):
-                result[f"wrong_{name}"] = torch.where(follows, value, nothing)
+            shares = softmaxes.wrong(output, found.target, found.alive)
+            for name, value in zip(("share", "rank", "sure"), shares, strict=True):
+                result[f"wrong_{name}"] = torch.where(found.plain, value, nothing)
         if 2 <= width <= _CLASSES and count >= 16:
             counts = torch.zeros(width, dtype=wide, device=output.device)
-            counts.index_add_(0, target, alive.to(wide))
+            counts.index_add_(0, found.target, found.alive.to(wide))
             share, top = counts.max(0)
-            result["top_target"] = torch.where(follows, top.to(wide), nothing)
-            result["top_target_share"] = torch.where(follows, share / alive.to(wide).sum(), nothing)
+            result["top_target"] = torch.where(found.follows, top.to(wide), nothing)
+            result["top_target_share"] = torch.where(found.follows, share / found.alive.to(wide).sum(), nothing)
+        dropped = _dropped(output)
+        result["dropped_outputs"] = torch.where(found.follows & (dropped > 0), dropped, nothing)
     if count * width >= 16:
+        result["output_size"] = torch.where(result["softmax_twice"].isfinite(), nothing, rms)
         scale = gradient / (torch.sigmoid(output) - (gradient < 0).to(wide))
         logistic = (scale.amin() > 0) & (scale.amax() - scale.amin() <= within * scale.amax())
         result["sigmoid_twice"] = torch.where(logistic, bounded.to(wide), nothing)
+        if found is not None:
+            result["dropped_outputs"] = torch.where(logistic & (dropped > 0), dropped, result["dropped_outputs"])
         if width == 1 and count >= 16:
             share = (gradient < 0).to(wide).mean()
             result["top_target"] = torch.where(logistic, (share > 0.5).to(wide), nothing)
             result["top_target_share"] = torch.where(logistic, torch.maximum(share, 1 - share), nothing)
     if width == 1 and count >= 8:
         result["broadcast_target"] = _line(output[:, 0], gradient[:, 0], _LINE if exact else 0.0)
-    return torch.stack([result[name] for name in FIGURES])
+    return torch.stack([result[name] for name in FIGURES]), found
+
+
+def _beside(output: Any, tensor: Tensor) -> list[int] | None:
+    """Of another output with gradient and a number for each row: an empty list, which has something in it once a
+    gradient has come to it. None where there is no such output."""
+    others = output if isinstance(output, (tuple, list)) else ()
+    other = next((one for one in others if one is not tensor and getattr(one, "requires_grad", False)), None)
+    if other is None or tuple(other.shape) != (len(tensor),) or tensor.dim() < 2:
+        return None
+    came: list[int] = []
+    other.register_hook(lambda gradient: came.append(1))
+    return came
+
+
+def _untargeted(output: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
+    """The share of rows without gradient, but for those that the model is as sure of as a number can say."""
+    import torch
+
+    sure = torch.softmax(output.double() if output.device.type != "mps" else output, 1).amax(1) > 1 - 1e-6
+    share = ((gradient == 0).all(1) & ~sure).to(torch.float32).mean()
+    return torch.where(follows, share, torch.nan)
+
+
+def _dropped(output: Tensor) -> Tensor:
+    """The share of outputs that are exactly 0, beside others above and below 0, where it is the same in all columns and
+    all rows but for chance; 0 else."""
+    zero = (output == 0).to(output.dtype)
+    count, width = zero.shape
+    share = zero.mean()
+    even = (share * (1 - share)).sqrt() * _DEVIATIONS
+    same = ((zero.mean(0) - share).abs() <= even / math.sqrt(count)).all()
+    same = same & ((zero.mean(1) - share).abs() <= even / math.sqrt(width)).all()
+    some = (zero[:1] != zero).any() & (output > 0).any() & (output < 0).any()
+    return share * (same & some)
+
+
+def _proportional(output: Tensor, gradient: Tensor) -> Tensor:
+    """Whether the gradient is one multiple of the output, above 0."""
+    import torch
+
+    wide = torch.float32 if output.device.type == "mps" else torch.float64
+    output, gradient = output.to(wide), gradient.to(wide)
+    slope = (output * gradient).sum() / output.square().sum()
+    off = (gradient - slope * output).square().sum()
+    return ((slope > 0) & (off <= _LINE**2 * gradient.square().sum())).to(wide)
 
 
 def _targets(output: Tensor, gradient: Tensor, count: int, within: tuple[float, float] | None) -> Tensor:
@@ -260,162 +338,15 @@ def _targets(output: Tensor, gradient: Tensor, count: int, within: tuple[float, 
     return torch.stack([target.mean(), target.std(), explained, output.square().mean().sqrt(), outside])
 
 
-def _softmax(output: Tensor, gradient: Tensor, within: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Whether a softmax and its cross-entropy follow, with one target a row; each row's target; whether it has one;
-    with which weight a row's loss is in the whole."""
-    import torch
-
-    size = gradient.abs().sum(1)
-    alive = size > 0
-    target = gradient.argmin(1)
-    power = torch.exp(output - output.amax(1, keepdim=True))
-    ratio = gradient / power
-    seen = power > 1e-20  # others are rounded away
-    seen.scatter_(1, target[:, None], False)
-    high = ratio.masked_fill(~seen, -math.inf).amax(1)
-    low = ratio.masked_fill(~seen, math.inf).amin(1)
-    weight = (low * power.sum(1)).masked_fill(~(alive & low.isfinite()), math.nan).nanmedian()
-    if output.shape[1] == 2:  # one element a row: compared between rows
-        scale = (high * power.sum(1)).masked_fill(~alive, math.nan)
-        high, low = scale.nan_to_num(-math.inf).amax(), scale.nan_to_num(math.inf).amin()
-    straight = (low > 0) & (high - low <= within * high)
-    adds = gradient.sum(1).abs() <= within * size
-    return ((straight & adds) | ~alive).all() & (alive.sum() >= 4), target, alive, weight
-
-
-def _floor(output: Tensor) -> Tensor:
-    """How much of the probability is spread evenly over all classes, whatever the row: the classes' number times the
-    probability that a tenth of them are below, in the row of which a quarter are below."""
-    import torch
-
-    chances, width = torch.softmax(output, 1), output.shape[1]
-    return (chances.kthvalue(1 + width // 10, 1).values * width).quantile(0.25)
-
-
-def _wrong(output: Tensor, target: Tensor, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """In which share of the rows another class than the target is the likeliest; where the targets of these rows stand
-    among the other classes, on the average: 0 where they are the next likely, 1 where they are the least, and one half
-    where they have nothing to do with the row; how likely the likeliest is there, of how likely it is in other rows."""
-    import torch
-
-    mine = output.gather(1, target[:, None])
-    above = (output > mine).sum(1)
-    wrong = (above > 0) & alive
-    right = alive & ~wrong
-    rank = ((above - 1).clamp_min(0) * wrong).sum() / wrong.sum() / (output.shape[1] - 2)
-    top = torch.softmax(output, 1).amax(1)
-    sure = ((top * wrong).sum() / wrong.sum()) / ((top * right).sum() / right.sum())
-    return wrong.sum() / alive.sum().clamp_min(1), rank.to(output.dtype), sure.to(output.dtype)
-
-
-def _exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:
-    """Whether nearly all of a row's gradients are proportional to exp(output), as of a loss that takes them for logits
-    or their logarithms; the others are targets."""
-    if output.shape[1] < 8:
-        return (output != output).any()
-    ratio = gradient / output.exp()
-    middle = ratio.median(1, keepdim=True).values
-    same = ((ratio - middle).abs() <= within * middle.abs()).sum(1) >= output.shape[1] - max(3, output.shape[1] // 4)
-    return ((middle[:, 0] > 0) & same | (gradient == 0).all(1)).all() & (gradient != 0).any()
-
-
-def _twice(output: Tensor, gradient: Tensor) -> Tensor:
-    """Whether two softmaxes and a cross-entropy follow: the gradient of the first one's result is that of the second.
-
-    That of the output is p (v − Σ p v), with v = c (softmax(p) − target) and p = softmax(output): divided by p, a line
-    over softmax(p) but for the target.
-    """
-    import torch
-
-    width = output.shape[1]
-    if width < 5:
-        return (output != output).any()
-    first = torch.softmax(output, 1)
-    value, second = gradient / first, torch.softmax(first, 1)
-    seen = first > 1e-4
-    seen.scatter_(1, value.argmin(1, keepdim=True), False)
-    count = seen.sum(1, keepdim=True).clamp_min(1)
-    here = (second - (second * seen).sum(1, keepdim=True) / count) * seen
-    there = (value - (value * seen).sum(1, keepdim=True) / count) * seen
-    slope = (here * there).sum(1, keepdim=True) / here.square().sum(1, keepdim=True)
-    off = (there - slope * here).square().sum(1) / there.square().sum(1)
-    # rounding of single precision, which both differences magnify: rows in which it is small against them
-    alive = (count[:, 0] >= 4) & (here.abs().amax(1) > 1e-3 * second.amax(1)) & (gradient.abs().sum(1) > 0)
-    right = (slope[:, 0] > 0) & (off < 1e-4)
-    steady = torch.where(alive & right, slope[:, 0], torch.nan)
-    apart = steady.nan_to_num(-torch.inf).amax() - steady.nan_to_num(torch.inf).amin()
-    return (right | ~alive).all() & (alive.sum() >= 4) & (apart <= 0.01 * steady.nan_to_num(0.0).amax())
-
-
-def _by_class(output: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
+def _by_class(found: Softmax, width: int) -> Tensor:
     """How many rows have each class as target, and the sum of the weights that their losses have in the whole [2, k];
     NaN where no cross-entropy follows."""
     import torch
 
-    target, wide = gradient.argmin(1), follows.dtype
-    own = torch.softmax(output.to(wide), 1).gather(1, target[:, None])[:, 0]  # its gradient is w (p − 1)
-    weight = -gradient.to(wide).amin(1) / (1 - own).clamp_min(1e-6)
-    table = torch.zeros(2, gradient.shape[1], dtype=wide, device=gradient.device)
-    table[0].index_add_(0, target, (gradient != 0).any(1).to(wide))
-    table[1].index_add_(0, target, weight)
-    return torch.where(follows.isfinite(), table, torch.nan)
-
-
-def _of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor) -> Tensor:
-    """The share of targets that lie in padding; NaN where there is none for sure.
-
-    The targets of padding are all one.
-    """
-    tail, sure = tails(tokens)
-    within = tail & alive
-    within[:, 1:] &= tail[:, :-1]  # the first of them may be an end that is learnt
-    within[:, 0] = False
-    target = gradient.argmin(2)
-    sure &= target.masked_fill(~within, -1).max() <= target.masked_fill(~within, gradient.shape[2]).min()
-    share: Tensor = within.sum() / alive.sum().clamp_min(1)
-    return share.double().masked_fill(~sure, math.nan)
-
-
-def _shift(tokens: Any, gradient: Tensor, follows: Tensor) -> Tensor:
-    """How many places the targets of sequences are ahead of their inputs, −1 where they are no such thing; NaN where
-    that is not to be seen, or where a softmax and its cross-entropy don't follow."""
-    import torch
-
-    alive = gradient.abs().sum(-1) > 0
-    target = gradient.argmin(-1)
-    result = follows.new_full((), -1.0)
-    changes = (tokens[:, 1:] != tokens[:, :-1]).sum()  # of few tokens over and over, every shift is true
-    for ahead in reversed(_SHIFTS):
-        next_ones = tokens[:, ahead : ahead + target.shape[1]]
-        known = alive[:, : next_ones.shape[1]]
-        same = (target[:, : next_ones.shape[1]] == next_ones) | ~known
-        result = torch.where(same.all() & (known.sum() >= 8), result.new_full((), ahead), result)
-    seen = follows.isfinite() & (changes >= 8) & (alive.sum() >= 8)
-    return torch.where(seen, result, follows.new_full((), math.nan))
-
-
-def _elsewhere(tokens: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
-    """Whether the targets of a batch of texts are the next tokens of other places: 1 of other rows, each of one of the
-    batch; 2 where outputs and targets were flattened in another order of rows and places; 0 if neither; NaN where that
-    is not to be seen."""
-    import torch
-
-    target, (rows, places) = gradient.argmin(-1), tokens.shape
-    nothing = follows.new_full((), math.nan)
-    if target.shape not in ((rows, places), (places, rows)) or rows < 2 or gradient.shape[-1] < 8:
-        return nothing
-    alike = target.shape == tokens.shape
-    mixed = (target.T if alike else target).reshape(-1).view(rows, places)
-    crossed = (mixed[:, :-1] == tokens[:, 1:]).all()
-    moved = torch.zeros_like(crossed)
-    if alike:
-        for ours, theirs in ((target, tokens), (target[:, :-1], tokens[:, 1:])):
-            same = (ours[:, None] == theirs[None]).all(-1)
-            moved = moved | ((same.sum(1) == 1).all() & ~same.diagonal().any())
-        straight = (target[:, :-1] == tokens[:, 1:]).all()
-        crossed = crossed & ~straight
-    seen = follows.isfinite() & (gradient != 0).any(-1).all() & ((tokens[:, 1:] != tokens[:, :-1]).sum() >= 4 * rows)
-    return torch.where(seen, torch.where(crossed, 2.0, moved.double()).to(follows.dtype), nothing)
+    table = torch.zeros(2, width, dtype=found.weight.dtype, device=found.weight.device)
+    table[0].index_add_(0, found.target, found.alive.to(table.dtype))
+    table[1].index_add_(0, found.target, found.weight.nan_to_num(0.0))
+    return torch.where(found.follows, table, torch.nan)
 
 
 def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:

@@ -20,7 +20,7 @@ def tails(tokens: Any) -> tuple[Any, Any]:
     last = tokens[:, -1:]
     tail = (tokens.flip(1) == last).long().cumprod(1).flip(1).bool()
     size = tail.sum(1, keepdim=True)
-    padding = tokens[size.argmax(), -1]
+    padding = tokens[:, -1].index_select(0, size.argmax().reshape(1))[0]  # an index of one number waits for the device
     of_it = last == padding
     sizes, long = size * of_it, size >= _LONG
     elsewhere = (tokens == padding) & ~tail

@@ -121,7 +121,8 @@ def _as_made(module: Any) -> Any:
 
 
 def untied_figures(current: ModelRound, model: Any) -> None:
-    """Add whether an embedding and an output layer of one shape are two tensors, and whether they hold the same."""
+    """Add whether an embedding and an output layer of one shape are two tensors, and whether they hold the same; of one
+    that is both, its deviation."""
     import torch
 
     embeddings, outputs = [], []
@@ -135,7 +136,10 @@ def untied_figures(current: ModelRound, model: Any) -> None:
             outputs.append((plain(name), weight))
     # the output layer is the last one: a table of positions may have the shape of a layer in between
     pairs = [(one, other) for other in outputs for one in reversed(embeddings) if one[1].shape == other[1].shape]
-    if not pairs or any(local(one[1]).data_ptr() == local(other[1]).data_ptr() for one, other in pairs):
+    tied = [one[1] for one, other in pairs if local(one[1]).data_ptr() == local(other[1]).data_ptr()]
+    if tied and mesh_of(tied[-1]) is None:
+        current.put("tied_deviation", ("",), flat(tied[-1].detach())[:_COMPARED].float().std().reshape(1))
+    if tied or not pairs:
         return
     one, other = pairs[-1]
     current.figures |= {"untied": 1.0, "untied_weights": f"{one[0]}.weight and {other[0]}.weight"}

@@ -33,7 +33,9 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "zero_adapters": "zero_adapters", "first_as_drawn": "frozen_first_as_drawn",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
-           "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written"}  # fmt: skip
+           "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written",
+           "tied_deviation": "tied_deviation"}  # fmt: skip
+_NUMBERS = ("idle_gradient", "written", "tied_deviation")  # of these: not counts
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 
@@ -154,7 +156,7 @@ def _norms(
     for family, name in _SINGLE.items():
         if family in numbers:
             value = _column(numbers, family)[""]
-            fields[name] = value if name in ("idle_gradient", "written") else int(value)
+            fields[name] = value if name in _NUMBERS else int(value)
     if "weight_squares" in numbers:
         weights = _column(numbers, "weight_squares")
         fields["param_norm"] = _root(weights.values())

@@ -15,6 +15,7 @@ from barograph.probes.model.rounds import ModelRound
 
 _IDLE = 100  # steps of the others
 _UNSTEPPED = 20  # of the loop
+_SCALED = ("alpha", "rho", "lr_decay")  # settings of RMSprop, Adadelta and Adagrad
 _LOOKED_AT = 4  # gradients of an optimizer that is never stepped
 
 
@@ -39,18 +40,30 @@ def layer_settings(model: Any) -> dict[str, float]:
 
 def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """`epsilon`, of Adam and its kind; `momentum`, of what is added up undamped; `betas_swapped`: whether the first
-    moment of Adam is averaged over far more steps than the second."""
-    epsilon, momentum, swapped = [], [], []
+    moment of Adam is averaged over far more steps than the second; `coupled_decay`, of weights that is added to the
+    gradient of Adam and its kind, before it is divided by its own size."""
+    epsilon, momentum, swapped, coupled = [], [], [], []
     for group in groups:
         betas = group.get("betas")
+        if is_coupled(group):
+            coupled.append(float(group["weight_decay"]))
         if isinstance(betas, (tuple, list)) and len(betas) == 2 and all(map(_is_number, betas)):
             swapped.append(float(betas[0] > 0.98 and 1 - betas[1] > 10 * (1 - betas[0])))
             if _is_number(group.get("eps")):
                 epsilon.append(float(group["eps"]))
         elif _is_number(group.get("momentum")) and group.get("dampening", 0) == 0:
             momentum.append(float(group["momentum"]))
-    found = {"epsilon": epsilon, "momentum": momentum, "betas_swapped": swapped}
+    found = {"epsilon": epsilon, "momentum": momentum, "betas_swapped": swapped, "coupled_decay": coupled}
     return {name: max(values) for name, values in found.items() if values}
+
+
+def is_coupled(group: Mapping[str, Any]) -> bool:
+    """Whether the decay of weights goes through the division by the gradient's size, as in torch's Adam and RMSprop; in
+    AdamW it does not."""
+    decay = group.get("weight_decay")
+    adam = "betas" in group and group.get("decoupled_weight_decay") is False
+    scaled = "betas" not in group and not group.get("decoupled_decay") and any(name in group for name in _SCALED)
+    return (adam or scaled) and _is_number(decay) and decay > 0
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

@@ -30,6 +30,7 @@ from barograph.probes.model.parameters import local
 from barograph.probes.model.reach import untied_figures
 from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import layer_settings
+from barograph.probes.model.texts import TextPairs
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -50,6 +51,7 @@ class ModelState:
         self._clock, self._seconds = clock, 0.0
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
+        self._texts = TextPairs()
         self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
         self._dependence = DependenceLook(model, asks)
         self._output.timed = self._timed
@@ -135,7 +137,7 @@ class ModelState:
             if "output_width" in self._passes:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:
-                self._passes["output_width"] = float(logits.shape[-1])
+                self._passes["output_width"] = float(logits.shape[1 if logits.dim() > 3 else -1])
                 if torch.is_grad_enabled():
                     self._passes["half_output"] = float(logits.dtype == torch.float16)
 
@@ -176,7 +178,7 @@ class ModelState:
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""
         found = self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | other_fields(numbers)
-        return found | self._outlier(numbers)
+        return found | self._texts.fields_of(numbers) | self._outlier(numbers)
 
     def _outlier(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """Of a step with an input a hundred times as large as those of the steps before, how many times; the round of

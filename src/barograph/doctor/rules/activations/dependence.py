@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.curve import again
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_MASK = 0.5  # of the queries that see the next place, from which on `later_tokens` finds a mask missing
 
 
 class RowsDependent(WatchRule):
@@ -74,15 +76,33 @@ class PlacesAhead(WatchRule):
         "normalisation or recurrence over the places",
     )
 
+    def reset(self) -> None:
+        super().reset()
+        self._told: Finding | None = None
+
+    def begin(self) -> None:
+        self._told = None
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if self._told is None:
+            return
+        seen = history.channel("model/attention/next")
+        if seen is not None and seen.end and (seen.rows().value >= _MASK).any():
+            self._told.severity = "info"  # the attention is looked at more seldom, and says where
+            yield again(self._told)
+            self._told = None
+
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if watched(history, "attention/next", place) >= 0.5:
+        if watched(history, "attention/next", place) >= _MASK:
             return
         if self.lasts(value >= self.at["share"] and watched(history, "target_shift", place) == 1, place, 1):
-            yield self.finding(
+            self._told = self.finding(
                 0, "The targets are one place ahead of the inputs, and the outputs depend on the next place: the model "
                 "is given what it is to predict.", found=place[0], segment=place[2], confidence=_PROOF,
                 evidence={"share": value, "standing": True},
             )  # fmt: skip
+            yield again(self._told)
 
 
 class ContextUnused(WatchRule):

@@ -47,7 +47,7 @@ class Alignment(GraphRule):
             "ctc_reshaped": ("outputs are reshaped to places before rows: numbers stay where they are, and the places "
                              "of all examples are mixed", "reshaped, not transposed: examples are mixed"),
             "ctc_unnormalised": ("outputs are not logarithms of chances: no log-softmax comes before the loss",
-                                 "log_softmax missing: the loss takes logits for logarithms of chances"),
+                                 "softmax missing: the loss takes logits for logarithms of chances"),
             "ctc_across": ("log-softmax before the loss runs over another dimension than the classes",
                            "softmax over the wrong dimension: not over the classes"),
         }  # fmt: skip
@@ -63,10 +63,12 @@ class AlignmentLengths(WatchRule):
     """Sequences are shorter than their targets, so that no alignment is possible.
 
     By the lengths that a CTC loss is given, a tenth of the sequences or more have fewer places than targets, in the
-    median of the first four looks and of all later ones. Their loss is infinite, or 0 with `zero_infinity`.
+    median of the first four looks and of all later ones. Their loss is infinite, or 0 with `zero_infinity`. Where the
+    longest is as long as all that the model gives, and the numbers of targets differ, lengths are right, and the model
+    leaves too few places.
 
     What to do: lengths are those of the outputs, after what the model leaves out of the sequence; targets' lengths
-    count targets, not padding.
+    count targets, not padding; a smaller stride, or fewer symbols a second.
     """
 
     name, family, kind, severity = "alignment_lengths", "data", "data", "warning"
@@ -76,6 +78,7 @@ class AlignmentLengths(WatchRule):
     thresholds: ClassVar = {"share": (0.1, "of the sequences; ours"), "rows": (20.0, "of the loss; ours")}
     causes = ("lengths wrong: sequences are shorter than their targets",)
     remedies = (
+        "a smaller stride or less pooling leaves more places; larger units make fewer targets",
         "give the lengths of the outputs: those of the inputs, divided once by what the model subsamples",
         "give the lengths of the targets without padding",
     )
@@ -96,9 +99,16 @@ class AlignmentLengths(WatchRule):
             if share >= self.at["share"]:
                 yield self.finding(
                     int(seen.step[here][0]), f"{100 * share:.0f}% of the sequences have fewer places than targets.",
-                    found=place[0], segment=place[2], confidence=_PROOF,
+                    found=place[0], segment=place[2], confidence=_PROOF, causes=short_causes(history, place),
                     evidence={"share": rounded(share), "standing": True},
                 )  # fmt: skip
+
+
+def short_causes(history: RunHistory, place: Place) -> list[str]:
+    """Why sequences are shorter than their targets, the likeliest first."""
+    full = watched(history, "ctc_full", place) == 1
+    outputs = "targets longer than outputs: the model leaves fewer places than there are targets"
+    return [outputs, *AlignmentLengths.causes] if full else list(AlignmentLengths.causes)
 
 
 class DivergenceInput(GraphRule):

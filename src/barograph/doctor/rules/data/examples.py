@@ -100,8 +100,10 @@ class RepeatedExamples(WatchRule):
     Of the first steps each is looked at. Where all examples of six looks in a row were seen before, the training has
     one batch: a warning where the configuration has a batch size, for data that fit a batch as a whole need none; else
     an info finding. Where, of seven looks at consecutive steps, at least half repeat a batch that is at most four steps
-    old, and new ones come after them, each batch is used several times; in a second epoch none is new. Policies are
-    trained on a batch several times on purpose.
+    old, and new ones come after them, each batch is used several times; in a second epoch none is new. Later, where the
+    examples of five looks in a row are those of the look before each of them, after others came, the batch has stayed:
+    looks are 7 and 17 steps apart, so that no order of batches does it. Policies are trained on a batch several times
+    on purpose.
 
     What to do: ask the loader for a new batch in each step.
     """
@@ -115,6 +117,7 @@ class RepeatedExamples(WatchRule):
         "share": (0.9, "of a batch's examples, and at most the rest of it where it is new; ours"),
         "looks": (6.0, "in a row: one batch; ours"),
         "steps": (4.0, "to the last look that had them; ours"),
+        "stays": (5.0, "looks in a row with the examples of the look before; ours"),
     }
     causes = ("data repeated: the same batch comes again in the next steps",)
     remedies = ("ask the loader for a new batch in each step: `next(batches)`, not the batch that is there",)
@@ -123,14 +126,24 @@ class RepeatedExamples(WatchRule):
         self._near: list[bool] = []
         self._returned = False  # a new batch came after one that was there before: not a second epoch
         self._last = -2
+        self._stays: list[int] = []  # looks in a row with the same examples, the first one too
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if history.role("reward") is not None:
             return
         again, rows = value >= self.at["share"], watched(history, "distinct_rows", place)
         after = watched(history, "rows_again_after", place) if again else math.nan
+        one = rows < 2 * watched(history, "example_rows", place)
+        self._stays = [*(self._stays or [self._last]), place[0]] if again and after == place[0] - self._last else []
         follows, self._last = self._last < 0 or place[0] == self._last + 1, place[0]
-        if self.lasts(again and rows < 2 * watched(history, "example_rows", place), place, self.at["looks"]):
+        if not one and len(self._stays) > self.at["stays"] and self.first("stays", place[2]):
+            yield self.finding(
+                self._stays[0], f"The {watched(history, 'example_rows', place):.0f} examples of step {self._stays[0]} "
+                f"are those of the {len(self._stays) - 1} looks behind it.", key="stays", found=place[0],
+                segment=place[2], confidence=_PROOF, evidence={"looks": len(self._stays)},
+                causes=["data exhausted: the loader gives the same batch again and again"],
+            )  # fmt: skip
+        if self.lasts(again and one, place, self.at["looks"]):
             sized = numeric_setting(history, *BATCH) > 0
             yield self.finding(
                 self._row[0][0], f"Each step is trained on the same {rows:.0f} examples.",

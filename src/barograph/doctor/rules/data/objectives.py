@@ -15,8 +15,9 @@ import numpy
 
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import came_by, known, newest, usual
-from barograph.doctor.kernel.curve import is_game
+from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.optimizer.accounts import outweighed
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -75,23 +76,52 @@ class LossReversed(GraphRule):
 
     The loss is nothing but a cross-entropy, a mean square or another loss that is never negative (of preferences, the
     negative of a `logsigmoid`), with a minus before it, in all looks at its graph up to the 20th row; or it is a
-    multiple of such losses, and below 0 in all 20. It falls without end, and the model learns the opposite. Two losses
-    that are taken in turn, or a game, give no finding.
+    multiple of such losses, and below 0 in all 20, or in 20 rows in a row from a later step on. It falls without end,
+    and the model learns the opposite. Two losses that are taken in turn, or a game, give no finding. An overlap of
+    outputs and targets (Dice, the intersection over the union), whose best is 1, is to be largest: one that the loss
+    has with a plus is reversed too.
 
-    What to do: take the minus away.
+    What to do: take the minus away; of an overlap `loss = 1 - dice`.
     """
 
     name, family, kind, severity = "loss_reversed", "loss", "config", "critical"
-    figures = ("loss_reversed", "loss_multiplied")
-    needs = ("=model/loss_reversed|=model/loss_multiplied", "loss")
+    figures = ("loss_reversed", "loss_multiplied", "overlap_minimised")
+    needs = ("=model/loss_reversed|=model/loss_multiplied|=model/overlap_minimised", "loss")
     least = 20
     about = "The negative of a loss is minimised."
     thresholds: ClassVar = {"rows": (20.0, "ours")}
     causes = ("sign reversed: the negative of the loss is minimised",)
     remedies = ("take the minus before the loss away: `loss = criterion(output, target)`, and `loss.backward()`",)
 
+    def begin(self) -> None:
+        super().begin()
+        self._below = self._since = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        yield from super().look(history, value, place)
+        self._since = self._since if self._below else place[0]
+        self._below = self._below + 1 if value < 0 else 0
+        if self._below != self.at["rows"] or self._rows == self._below:
+            return
+        multiplied, other = (watched(history, name, place) for name in self.figures[::-1])
+        if multiplied == 1 or other == 0:
+            yield self.finding(
+                self._since, f"The loss is below 0 since step {self._since}, and its graph is a multiple of losses "
+                "that are never negative: the factor has turned.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"loss": rounded(value)}, key="turned",
+                remedies=["look at what the loss is multiplied with: a weight, a schedule or a coefficient below 0"],
+            )  # fmt: skip
+
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
         if figure != 1:
+            return
+        if name == "overlap_minimised":
+            yield self.finding(
+                place[0], "The overlap of outputs and targets is in the loss with a plus: steps make it smaller.",
+                found=found, segment=place[2], confidence=_PROOF, key="overlap", evidence={"standing": True},
+                causes=["sign reversed: the overlap itself is minimised, not what is missing to 1"],
+                remedies=["`loss = 1 - dice`, and the same for an intersection over the union"],
+            )  # fmt: skip
             return
         if name == "loss_multiplied":
             loss = history.role("loss")
@@ -316,7 +346,9 @@ class UnrelatedLabels(WatchRule):
     inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow training, and a
     loss that began at more than half as much again is one of a bad start: neither gives a finding. Where less than half
     of all places are targets, as of a masked language model, it takes a thousand rows. Where the first block's gradient
-    is below a thousandth of the last block's, the first cause is that gradients vanish.
+    is below a thousandth of the last block's (of a model without blocks: that of few layers a millionth of that of
+    others), the first cause is that gradients vanish. Where a decay that is added to the gradient was larger than the
+    loss's from the start, nothing is said: `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -394,13 +426,17 @@ class UnrelatedLabels(WatchRule):
                 remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
             )  # fmt: skip
             return
+        if outweighed(history, place[1]) >= 1:
+            return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
         vanished = depth.vanishes(history, *place)
+        labels = "labels shifted: the two sides of a pair don't belong together" if pairs else self.causes[0]
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
-            f"{guess:.4g}: nothing in the inputs says what the targets are.",
+            f"{guess:.4g}: " + ("no gradient reaches the first layers." if vanished else
+                                "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
-            causes=[*([depth.CAUSE] if vanished else []),
-                    *(["labels shifted: the two sides of a pair don't belong together"] if pairs else self.causes)],
+            kind="vanishing" if vanished else self.kind,
+            causes=[*([depth.CAUSE] if vanished else []), labels],
             remedies=list(depth.REMEDIES if vanished else self.remedies),
         )  # fmt: skip
 

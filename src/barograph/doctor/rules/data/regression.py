@@ -85,14 +85,15 @@ class UnscaledTargets(WatchRule):
 
     Of a loss that is nothing but a mean square the watch knows the targets. After a hundred steps they are above 30 in
     size, and ten times as large as the outputs, in eight looks in a row: steps of the learning rate don't take the
-    output there.
+    output there. Of a mean of absolute errors, or others beside targets, it knows the value: behind the hundredth step
+    it is above 30 and ten times as large as the outputs in two looks in a row, which are fifty passes apart.
 
     What to do: subtract the mean of the training's targets and divide by their deviation; undo it where it is used.
     """
 
     name, family, kind, severity = "unscaled_targets", "data", "config", "warning"
     series = "model/output_rms"
-    needs = ("=model/output_rms", "=model/target_std", "=model/target_mean")
+    needs = ("=model/output_rms|=model/loss_value",)
     least = 8
     about = "Targets are far larger than what the model gives."
     thresholds: ClassVar = {
@@ -103,6 +104,33 @@ class UnscaledTargets(WatchRule):
     }
     causes = ("targets not scaled: they are far larger than the outputs",)
     remedies = ("subtract the mean of the training's targets, and divide them by their deviation",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._errors = RowCursor()
+        self._far: list[Place] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        rows = self._errors.new(history.channel("model/loss_value"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            yield from self._of_errors(history, float(rows.value[at]), place)
+
+    def _of_errors(self, history: RunHistory, error: float, place: Place) -> Iterator[Finding]:
+        """A mean of errors beside targets other than their squares."""
+        size = watched(history, "output_size", place)
+        mean = watched(history, "loss_error", place) == 1 and watched(history, "loss_undivided", place) == 1
+        far = mean and place[0] >= self.at["steps"] and error >= max(self.at["size"], self.at["times"] * size)
+        same = self._far[-1:] and self._far[-1][2] == place[2]
+        self._far = [*(self._far if same else []), place] if far else []
+        if len(self._far) >= 2 and self.first(place[2]):
+            yield self.finding(
+                0, f"Outputs are {error:.4g} away from their targets on the average, and their own size is {size:.4g} "
+                f"at step {place[0]}.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"error": rounded(error), "outputs": rounded(size), "standing": True},
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         size = math.hypot(watched(history, "target_std", place), watched(history, "target_mean", place))

@@ -29,9 +29,10 @@ class TargetShift(Rule):
     """The targets of a language model are not one place ahead of its inputs.
 
     The gradient of a cross-entropy shows each row's target. Where all targets of a sequence are its own inputs, the
-    shift is lost, and the model copies (where only some places are targets, they were not masked); two or three places
-    ahead, it is there twice: in the data and in the model. Three looks in a row that show the same. Those that are one
-    place ahead, or no such thing (−1), give no finding.
+    shift is lost, and the model copies (where only some places are targets, they were not masked, or, where most of
+    these are one token, labels were taken from what was masked already); two or three places ahead, it is there twice:
+    in the data and in the model. Three looks in a row that show the same. Those that are one place ahead, or no such
+    thing (−1), give no finding.
 
     What to do: shift once. Models that take `labels` shift them themselves.
     """
@@ -39,7 +40,10 @@ class TargetShift(Rule):
     name, family, kind, severity = "target_shift", "data", "data", "warning"
     needs = ("=model/target_shift",)
     about = "Targets are not one place ahead of the inputs."
-    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    thresholds: ClassVar = {
+        "looks": (3.0, "in a row; ours"),
+        "one": (0.5, "of the targets are one token, where some places are targets; ours"),
+    }
 
     def reset(self) -> None:
         self._cursor = RowCursor()
@@ -58,21 +62,26 @@ class TargetShift(Rule):
                 continue
             self._row.append(here)
             if len(self._row) == self.at["looks"] and self.first(*here[1:]):
-                yield self._say(self._row[0][0], here, self._some(history, int(rows.time[at]), here))
+                one = known(history.channel("model/one_target"), here[0], int(rows.time[at]), here[1])
+                yield self._say(self._row[0][0], here, self._some(history, int(rows.time[at]), here), one)
 
     def _some(self, history: RunHistory, time: int, here: tuple[int, int, float]) -> bool:
         """Whether only some places are targets, as of a masked language model."""
         targets, places = (history.channel(f"model/{name}") for name in ("targets", "places"))
         return known(targets, here[0], time, here[1]) < 0.5 * known(places, here[0], time, here[1])
 
-    def _say(self, step: int, here: tuple[int, int, float], some: bool) -> Finding:
+    def _say(self, step: int, here: tuple[int, int, float], some: bool, one: float) -> Finding:
         ahead = int(here[2])
         if some and ahead == 0:
             return self.finding(
-                step, "Less than half of all places are targets, and each of them is the input of its own place.",
+                step, "Less than half of all places are targets, and each of them is the input of its own place"
+                + (f"; {100 * one:.0f}% of them are one token." if one >= self.at["one"] else "."),
                 found=here[0], segment=here[1], confidence=0.95, evidence={"places": ahead},
-                causes=["inputs not masked: the model is given the tokens that it is to find"],
-                remedies=["give the model the tokens with the mask in place of those that are targets"],
+                causes=["labels taken after masking: what is to be found is the mask itself" if one >= self.at["one"]
+                        else "labels can be seen: inputs are not masked where there are targets"],
+                remedies=["copy the labels before tokens are masked: `labels = tokens.clone()`"
+                          if one >= self.at["one"] else
+                          "give the model the tokens with the mask in place of those that are targets"],
             )  # fmt: skip
         what = "are the inputs of the same places" if ahead == 0 else f"are {ahead} places ahead of the inputs"
         return self.finding(
@@ -299,7 +308,7 @@ class EvaluationInputs(Rule):
         "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
-    causes = ("evaluation data are others: their inputs are normalised in another way",)
+    causes = ("inputs not normalised: those of the evaluation in the way of the training's",)
     remedies = ("normalise inputs of training and evaluation with the same numbers, those of the training",)
 
     def reset(self) -> None:

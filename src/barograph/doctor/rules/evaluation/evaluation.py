@@ -70,6 +70,10 @@ class Overfitting(Rise):
     Where no training loss is logged, evaluations alone must say it, by 10%: eight of them, a quarter of all behind the
     best, an eighth of all above half of the rise, and the last three as high as ever since, to within a fifth of it. A
     hump comes down again.
+
+    A classifier whose evaluation is hardly better (1.5%) than the first in ten, whose accuracy there is below a half
+    and has not risen by a tenth, and whose training loss has lost a quarter and is below the evaluation's, learns its
+    examples and nothing else: a warning.
     """
 
     name, kind, severity = "overfitting", "overfit", "warning"
@@ -83,7 +87,56 @@ class Overfitting(Rise):
         "nats": (0.1, "ours: a perplexity 10% higher; of five evaluations, while the training loss falls by 10%"),
         "evaluations": (3.0, "ours"),
         "alone": (8.0, "evaluations, where there is no training loss; ours"),
+        "never": (10.0, "evaluations that are hardly better than the first; ours"),
     }
+
+    def begin(self) -> None:
+        super().begin()
+        self._start: EvaluationPoint | None = None
+        self._asked, self._right = 0, (math.nan, -math.inf)  # evaluations, and their first and highest accuracy
+        self._never: Finding | None = None
+
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        yield from super().look(history, channel, point)
+        accuracy = history.role("eval_accuracy")
+        if accuracy is None or not math.isfinite(point.value):
+            return
+        self._start = self._start or point
+        share = before(accuracy, point.step + 1, point.segment)
+        self._right = share if not self._asked else self._right[0], max(self._right[1], share)
+        self._asked += 1
+        yield from self._never_better(self._start, point)
+
+    def _never_better(self, start: EvaluationPoint, point: EvaluationPoint) -> Iterator[Finding]:
+        """Whether nothing that was learnt from the examples holds for others."""
+        (first, most), best = self._right, self._best.value if self._best is not None else math.nan
+        bad = most < min(0.5, first + 0.1) and best > 0.985 * start.value
+        if self._never is not None:
+            if not bad:
+                self._never.severity, self._never.message = (
+                    "info",
+                    f"{self._never.message}; step {point.step} was better",
+                )
+                yield again(self._never)
+                self._answers, self._never = [-1.0], None  # it is said once
+            return
+        fitted = 0 < point.train < min(0.75 * start.train, point.value)
+        if self._asked == int(self.at["never"]) and bad and fitted and self._told is None:
+            self._never = self.finding(
+                start.step,
+                f"No evaluation is better than the first: {start.value:.4g} at step {start.step}, {point.value:.4g} at "
+                f"step {point.step}, of which {most:.0%} are right at best, while the training loss went from "
+                f"{start.train:.4g} to {point.train:.4g}",
+                found=point.step,
+                segment=start.segment,
+                key="never",
+                confidence=0.7,
+                causes=["overfitting: the examples are memorized, and nothing else is learnt", *_DIFFERENT[2:]],
+                remedies=["Compare a batch of the evaluation with one of the training: preparation, scale, labels.",
+                          "Use more data, augmentation, or a smaller model."],
+                evidence={"first": rounded(start.value), "best": rounded(best), "train_now": rounded(point.train)},
+            )  # fmt: skip
+            yield again(self._never)
 
     def risen(
         self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint

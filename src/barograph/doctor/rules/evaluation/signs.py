@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, other_model, setting
-from barograph.doctor.kernel.curve import again, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
@@ -207,8 +207,11 @@ class EvaluationNonFinite(Walker):
 class EvaluationFrozen(Walker):
     """An evaluation that gives the same number, to the last digit, five times, while the training loss moves.
 
-    It evaluates other weights than those that are trained. Numbers of fewer than four digits, and losses below 0.01,
-    are ignored.
+    It evaluates other weights than those that are trained. A number of three digits must come ten times, while the
+    training loss loses a tenth; of fewer digits, and losses below 0.01, nothing is said.
+
+    So is an accuracy between 0.02 and 0.9 that is the same ten times, while the evaluation loss changed by 5%, and was
+    never further than 0.02 from it: what is evaluated gives one class to all examples.
     """
 
     name, kind, severity = "evaluation_frozen", "frozen", "warning"
@@ -216,7 +219,10 @@ class EvaluationFrozen(Walker):
     needs = ("eval_loss", "loss")
     about = "The evaluation loss never changes."
     sources = ("TrainCheck: stale parameters",)
-    thresholds: ClassVar = {"evaluations": (5.0, "ours")}
+    thresholds: ClassVar = {
+        "evaluations": (5.0, "ours"),
+        "answers": (10.0, "of one accuracy, or of three digits; ours"),
+    }
     causes = ("optimizer holds other parameters: the evaluated model is a copy", "layer frozen")
     remedies = ("Check that the evaluation is given the model that is trained, or copies its weights first.",)
 
@@ -224,15 +230,55 @@ class EvaluationFrozen(Walker):
         self._first: EvaluationPoint | None = None
         self._count = 0
         self._told = False
+        self._share, self._shares = math.nan, 0  # the last accuracy, and how often it came in a row
+        self._range, self._began = (math.inf, -math.inf), (0, math.nan)  # of all; step and loss of the first of a row
+        self._same: Finding | None = None
+
+    def _answers(self, history: RunHistory, point: EvaluationPoint) -> Iterator[Finding]:
+        """Whether the accuracy has never moved, though the loss has."""
+        share = before(history.role("eval_accuracy"), point.step + 1, point.segment)
+        if share != share:
+            return
+        self._range = min(self._range[0], share), max(self._range[1], share)
+        if share != self._share:
+            self._share, self._shares, self._began = share, 0, (point.step, point.value)
+            if self._same is not None:
+                self._same.severity, self._same.message = "info", f"{self._same.message}; it changed at {point.step}"
+                yield again(self._same)
+                self._same = None
+        self._shares += 1
+        near = self._range[1] - self._range[0] <= _NEAR
+        moved = abs(point.value - self._began[1]) > 0.05 * abs(self._began[1])
+        if self._same is None and self._shares >= self.at["answers"] and 0.02 < share < 0.9 and near and moved:
+            self._same = self.finding(
+                self._began[0],
+                f"The accuracy of the evaluation is {share:.4g} in {self._shares} evaluations since step "
+                f"{self._began[0]}, while its loss went from {self._began[1]:.4g} to {point.value:.4g}",
+                found=point.step,
+                segment=point.segment,
+                confidence=0.75,
+                key="accuracy",
+                causes=[
+                    "one class: each example is given the most frequent class",
+                    "learning rate too low: the outputs differ too little between inputs",
+                ],
+                remedies=["Count the classes that the model answers with; weight classes, or train for longer."],
+                evidence={"accuracy": share, "evaluations": self._shares},
+            )
+            yield again(self._same)
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        yield from self._answers(history, point)
         if self._first is None or point.value != self._first.value:
             self._first, self._count, self._told = point, 1, False
             return
         self._count += 1
         digits = len(f"{point.value:.10g}".replace(".", "").lstrip("0"))
         moved = abs(point.train - self._first.train) > 1e-4 * abs(point.train)
-        if self._told or self._count < self.at["evaluations"] or digits < 4 or abs(point.value) < 0.01 or not moved:
+        enough = self._count >= self.at["evaluations"] and digits > 3
+        if digits == 3:  # it may be rounded: the training must have got much further
+            enough = self._count >= self.at["answers"] and point.train < 0.9 * self._first.train
+        if self._told or not enough or abs(point.value) < 0.01 or not moved:
             return
         self._told = True
         first, time = self._first, int(channel.rows(point.row, point.row + 1).time[0])
@@ -249,6 +295,7 @@ class EvaluationFrozen(Walker):
         )
 
 
+_NEAR = 0.02  # between the lowest and the highest accuracy of a model that always gives the same answer
 _SUMMED = "loss summed: in the training, where the evaluation has a mean"
 
 

@@ -50,20 +50,22 @@ def clip_value(history: RunHistory, step: int, time: int, segment: int) -> str:
 
 
 _WAIT = 64  # rows of the loss in which a table of the layers comes, which is written later
+_MANY = 16  # rows of a stretch whose steps are kept
 
 
 class _InvalidRows:
     """Rows in a row that are not finite: the steps of the first 16, how many there are and the last one's step.
 
-    told: its finding, once all is known but how long it lasts.
+    told: its finding, once all is known but how long it lasts. settled: when the 16th came, or the first row behind
+    them; all that is known where there is no loss.
     """
 
-    __slots__ = ("channel", "count", "last", "segment", "step", "steps", "time", "told", "value")
+    __slots__ = ("channel", "count", "last", "segment", "settled", "step", "steps", "time", "told", "value")
 
     def __init__(self, channel: str, step: int, time: int, segment: int, value: float):
         self.channel, self.step, self.time, self.segment, self.value = channel, step, time, segment, value
         self.steps: list[int] = []
-        self.count, self.last = 0, step
+        self.count, self.last, self.settled = 0, step, math.inf
         self.told: Finding | None = None
 
 
@@ -116,11 +118,13 @@ class NonFiniteGradient(Rule):
         finite = numpy.isfinite(rows.value)
         edges = numpy.flatnonzero((numpy.diff(finite) != 0) | (numpy.diff(rows.segment) != 0)) + 1
         for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(rows)], strict=True):
+            last = self._last.get(name)
+            if last is not None and (finite[low] or last.segment != rows.segment[low]):
+                last.settled = min(last.settled, float(rows.time[low]))
             if finite[low]:
                 counts[0] += high - low
                 self._last[name] = None
                 continue
-            last = self._last.get(name)
             if last is None or last.segment != rows.segment[low]:
                 gaps = counts[1] > max(2, self.at["missing"] * (counts[0] + counts[1]))
                 if counts[0] < 2 or gaps:
@@ -132,7 +136,10 @@ class NonFiniteGradient(Rule):
                 self._last[name] = last
                 self._open.append(last)
             counts[1] += high - low
-            last.steps += rows.step[low : min(high, low + 16 - len(last.steps))].tolist()
+            stop = min(high, low + _MANY - len(last.steps))
+            last.steps += rows.step[low:stop].tolist()
+            if stop > low and len(last.steps) == _MANY:
+                last.settled = float(rows.time[stop - 1])
             last.count, last.last = last.count + high - low, int(rows.step[high - 1])
 
     def _judge(self, history: RunHistory, run: _InvalidRows) -> Finding:
@@ -151,7 +158,8 @@ class NonFiniteGradient(Rule):
         what = "NaN" if run.value != run.value else "infinite"
         stretch = f"from step {run.step} on, {run.count} steps so far" if not over else (
             f"from step {run.step} to step {run.last}, {run.count} steps")  # fmt: skip
-        message = f"The gradient's norm is {what} {stretch}, though the loss is finite."
+        beside = ", though the loss is finite" if "loss is finite" in finding.message else ""
+        message = f"The gradient's norm is {what} {stretch}{beside}."
         return msgspec.structs.replace(
             finding, message=message, last_step=run.last, evidence=finding.evidence | {"rows": run.count}
         )
@@ -166,8 +174,10 @@ class NonFiniteGradient(Rule):
         return finding
 
     def _judged(self, history: RunHistory, run: _InvalidRows) -> Finding:
+        history.as_of(int(run.settled) if run.settled < math.inf else None)
         loss = history.role("loss")
-        broken, later, limit, until = None, 0, math.inf, math.inf
+        history.as_of(None)
+        broken, later, limit, until = None, 0, math.inf, math.inf if loss is not None else run.settled
         if loss is not None:
             rows = loss.rows(max(loss.start, loss.end - 8192 - 256))
             here = (rows.segment == run.segment) & (rows.step >= run.step)
@@ -179,7 +189,7 @@ class NonFiniteGradient(Rule):
             broken = int(steps[bad[0]]) if len(bad) else None
         some = [step for step in run.steps if step <= limit]
         count, last_step, need = len(some), some[-1], int(self.at["rows"])
-        if later == _WAIT or (loss is None and (len(run.steps) >= 16 or self._last.get(run.channel) is not run)):
+        if later == _WAIT or (loss is None and run.settled < math.inf):
             self._open.remove(run)  # all is known
         where, layers = first_layer(history, run.step, run.segment, until)
         what = "NaN" if run.value != run.value else "infinite"
@@ -208,8 +218,8 @@ class NonFiniteGradient(Rule):
                                 evidence=evidence, causes=["fp16 overflow: the scaler lowers its scale"],
                                 segment=run.segment)  # fmt: skip
         if count >= need:
-            message = (
-                f"The gradient norm is {what} for {count} steps from step {run.step} on, though the loss is finite."
+            message = f"The gradient norm is {what} for {count} steps from step {run.step} on" + (
+                ", though the loss is finite." if loss is not None else "."
             )
             return self.finding(run.step, message, severity="warning", last_step=last_step, found=some[need - 1],
                                 evidence=evidence, causes=causes, remedies=remedies, confidence=0.7,

@@ -14,26 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.blocks import BlockColumns, BlockCourse
-from barograph.doctor.kernel.cursor import came_by, half_rate, known, saved_before, usual
+from barograph.doctor.kernel.cursor import half_rate, saved_before, usual
 from barograph.doctor.kernel.curve import answers_changed, between
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.series import BlockRule, SeriesRule
+from barograph.doctor.kernel.series import BlockRule
 from barograph.doctor.kernel.shifts import REST, Shift, Shifts
-from barograph.doctor.kernel.tables import is_vector
+from barograph.doctor.rules.gradient import vanished
+from barograph.doctor.rules.gradient.norms import is_policy, norm_of
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
-
-
-def norm_of(history: RunHistory) -> Channel | None:
-    """The norm that is logged, else the watch's."""
-    return history.role("norm") or history.channel("model/grad_norm")
-
-
-def is_policy(history: RunHistory) -> bool:
-    """Whether a policy is trained, whose loss says little."""
-    return history.role("reward") is not None or history.role("kl") is not None
 
 
 class ExplodingGradient(BlockRule):
@@ -152,178 +143,6 @@ def _is_line(values: Any) -> bool:
     """Whether values lie on a rising straight line: correlation with their number above 0.99."""
     with numpy.errstate(all="ignore"):
         return bool(numpy.corrcoef(numpy.arange(len(values)), values)[0, 1] > 0.99)
-
-
-class GradientDecay(BlockRule):
-    """The norm of the gradient has fallen below a tenth of its initial value, and the loss has not changed.
-
-    The stability guide warns at a tenth of the starting value. A norm that falls while the loss falls is usual,
-    so only a loss that is still above 95% of what it began with makes a finding. The start is the median of
-    the first 16 rows, now is the median of the last 16, four times in a row. Losses of policies are left out.
-    """
-
-    name, family, kind, severity = "gradient_decay", "gradient", "vanishing", "warning"
-    needs = ("norm|=model/grad_norm", "loss")
-    least = 80
-    about = "The gradient norm has decayed while the loss does not fall."
-    sources = ("stability guide: below 0.1 times the starting value, with a stagnating loss",)
-    thresholds: ClassVar = {
-        "share": (0.1, "stability guide"),
-        "loss": (0.95, "of the first loss; ours"),
-        "blocks": (4.0, "in a row; ours"),
-    }
-    causes = ("gradients vanish", "bad initialisation", "learning rate too high", "layer frozen")
-    remedies = (
-        "look at the gradient norms by layer: where do they vanish?",
-        "add residual connections or normalisation, or reduce the depth",
-    )
-
-    def reset(self) -> None:
-        super().reset()
-        self._segment = -1
-        self._start = self._loss = math.nan
-        self._low: list[int] = []
-        self._said = False
-
-    def channel(self, history: RunHistory) -> Channel | None:
-        return norm_of(history)
-
-    def look(self, history: RunHistory, new: BlockColumns) -> Iterator[Finding]:
-        fresh = new.segment[0] != self._segment or new.segment[-1] != self._segment
-        if not fresh and (self._said or not (self._low or (new.middle < self.at["share"] * self._start).any())):
-            return
-        loss = history.role("loss")
-        for at in range(len(new)):
-            segment, step, time = int(new.segment[at]), int(new.last_step[at]), int(new.time[at])
-            if segment != self._segment:
-                self._segment, self._low, self._said = segment, [], False
-                self._start = float(new.middle[at])
-                self._loss = usual(loss, step, time, segment, 16)
-                continue
-            if self._said or not new.middle[at] < self.at["share"] * self._start:
-                self._low = []
-                continue
-            self._low.append(int(new.step[at]))
-            if len(self._low) < self.at["blocks"] or not self._loss > 0 or is_policy(history):
-                continue
-            now = usual(loss, step, time, segment, 16)
-            if not now > self.at["loss"] * self._loss:
-                continue
-            self._said = True
-            middle = float(new.middle[at])
-            yield self.finding(
-                self._low[0], f"The gradient norm has fallen from {self._start:.3g} to {middle:.3g}, and "
-                "the loss "
-                f"is {now:.3g} after {self._loss:.3g}.", found=step, segment=segment,
-                evidence={"norm": middle, "norm_at_start": self._start, "loss": now, "loss_at_start": self._loss},
-                confidence=0.6,
-            )  # fmt: skip
-
-
-_BLANK = "bad initialisation: all trained matrices begin at 0, and so does each gradient"
-_DEAD = "dead units: the loss depends on the parameters, and no unit passes a gradient on"
-
-
-class ZeroGradient(SeriesRule):
-    """The norm of the gradient is exactly zero.
-
-    Three rows in a row after norms that were not. No batch of real data gives that: labels are all ignored, the loss
-    no longer depends on the weights, or the gradients were cleared before the step. In reinforcement learning it
-    happens when all rewards of a group are equal, so there it is an info finding. So it is where norms are logged with
-    few digits and were near zero. A norm of 0 from the first row on may be a placeholder: eight rows count where the
-    watch's own norm (`model/grad_norm`) is 0 too, or
-    where it has none and no weight moves. If every matrix that is trained is 0 then, the initialisation is the
-    cause: each factor's gradient is the other one.
-    """
-
-    name, family, kind, severity = "zero_gradient", "gradient", "zero", "critical"
-    waits = False
-    needs = ("norm|=model/grad_norm",)
-    least = 4
-    about = "The gradient norm is exactly zero."
-    sources = ("SageMaker Debugger: AllZero",)
-    thresholds: ClassVar = {
-        "rows": (3.0, "in a row; ours"),
-        "start": (8.0, "in a row from the first on; ours"),
-        "usual": (0.02, "a usual norm below it may have been rounded; ours"),
-    }
-
-    def reset(self) -> None:
-        self._count, self._first, self._segment = 0, (0, 0), -1
-        self._positive = 0
-
-    def channel(self, history: RunHistory) -> Channel | None:
-        return norm_of(history)
-
-    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        zero = rows.value == 0.0
-        if not zero.any() and not self._count:
-            self._positive += len(rows)
-            return
-        for at in range(len(rows)) if self._count or zero.any() else ():
-            if not zero[at] or rows.segment[at] != self._segment:
-                self._segment = int(rows.segment[at])
-                self._count = 0
-            if not zero[at]:
-                self._positive += 1
-                continue
-            if not self._count:
-                self._first = (int(rows.step[at]), int(rows.time[at]))
-            self._count += 1
-            step, time = int(rows.step[at]), int(rows.time[at])
-            if self._count == int(self.at["rows"]) and self._positive:
-                yield self._say(history, step, time)
-            else:
-                yield from self._from_start(history, step, time)
-
-    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
-        """The watch's records of a short run come behind its losses."""
-        yield from self._from_start(history, int(channel.rows(channel.end - 1).step[0]), 1 << 62)
-
-    def _from_start(self, history: RunHistory, step: int, time: int) -> Iterator[Finding]:
-        long = self._count >= int(self.at["start"]) and not self._positive
-        if long and self._is_zero(history, step, time) and self.first(self._segment):
-            yield self._never(history, step, time)
-
-    def _is_zero(self, history: RunHistory, step: int, time: int) -> bool:
-        own = known(history.channel("model/grad_norm"), step, time, self._segment)
-        # where no parameter has a gradient there is no norm of them, and no weight moves
-        return own == 0 or (own != own and known(history.channel("model/update_p50"), step, time, self._segment) == 0)
-
-    def _never(self, history: RunHistory, step: int, time: int) -> Finding:
-        first = [channel.first for name, channel in history.layers("updates", "weight_norm").items()
-                 if not is_vector(name) and came_by(channel, time)]  # fmt: skip
-        norm = history.channel("model/param_norm")
-        blank = (bool(first) and not any(first)) or (norm is not None and came_by(norm, time) and norm.first == 0)
-        dead = known(history.channel("model/grad_norm"), step, time, self._segment) == 0
-        dead = dead and came_by(history.channel("model/trained_parameters"), time)  # the watch saw gradients
-        cause = _BLANK if blank else _DEAD if dead else "layer frozen: the loss does not depend on what is trained"
-        return self.finding(
-            self._first[0], f"The gradient norm is exactly 0 since the first step, {self._first[0]}"
-            + (": all matrices that are trained are 0." if blank else "."),
-            severity="info" if is_policy(history) else "critical", found=step, segment=self._segment, key="start",
-            causes=[cause] if blank else [cause, "loss masked out: all labels are ignored"], confidence=0.95,
-            remedies=["begin one factor of each pair at random, as LoRA does with A"] if blank else
-            ["check that the loss depends on the parameters that the optimizer holds", "count the labels of a batch"],
-        )  # fmt: skip
-
-    def _say(self, history: RunHistory, step: int, time: int) -> Finding:
-        began = self._first[0]
-        norm = norm_of(history)
-        before = usual(norm, began - 1, time, self._segment, 64) if norm is not None else math.nan
-        loss = known(history.role("loss"), step, time, self._segment)
-        rounded = not before > self.at["usual"]
-        severity = "info" if is_policy(history) or rounded or (loss == loss and abs(loss) < 1e-6) else "critical"
-        causes = ["loss masked out: all labels are ignored", "optimizer holds other parameters", "layer frozen"]
-        if is_policy(history):
-            causes = ["reward hacking or KL blow-up: all rewards of a group are equal, so the advantage is zero"]
-        return self.finding(
-            began, f"The gradient norm is exactly 0 since step {began}; before it was {before:.3g}.",
-            severity=severity,
-            found=step, segment=self._segment, evidence={"usual": before, "loss": loss}, causes=causes,
-            remedies=["count the labels of a batch that are not ignored", "check that the loss depends on the weights",
-                      *saved_before(history, began)], confidence=0.9 if severity == "critical" else 0.4,
-        )  # fmt: skip
 
 
 class GradientScaleJump(Rule):
@@ -495,4 +314,4 @@ class GradientScaleJump(Rule):
         )  # fmt: skip
 
 
-RULES = (ExplodingGradient, GradientDecay, ZeroGradient, GradientScaleJump)
+RULES = (ExplodingGradient, *vanished.RULES, GradientScaleJump)

@@ -16,6 +16,7 @@ from barograph.doctor.kernel.cursor import RowCursor, is_past, known, setting
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.remedies import clip_limit
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.criteria import short_causes
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -96,8 +97,9 @@ class NonFiniteOrigin(Rule):
             return (
                 f"The loss of step {place[0]} is {loss:.4g}, and is one of alignments (CTC): a sequence is shorter "
                 "than its targets, with a place between equal ones",
-                "lengths wrong: a sequence is shorter than its targets, and no alignment is possible",
-                ["give the lengths of the outputs, and the lengths of the targets without padding",
+                short_causes(history, place)[0],
+                ["a smaller stride leaves more places",
+                 "give the lengths of the outputs, and the lengths of the targets without padding",
                  "leave such examples out, or `zero_infinity=True` if they are few"],
             )  # fmt: skip
         if known(history.channel("model/loss_error"), *place) != 1:

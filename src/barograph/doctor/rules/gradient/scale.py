@@ -16,7 +16,7 @@ from barograph.doctor.kernel.cursor import RowCursor, known, scaled_loss
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.remedies import clip_limit
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.gradient.level import norm_of
+from barograph.doctor.rules.gradient.norms import norm_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _EQUAL = 1.05  # the largest over the smallest distance of falls that are epochs'
 _NOISY = 0.02  # in ln, of evaluations: from there on one is high or low by chance
 _WORSE = 1.02  # of two evaluations
+_YOUNG = 256  # rows of a run in which a shorter window counts too
+_NEAR = 32  # rows of that window
+_DEEPER = 40  # rows after which a fall is looked at once more
+_WORDS = 6.9  # the first loss, ln 1000: of a text's tokens, not of a task that may be solved at once
 
 
 def _seen_before(history: RunHistory, low: int, high: int, segment: int) -> list[str]:
@@ -49,8 +53,11 @@ class LossJumpDown(SeriesRule):
     expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
-    by a fifth of that and by 3% (the medians of three, where evaluations are noisy); otherwise an info finding. Falls
-    at equal distances are those of epochs: data come again.
+    by a fifth of that and by 3% (the medians of three or seven, where evaluations are noisy); otherwise an info
+    finding. Falls at equal distances are those of epochs: data come again. Without an evaluation it is a warning where
+    more than 70% are lost; or where a model of a vocabulary of a thousand tokens or more (by its first loss) has a
+    tenth of its loss left 40 rows later: no text is that easy unless the answer is in the inputs. In the first 256
+    rows, in which the loss still bends, a fall by 40% also counts by the level and noise of the last 32 rows.
     """
 
     name, family, kind, severity = "loss_jump_down", "loss", "jump_down", "warning"
@@ -62,6 +69,7 @@ class LossJumpDown(SeriesRule):
         "fall": (0.9, "ratio; ours"),
         "large": (0.6, "ratio that warns; ours"),
         "rows": (8.0, "rows after the fall that must stay down; ours"),
+        "given": (0.1, "of the loss of a language model, 40 rows later; ours"),
     }
     causes = (
         "gradient accumulation scaled wrongly: the loss is divided once more",
@@ -74,12 +82,15 @@ class LossJumpDown(SeriesRule):
         self._open: dict[str, Any] | None = None
         self._told: list[tuple[Finding, float, float]] = []  # with the evaluation before, and the ratio
         self._jumps: list[Finding] = []  # the last ones of one segment
+        self._deeper: list[tuple[Finding, int, float]] = []  # those that may go on, their rows, and the loss before
         self._quiet = 0
         self._segment, self._segment_row = -1, 0  # the segment of the last row, and its first row
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         yield from self._search(history, channel, rows)
         history.as_of(None)
+        while self._deeper and channel.end >= self._deeper[0][1] + _DEEPER:
+            yield from self._go_deeper(channel, *self._deeper.pop(0))
         yield from self._follow(history)
 
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
@@ -87,10 +98,17 @@ class LossJumpDown(SeriesRule):
 
     def _search(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         local = history.local(channel, log=True)
-        if self._open is None and rows.all_of(self._segment) and not local.extremes(rows.first)[0] < -self.at["z"]:
+        young = rows.first < _YOUNG
+        usual = self._open is None and not young and rows.all_of(self._segment)
+        if usual and not local.extremes(rows.first)[0] < -self.at["z"]:
             return
         level, spread, z = local.rows(rows.first)
         low = (z < -self.at["z"]) & (z * spread < math.log(self.at["fall"]))
+        if young and self._drops(channel, rows):  # the noise of the long window is mostly how the curve bends
+            near = history.local(channel, log=True, window=_NEAR).rows(rows.first)
+            here = (near[2] < -self.at["z"]) & (near[2] * near[1] < math.log(self.at["large"])) & ~low
+            here &= numpy.arange(rows.first, rows.first + len(rows)) < _YOUNG
+            level, z, low = numpy.where(here, near[0], level), numpy.where(here, near[2], z), low | here
         low &= self._nth(rows) >= 48  # a curve falls fast at its beginning
         if self._open is None and not low.any():
             return
@@ -119,8 +137,14 @@ class LossJumpDown(SeriesRule):
             at += 1
             if len(one["after"]) == int(self.at["rows"]):
                 history.as_of(rows.time[at - 1])
-                yield from self._judge(history, channel, int(rows.step[at - 1]))
-                self._quiet, self._open = one["row"] + 64, None
+                told = list(self._judge(history, channel, int(rows.step[at - 1])))
+                yield from told
+                self._quiet, self._open = one["row"] + (64 if told else 0), None
+
+    def _drops(self, channel: Channel, rows: ChannelRows) -> bool:
+        """Whether any of the first rows is far below the one before."""
+        value = channel.rows(max(rows.first - 1, 0), min(rows.first + len(rows), _YOUNG)).value
+        return bool((value[1:] < math.sqrt(self.at["large"]) * value[:-1]).any())
 
     def _nth(self, rows: ChannelRows) -> NDArray[Any]:
         """The number of each row since its segment began."""
@@ -177,6 +201,8 @@ class LossJumpDown(SeriesRule):
             finding.evidence["evaluation_before"] = rounded(evals)
         elif ratio < 0.5 * self.at["large"]:
             finding.severity, finding.confidence = "warning", 0.6
+        elif channel.first > _WORDS:
+            self._deeper.append((finding, one["row"], old))
         self._told.append((finding, evals, ratio))
         self._jumps = [*(jump for jump in self._jumps if jump.segment == segment), finding][-16:]
         gaps = [later.step - jump.step for jump, later in pairwise(self._jumps)]
@@ -188,9 +214,25 @@ class LossJumpDown(SeriesRule):
             return
         yield again(finding)
 
+    def _go_deeper(self, channel: Channel, finding: Finding, row: int, old: float) -> Iterator[Finding]:
+        """Whether next to nothing is left of the loss some rows after a fall."""
+        rows = channel.rows(row + _DEEPER - 8, row + _DEEPER)
+        if not len(rows) or not rows.all_of(finding.segment):
+            return
+        now, step = median(rows.value), int(rows.step[-1])
+        if 0 < now < self.at["given"] * old:
+            finding.severity, finding.confidence, finding.found = "warning", 0.7, max(finding.found, step)
+            finding.message += f", and is {now:.4g} at step {step}"
+            finding.causes = [
+                "labels shifted: the targets can be seen in the inputs",
+                *(cause for cause in finding.causes if cause[:4] == "data"),
+                *(cause for cause in finding.causes if cause[:4] != "data"),
+            ]
+            yield again(finding)
+
     def _follow(self, history: RunHistory, last: bool = False) -> Iterator[Finding]:
-        """The evaluation after a fall says whether it was learning; where single ones are noisy, the median of three
-        beside that of the three before. last: no more will come.
+        """The evaluation after a fall says whether it was learning; where single ones are noisy, the median of three,
+        or of seven, beside that of as many before. last: no more will come.
         """
         channel = history.role("eval_loss")
         if channel is None or not self._told:
@@ -206,7 +248,8 @@ class LossJumpDown(SeriesRule):
             )
             earlier = later.value[(later.step < finding.step) & (later.segment == finding.segment)]
             earlier = earlier[numpy.isfinite(earlier)]
-            count = 3 if noise_of(earlier[-24:].tolist()) > _NOISY else 1
+            noise = noise_of(earlier[-24:].tolist())
+            count = 7 if noise > 3 * _NOISY else 3 if noise > _NOISY else 1
             if not len(places) or (len(places) < count and not last):
                 continue
             value, step = median(later.value[places[:count]]), int(later.step[places[:count][-1]])

@@ -1,7 +1,7 @@
-"""Whether a model learns at all, and begins where an untrained one does.
+"""Whether a model learns at all.
 
 In:   the series of the loss, and beside it learning rate, accuracy, vocabulary.
-Out:  findings of `NotLearning`, `InitialLoss`.
+Out:  findings of `NotLearning`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import numpy
 
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import came_by, exp, known, param_norm_of, setting
+from barograph.doctor.kernel.cursor import exp, known, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.loss.short_runs import stays_a_guess
 from barograph.doctor.rules.optimizer.early import began_blank
-from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +30,7 @@ _BY_CHANCE = 1.5  # standard errors of a difference of means; a level that stays
 _TOO_NOISY = 0.3  # standard deviation of single rows, in ln, in which a fall of a quarter can't be seen
 _MANY = 3000  # steps
 _WARM_UP = 5000  # steps, more than any warm-up has
+_FEW = 100  # rows from which on a guess is looked for while they come
 _BEGINNING = 100  # steps within which a training begins
 
 
@@ -50,7 +50,8 @@ class NotLearning(CurveRule):
     says no step may be any number of steps: 50 are enough.
 
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
-    accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began.
+    accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began;
+    so are those of eight epochs or more, all there are, within 0.5% and a tenth.
     """
 
     name, family, kind, severity = "not_learning", "loss", "not_learning", "critical"
@@ -291,6 +292,36 @@ class NotLearning(CurveRule):
         )
         yield again(self._guessed)
 
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        """Few epochs, of which each has the loss and the accuracy of a guess."""
+        rows = channel.rows()
+        rows = rows.part(len(rows) - int((rows.segment == self._segment).sum()), len(rows))
+        last = int(rows.step[-1]) + 1 if len(rows) else 0
+        if not len(rows) or self._guessed is not None or len(rows) >= _FEW or rows.cuts or not rows.finite:
+            return
+        beside = (
+            between(one, 0, last, self._segment)
+            for one in (_accuracy(history, "accuracy"), history.role("eval_loss"), _accuracy(history, "eval_accuracy"))
+        )
+        count = stays_a_guess(rows.value, *beside) if self._counts(history) in ("epoch", "") else 0
+        told = self._told is not None and self._told.severity != "info"
+        epochs = count and rows.step[-1] - rows.step[0] <= 1.5 * len(rows)
+        if epochs and not told:
+            yield self.finding(
+                int(rows.step[0]),
+                f"In each of {len(rows)} epochs loss and accuracy are those of a uniform guess among {count}",
+                severity="warning",
+                last_step=last - 1,
+                segment=self._segment,
+                key="guess",
+                confidence=0.85,
+                evidence={"loss": rounded(float(rows.value[-1])), "classes": count, "rows": len(rows)},
+                causes=["learning rate too high: outputs no longer depend on the inputs", "gradients vanish",
+                        "labels shuffled: targets have nothing to do with the inputs"],
+                remedies=["Lower the learning rate by a factor of 10; then look at initialisation and normalisation.",
+                          "Try to overfit one batch: if that fails, gradients or labels are wrong."],
+            )  # fmt: skip
+
     def _guess(self, history: RunHistory, start: float, tick: Tick) -> int:
         """How many equally likely answers the loss is that of, 0 if none; -1 where it is one of a number that nothing
         says.
@@ -391,95 +422,3 @@ def _accuracy(history: RunHistory, role: str) -> Channel | None:
     if result is None and role == "accuracy":
         result = history.channel("acc") or history.channel("train_acc") or history.channel("train/acc")
     return result
-
-
-def _first(history: RunHistory, name: str, time: int) -> float:
-    """The first figure of the watch by that name, if it had come by a time; NaN if not."""
-    channel = history.channel(f"model/{name}")
-    return channel.first if channel is not None and came_by(channel, time) else math.nan
-
-
-_ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
-_RAW = "inputs not normalised: their mean is {:.3g}, their deviation {:.3g}"
-_TOO_LARGE = "bad initialisation: the output is far too large before any training"
-
-
-class InitialLoss(Rule):
-    """A first loss that an untrained model can't have.
-
-    An untrained model knows nothing: its loss is ln of the vocabulary. One that is more than 0.5 above is badly
-    initialised, or the loss is a sum: an info finding; above twice that number a warning. One below is a model trained
-    before: silent. Looked at in a run whose first row is among its first 20 steps and whose vocabulary is known; or,
-    where it is watched, the width of the output, 16 or more, that a cross-entropy follows (`model/softmax_twice` is
-    recorded): few classes can be guessed wrongly by chance. Where the loss is one cross-entropy and nothing else
-    (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
-    mean, that is proof. Inputs whose mean or deviation is ten or more were never normalised, and are the cause then. A
-    step of several backward passes may log their sum: the accumulation is named first. Preferences, of which margins
-    are logged, begin at ln 2 whatever the vocabulary.
-    """
-
-    name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
-    needs = ("loss", "vocabulary|=model/softmax_twice")
-    about = "The initial loss is above that of a uniform guess."
-    thresholds: ClassVar = {
-        "above": (0.5, "nats; ours"),
-        "times": (2.0, "of ln V; ours: healthy speed runs begin at 1.5"),
-        "width": (16.0, "of an output whose vocabulary is not known; ours"),
-        "inputs": (10.0, "mean or deviation of inputs that nobody normalised; ours"),
-    }
-    causes = (
-        "bad initialisation: output weights are too large",
-        "learning rate too high: the first step was too large",
-        "gradient accumulation scaled wrongly: the loss is summed",
-        "temperature too low: the logits are multiplied by too much",
-    )
-    remedies = ("Scale the output layer's initial weights down, or start it at zero; check that the loss is a mean.",)
-
-    def reset(self) -> None:
-        self._done = False
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        if self._done:
-            return
-        channel = history.role("loss")
-        vocabulary = history.facts.get("vocabulary")
-        if channel is None or channel.end == 0:
-            return
-        by = channel.began[1]  # what comes later says nothing here: a live look would not know it
-        if not vocabulary:
-            width, look = (history.channel(f"model/{name}") for name in ("output_width", "softmax_twice"))
-            if look is None or not look.end or width is None or not width.end:
-                return
-            self._done, by = True, look.began[1]
-            few = width.first < self.at["width"]
-            classes, frozen = (_first(history, name, by) for name in ("loss_classes", "frozen_parameters"))
-            # a model with frozen parameters was trained before
-            if look.began[0] > 20 or (few and (frozen > 0 or not channel.first >= 3 * math.log(max(2.0, classes)) + 1)):
-                return
-            vocabulary = int(classes if few else width.first)
-        self._done = True
-        rows = channel.rows(0, 1)
-        if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(history, channel):
-            return
-        if came_by(margins_of(history), by):
-            return  # of a preference indifference is ln 2, whatever the vocabulary
-        loss, guess = float(rows.value[0]), math.log(vocabulary)
-        if loss <= guess + self.at["above"]:
-            return
-        step = int(rows.step[0])
-        passes = _first(history, "backwards", by)
-        added = passes > 1 and loss <= passes * self.at["times"] * guess  # it may be a sum over micro-batches
-        proven = not added and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
-        mean, deviation = _first(history, "input_mean", by), _first(history, "input_std", by)
-        raw = max(abs(mean), deviation) >= self.at["inputs"]
-        cause = _RAW.format(mean, deviation) if raw else _TOO_LARGE
-        yield self.finding(
-            step,
-            f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",
-            severity="warning" if loss > self.at["times"] * guess else "info",
-            segment=int(rows.segment[0]),
-            evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary}
-            | ({"standing": True} if proven else {}),
-            confidence=0.95 if proven else 0.8 if loss > self.at["times"] * guess else 0.4,
-            causes=[cause] if proven else [_ADDED, *self.causes[:2]] if added else list(self.causes),
-        )

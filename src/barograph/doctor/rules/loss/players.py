@@ -1,7 +1,7 @@
-"""Two players whose losses are logged: do they oppose each other?
+"""Two players whose losses are logged: do they oppose each other, or has one won?
 
 In:   the losses of a discriminator and a generator.
-Out:  findings of `PlayersAgree`.
+Out:  findings of `PlayersAgree`, `PlayerWins`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import known, named, newest
-from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.curve import between, rounded
+from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule
 
 if TYPE_CHECKING:
@@ -115,4 +116,67 @@ def _level(channel: Channel | None, place: Place, count: int) -> float:
     return float(numpy.median(newest(channel, *place, count))) if channel is not None else math.nan
 
 
-RULES = (PlayersAgree,)
+class PlayerWins(Rule):
+    """Of a discriminator and a generator one has won, and the other learns nothing any more.
+
+    In 32 rows (in all of a run of 12 to 32) the median loss of one is below 0.01, and that of the other above 4: an
+    answer that is right in all but 1%, where the other is right in less than 2% (e⁻⁴). A critic's scores are not
+    logarithms: where a loss is below zero nothing is said.
+
+    What to do: a lower learning rate for the one that wins, noise on its inputs, smoothed labels, a gradient penalty;
+    look at what is generated.
+    """
+
+    name, family, kind, severity = "player_wins", "loss", "zero", "warning"
+    needs = ("loss",)
+    least = 12
+    about = "Of a discriminator and a generator one has won."
+    thresholds: ClassVar = {
+        "won": (0.01, "median loss of the one; ours"),
+        "lost": (4.0, "median loss of the other, nats; ours"),
+    }
+
+    def reset(self) -> None:
+        self._row = 0
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        first, second = named(history, _DISCRIMINATOR), named(history, _GENERATOR)
+        if first is None or second is None:
+            return
+        over = bool(history.facts.get("finished"))
+        while self._row + _EVERY < first.end:  # the row behind tells that the other's loss of that step has come
+            self._row += _EVERY
+            yield from self._judge(history, first, second, self._row - _EVERY, self._row, self._row)
+        if over and not self._row and first.end >= self.least:
+            yield from self._judge(history, first, second, 0, first.end, first.end - 1)
+
+    def _judge(
+        self, history: RunHistory, first: Channel, second: Channel, low: int, high: int, by: int
+    ) -> Iterator[Finding]:
+        rows = first.rows(low, high)
+        if rows.first != low or rows.cuts:
+            return
+        history.as_of(first.rows(by, by + 1).time[0])
+        segment = int(rows.segment[0])
+        other = between(second, int(rows.step[0]), int(rows.step[-1]) + 1, segment)
+        history.as_of(None)
+        if len(other) < len(rows) // 2 or not rows.finite or rows.lowest < 0 or other.min() < 0:
+            return
+        medians = {"discriminator": float(numpy.median(rows.value)), "generator": float(numpy.median(other))}
+        winner, loser = sorted(medians, key=lambda name: medians[name])
+        if medians[winner] > self.at["won"] or medians[loser] < self.at["lost"] or not self.first(segment):
+            return
+        yield self.finding(
+            int(rows.step[0]), f"The {winner} has won: its loss is {medians[winner]:.3g}, the {loser}'s "
+            f"{medians[loser]:.3g}, in the median of steps {int(rows.step[0])} to {int(rows.step[-1])}.",
+            found=int(rows.step[-1]), segment=segment, confidence=0.8,
+            evidence={"series": first.name} | {name: rounded(value) for name, value in medians.items()},
+            causes=[f"one player has won: the {loser} gets no useful gradient from it",
+                    f"learning rate too high: the {winner}'s, against the {loser}'s"],
+            remedies=[f"Lower the {winner}'s learning rate, or give the {loser} more steps.",
+                      "Smooth the labels, add noise to the discriminator's inputs, or a gradient penalty.",
+                      "Look at what is generated: is it always the same?"],
+        )  # fmt: skip
+
+
+RULES = (PlayersAgree, PlayerWins)

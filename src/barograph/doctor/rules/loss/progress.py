@@ -7,7 +7,6 @@ Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`, `Su
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,12 +14,24 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
-from barograph.doctor.kernel.curve import Tick, again, before, between, evaluation_holds, is_game, rounded
+from barograph.doctor.kernel.curve import (
+    WIDTHS,
+    Tick,
+    Waves,
+    again,
+    before,
+    between,
+    evaluation_holds,
+    is_game,
+    rounded,
+)
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
 from barograph.doctor.rules.loss.floor import DoubleSoftmax
-from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
+from barograph.doctor.rules.loss.initial import InitialLoss
+from barograph.doctor.rules.loss.learning import NotLearning
+from barograph.doctor.rules.loss.short_runs import last_rows_rise, leaps, rises_throughout
 from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
 
 if TYPE_CHECKING:
@@ -50,7 +61,10 @@ def bend(y: NDArray[Any]) -> int:
 
 _LEARNT = 0.05  # in ln, below the start: from there on something was learnt
 _SHORT = 64  # rows of a run whose last ones are looked at one by one
-_WAVES = 2  # rises that came back, from which on a curve is known to wander
+_BLOWN_UP = 3.0  # times the loss of the untrained model
+_WIDEST = WIDTHS[-1][1]
+_WIDE = 8  # points of the curve in a mean, some 130 rows: its noise is a ninth of a row's
+_WIDE_RISE = 0.35  # in ln, of such a mean, and a standard deviation of single rows
 
 
 def _but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bool:
@@ -64,8 +78,9 @@ class Divergence(CurveRule):
 
     The curve is the median of the last 5, 9 or 33 rows (up to row 64, 256, beyond), in logarithms. Its rise over the
     lowest point, less how low the lowest of as many points is by chance, must be more than 0.1 (10%) and more than 3,
-    2.25 or 1.75 robust standard deviations of single rows. A curve that has risen and come back twice must rise by a
-    quarter more than it did both times.
+    2.25 or 1.75 robust standard deviations of single rows. Behind row 256 a rise of the mean of eight points over the
+    lowest such mean counts as well, by 0.35 (40%) and one deviation: in much noise single medians say little. A curve
+    that has risen and come back twice must rise by a quarter more than it did both times.
 
     The severity follows from the share of the decrease since the start that is lost again:
 
@@ -82,8 +97,10 @@ class Divergence(CurveRule):
     ended where it had begun does once the loss falls below its start by 5%.
 
     In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
-    which is 1.3 times as high as any row since the first quarter, and half as high again in the median, are a warning
-    at its end.
+    which is 1.3 times as high as any row since the first quarter, or since the loss first came within a sixth of its
+    lowest, and half as high again in the median, are a warning at its end. So are ten rows or more that rise one after
+    the other, by a tenth and four deviations, from the first half to above the first row; of six to eleven rows three
+    that are half as high again as any before.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """
@@ -107,8 +124,9 @@ class Divergence(CurveRule):
             self._start = math.nan
             self._best: Tick | None = None
         self._last_step = tick.step
-        self._waves: list[float] = []  # the greatest rises that were over before, the smallest first
-        self._wave = math.inf, -math.inf  # the lowest and the highest point since the last
+        self._waves, self._wide_waves = Waves(), Waves()
+        self._wide: list[float] = []  # the last points, of which a mean is taken
+        self._wide_low = math.inf  # the lowest of these means
         self._above: Tick | None = None  # since when the rise is above the least that counts
         self._high = -math.inf
         self._told: Finding | None = None
@@ -130,9 +148,11 @@ class Divergence(CurveRule):
         if tick.nth < 4:
             self._best = tick if self._best is None or level < self._best.level else self._best
             return
-        self._follow_waves(level)
+        self._waves.follow(level)
         best = self._best
         if best is None or level <= best.level:
+            if tick.width == _WIDEST:
+                self._widely(level)
             if self._told is not None:
                 yield from self._recover(tick)
             self._best, self._above = tick, None
@@ -152,8 +172,14 @@ class Divergence(CurveRule):
         if self._start - best.level < 4 * spread:  # a curve that has hardly fallen wanders all the time
             times *= 2.0
         least = max(0.4 if tick.nth < 12 else self.at["rise"], times * spread)
-        if len(self._waves) == _WAVES:  # it wanders: noise of neighbours that are alike is greater than it seems
-            least = max(least, 1.25 * self._waves[0])
+        least = max(least, self._waves.least)  # it wanders: noise of neighbours that are alike is greater than it seems
+        wide = self._widely(level) if tick.width == _WIDEST else 0.0
+        if rise < least and wide > max(_WIDE_RISE, spread, self._wide_waves.least):
+            wide_tick = tick._replace(level=self._wide_low + wide)
+            self._above = self._above or tick
+            self._high = max(self._high, wide_tick.level)
+            yield from self._judge(history, channel, wide_tick, self._wide_low, spread)
+            return
         if rise < least:
             if self._told is not None and rise < 0.5 * least:
                 yield from self._recover(tick)
@@ -168,34 +194,33 @@ class Divergence(CurveRule):
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         rows = channel.rows()
         known = numpy.flatnonzero((rows.segment == self._segment) & numpy.isfinite(rows.value))
-        if self._told is not None or not 12 <= len(known) <= _SHORT or is_game(history, channel):
+        if self._told is not None or not 6 <= len(known) <= _SHORT or is_game(history, channel):
             return
         value, step = rows.value[known], rows.step[known]
-        for count in range(len(value) // 3, 3, -1):
-            earlier, last = value[len(value) // 4 : -count], value[-count:]
-            low = float(numpy.median(earlier))
-            if not earlier.min() > 0 or last.min() < self.at["few"] * earlier.max() or numpy.median(last) < 1.5 * low:
-                continue
-            best = Tick(0, int(step[-count - 1]), math.log(low), 0.0, self._segment, 1, len(value), 0)
-            tick = best._replace(step=int(step[-1]), level=math.log(float(last[-1])))
-            excuse = self._excuse(history, best, int(step[-count]), tick, 0.0)
-            share = min(1.0, (float(last[-1]) - low) / max(float(value[0]) - low, 1e-300))
-            severity = "info" if excuse else "warning"
-            yield from self._tell(history, channel, tick, best, int(step[-count]), severity, share, excuse)
+        rise = last_rows_rise(value, self.at["few"]) if len(value) >= self.least else None
+        place = rises_throughout(value) if len(value) >= self.least else leaps(value)
+        if rise is not None:
+            place = len(value) - rise[0], rise[1]
+        if place is None:
             return
+        at, low = place
+        best = Tick(0, int(step[max(at - 1, 0)]), math.log(low), 0.0, self._segment, 1, len(value), 0)
+        tick = best._replace(step=int(step[-1]), level=math.log(float(value[-1])))
+        excuse = self._excuse(history, best, int(step[at]), tick, 0.0)
+        share = min(1.0, (float(value[-1]) - low) / max(float(value[0]) - low, 1e-300))
+        yield from self._tell(
+            history, channel, tick, best, int(step[at]), "info" if excuse else "warning", share, excuse
+        )
 
-    def _follow_waves(self, level: float) -> None:
-        """Keep the greatest rises of the curve that were over: two thirds of each were lost again."""
-        low, high = self._wave
-        if level > high:
-            self._wave = (min(low, level), level)
-        elif high - level > 0.67 * (high - low) > 0:
-            insort(self._waves, high - low)
-            del self._waves[: len(self._waves) - _WAVES]
-            self._wave = (level, level)
-        self._wave = (min(self._wave[0], level), self._wave[1])
-        if self._wave[0] == level:
-            self._wave = (level, level)
+    def _widely(self, level: float) -> float:
+        """How far the mean of the last points lies above the lowest such mean: noise of a third hides less in it."""
+        self._wide = [*self._wide[1 - _WIDE :], level]
+        if len(self._wide) < _WIDE:
+            return 0.0
+        mean = sum(self._wide) / _WIDE
+        self._wide_low = min(self._wide_low, mean)
+        self._wide_waves.follow(mean)
+        return mean - self._wide_low
 
     def _judge(
         self, history: RunHistory, channel: Channel, tick: Tick, floor: float, spread: float
@@ -206,7 +231,8 @@ class Divergence(CurveRule):
         lost = exp(tick.level) - exp(floor)
         descent = exp(self._start) - exp(floor)
         over_start = tick.level > self._start + max(self.at["rise"], 2 * spread)
-        if not over_start and self._start - best.level < 4 * spread:
+        fallen = _WIDE_RISE + spread if floor == self._wide_low else 4 * spread  # no mean of many rows is a dip
+        if not over_start and self._start - best.level < fallen:
             return  # a curve that has hardly fallen, and is not above its start: the lowest point was a dip
         share = 1.0 if over_start else lost / descent if descent > 0 else 1.0
         large = share >= self.at["share"] and rows >= min(max(tick.nth // 8, 4), 16)
@@ -310,7 +336,9 @@ class Divergence(CurveRule):
         ]
         rate = history.role("lr")
         leap = self._leap(channel, rate, onset, tick)
-        if leap:  # other targets can be learnt, none cannot
+        if leap and now > _BLOWN_UP * start:  # whatever the labels, a model comes back to a guess
+            causes = [causes[0], "bad batch: its gradient threw the weights far away", "clipping off", causes[2]]
+        elif leap:  # other targets can be learnt, none cannot
             labels = causes[2:0:-1] if leap == "stays" else causes[1:3]
             causes = [*labels, "bad batch: different data since this step", causes[0]]
         remedies = []
@@ -421,7 +449,8 @@ class LossPlateau(CurveRule):
                 yield again(self._told)
             # two medians of noise differ by 1.8 of its deviations, and are compared again and again; a loss that falls
             # leaves the level that was reported, too
-            if gain > max(2 * self.at["gain"], 1.8 * noise) and late < self._level - 2 * self.at["gain"]:
+            better = gain > max(2 * self.at["gain"], 1.8 * noise) and late < self._level - 2 * self.at["gain"]
+            if better and not (self._told.severity == "warning" and self._poor(history, tick, exp(late))):
                 self._told.evidence["over_at"], self._told.severity = tick.step, "info"
                 self._told.message += f"; it fell again by step {tick.step}"
                 yield again(self._told)

@@ -15,7 +15,7 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp
-from barograph.doctor.kernel.curve import before, between, is_game, rounded
+from barograph.doctor.kernel.curve import before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median, windows
 from barograph.doctor.kernel.series import SeriesRule
@@ -40,10 +40,10 @@ class LossSpike(SeriesRule):
 
     A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or threefold
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
-    has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. Where a batch has so
-    few targets that three of them, guessed as at the start, lift its mean as far, one row or two are an info finding.
-    So is a spike over which the loss rose nearly as far, and came back, three times in the 128 rows before: its batches
-    are of several sorts.
+    has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. One of 16 rows or more
+    that the validation loss did not share is an info finding. Where a batch has so few targets that three of them,
+    guessed as at the start, lift its mean as far, one row or two are an info finding. So is a spike over which the loss
+    rose nearly as far, and came back, three times in the 128 rows before: its batches are of several sorts.
     """
 
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"
@@ -151,8 +151,11 @@ class LossSpike(SeriesRule):
         if apart > limit and self._open is None and rows.first + at > self._last + 3:
             self._spacing = (part[-1][1] - part[0][1]) / 6
             above = 1 + (part[4][0] - normal > 0.5 * apart)
+            early, late = sorted(part[:3])[1][0], sorted(part[4:])[1][0]
             if part[2][0] - normal > 0.5 * apart:
                 return
+            stays = late - early > 0.5 * (part[3][0] - early)  # it has not come back
+            normal, above = (early, 4) if stays else (normal, above)
             self._open = {
                 "row": len(self._recent) - 4,
                 "step": part[3][1],
@@ -160,21 +163,22 @@ class LossSpike(SeriesRule):
                 "found": part[-1][1],
                 "level": normal,
                 "spread": noise,
-                "z": apart / noise,
+                "z": (part[3][0] - normal) / noise,
                 "peak": exp(part[3][0]),
                 "peak_step": part[3][1],
                 "above": above,
-                "rows": 1 + above,
-                "recent": [],
-                "course": "fast",
+                "rows": above if stays else 1 + above,
+                "recent": [item[0] for item in part[4:]] if stays else [],
+                "course": "" if stays else "fast",
                 "last": part[3 + above - 1][1],
-                "ended": True,
+                "ended": not stays,
                 "co": None,
-                "first": apart,
+                "first": part[3][0] - normal,
                 "nth": len(self._recent) - 4,
             }
             yield from self._tell(history, channel)
-            self._open = None
+            self._open = self._open if stays else None
+            self._last = rows.first + at if stays else self._last
 
     def _limits(self, z: NDArray[Any], needed: bool) -> NDArray[Any] | None:
         """The threshold for each row, by the tails of the blocks of 32 rows before it; None where it is not needed."""
@@ -289,7 +293,10 @@ class LossSpike(SeriesRule):
         one = self._open
         assert one is not None
         lift = exp(min(math.log(one["peak"]) - one["level"], 50.0))
-        if is_game(history, channel):
+        stays = one["rows"] >= _STAYED and one["course"] != "to nonfinite"
+        if is_game(history, channel) or (
+            stays and evaluation_holds(history, one["step"], one["last"], one["segment"], math.log(max(lift, 1.0)))
+        ):
             return "info"
         if one["course"] in ("not", "to nonfinite") or (one["course"] == "" and one["rows"] >= self.at["fast"]):
             return "warning" if lift >= 1.3 else "info"

@@ -19,6 +19,8 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.rules.loss.short_runs import repeats
+from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +29,20 @@ if TYPE_CHECKING:
 _HELD_OUT = re.compile(
     r"(?i)(?:.*[/_. ])?(?:held_?out|eval|val|test|dev)(?:[/_. ].*)?(?:acc|accuracy|rate|score|success).*"
 )
+
+
+_CUT_ROWS = 4  # rows of such a loss
+_GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
+_LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
+_HIDDEN = 2  # rows of zeros beside norms that are not finite
+
+# Losses that come of a probability that was kept from 0: float32's smallest number (also a denormal one), and usual
+# epsilons; 100 is where PyTorch's binary cross-entropy ends.
+_CUT = (16.1181, 18.4207, 27.6310, 34.5388, 87.3365, 100.0, 103.279, 103.972)
+
+
+def _is_cut(value: float) -> bool:
+    return any(abs(value / bound - 1) < 1e-5 for bound in _CUT)
 
 
 @dataclass
@@ -45,7 +61,7 @@ class ZeroLoss(SeriesRule):
 
     No training loss of a language model is 0: all labels are masked, the loss is not computed, or NaN is hidden (HF
     Trainer's `logging_nan_inf_filter` writes 0 where all losses since the last line were NaN; the gradient norm is NaN
-    then). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
+    then: two rows are enough). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
 
     Silent or an info finding: a loss that was below 0.05 before, which has been fitted and rounded; losses of policies
     and games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays 0 for 20 rows
@@ -97,9 +113,9 @@ class ZeroLoss(SeriesRule):
         self, history: RunHistory, channel: Channel, start: tuple[int, int, int], length: int, last_step: int
     ) -> Iterator[Finding]:
         begin, step, segment = start
-        if length < self.at["rows"]:
+        least = _least(history, channel, begin, segment, int(self.at["rows"]))
+        if length < least:
             return
-        least = int(self.at["rows"])
         history.as_of(channel.rows(begin + least - 1, begin + least).time[0] if begin >= channel.start else None)
         game = is_game(history, channel) or history.role("kl") is not None
         # a policy's loss is 0 at times: half of the rows so far are enough
@@ -142,6 +158,12 @@ class ZeroLoss(SeriesRule):
             severity = "warning"
         unlogged = not game and not self._nonzero and math.isfinite(norm) and not still
         kind, message, causes, remedies = _reading_of_zero(game, fitted, hidden, still, step, found_step)
+        if game and history.role("reward") is None and history.role("kl") is None and not fitted and not hidden:
+            causes, remedies = list(_WON), list(_BALANCE)
+        margins = between(margins_of(history), step, found_step + 1, segment)
+        if len(margins) and margins.min() > _CERTAIN and not hidden:
+            severity, causes, remedies = "warning", list(_APART), list(_PREFER)
+            message += f", with margins of {float(numpy.median(margins)):.3g}"
         if unlogged:
             causes = ["loss not logged: it is 0 in each row, while the gradient norm is not"]
             remedies = ["Log the loss of each step under this name."]
@@ -159,6 +181,40 @@ class ZeroLoss(SeriesRule):
             confidence=0.95 if severity == "critical" else 0.6,
         )
         yield again(self._told)
+
+
+def _least(history: RunHistory, channel: Channel, begin: int, segment: int, least: int) -> int:
+    """How many zeros are enough: two where the norms beside them are not finite, three where margins explain them."""
+    if _is_hidden(history, channel, begin, segment):
+        return _HIDDEN
+    rows = channel.rows(begin, begin + _PREFERRED)
+    if margins_of(history) is None or rows.first != begin or len(rows) < _PREFERRED:
+        return least
+    history.as_of(rows.time[-1])
+    margins = between(margins_of(history), int(rows.step[0]), int(rows.step[-1]) + 1, segment)
+    history.as_of(None)
+    return _PREFERRED if len(margins) >= _PREFERRED and margins.min() > _CERTAIN else least
+
+
+def _is_hidden(history: RunHistory, channel: Channel, begin: int, segment: int) -> bool:
+    """Whether the norm is not finite in the first rows of a stretch of zeros: what was not finite is logged as 0."""
+    rows = channel.rows(begin, begin + _HIDDEN)
+    if rows.first != begin or len(rows) < _HIDDEN or history.role("norm") is None:
+        return False
+    history.as_of(rows.time[-1])
+    norms = between(history.role("norm"), int(rows.step[0]), int(rows.step[-1]) + 1, segment, finite=False)
+    history.as_of(None)
+    return len(norms) >= _HIDDEN and not numpy.isfinite(norms).any()
+
+
+_PREFERRED = 3  # zeros of a preference
+_CERTAIN = 10.0  # nats of a margin: what is left of the loss is e⁻¹⁰
+_APART = ("learning rate too high: the policy has run away from its reference, and tells all pairs apart for certain",
+          "overfitting: the pairs are memorized")  # fmt: skip
+_PREFER = ("Lower the learning rate by a factor of 10 or more, or beta; stop at margins of a few nats.",
+           "Read answers of the policy: a margin this large may come of answers that are broken.")  # fmt: skip
+_WON = ("one player has won: it tells real from generated examples without fail, and the other learns nothing",)
+_BALANCE = ("Give the other player a higher learning rate or more steps; add noise or smooth labels.",)
 
 
 def _stands_at_bound(history: RunHistory, step: int, last_step: int, segment: int) -> bool:
@@ -204,10 +260,12 @@ def _reading_of_zero(
 class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
-    After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from
-    the start on it takes 16 rows, or 8 of a loss that has moved before, is printed with four digits or more, and is as
+    After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from the
+    start on it takes 16 rows, or 8 of a loss that has moved before, is printed with four digits or more, and is as
     large as at the start: nothing was learned. The same batch with weights that no longer change gives such rows.
-    Numbers printed with few digits repeat by chance, and are distinguished from it by how often they did.
+    Numbers printed with few digits repeat by chance, and are distinguished from it by how often they did. Losses that
+    come again epoch after epoch, three times to the last digit, are of weights that don't change too. Four rows are
+    enough of a number that comes of a probability of 0 which was kept from it, as −ln of float32's smallest.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
     finding.
@@ -255,7 +313,13 @@ class FrozenLoss(SeriesRule):
         lengths = numpy.diff(edges, prepend=0, append=len(rows))
         longest = int(lengths.max()) + (old.length if goes_on and old else 0)
         cuts = [0, *edges.tolist(), len(rows)]
-        if longest < self.at["rows"] and self._told is None:  # nothing to see: count the stretches that are over
+        cut = rows.highest > _CUT[0] - 1 and any(
+            _is_cut(float(value[low])) and length + (old.length if old and goes_on and not low else 0) >= _CUT_ROWS
+            for low, length in zip(cuts[:-1], lengths.tolist(), strict=True)
+        )
+        if (
+            longest < self.at["rows"] and self._told is None and not cut
+        ):  # nothing to see: count the stretches that are over
             begin = int(cuts[-2])
             if len(cuts) == 2 and goes_on and old is not None:
                 old.length += len(rows)
@@ -277,6 +341,29 @@ class FrozenLoss(SeriesRule):
             self._stretch.length += high - low
             yield from self._still(history, channel, self._stretch, int(rows.step[high - 1]))
 
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        """Epochs whose losses are the same, row by row."""
+        rows = channel.rows(channel.end - _LOOKED_BACK)
+        lag = repeats(rows.value) if len(rows) > _FEWEST and rows.finite and self._told is None else 0
+        if not lag or is_game(history, channel) or any(len(f"{one:.10g}") < 5 for one in rows.value[-lag:].tolist()):
+            return
+        yield self.finding(
+            int(rows.step[-3 * lag]),
+            f"The losses come again after {lag} rows, to the last digit, up to step {int(rows.step[-1])}: no weight "
+            "changes",
+            severity="warning",
+            found=int(rows.step[-1]),
+            segment=int(rows.segment[-1]),
+            key="again",
+            causes=[
+                "optimizer holds other parameters: no weight changes",
+                "layer frozen: what the optimizer steps does not reach the loss",
+                "learning rate too low: it is 0, or each step is skipped",
+            ],
+            evidence={"rows": lag},
+            confidence=0.9,
+        )
+
     def _end(self, old: _Stretch | None) -> None:
         if old is not None:
             self._rows += old.length
@@ -290,6 +377,8 @@ class FrozenLoss(SeriesRule):
             self._rows > 0 and digits >= 4 and abs(stretch.value - self._first) <= self.at["fallen"] * abs(self._first)
         )
         needed = int(self.at["rows"] if self._rows >= 20 or unlearned else self.at["rows_from_start"])
+        cut = _is_cut(stretch.value)
+        needed = min(needed, _CUT_ROWS) if cut else needed
         if stretch.length < needed or self._repeats > self.at["repeats"] * max(self._rows, 1):
             return
         if self._told is not None:
@@ -302,7 +391,7 @@ class FrozenLoss(SeriesRule):
         norms = between(history.role("norm"), stretch.step, found_step + 1, stretch.segment)
         still = len(norms) >= 3 and (float(norms.max()) == float(norms.min()))
         severity = "critical" if still else "warning"
-        if is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3:
+        if (is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3) and not cut:
             severity = "info"
         message = f"The loss is {stretch.value:.6g} in every row since step {stretch.step}"
         if still:
@@ -312,8 +401,26 @@ class FrozenLoss(SeriesRule):
             "data exhausted: the same batch at every step",
             "layer frozen: no trained parameter affects the loss",
         ]
+        remedies = list(self.remedies)
+        moved = self._rows > 2 and abs(stretch.value - self._first) > self.at["fallen"] * abs(self._first)
+        guess = next((count for count in _GUESSES if abs(stretch.value - math.log(count)) < 6e-5), 0)
+        if cut:
+            severity = "critical"
+            message += ": the logarithm of a probability that was kept from 0"
+        elif guess and moved:
+            message += f": that of a uniform guess among {guess}"
         if before(history.role("lr"), found_step + 1, stretch.segment) == 0:
             causes.insert(0, "learning rate too low: it is 0")
+        elif cut or (guess and moved):  # weights did change before
+            causes = [
+                "learning rate too high: outputs overflowed, or units died, and are the same for each input",
+                "bad initialisation: outputs are far too large" if cut else causes[2],
+                "labels shifted: no example has the label that is trained" if cut else causes[0],
+            ]
+            remedies = [
+                "Lower the learning rate by a factor of 10, and clip gradients.",
+                f"Look at the outputs of step {stretch.step}: are they finite, and do they differ between inputs?",
+            ]
         self._told = self.finding(
             stretch.step,
             message,
@@ -322,6 +429,7 @@ class FrozenLoss(SeriesRule):
             found=found_step,
             segment=stretch.segment,
             causes=causes,
+            remedies=remedies,
             evidence={
                 "rows": stretch.length,
                 "loss": stretch.value,

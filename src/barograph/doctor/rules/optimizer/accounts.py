@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.core.configuration import ACCUMULATION
-from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, numeric_setting, param_norm_of, saved_before
+from barograph.doctor.kernel import depth
+from barograph.doctor.kernel.cursor import (
+    RowCursor,
+    came_by,
+    half_rate,
+    known,
+    numeric_setting,
+    param_norm_of,
+    saved_before,
+)
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -257,6 +266,23 @@ class RateTooLow(Rule):
         )  # fmt: skip
 
 
+def outweighed(history: RunHistory, time: int) -> float:
+    """How many times the loss's gradient a decay that is added to it was when the training began: the median of the
+    first five looks that saw both norms. NaN where there is no such decay, or gradients vanished from the start."""
+    decay, norm, gradient = (
+        history.channel("model/coupled_decay"), param_norm_of(history), history.channel("model/grad_norm"),
+    )  # fmt: skip
+    if decay is None or norm is None or gradient is None or not came_by(decay, time) or depth.began_vanished(history):
+        return math.nan
+    sizes, ours = norm.rows(0, 64), gradient.rows(0, 64)
+    both = set(sizes.step[sizes.time <= time].tolist()) & set(ours.step[ours.time <= time].tolist())
+    times = []
+    for step in sorted(both)[:5]:
+        size, pull = float(sizes.value[sizes.step == step][0]), float(ours.value[ours.step == step][0])
+        times.append(decay.first * size / pull if pull > 0 else math.inf)
+    return float(numpy.median(times)) if len(times) == 5 else math.nan
+
+
 class DecayDominates(Rule):
     """Weight decay takes more from the weights than the training gives them.
 
@@ -266,11 +292,16 @@ class DecayDominates(Rule):
     stretch, or that has not fallen by a third. The rate is to blame where Adam's decay is a usual one, or where the
     weights had grown before: decay makes nothing grow.
 
-    What to do: a decay of which a step takes 1e-5 to 1e-4; none on gains, biases and embeddings.
+    A decay that is added to the gradient, as that of torch's Adam, is divided by the gradient's size with it: where it
+    is larger than the loss's gradient in the first looks, steps go where weights get smaller, at the full rate. A
+    warning where the norm is below 0.7 of what it was and the loss has not fallen by a third.
+
+    What to do: a decay of which a step takes 1e-5 to 1e-4; none on gains, biases and embeddings. `AdamW` instead of
+    `Adam`.
     """
 
     name, family, kind, severity = "decay_dominates", "optimizer", "weight_growth", "warning"
-    needs = ("=model/decay_share", "param_norm", "loss")
+    needs = ("=model/decay_share|=model/coupled_decay", "param_norm", "loss")
     about = "Weight decay takes more than the training gives."
     sources = ("AdamW: each step takes lr × decay of a weight",)
     thresholds: ClassVar = {
@@ -281,9 +312,33 @@ class DecayDominates(Rule):
         "fall": (1 / 3, "of the first loss; ours"),
         "decay": (0.5, "usual with Adam are 0 to 0.3; ours"),
         "grown": (1.5, "times the first norm; ours"),
+        "times": (1.0, "the loss's gradient: a decay that is added to it; ours"),
     }
 
+    def _added(self, history: RunHistory) -> Iterator[Finding]:
+        """Of a decay that is added to the gradient."""
+        norm, loss = param_norm_of(history), history.role("loss")
+        if not history.facts.get("finished") or norm is None or loss is None:
+            return
+        rows, end = norm.rows(), loss.rows(max(0, loss.end - 1))
+        norms = rows.value[numpy.isfinite(rows.value)]
+        times = outweighed(history, int(end.time[-1])) if len(end) and len(norms) >= 5 else math.nan
+        first, _, last = _level(history)
+        if not times >= self.at["times"] or not norms[-1] <= self.at["share"] * norms.max():
+            return
+        if last > (1 - self.at["fall"]) * first and self.first("added"):
+            yield self.finding(
+                int(rows.step[0]), f"The decay of weights is {times:.3g} times the loss's gradient from the start: the "
+                f"weights' norm fell from {norms.max():.4g} to {norms[-1]:.4g}, and the loss went from {first:.4g} to "
+                f"{last:.4g}.", found=int(end.step[-1]), segment=int(rows.segment[-1]), confidence=0.95, key="added",
+                evidence={"times": rounded(times), "param_norm": rounded(float(norms[-1])), "standing": True},
+                causes=["weight decay too high: its part of the gradient outweighs that of the loss"],
+                remedies=[f"divide the weight decay by {10 ** max(1, math.ceil(math.log10(10 * times))):.0f}, or take "
+                          "`AdamW`, whose decay goes past the gradient"],
+            )  # fmt: skip
+
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._added(history)
         channel, norm = history.channel("model/decay_share"), param_norm_of(history)
         if not history.facts.get("finished") or channel is None or norm is None or not self.first():
             return

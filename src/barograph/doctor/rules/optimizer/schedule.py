@@ -105,15 +105,20 @@ class LearningRateZero(SeriesRule):
 
     After a rate above 0, 16 rows in a row (8 where they are four steps apart) are below a millionth of the peak, and
     make up a tenth of the rows of the segment or more, or come before 95% of the planned steps: each of these steps
-    costs and changes nothing. That it ends at 0 is what schedules do.
+    costs and changes nothing. That it ends at 0 is what schedules do. One that is 0 in each row of a run, five at
+    least, is a warning at its end, unless the loss has lost a fifth: a warm-up from 0 would have left it.
     """
 
     name, family, kind, severity = "learning_rate_zero", "optimizer", "learning_rate", "critical"
     series = "lr"
     needs = ("lr",)
-    least = 24
-    about = "The learning rate has reached zero, but the training goes on."
-    thresholds: ClassVar = {"rows": (16.0, "ours"), "share": (0.1, "of the rows; ours")}
+    least = 5
+    about = "The learning rate is zero, but the training goes on."
+    thresholds: ClassVar = {
+        "rows": (16.0, "ours"),
+        "share": (0.1, "of the rows; ours"),
+        "always": (5.0, "rows of a whole run; ours"),
+    }
     causes = ("learning rate too low: the schedule ended before the training",)
 
     def reset(self) -> None:
@@ -169,6 +174,31 @@ class LearningRateZero(SeriesRule):
             yield again(self._told)
         if self._told is not None:
             yield self._ended(int(rows.step[-1]))
+
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        rows = channel.rows()
+        if channel.start or len(rows) < self.at["always"] or rows.value.any():
+            return
+        loss = history.role("loss")
+        values = loss.rows().value if loss is not None else rows.value
+        learns = median(values[-3:]) < 0.8 * median(values[:3])  # by another rate than the one that is logged
+        causes = ["learning rate too low: the schedule is at its end, or is printed with too few digits",
+                  "fp16 overflow: each step is skipped, so that the schedule never begins"]  # fmt: skip
+        yield self.finding(
+            int(rows.step[0]),
+            f"The learning rate is 0 in each of {len(rows)} rows",
+            last_step=int(rows.step[-1]),
+            severity="info" if learns else "warning",
+            segment=int(rows.segment[0]),
+            confidence=0.7,
+            key="always",
+            evidence={"rows": len(rows)},
+            causes=causes if values.any() else causes[::-1],
+            remedies=[
+                "Look at optimizer.param_groups at a step, and at the loss scale: is any step taken?",
+                "Train in bf16 or fp32 where each step is skipped.",
+            ],
+        )
 
     def _ended(self, step: int) -> Finding:
         assert self._told is not None
@@ -264,7 +294,8 @@ class LearningRateConstant(SeriesRule):
         self._first: int = -1  # step of the first row
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        self._peak = max(self._peak, float(numpy.nan_to_num(rows.value, nan=0.0, posinf=0.0).max()))
+        highest = rows.highest if rows.finite else float(numpy.nan_to_num(rows.value, nan=0.0, posinf=0.0).max())
+        self._peak = max(self._peak, highest)
         if self._first < 0:
             self._first = int(rows.step[0])
         yield from ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import newest, usual
+from barograph.doctor.kernel.cursor import named, newest, usual
 from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock
 
@@ -76,7 +76,7 @@ class PolicyObjective(RewardedRule):
             yield self.finding(
                 0, "The policy's ratio is that of a tensor with itself: it is 1, and has no gradient.", found=place[0],
                 segment=place[2], confidence=_PROOF, key="constant",
-                causes=["ratio without old policy: the old log probability is the new one, not detached or stored"],
+                causes=["old probabilities not stored: the old log probability is the new one, and not detached"],
             )  # fmt: skip
         if clip >= self.at["clip"] and self.first("clip", place[2]):
             yield self.finding(
@@ -105,7 +105,8 @@ class LossParts(RewardedRule):
     Loss, policy loss, value loss and entropy are logged: where the loss is a weighted sum of the others in all of 64
     rows, to a thousandth of how it varies, the weights are known. An entropy that is added is minimised: the bonus has
     the wrong sign. One that is taken away with a weight of 0.3 or more, while it stays within 3% of where it began, is
-    all that is optimised. A value loss with a weight of 20 or more leaves nothing to the policy.
+    all that is optimised: in 256 rows, or in 64 where what is taken away is a hundred times the policy's loss in size.
+    A value loss with a weight of 20 or more leaves nothing to the policy.
 
     What to do: `loss = policy_loss + 0.5 * value_loss - 0.01 * entropy`.
     """
@@ -120,6 +121,7 @@ class LossParts(RewardedRule):
         "entropy": (0.3, "ours; usual are 0 to 0.05"),
         "value": (20.0, "ours; usual are 0.25 to 1"),
         "stays": (0.97, "of the first entropy; ours"),
+        "drowned": (100.0, "times the policy's loss, in size: the entropy's part of the loss; ours"),
     }
     remedies = ("`loss = policy_loss + 0.5 * value_loss - 0.01 * entropy`",)
 
@@ -129,7 +131,7 @@ class LossParts(RewardedRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._rows += 1
-        if self._rows < self.at["rows"] or self._rows % 64:
+        if self._rows <= self.at["rows"] or self._rows % 64 != 1:
             return
         place = (place[0] - 1, *place[1:])  # a step whose records are complete
         found = self._weights(history, place)
@@ -144,10 +146,13 @@ class LossParts(RewardedRule):
                 0, f"The loss is the sum of its parts with the entropy added {entropy:.3g} times: it is minimised.",
                 key="sign", causes=["entropy's sign reversed: the entropy is minimised, not rewarded"], **about,
             )  # fmt: skip
-        stays = self._rows >= 4 * self.at["rows"] and entropies.min() >= self.at["stays"] * self._first > 0
+        drowned = -entropy * float(entropies.mean()) >= self.at["drowned"] * self._policy(history, place)
+        long = drowned or self._rows >= 4 * self.at["rows"]
+        stays = long and entropies.min() >= self.at["stays"] * self._first > 0
         if entropy <= -self.at["entropy"] and stays and self.first("entropy", place[2]):
             yield self.finding(
-                0, f"The entropy is rewarded {-entropy:.3g} times, and stays at {entropies[-8:].mean():.3g}.",
+                0, f"The entropy is taken from the loss {-entropy:.3g} times, and stays at "
+                f"{entropies[-8:].mean():.3g}.",
                 key="entropy", causes=["entropy weight too high: the policy is held at random"], **about,
             )  # fmt: skip
         if worth >= self.at["value"] and self.first("value", place[2]):
@@ -155,6 +160,12 @@ class LossParts(RewardedRule):
                 0, f"The value loss is in the loss {worth:.4g} times.", key="value",
                 causes=["value weight too high: the critic's gradient leaves nothing to the policy"], **about,
             )  # fmt: skip
+
+    def _policy(self, history: RunHistory, place: Place) -> float:
+        """The policy's loss of the last rows, in size; infinite where it is not known."""
+        values = newest(channel, *place, 64) if (channel := named(history, PARTS["policy"])) else numpy.zeros(0)
+        values = numpy.abs(values[numpy.isfinite(values)])
+        return float(numpy.median(values)) if len(values) else math.inf
 
     def _weights(self, history: RunHistory, place: Place) -> tuple[dict[str, float], Any] | None:
         """Weights of the loss's parts and the entropies of the last rows; None where it is no such sum."""
@@ -186,7 +197,7 @@ class PolicyReversed(PolicyRule):
     reversed.
 
     Since the start the entropy has fallen by a quarter, and the reward too, by three robust standard deviations of
-    single rows: in the last eight blocks of 8 rows it was below that of the first, and in no block above it.
+    single rows: in the last eight of twelve or more blocks of 8 rows it was below that of the first, and in none above.
 
     What to do: look at one action with a high reward: its probability must rise.
     """
@@ -194,7 +205,7 @@ class PolicyReversed(PolicyRule):
     name, severity = "policy_reversed", "critical"
     series = "reward"
     needs = ("reward", "entropy")
-    least = 128
+    least = 96
     about = "The policy becomes surer of what earns less."
     thresholds: ClassVar = {"entropy": (0.75, "of that of the start; ours"), "spreads": (3.0, "ours")}
     causes = ("sign reversed: of the policy's objective, the advantage or the reward",)
@@ -202,7 +213,7 @@ class PolicyReversed(PolicyRule):
 
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         entropy = history.role("entropy")
-        if len(blocks) < 16 or entropy is None or not self.first_time(blocks[-1].segment):
+        if len(blocks) < 12 or entropy is None or not self.first_time(blocks[-1].segment):
             return
         start, last = blocks[0], blocks[-1]
         spread = max(float(numpy.median([block.spread for block in blocks])), 1e-9)

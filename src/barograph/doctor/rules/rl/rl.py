@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy
 
-from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.wording import Case
 from barograph.doctor.rules.rl import objective, preference
@@ -85,11 +85,7 @@ class RewardCollapse(PolicyRule):
             return
         bound = max(best.level - self.at["lost"] * gain, best.level - 1e18)
         spread = max(float(numpy.median([block.spread for block in blocks])), 1e-9)
-        wander = (
-            float(numpy.median(numpy.abs(numpy.diff([block.level for block in blocks[4:]]))))
-            if len(blocks) > 6
-            else 0.0
-        )
+        wander = _wander([block.level for block in blocks[4:]]) if len(blocks) > 6 else 0.0
         if best.level - blocks[-1].level < 6 * wander:
             return
         if gain < 2 * spread or best.level - blocks[-1].level < self.at["spreads"] * spread:
@@ -112,6 +108,14 @@ class RewardCollapse(PolicyRule):
                 yield finding
 
 
+def _wander(levels: list[float]) -> float:
+    """The usual change from one block to the next; of a reward that rises or falls steadily what is beside that."""
+    bends = numpy.abs(numpy.diff(levels, 2))
+    each = float(numpy.median(numpy.abs(numpy.diff(levels))))
+    return min(each, _OF_BENDS * float(numpy.median(bends))) if len(bends) > 3 else each
+
+
+_OF_BENDS = 0.58  # a change over a bend (the difference of two changes), of noise: √2 / √6
 _FORGETS = (
     "policy forgets what it had learnt: the learning rate is too high, or its examples are all of late",
     "learning rate too high",
@@ -192,8 +196,8 @@ class KlBlowUp(PolicyRule):
 
     Two blocks of 8 rows have a KL of more than 5 times the highest of the blocks before (8 blocks at least, or all) and
     above 0.1; above 10 it is critical. A single row of 50 times the median of the blocks before, four at
-    least, is a warning. A KL that
-    grows slowly while the reward rises is what training does.
+    least, is a warning; three in a row above 5 times it, the last of them so high, are the policy running away. A KL
+    that grows slowly while the reward rises is what training does.
     """
 
     name, severity = "kl_blow_up", "critical"
@@ -228,8 +232,13 @@ class KlBlowUp(PolicyRule):
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         usual = sorted(block.level for block in blocks[:-1])[len(blocks) // 2 - 1] if len(blocks) > 4 else math.nan
         if blocks[-1].high > max(self.at["row"] * usual, self.at["least"]) > 0 and self._told is None:
-            row = blocks[-1].peak
-            yield from self.tell(history, row, blocks[-1], "warning", "row", before=usual, kl=blocks[-1].high)
+            row, high = blocks[-1].peak, blocks[-1].high
+            since = self._since(history, blocks[-1], self.at["times"] * usual)
+            if since is not None:
+                severity = "critical" if high > self.at["critical"] else "warning"
+                yield from self.tell(history, since, blocks[-1], severity, before=usual, kl=high)
+                return
+            yield from self.tell(history, row, blocks[-1], "warning", "row", before=usual, kl=high)
         if len(blocks) < 6:
             return
         # against the blocks just before, and against those of some time ago
@@ -246,6 +255,20 @@ class KlBlowUp(PolicyRule):
                 severity = "critical" if now > self.at["critical"] else "info" if better else "warning"
                 yield from self.tell(history, step, blocks[-1], severity, before=old, kl=blocks[-1].level)
                 return
+
+    def _since(self, history: RunHistory, block: RowBlock, bound: float) -> int | None:
+        """The first of three rows or more, one after the other up to the block's end, whose KL is above a bound."""
+        channel = history.role("kl")
+        assert channel is not None
+        rows = channel.rows()
+        here = (rows.segment == block.segment) & (rows.step <= block.last) & (rows.time <= block.time)
+        value, step = rows.value[here], rows.step[here]
+        low = numpy.flatnonzero(~(value > bound))
+        first = int(low[-1]) + 1 if len(low) else 0
+        return int(step[first]) if len(value) - first >= _IN_A_ROW else None
+
+
+_IN_A_ROW = 3  # rows; one may be an odd batch
 
 
 class EntropyCollapse(PolicyRule):
@@ -304,14 +327,14 @@ class EntropyCollapse(PolicyRule):
 class ZeroAdvantage(PolicyRule):
     """In most groups all completions earn the same, so there is nothing to learn from.
 
-    `frac_reward_zero_std` is above 0.8 in four blocks of 8 rows. With a reward at its best the task is
-    solved: an info finding.
+    `frac_reward_zero_std` is above 0.8 in four blocks of 8 rows, or is 1 in each row of a shorter run, 8 at least. With
+    a reward at its best the task is solved: an info finding.
     """
 
     name, severity = "zero_advantage", "warning"
     series = "equal_rewards"
     needs = ("equal_rewards", "reward")
-    least = 32
+    least = 8
     about = "Most groups of completions have equal rewards."
     sources = ("TRL: frac_reward_zero_std",)
     thresholds: ClassVar = {"share": (0.8, "ours")}
@@ -334,6 +357,13 @@ class ZeroAdvantage(PolicyRule):
         solved = last > first and last >= best - max(2 * spread, 0.1 * abs(best - first))
         step = self.begin(blocks, self.at["share"])
         yield from self.tell(history, step, blocks[-1], "info" if solved else "warning", share=blocks[-1].level)
+
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        rows = channel.rows()
+        if self._told is None and BLOCK <= len(rows) < 4 * BLOCK and not rows.cuts and bool((rows.value == 1).all()):
+            place = rows.step.tolist(), int(rows.segment[0]), int(rows.time[-1])
+            block = RowBlock(1.0, 0.0, 1.0, 1.0, place[0][0], place[0][0], place[0][-1], *place[1:])
+            yield from self.tell(history, place[0][0], block, "warning", share=1.0)
 
 
 class PolicyClipping(PolicyRule):

@@ -205,7 +205,8 @@ class ValuesOutweigh(WatchRule):
     Both losses are logged. In the medians of the last 256 rows the value's is above 10,000, and a hundred times the
     policy's in size; where the watch measured it, clipping left a thousandth of the gradient or less in the median of
     eight looks; and the reward's mean over the last 128 rows is not above that of the first 128 by one of its
-    deviations. What is left for the policy is next to nothing, where both share layers or a norm.
+    deviations. Where the value's loss is 100,000 times the policy's, 64 rows, their halves and a hundredth of the
+    gradient are enough. What is left for the policy is next to nothing, where both share layers or a norm.
 
     What to do: divide rewards or returns by their deviation; a value weight that is smaller by that much.
     """
@@ -213,13 +214,14 @@ class ValuesOutweigh(WatchRule):
     name, family, kind, severity = "values_outweigh", "rl", "config", "warning"
     series = ""
     needs = ("loss", "reward", "=model/clip_coefficient")
-    least = 256
+    least = 64
     about = "The loss of values outweighs that of the policy, and clipping leaves a thousandth of the gradient."
     thresholds: ClassVar = {
         "rows": (256.0, "ours"),
         "level": (1e4, "of the value loss; ours"),
         "times": (100.0, "the policy loss, in size; ours"),
-        "left": (1e-3, "of the gradient; ours"),
+        "far": (1e5, "the same, where 64 rows are enough; ours"),
+        "left": (1e-3, "of the gradient; ten times that of 64 rows; ours"),
         "looks": (8.0, "ours"),
     }
     causes = ("rewards not scaled: the value loss outweighs the policy's, and clipping takes the rest",)
@@ -247,17 +249,22 @@ class ValuesOutweigh(WatchRule):
         left = history.channel("model/clip_coefficient")
         if worth is None or policy is None or reward is None:
             return
-        if self._count == 2 * _EVERY:
-            self._early = float(numpy.nanmean(newest(reward, *before, 2 * _EVERY)))
-        if self._count < self.at["rows"] or left is None:
+        half = min(self._count // 2, 2 * _EVERY)
+        rewards = newest(reward, *before, self._count - 1 if self._count <= 2 * _EVERY else 2 * _EVERY)
+        if self._count <= 2 * _EVERY:
+            self._early = float(numpy.nanmean(rewards[:half] if self._count == _EVERY else rewards))
+        if left is None:
             return
-        worths, policies = (newest(one, *before, 4 * _EVERY - 1) for one in (worth, policy))
-        kept = newest(left, *before, int(self.at["looks"]))
-        rewards = newest(reward, *before, 2 * _EVERY)
+        worths, policies = (newest(one, *before, min(self._count, 4 * _EVERY) - 1) for one in (worth, policy))
+        # a row may be many of the optimizer's steps, by whose number the watch goes
+        kept, rewards = newest(left, 1 << 62, *before[1:], int(self.at["looks"])), rewards[-half:]
         level, other = float(numpy.median(worths)), float(numpy.median(numpy.abs(policies)))
-        share = float(numpy.median(kept))
+        seen = kept[numpy.isfinite(kept)]
+        share = float(numpy.median(seen)) if 2 * len(seen) >= self.at["looks"] else math.inf
         heavy = level >= max(self.at["level"], self.at["times"] * other) and share <= self.at["left"]
-        if heavy and rewards.mean() <= self._early + rewards.std() and self.first(place[2]):
+        heavy = heavy and self._count >= self.at["rows"]
+        far = level >= max(self.at["level"], self.at["far"] * other) and share <= 10 * self.at["left"]
+        if (heavy or far) and rewards.mean() <= self._early + rewards.std() and self.first(place[2]):
             yield self.finding(
                 0, f"The value loss is {level:.3g}, the policy's {other:.3g} in size, and clipping leaves {share:.2g} "
                 "of the gradient.", found=place[0], segment=place[2], confidence=0.9,

@@ -75,15 +75,28 @@ class Crashed(Ending):
     """The training's process is gone and did not end the run, or ended it with an exception.
 
     What is known of it, the signal or exit code and the last lines, comes from the sidecar, which outlives the
-    training. Without one only that the process is gone is known.
+    training. Without one only that the process is gone is known. An end by an allocation that failed at that step is
+    told by `out_of_memory` alone.
     """
 
     name, family = "crashed", "run"
     about = "The training ended abnormally."
     sources = ("torchelastic: exit codes and signals",)
 
+    def reset(self) -> None:
+        self._memory = -1  # the step at which an allocation failed
+
     def is_mine(self, status: str) -> bool:
         return status in ("failed", "terminated") or (status in LOST and status != MEMORY)
+
+    def take(self, event: Record, findings: list[Finding]) -> None:
+        problem = event.fields.get("exception")
+        told = event.kind == "end" and event.step == self._memory and isinstance(problem, Mapping)
+        self._memory = event.step if event.kind == "oom" else self._memory
+        if told and "out of memory" in str(problem).lower():
+            self._ended |= not event.fields.get("rank")  # `out_of_memory` says it
+            return
+        super().take(event, findings)
 
     def describe(self, step: int, fields: Mapping[str, Any]) -> Finding:
         problem, after = fields.get("exception"), when(fields, f" after step {step}")

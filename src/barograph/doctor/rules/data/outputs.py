@@ -1,0 +1,108 @@
+"""What happens to outputs before the loss: dropout on logits, classes that are ignored, parts that are left out.
+
+In:   figures of the watch, from outputs, their gradients and the graph of the loss.
+Out:  findings of `DroppedOutputs`, `IgnoredClass`, `OutputUnused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+
+
+class DroppedOutputs(WatchRule):
+    """Dropout is applied to the logits.
+
+    Some of the logits that a cross-entropy, or a logistic loss, is of are exactly 0, in three looks: the same share of
+    each class, in rows that are not the same, beside others above and below 0. So a class that is sure is dropped like
+    any other, and the loss can't fall below that of the targets that were.
+
+    What to do: dropout before the last layer, not behind it.
+    """
+
+    name, family, kind, severity = "dropped_outputs", "model", "logits", "warning"
+    series = "model/dropped_outputs"
+    needs = ("=model/dropped_outputs",)
+    least = 3
+    about = "Dropout is applied to the logits."
+    thresholds: ClassVar = {"share": (0.01, "of the logits; ours"), "looks": (3.0, "ours")}
+    causes = ("dropout on the logits: a part of them is set to 0 in each step",)
+    remedies = ("move the dropout before the last layer: `head(dropout(x))`, not `dropout(head(x))`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value >= self.at["share"], place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"{100 * value:.0f}% of the logits are exactly 0, others in each row: they go through "
+                "dropout.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"share": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+class IgnoredClass(WatchRule):
+    """Examples of one class have no part in the loss, since its number is that of targets that are ignored.
+
+    The graph of a cross-entropy with one row an example has as `ignore_index` the number of a class, and in five looks
+    in a row a fiftieth of the rows or more have no gradient. The model never learns that class. Where that number says
+    that a label is missing, these examples cost time and teach nothing.
+
+    What to do: `ignore_index=-100`, which no class has.
+    """
+
+    name, family, kind, severity = "ignored_class", "data", "data", "warning"
+    series = "model/untargeted_rows"
+    needs = ("=model/untargeted_rows", "=model/ignore_index")
+    least = 5
+    about = "Examples of one class have no part in the loss."
+    thresholds: ClassVar = {"share": (0.02, "of the rows; ours"), "looks": (5.0, "in a row; ours")}
+    causes = ("class missing: the number of a class is also the target that is ignored",)
+    remedies = ("leave `ignore_index` at -100, which no class has", "leave out examples without a label")
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        index, width = watched(history, "ignore_index", place), watched(history, "output_width", place)
+        holds = self.at["share"] <= value < 1 and 0 <= index < width
+        if self.lasts(holds, place, self.at["looks"]):
+            yield self.finding(
+                0, f"{100 * value:.0f}% of the examples have no part in the loss: their class, {index:.0f} of "
+                f"{width:.0f}, is its `ignore_index`.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"share": rounded(value), "class": index, "standing": True},
+            )  # fmt: skip
+
+
+class OutputUnused(WatchRule):
+    """The loss is nothing but the squares of the outputs, and another output of the model, a number a row, is unused.
+
+    The gradient of the output is the same multiple of it in all elements, in five looks in a row: the loss is least
+    where all outputs are 0. The model returns another output, with one number for each row, that no gradient reaches:
+    the logarithm of a determinant, as normalising flows have it, is what keeps the outputs from 0.
+
+    What to do: `-(base.log_prob(z).sum(-1) + log_determinant).mean()`.
+    """
+
+    name, family, kind, severity = "output_unused", "loss", "config", "critical"
+    series = "model/output_unused"
+    needs = ("=model/output_unused",)
+    least = 5
+    about = "The loss is nothing but the squares of the outputs, and another output is unused."
+    thresholds: ClassVar = {"looks": (5.0, "in a row; ours")}
+    causes = ("log-determinant missing: the loss is least where all outputs are 0",)
+    remedies = ("add what the model returns beside: `-(base.log_prob(z).sum(-1) + log_determinant).mean()`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value == 1, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "The gradient of each output is the same multiple of it, so the loss is least where "
+                "all are 0; a second output with a number for each row is in no loss.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"standing": True},
+            )  # fmt: skip
+
+
+RULES = (DroppedOutputs, IgnoredClass, OutputUnused)

@@ -1,0 +1,144 @@
+"""Texts: masked language models that are asked what they are given, texts that are read across, ignored tokens.
+
+In:   figures of the watch, which compares the targets of sequences with the tokens that the model is given.
+Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+
+
+class UnmaskedTargets(WatchRule):
+    """A masked language model's loss counts the tokens that the model is given, too.
+
+    In three looks in a row one token, which is never a target, replaces others in the inputs: they are masked. Half
+    of all targets or more are nevertheless the inputs of their own places, padding aside. The loss is mostly that of
+    copying, and hides what is to be learnt. Where rows are masked to very different degrees, up to more than 0.6 of a
+    row, as in discrete diffusion, all places may count on purpose, and there is no finding.
+
+    What to do: labels are −100 where nothing was masked.
+    """
+
+    name, family, kind, severity = "unmasked_targets", "data", "data", "warning"
+    series = "model/copied_targets"
+    needs = ("=model/copied_targets", "=model/masked_targets")
+    least = 3
+    about = "A masked language model's loss counts the tokens that it is given, too."
+    thresholds: ClassVar = {
+        "copies": (0.5, "of the targets; ours"),
+        "masked": (0.02, "of them, at least; ours"),
+        "most": (0.6, "of a row's; ours"),
+        "looks": (3.0, "in a row; ours"),
+    }
+    causes = ("labels not masked: the loss counts tokens that the model is given",)
+    remedies = ("set labels to -100 where nothing was masked: `labels[~masked] = -100`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        masked, most = (watched(history, f"masked_{name}", place) for name in ("targets", "most"))
+        holds = value >= self.at["copies"] and masked >= self.at["masked"] and most <= self.at["most"]
+        if self.lasts(holds, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"{100 * masked:.0f}% of the counted places are masked in the inputs, and "
+                f"{100 * value:.0f}% have as target the very token that the model is given there.",
+                found=place[0], segment=place[2], confidence=0.85,
+                evidence={"copies": rounded(value), "masked": rounded(masked), "standing": True},
+            )  # fmt: skip
+
+
+class TextAcross(WatchRule):
+    """A text is read across its lines: what follows a token in the text is in the next row of the batch.
+
+    Of a language model the targets show along which dimension it reads. Over the looks so far, what a token says of the
+    next one along the text is a tenth, or less, of what it says of its neighbour in the other dimension; and there it
+    says more of the nearest than of one half a batch away, by twenty standard deviations, and a hundredth of a nat.
+    Rows of a batch that are alike say as much of each other, however far they are apart; where neighbouring rows have
+    the same tokens more often than by chance, as in a sorted batch, nothing is said.
+
+    What to do: `text.view(rows, -1)` has a piece of the text in each row; `.t()` puts places first.
+    """
+
+    name, family, kind, severity = "text_across", "data", "data", "critical"
+    series = "model/text_across"
+    needs = ("=model/text_across", "=model/text_along")
+    about = "A text is read across its lines."
+    thresholds: ClassVar = {
+        "deviations": (20.0, "of what pairs by chance say; ours"),
+        "least": (0.01, "nats; ours"),
+        "along": (0.1, "of what is said across; ours"),
+        "looks": (3.0, "in a row; ours"),
+    }
+    causes = ("batch and time exchanged: the text goes on in the next row, and the model reads along the other side",)
+    remedies = (
+        "`text.view(rows, -1).t()` for places before rows, and without `.t()` for rows before places; print the tokens "
+        "of one row",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        along, pairs = (watched(history, f"text_{name}", place) for name in ("along", "pairs"))
+        least = max(self.at["least"], self.at["deviations"] * _DEVIATION / max(1.0, pairs))
+        if self.lasts(value >= least and along <= self.at["along"] * value, place, self.at["looks"]):
+            yield self.finding(
+                0, f"Of {pairs:.0f} pairs, a token says {max(0.0, along):.3g} nats of the token that is to follow it, "
+                f"and {value:.3g} of its neighbour in the next row of the batch: the text goes on there.",
+                found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"along": rounded(along), "across": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+_DEVIATION = 15 / math.sqrt(2)  # times 1 / pairs: of what 16 classes say of each other by chance
+
+
+class IgnoredToken(WatchRule):
+    """A token of the text is never a target, since its number is that of targets that are ignored.
+
+    Of a language model, in three looks in a row, the places without a target are those before one token, and all of
+    them; that token stands within the text, between two others, three times or more. Where the graph of the loss has
+    that number as `ignore_index`, it is a warning; else (labels that were set to −100, as where the end of a text is
+    also the padding) an info finding: a model that never learns to end a text goes on.
+
+    What to do: `ignore_index=-100`, and labels of −100 at the padding alone, by the mask of the padding.
+    """
+
+    name, family, kind, severity = "ignored_token", "data", "data", "warning"
+    series = "model/ignored_inside"
+    needs = ("=model/ignored_inside", "=model/ignored_token")
+    least = 3
+    about = "A token of the text is never a target."
+    thresholds: ClassVar = {
+        "inside": (3.0, "times, of the rows that are looked at; ours"),
+        "looks": (3.0, "in a row; ours"),
+    }
+    remedies = ("keep `ignore_index=-100`, and set labels to -100 by the mask of the padding, not by the token",)
+
+    def begin(self) -> None:
+        self._token = math.nan
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        token, index = (watched(history, name, place) for name in ("ignored_token", "ignore_index"))
+        if token != self._token:
+            self._row, self._token = [], token
+        if self.lasts(value >= self.at["inside"], place, self.at["looks"]):
+            given = index == token
+            yield self.finding(
+                0, f"Token {token:.0f} stands within the text, and is never a target"
+                + (": it is the `ignore_index` of the loss." if given else "."),
+                found=place[0], segment=place[2], confidence=0.9 if given else 0.6,
+                severity="warning" if given else "info", evidence={"token": token, "standing": True},
+                causes=["class missing: the number of a token is also the target that is ignored" if given else
+                        "padding is also the end of a text: a model that never has it as target does not learn to end"],
+            )  # fmt: skip
+
+
+RULES = (UnmaskedTargets, TextAcross, IgnoredToken)

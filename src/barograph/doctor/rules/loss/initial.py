@@ -1,0 +1,120 @@
+"""Whether a model begins where an untrained one does.
+
+In:   the first loss, the vocabulary, what the watch says of the output.
+Out:  findings of `InitialLoss`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.cursor import came_by
+from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.rl.preference import margins_of
+
+
+def _first(history: RunHistory, name: str, time: int) -> float:
+    """The first figure of the watch by that name, if it had come by a time; NaN if not."""
+    channel = history.channel(f"model/{name}")
+    return channel.first if channel is not None and came_by(channel, time) else math.nan
+
+
+_ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
+_RAW = "inputs not normalised: their mean is {:.3g}, their deviation {:.3g}"
+_TIED = "weight tying: the output matrix is the embedding, of deviation {:.2g}: logits begin far apart"
+_TOO_LARGE = "bad initialisation: the output is far too large before any training"
+
+
+class InitialLoss(Rule):
+    """A first loss that an untrained model can't have.
+
+    An untrained model knows nothing: its loss is ln of the vocabulary. One that is more than 0.5 above is badly
+    initialised, or the loss is a sum: an info finding; above twice that number a warning. One below is a model trained
+    before: silent. Looked at in a run whose first row is among its first 20 steps and whose vocabulary is known; or,
+    where it is watched, the width of the output, 16 or more, that a cross-entropy follows (`model/softmax_twice` is
+    recorded): few classes can be guessed wrongly by chance. Where the loss is one cross-entropy and nothing else
+    (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
+    mean, that is proof. Inputs whose mean or deviation is ten or more were never normalised, and are the cause then;
+    else an embedding that is the output matrix too, if its deviation is 0.3 or more (torch draws it with 1). A step of
+    several backward passes may log their sum: the accumulation is named first. Preferences, of which margins are
+    logged, begin at ln 2 whatever the vocabulary.
+    """
+
+    name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
+    needs = ("loss", "vocabulary|=model/softmax_twice|=model/loss_classes")
+    about = "The initial loss is above that of a uniform guess."
+    thresholds: ClassVar = {
+        "above": (0.5, "nats; ours"),
+        "times": (2.0, "of ln V; ours: healthy speed runs begin at 1.5"),
+        "width": (16.0, "of an output whose vocabulary is not known; ours"),
+        "tied": (0.3, "deviation of an embedding that is the output matrix; usual are 0.02 to 1 / √width; ours"),
+        "inputs": (10.0, "mean or deviation of inputs that nobody normalised; ours"),
+    }
+    causes = (
+        "bad initialisation: output weights are too large",
+        "learning rate too high: the first step was too large",
+        "gradient accumulation scaled wrongly: the loss is summed",
+        "temperature too low: the logits are multiplied by too much",
+    )
+    remedies = ("Scale the output layer's initial weights down, or start it at zero; check that the loss is a mean.",)
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        if self._done:
+            return
+        channel = history.role("loss")
+        vocabulary = history.facts.get("vocabulary")
+        if channel is None or channel.end == 0:
+            return
+        by = channel.began[1]  # what comes later says nothing here: a live look would not know it
+        if not vocabulary:
+            names = ("output_width", "softmax_twice", "loss_classes")
+            width, look, graph = (history.channel(f"model/{name}") for name in names)
+            look = look if look is not None and look.end else graph  # logarithms of chances show no softmax
+            if look is None or not look.end or width is None or not width.end:
+                return
+            self._done, by = True, look.began[1]
+            few = width.first < self.at["width"]
+            classes, frozen = (_first(history, name, by) for name in ("loss_classes", "frozen_parameters"))
+            # a model with frozen parameters was trained before
+            if look.began[0] > 20 or (few and (frozen > 0 or not channel.first >= 3 * math.log(max(2.0, classes)) + 1)):
+                return
+            vocabulary = int(classes if few else width.first)
+        self._done = True
+        rows = channel.rows(0, 1)
+        if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(history, channel):
+            return
+        if came_by(margins_of(history), by):
+            return  # of a preference indifference is ln 2, whatever the vocabulary
+        loss, guess = float(rows.value[0]), math.log(vocabulary)
+        if loss <= guess + self.at["above"]:
+            return
+        step = int(rows.step[0])
+        passes = _first(history, "backwards", by)
+        added = passes > 1 and loss <= passes * self.at["times"] * guess  # it may be a sum over micro-batches
+        proven = not added and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
+        mean, deviation = _first(history, "input_mean", by), _first(history, "input_std", by)
+        raw = max(abs(mean), deviation) >= self.at["inputs"]
+        tied = _first(history, "tied_deviation", by)
+        large = tied >= self.at["tied"] and not raw
+        cause = _RAW.format(mean, deviation) if raw else _TIED.format(tied) if large else _TOO_LARGE
+        yield self.finding(
+            step,
+            f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",
+            severity="warning" if loss > self.at["times"] * guess else "info",
+            segment=int(rows.segment[0]),
+            evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary}
+            | ({"standing": True} if proven else {}),
+            confidence=0.95 if proven else 0.8 if loss > self.at["times"] * guess else 0.4,
+            causes=[cause] if proven else [_ADDED, *self.causes[:2]] if added else
+                   [*([cause] if large else []), *self.causes],
+            remedies=["Draw the embedding with a deviation of 0.02, or 1 / √width; multiply it by √width where it is "
+                      "read, if it should be larger there."] if large else list(self.remedies),
+        )  # fmt: skip

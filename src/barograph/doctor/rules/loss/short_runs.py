@@ -1,0 +1,93 @@
+"""What a few rows say: a loss that rises at the end of them or throughout, one that stays a guess.
+
+In:   the values of a run of some dozen rows.
+Out:  where the rise begins; among how many the guess is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from barograph.doctor.kernel.curve import noise_of
+from barograph.doctor.kernel.local import median
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BOTTOM = 7 / 6  # times the lowest row: from there on the way down is over
+_AGAIN, _EPOCH = 16, 4  # rows that come again; different values in a stretch of them, and its rows
+_LEAP = 1.5  # times any row before
+_IN_ORDER = 0.8  # of all pairs of rows, more that rise than fall: a curve that wanders has less, but for one in 300
+_RISING = 10  # rows
+_RISEN = 0.1  # in ln, of the medians of three, and four deviations of single rows
+_EPOCHS = 8  # that are a guess
+_GUESS = 0.005  # how far a loss may be from ln of the classes, as a share
+_BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
+
+
+def last_rows_rise(value: NDArray[Any], few: float) -> tuple[int, float] | None:
+    """How many of the last rows [n] lie above all that went before them, by a factor and, in the median, by a half;
+    and the level before. None where that are fewer than four, or more than a third."""
+    for count in range(len(value) // 3, 3, -1):
+        earlier, last = value[len(value) // 4 : -count], value[-count:]
+        if not earlier.min() > 0:
+            continue
+        bottom = int(numpy.flatnonzero(earlier <= _BOTTOM * earlier.min())[0])
+        earlier = earlier[bottom:] if len(earlier) - bottom > 2 else earlier
+        low = float(numpy.median(earlier))
+        if last.min() >= few * earlier.max() and numpy.median(last) >= 1.5 * low:
+            return count, low
+    return None
+
+
+def repeats(value: NDArray[Any]) -> int:
+    """After how many rows the last ones of [n] come again, to the last digit, twice at least; 0 if they don't. Noise of
+    four digits does not do that in sixteen rows, nor do weights that change."""
+    same = numpy.flatnonzero(value[:-1] == value[-1])
+    for lag in (len(value) - 1 - same[::-1]).tolist():
+        part = value[-max(3 * lag, lag + _AGAIN) :]
+        if len(part) < max(3 * lag, lag + _AGAIN):
+            return 0
+        if lag >= _EPOCH and (part[lag:] == part[:-lag]).all() and len(set(part.tolist())) >= _EPOCH:
+            return int(lag)
+    return 0
+
+
+def leaps(value: NDArray[Any]) -> tuple[int, float] | None:
+    """Of fewer than twelve rows [n] the first from which on all, three at least, are half as high again as any before;
+    and the lowest of these."""
+    for at in range(2, len(value) - 2):
+        if value[:at].min() > 0 and value[at:].min() >= _LEAP * value[:at].max():
+            return at, float(value[:at].min())
+    return None
+
+
+def rises_throughout(value: NDArray[Any]) -> tuple[int, float] | None:
+    """Of rows [n] that rise one after the other, the first, and the level there; None where they don't. What has
+    fallen in the first half and rises to above its first row has not been a bump."""
+    low = int(value.argmin())
+    rising = value[low:]
+    if low > len(value) // 2 or len(rising) < _RISING or not value.min() > 0:
+        return None
+    signs = numpy.sign(rising[None, :] - rising[:, None])[numpy.triu_indices(len(rising), 1)]
+    first, last = median(rising[:3]), median(rising[-3:])
+    risen = math.log(last / first)
+    clear = risen > max(_RISEN, 4 * noise_of(rising.tolist()))
+    return (low, first) if clear and signs.mean() > _IN_ORDER and last > 1.05 * value[0] else None
+
+
+def stays_a_guess(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]) -> int:
+    """Among how many classes epochs' losses [n] are a uniform guess, with the accuracies beside them, and evaluations
+    where there are any; 0 where they are not, or there are fewer than eight."""
+    known = correct if len(correct) >= _EPOCHS else accuracy
+    if len(value) < _EPOCHS or len(known) < _EPOCHS or not known.min() > 0:
+        return 0
+    count = round(1 / float(known.mean()))
+    if count < 2 or abs(known * count - 1).max() > _BY_CHANCE:
+        return 0
+    expected = math.log(count)
+    losses = numpy.concatenate([value, evaluation])
+    return count if abs(losses / expected - 1).max() < _GUESS else 0

@@ -1,0 +1,178 @@
+"""Whether a softmax and its cross-entropy follow an output, told from the gradient that the output gets.
+
+In:   some rows of an output, and their gradient.
+Out:  each row's target and weight, and figures of what the softmax says; nothing waits.
+
+The gradient of a cross-entropy is c (softmax(output) − target): beside the target it is proportional to exp(output),
+which no other loss gives. Where labels are smoothed, a part of the target's weight is the same for all classes, and it
+is a line over the softmax, with the same part in each row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_CLASSES = 6  # at least, for a line: it takes three points to see one, and the target is none of them
+_VARIES = 0.02  # of the size of the chances: below it their line is not to be seen
+_ALIKE, _ALIKE_HALF = 0.02, 0.1  # smoothing of two rows
+_LEFT = 0.3  # of its weight, that the target has at least beyond its share of the smoothing
+_OFF = 1.05  # times the least gradient that a class beside the target can have: rounding
+
+
+class Softmax(NamedTuple):
+    """Of rows [n, k]: whether a softmax and its cross-entropy follow; whether its labels are not smoothed; each row's
+    target; whether it has one; with which weight its loss is in the whole; below which gradient a class is the target
+    for sure."""
+
+    follows: Tensor
+    plain: Tensor
+    target: Tensor
+    alive: Tensor
+    weight: Tensor
+    below: Tensor
+
+
+def find(output: Tensor, gradient: Tensor, within: float) -> Softmax:
+    """What follows these outputs, by their gradients. within: what rounding may be, of a number's size."""
+    import torch
+
+    straight, target, weight = _plain(output, gradient, within)
+    size = gradient.abs().sum(1)
+    alive, adds = size > 0, gradient.sum(1).abs() <= within * size
+    enough = alive.sum() >= 4
+    plain = ((straight & adds) | ~alive).all() & enough
+    zero = torch.zeros_like(weight[:1]).sum()
+    if output.shape[1] < _CLASSES or (plain.device.type == "cpu" and bool(plain)):
+        return Softmax(plain, plain, target, alive, weight.masked_fill(~alive, math.nan), zero)
+    fits, known, other, slope, share = _smoothed(output, gradient, within, target)
+    known = known & alive
+    smoothing = (share * output.shape[1]).masked_fill(~known, math.nan)
+    alike = smoothing.nan_to_num(-math.inf).amax() - smoothing.nan_to_num(math.inf).amin()
+    alike = alike <= (_ALIKE if within < 0.01 else _ALIKE_HALF)
+    # of a model that has learnt smoothed labels, the classes beside the target have all one chance
+    smooth = ((fits & adds) | ~known).all() & (known.sum() >= (alive.sum() / 2).clamp_min(4)) & alike & ~plain
+    below = -_OFF * (slope * share).masked_fill(~(known & smooth), 0.0).amax()
+    alive = torch.where(smooth, known, alive)
+    weight = torch.where(smooth, slope, weight).masked_fill(~alive, math.nan)
+    return Softmax(plain | smooth, plain, torch.where(smooth, other, target), alive, weight, below)
+
+
+def _plain(output: Tensor, gradient: Tensor, within: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Whether each row's gradient is proportional to exp(output) beside one class; that class; the row's weight."""
+    import torch
+
+    target = gradient.argmin(1)
+    power = torch.exp(output - output.amax(1, keepdim=True))
+    ratio = gradient / power
+    seen = power > 1e-20  # others are rounded away
+    seen.scatter_(1, target[:, None], False)
+    high = ratio.masked_fill(~seen, -math.inf).amax(1)
+    low = ratio.masked_fill(~seen, math.inf).amin(1)
+    weight = (low * power.sum(1)).masked_fill(~low.isfinite(), math.nan)
+    if output.shape[1] == 2:  # one element a row: compared between rows
+        scale = (high * power.sum(1)).masked_fill(gradient.abs().sum(1) == 0, math.nan)
+        high, low = scale.nan_to_num(-math.inf).amax(), scale.nan_to_num(math.inf).amin()
+    return (low > 0) & (high - low <= within * high), target, weight
+
+
+def _smoothed(output: Tensor, gradient: Tensor, within: float, target: Tensor) -> tuple[Tensor, ...]:
+    """Whether each row's gradient is a line over the softmax beside one class that lies below it; whether that can be
+    seen; that class: the one with the least gradient, or, where the model is surer than smoothed labels are, the
+    likeliest; the row's weight; the part of its target that each class has."""
+    import torch
+
+    chances = torch.softmax(output, 1)
+    likeliest = chances.argmax(1)
+    sums = torch.stack([one.sum(1) for one in (chances, gradient, chances.square(), chances * gradient,
+                                               gradient.square())])  # fmt: skip
+    here, there = (_line(chances, gradient, sums, within, one) for one in (target, likeliest))
+    first = ~(there[4] < here[4])
+    fits, known, slope, share = (torch.where(first, one, other) for one, other in zip(here[:4], there[:4], strict=True))
+    return fits, known, torch.where(first, target, likeliest), slope, share
+
+
+def _line(chances: Tensor, gradient: Tensor, sums: Tensor, within: float, target: Tensor) -> tuple[Tensor, ...]:
+    """Whether the gradients beside `target` are a line over the chances that fits smoothed labels; whether the chances
+    differ enough to see one; its slope; the part of the target's weight that each class has; how far off the line the
+    gradients are, of how much they vary."""
+    import torch
+
+    count = chances.shape[1] - 1
+    chance, its = (one.gather(1, target[:, None])[:, 0] for one in (chances, gradient))
+    own = torch.stack([chance, its, chance.square(), chance * its, its.square()])
+    here, there, squares, products, others = sums - own  # of the classes beside it
+    square, both, varies = squares - here**2 / count, products - here * there / count, others - there**2 / count
+    slope = both / square
+    off = (varies - slope * both) / varies
+    share = (here - there / slope) / count
+    known = square > max(_VARIES, 3 * within) ** 2 * squares
+    fits = (slope > 0) & (off <= within**2) & (share > 0) & (share + its / slope - chance <= -_LEFT)
+    return fits, known, slope, share, off.nan_to_num(math.inf)
+
+
+def floor(output: Tensor) -> Tensor:
+    """How much of the probability is spread evenly over all classes, whatever the row: the classes' number times the
+    probability that a tenth of them are below, in the row of which a quarter are below."""
+    import torch
+
+    chances, width = torch.softmax(output, 1), output.shape[1]
+    return (chances.kthvalue(1 + width // 10, 1).values * width).quantile(0.25)
+
+
+def wrong(output: Tensor, target: Tensor, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """In which share of the rows another class than the target is the likeliest; where the targets of these rows stand
+    among the other classes, on the average: 0 where they are the next likely, 1 where they are the least, and one half
+    where they have nothing to do with the row; how likely the likeliest is there, of how likely it is in other rows."""
+    import torch
+
+    mine = output.gather(1, target[:, None])
+    above = (output > mine).sum(1)
+    wrong = (above > 0) & alive
+    right = alive & ~wrong
+    rank = ((above - 1).clamp_min(0) * wrong).sum() / wrong.sum() / (output.shape[1] - 2)
+    top = torch.softmax(output, 1).amax(1)
+    sure = ((top * wrong).sum() / wrong.sum()) / ((top * right).sum() / right.sum())
+    return wrong.sum() / alive.sum().clamp_min(1), rank.to(output.dtype), sure.to(output.dtype)
+
+
+def exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:
+    """Whether nearly all of a row's gradients are proportional to exp(output), as of a loss that takes them for logits
+    or their logarithms; the others are targets."""
+    if output.shape[1] < 8:
+        return (output != output).any()
+    ratio = gradient / output.exp()
+    middle = ratio.median(1, keepdim=True).values
+    same = ((ratio - middle).abs() <= within * middle.abs()).sum(1) >= output.shape[1] - max(3, output.shape[1] // 4)
+    return ((middle[:, 0] > 0) & same | (gradient == 0).all(1)).all() & (gradient != 0).any()
+
+
+def twice(output: Tensor, gradient: Tensor) -> Tensor:
+    """Whether two softmaxes and a cross-entropy follow: the gradient of the first one's result is that of the second.
+
+    That of the output is p (v − Σ p v), with v = c (softmax(p) − target) and p = softmax(output): divided by p, a line
+    over softmax(p) but for the target.
+    """
+    import torch
+
+    width = output.shape[1]
+    if width < 5:
+        return (output != output).any()
+    first = torch.softmax(output, 1)
+    value, second = gradient / first, torch.softmax(first, 1)
+    seen = first > 1e-4
+    seen.scatter_(1, value.argmin(1, keepdim=True), False)
+    count = seen.sum(1, keepdim=True).clamp_min(1)
+    here = (second - (second * seen).sum(1, keepdim=True) / count) * seen
+    there = (value - (value * seen).sum(1, keepdim=True) / count) * seen
+    slope = (here * there).sum(1, keepdim=True) / here.square().sum(1, keepdim=True)
+    off = (there - slope * here).square().sum(1) / there.square().sum(1)
+    # rounding of single precision, which both differences magnify: rows in which it is small against them
+    alive = (count[:, 0] >= 4) & (here.abs().amax(1) > 1e-3 * second.amax(1)) & (gradient.abs().sum(1) > 0)
+    right = (slope[:, 0] > 0) & (off < 1e-4)
+    steady = torch.where(alive & right, slope[:, 0], torch.nan)
+    apart = steady.nan_to_num(-torch.inf).amax() - steady.nan_to_num(torch.inf).amin()
+    return (right | ~alive).all() & (alive.sum() >= 4) & (apart <= 0.01 * steady.nan_to_num(0.0).amax())

@@ -1,0 +1,249 @@
+"""What the targets of texts have to do with the tokens that a model is given, and in which direction a text is read.
+
+In:   the tokens of a pass [rows, places], or [places, rows]; the gradient of the output, which shows the targets.
+Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
+
+Of a language model the targets are the tokens of the next places, in one of the two dimensions: along it the text is
+read. Neighbouring tokens of a text depend on each other. Tokens are put into 16 classes by chance, and pairs of
+neighbours are counted over all looks: what one says of the other is known to a hundredth of a nat within thousands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from barograph.probes.model.padding import tails
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.softmaxes import Softmax
+
+_TOKENS = 32  # places of a sequence whose targets are compared with its inputs
+_PLACES = 1 << 17  # elements of the gradient, of as many sequences
+_SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
+_ROWS, _LONGEST = 64, 256  # rows, and places of each, whose neighbours are counted
+_CLASSES, _FACTOR = 16, 0x9E3779B97F4A7C15 - (1 << 64)  # of tokens; 2⁶⁴ / golden ratio
+_LOOKS = 64  # at pairs of neighbours
+_SAME = 0.1  # of the pairs across, beyond chance
+_PAIRS = 2000  # from which on what neighbours say of each other is recorded
+_STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
+PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
+FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
+           "ignored_inside")  # fmt: skip
+
+
+def figures(
+    given: Sequence[Tensor], fed: Sequence[bool], gradient: Tensor, found: Softmax, whole: bool = True
+) -> tuple[dict[str, Tensor], Tensor | None]:
+    """`FIGURES`, and the pairs of neighbours [3, 256]: along the text, across it, and across it half of a batch apart.
+
+    given: tokens, the model's first input first. fed: which of them were embedded. gradient: [rows, places, classes].
+    whole: else the shift alone.
+    """
+    import torch
+
+    width = gradient.shape[2]
+    most = max(1, min(_ROWS, _PLACES // (_TOKENS * width)))
+    far = _TOKENS + max(_SHIFTS)
+    part, across = gradient[:most, :_TOKENS].min(-1), gradient[:_TOKENS, :most].transpose(0, 1).min(-1)
+    nothing = torch.full_like(found.below, math.nan)
+    shifts, pairs, ignored = [], torch.zeros(3, _CLASSES**2, dtype=found.below.dtype, device=nothing.device), nothing
+    tokens = nothing
+    # others than the first may be the targets themselves: they count where they are inputs for sure
+    for one in (one for at, one in enumerate(given) if not at or fed[at]):
+        along = _shift(one[:most, :far], *part, found)
+        down = _shift(one[:far, :most].T, *across, found)
+        down = torch.where(_wraps(one[:, :most], gradient[-1:, :most]) | (along >= 0), -torch.ones_like(down), down)
+        shifts.append(torch.where(down > 0, down, along))
+        if not whole:
+            continue
+        pairs = torch.where(pairs.sum() == 0, _neighbours(one, along == 1, down == 1).to(pairs.dtype), pairs)
+        for straight, text, piece in ((along, one[:most, :far], part), (down, one[:far, :most].T, across)):
+            token, inside = _ignored(text, piece[0] < 0)
+            known = (straight == 1) & ignored.isnan()
+            tokens, ignored = torch.where(known, token, tokens), torch.where(known, inside, ignored)
+    own, following = shifts[0], shifts[0] == 1
+    for one in shifts[1:]:
+        own, following = torch.where(one == 0, one, own), following | (one == 1)
+    own = torch.where(following, torch.ones_like(own), own)
+    if not whole:
+        return dict.fromkeys(FIGURES, nothing) | {"target_shift": own}, None
+    copies = _copies(given[0][:most, :_TOKENS], *part, found)
+    return dict(zip(FIGURES, (own, *copies, tokens, ignored), strict=True)), pairs
+
+
+def _shift(tokens: Any, least: Tensor, target: Tensor, found: Softmax) -> Tensor:
+    """How many places the targets of sequences are ahead of their inputs, −1 where they are no such thing; NaN where
+    that is not to be seen, or where a softmax and its cross-entropy don't follow."""
+    import torch
+
+    alive = least < found.below
+    result = torch.full_like(found.below, -1.0)
+    changes = (tokens[:, 1:] != tokens[:, :-1]).sum()  # of few tokens over and over, every shift is true
+    for ahead in reversed(_SHIFTS):
+        next_ones = tokens[:, ahead : ahead + target.shape[1]]
+        known = alive[: len(next_ones), : next_ones.shape[1]]
+        same = (target[: len(next_ones), : next_ones.shape[1]] == next_ones) | ~known
+        result = torch.where(same.all() & (known.sum() >= 8), torch.full_like(result, ahead), result)
+    seen = found.follows & (changes >= 8) & (alive.sum() >= 8)
+    return torch.where(seen, result, torch.full_like(result, math.nan))
+
+
+def _wraps(tokens: Tensor, last: Tensor) -> Tensor:
+    """Whether the targets of the last row are the tokens of one of the first: rows were rolled."""
+    target, wraps = last.argmin(-1), (last != last).any()
+    for ahead in range(1, max(_SHIFTS) + 1):
+        if ahead <= len(tokens) and target.shape[1] == tokens.shape[1]:
+            wraps = wraps | (target[0] == tokens[ahead - 1]).all()
+    return wraps
+
+
+def _neighbours(tokens: Tensor, along: Tensor, down: Tensor) -> Tensor:
+    """Pairs of classes of tokens [3, 256] along the text, across it, and across it half of a batch apart; none where it
+    is in neither dimension."""
+    import torch
+
+    kinds = ((tokens[:, :_LONGEST].long() * _FACTOR) >> 40) & (_CLASSES - 1)
+
+    def count(one: Tensor, other: Tensor) -> Tensor:
+        table = torch.zeros(_CLASSES**2, dtype=torch.float32, device=tokens.device)
+        places = (one * _CLASSES + other).reshape(-1)
+        return table.index_add_(0, places, torch.ones_like(places, dtype=torch.float32))
+
+    rows, places = max(1, kinds.shape[0] // 2), max(1, kinds.shape[1] // 2)
+    beside, under = count(kinds[:, :-1], kinds[:, 1:]), count(kinds[:-1], kinds[1:])
+    table = torch.stack([beside, under, count(kinds[:-rows], kinds[rows:])])
+    other = torch.stack([under, beside, count(kinds[:, :-places], kinds[:, places:])])
+    return torch.where(along, table, torch.where(down, other, torch.zeros_like(table)))
+
+
+def _copies(tokens: Tensor, least: Tensor, target: Tensor, found: Softmax) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of the places with a target, but for padding, where one token that is never a target replaces others in the
+    inputs: the share whose target is their own input; the share with that token, in all rows and in the row with most.
+    Where each target is its own input, the share of one of them. NaN else."""
+    import torch
+
+    nothing = torch.full_like(found.below, math.nan)
+    if target.shape != tokens.shape:
+        return nothing, nothing, nothing, nothing
+    tail, sure = tails(tokens)
+    counted = (least < found.below) & ~(tail & sure)
+    differs = counted & (tokens != target)
+    # what is more than half of them is their median
+    middle = tokens.double().masked_fill(~differs, math.nan).nanmedian()
+    stand_in = counted & (tokens == middle)
+    stands = (stand_in & differs).sum() >= (_STANDS_IN * differs.sum()).clamp_min(3)
+    stands = stands & ~(counted & (target == middle)).any()
+    count, by_row = counted.sum(), stand_in.sum(1) / counted.sum(1).clamp_min(1)
+    usual = target.double().masked_fill(~counted, math.nan).nanmedian()
+    copied = (counted & ~differs).sum() / count
+    masked, most, same = stand_in.sum() / count, by_row.amax(), (counted & (target == usual)).sum() / count
+    seen = found.follows & (count >= 8)
+    whens = ((copied, stands), (masked, stands), (most, stands), (same, copied == 1))
+    first, second, third, last = (torch.where(seen & when, one.to(nothing.dtype), nothing) for one, when in whens)
+    return first, second, third, last
+
+
+def _ignored(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+    """Where all places without a target are before one token, and each of those: that token, and how often it stands
+    alone within the text; NaN, and 0, where they are before others, and NaN where there are none."""
+    import torch
+
+    after = tokens[:, 1 : 1 + alive.shape[1]]
+    alive = alive[: len(after), : after.shape[1]]
+    least, most = after.masked_fill(alive, 1 << 40).amin(), after.masked_fill(alive, -1).amax()
+    one = (least == most) & ~(alive & (after == least)).any()
+    alone = (after[:, :-1] == least) & (tokens[:, : after.shape[1] - 1] != least) & (after[:, 1:] != least)
+    wide = torch.float32 if tokens.device.type == "mps" else torch.float64
+    nothing = torch.full((), math.nan, dtype=wide, device=tokens.device)
+    inside = torch.where(one, alone.sum(), 0).to(wide)
+    return torch.where(one, least.to(wide), nothing), torch.where(alive.all(), nothing, inside)
+
+
+def elsewhere(tokens: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
+    """Whether the targets of a batch of texts are the next tokens of other places: 1 of other rows, each of one of the
+    batch; 2 where outputs and targets were flattened in another order of rows and places; 0 if neither; NaN where that
+    is not to be seen."""
+    import torch
+
+    target, (rows, places) = gradient.argmin(-1), tokens.shape
+    wide = torch.float32 if tokens.device.type == "mps" else torch.float64
+    nothing = torch.full((), math.nan, dtype=wide, device=tokens.device)
+    if target.shape not in ((rows, places), (places, rows)) or rows < 2 or gradient.shape[-1] < 8:
+        return nothing
+    alike = target.shape == tokens.shape
+    mixed = (target.T if alike else target).reshape(-1).view(rows, places)
+    crossed = (mixed[:, :-1] == tokens[:, 1:]).all()
+    moved = torch.zeros_like(crossed)
+    if alike:
+        for ours, theirs in ((target, tokens), (target[:, :-1], tokens[:, 1:])):
+            same = (ours[:, None] == theirs[None]).all(-1)
+            moved = moved | ((same.sum(1) == 1).all() & ~same.diagonal().any())
+        straight = (target[:, :-1] == tokens[:, 1:]).all()
+        crossed = crossed & ~straight
+    seen = follows & (gradient != 0).any(-1).all() & ((tokens[:, 1:] != tokens[:, :-1]).sum() >= 4 * rows)
+    return torch.where(seen, torch.where(crossed, torch.full_like(nothing, 2.0), moved.to(wide)), nothing)
+
+
+def of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor, below: Tensor) -> Tensor:
+    """The share of targets that lie in padding; NaN where there is none for sure.
+
+    The targets of padding are all one.
+    """
+    tail, sure = tails(tokens)
+    within = tail & alive
+    within[:, 1:] &= tail[:, :-1]  # the first of them may be an end that is learnt
+    within[:, 0] = False
+    least, target = gradient.min(2)
+    known = within & (least < below)
+    sure &= target.masked_fill(~known, -1).max() <= target.masked_fill(~known, gradient.shape[2]).min()
+    share: Tensor = within.sum() / alive.sum().clamp_min(1)
+    return share.double().masked_fill(~sure, math.nan)
+
+
+class TextPairs:
+    """Counts of pairs over the looks of a launch."""
+
+    def __init__(self) -> None:
+        self._counts: Any = None
+        self._looks = 0
+
+    def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
+        """What is recorded of a step, in the order of steps: what a token says of its neighbour, in nats: along the
+        text, and across it beyond what it says of one half of a batch away."""
+        if "neighbours" not in numbers or self._looks >= _LOOKS:
+            return {}
+        self._looks += 1
+        counts = numbers["neighbours"][1]
+        if not numpy.isfinite(counts).all():
+            return {}
+        self._counts = counts if self._counts is None else self._counts + counts
+        pairs = float(self._counts[:2].sum(1).min())
+        if pairs < _PAIRS:
+            return {}
+        tables = [row.reshape(_CLASSES, _CLASSES) for row in self._counts]
+        along, across, away = map(_information, tables)
+        # rows that are nearly the same as their neighbours, as in a sorted batch: not a text
+        alike = _alike(tables[1]) > _SAME
+        return {"text_along": along, "text_across": 0.0 if alike else across - max(0.0, away), "text_pairs": pairs}
+
+
+def _alike(table: Any) -> float:
+    """In which share of the pairs both are of one class, beyond chance."""
+    total = max(1.0, float(table.sum()))
+    return float(table.trace()) / total - float((table.sum(0) * table.sum(1)).sum()) / total**2
+
+
+def _information(table: Any) -> float:
+    """What the row says of the column, in nats, less what it does by chance."""
+    total, rows, columns = table.sum(), table.sum(1), table.sum(0)
+    expected = numpy.outer(rows, columns) / max(1.0, total)
+    some = table > 0
+    found = float((table[some] * numpy.log(table[some] / expected[some])).sum() / max(1.0, total))
+    chance = float((rows > 0).sum() - 1) * float((columns > 0).sum() - 1)
+    return found - chance / (2 * max(1.0, float(total)))

@@ -1,0 +1,95 @@
+"""The targets of a cross-entropy are known from the gradient of its logits, where labels are smoothed too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.nn import functional  # noqa: E402
+
+from barograph.probes.model import softmaxes  # noqa: E402
+
+Loss = Callable[[Any, Any], Any]
+
+
+def by_hand(output: Any, target: Any) -> Any:
+    """The rest of the weight goes to the other classes alone."""
+    wanted = torch.full_like(output, 0.2 / (output.shape[1] - 1)).scatter_(1, target[:, None], 0.8)
+    return -(wanted * output.log_softmax(-1)).sum(-1).mean()
+
+
+def in_two_parts(output: Any, target: Any) -> Any:
+    logs = -output.log_softmax(-1)
+    return 0.9 * logs.gather(1, target[:, None]).mean() + 0.1 * logs.mean()
+
+
+def found(output: Any, target: Any, loss_of: Loss) -> softmaxes.Softmax:
+    leaf = output.clone().requires_grad_()
+    loss_of(leaf, target).backward()
+    return softmaxes.find(output.double(), leaf.grad.double(), 2e-3)
+
+
+SMOOTHED: dict[str, Loss] = {
+    "torch's": lambda output, target: functional.cross_entropy(output, target, label_smoothing=0.1),
+    "half": lambda output, target: functional.cross_entropy(output, target, label_smoothing=0.5),
+    "by hand": by_hand,
+    "in two parts": in_two_parts,
+}
+OTHERS: dict[str, Loss] = {
+    "soft targets": lambda output, target: functional.cross_entropy(output, torch.randn_like(output).softmax(-1)),
+    "two targets": lambda output, target: (
+        0.6 * functional.cross_entropy(output, target)
+        + 0.4 * functional.cross_entropy(output, (target + 1) % output.shape[1])
+    ),
+    "no target": lambda output, target: -output.log_softmax(-1).mean(),
+    "squares": lambda output, target: functional.mse_loss(output, functional.one_hot(target, output.shape[1]).float()),
+    "squares of chances": lambda output, target: functional.mse_loss(
+        output.softmax(-1), functional.one_hot(target, output.shape[1]).float()
+    ),
+    "a bonus for entropy": lambda output, target: (
+        functional.cross_entropy(output, target) - 0.1 * torch.special.entr(output.softmax(-1)).sum(-1).mean()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTHED)
+@pytest.mark.parametrize("width", [6, 30, 4000])
+@pytest.mark.parametrize("scale", [0.2, 1.0])
+def test_smoothed_labels_show_their_targets_and_weights(name: str, width: int, scale: float) -> None:
+    torch.manual_seed(1)
+    output, target = scale * torch.randn(24, width), torch.randint(width, (24,))
+    said = found(output, target, SMOOTHED[name])
+    assert bool(said.follows) and not bool(said.plain) and bool(said.alive.all())
+    assert torch.equal(said.target, target)
+    assert torch.allclose(said.weight * 24, torch.ones(24, dtype=torch.double), atol=1e-3)
+    leaf = output.clone().requires_grad_()
+    SMOOTHED[name](leaf, target).backward()
+    rows, classes = (leaf.grad < said.below).nonzero().unbind(1)  # where the model is not surer than its labels
+    assert len(rows) >= 20 and torch.equal(classes, target[rows])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("width", [6, 30])
+def test_other_losses_have_no_smoothed_labels(name: str, width: int) -> None:
+    torch.manual_seed(1)
+    output, target = 0.5 * torch.randn(24, width), torch.randint(width, (24,))
+    assert not bool(found(output, target, OTHERS[name]).follows)
+
+
+@pytest.mark.parametrize("width", [6, 100])
+def test_a_model_that_is_surer_than_its_smoothed_labels_is_not_misread(width: int) -> None:
+    torch.manual_seed(1)
+    target = torch.randint(width, (24,))
+    output = torch.randn(24, width) + 14 * functional.one_hot(target, width)
+    said = found(output, target, SMOOTHED["torch's"])
+    assert not bool(said.follows) or torch.equal(said.target, target)
+
+
+def test_labels_that_are_not_smoothed_stay_plain() -> None:
+    torch.manual_seed(1)
+    output, target = torch.randn(24, 30), torch.randint(30, (24,))
+    said = found(output, target, functional.cross_entropy)
+    assert bool(said.follows) and bool(said.plain) and float(said.below) == 0

@@ -1,0 +1,166 @@
+"""What the watch sees of texts: targets of smoothed labels, masked models, the direction of reading, ignored tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+LETTERS, MASK, ROWS, PLACES = 24, 23, 16, 24
+OURS = {"target_shift", "unmasked_targets", "text_across", "ignored_token"}
+Batch = Callable[[int], tuple[Any, Any]]
+
+
+def dice(step: int) -> Any:
+    return torch.Generator().manual_seed(step)
+
+
+def written(rows: int, length: int, step: int) -> Any:
+    """Texts in which a letter says much of the next one; MASK and 0 are none of theirs."""
+    chances = torch.rand(LETTERS - 2, LETTERS - 2, generator=dice(9)) ** 6
+    text = torch.randint(0, LETTERS - 2, (rows, length), generator=dice(step))
+    for at in range(1, length):
+        text[:, at] = torch.multinomial(chances[text[:, at - 1]], 1, generator=dice(step + at))[:, 0]
+    return text + 1
+
+
+class Reader(nn.Module):
+    """A recurrent language model, or an encoder of single letters."""
+
+    def __init__(self, batch_first: bool = True, recurrent: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.words, self.layer = nn.Embedding(LETTERS, 16), nn.GRU(16, 16, batch_first=batch_first)
+        self.head, self.recurrent = nn.Linear(16, LETTERS), recurrent
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.words(tokens)
+        return self.head(self.layer(x)[0] if self.recurrent else x)
+
+
+def trained(folder: Path, model: nn.Module, batch: Batch, steps: int = 40, **how: Any) -> dict[str, dict[str, Any]]:
+    """Findings of these rules."""
+    torch.set_num_threads(1)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    run = barograph.init(
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    for step in range(steps):
+        inputs, targets = batch(step)
+        loss = functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), **how)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+    run.finish()
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    told = [part for item in findings for part in (*item["evidence"].get("story", ()), item)]
+    return {item["rule"]: item for item in told if item["rule"] in OURS}
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_targets_of_smoothed_labels_are_compared_with_the_inputs(tmp_path: Path, ahead: int) -> None:
+    def batch(step: int) -> tuple[Any, Any]:
+        text = written(ROWS, PLACES + 2, step)
+        return text[:, :PLACES], text[:, ahead : ahead + PLACES]
+
+    found = trained(tmp_path, Reader(), batch, 12, label_smoothing=0.1)
+    assert set(found) == (set() if ahead == 1 else {"target_shift"})
+
+
+MASKED: dict[str, str | None] = {
+    "right": None, "few": None, "all counted": "labels not masked", "after": "labels taken after masking",
+    "inputs unmasked": "labels can be seen", "discrete diffusion": None, "letters repaired": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_a_masked_model_that_is_asked_what_it_is_given_is_found(tmp_path: Path, kind: str) -> None:
+    def batch(step: int) -> tuple[Any, Any]:
+        text, draw = written(ROWS, PLACES, step), dice(step)
+        told = torch.rand(text.shape, generator=draw) < (0.04 if kind == "few" else 0.15)
+        if kind == "discrete diffusion":
+            told = torch.rand(text.shape, generator=draw) < torch.rand(ROWS, 1, generator=draw)
+        told[:, 3] = True
+        chance, other = torch.rand(text.shape, generator=draw), torch.randint(1, 22, text.shape, generator=draw)
+        given = torch.where(told & (chance < 0.8), MASK, torch.where(told & (chance > 0.9), other, text))
+        if kind == "letters repaired":
+            given = torch.where(told, other, text)
+        labels = torch.where(told, text, -100)
+        if kind in ("all counted", "discrete diffusion", "letters repaired"):
+            labels = text
+        elif kind == "after":
+            labels = torch.where(told, given, -100)
+        return (text if kind == "inputs unmasked" else given), labels
+
+    found = trained(tmp_path, Reader(recurrent=False), batch, 12)
+    wanted = MASKED[kind]
+    assert bool(found) == (wanted is not None)
+    assert wanted is None or next(iter(found.values()))["causes"][0].startswith(wanted)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("kind", ["along", "across", "unrelated letters", "copied", "sorted rows", "one family"])
+def test_a_text_that_is_read_across_is_found_in_both_layouts(tmp_path: Path, kind: str, batch_first: bool) -> None:
+    book = written(1, 4000, 3)[0]
+    count = len(book) // ROWS
+    columns = book[: count * ROWS].view(count, ROWS) if kind == "across" else book[: count * ROWS].view(ROWS, count).T
+
+    def batch(step: int) -> tuple[Any, Any]:
+        at = PLACES * step % (count - PLACES - 1)
+        piece = columns[at : at + PLACES + 1]
+        if kind == "unrelated letters":
+            piece = torch.randint(1, LETTERS, piece.shape, generator=dice(step))
+        elif kind == "copied":  # a mark at the same place of each row
+            half = torch.randint(2, LETTERS, (PLACES // 2, ROWS), generator=dice(step))
+            piece = torch.cat([half, torch.ones(1, ROWS, dtype=torch.long), half])
+        elif kind == "one family":  # each row differs from the one beside it in some letters, which mean nothing
+            piece = torch.randint(1, LETTERS, (PLACES + 1, 1), generator=dice(step)).repeat(1, ROWS)
+            for row in range(1, ROWS):
+                other = torch.randint(1, LETTERS, (PLACES + 1,), generator=dice(step + 99 * row))
+                kept = torch.rand(PLACES + 1, generator=dice(step + row)) < 0.7
+                piece[:, row] = torch.where(kept, piece[:, row - 1], other)
+        elif kind == "sorted rows":
+            piece = piece[:, piece[0].argsort()]
+        return (piece[:-1].T, piece[1:].T) if batch_first else (piece[:-1], piece[1:])
+
+    found = trained(tmp_path, Reader(batch_first), batch)
+    assert set(found) == ({"text_across"} if kind == "across" else set())
+    if kind == "across":
+        assert (found["text_across"]["severity"], found["text_across"]["step"]) == ("critical", 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity"),
+    [
+        ("a letter", "warning"), ("padding", None), ("padding in front", None), ("ends", "info"), ("prompts", None),
+        ("nothing", None),
+    ],
+)  # fmt: skip
+def test_a_token_that_is_never_a_target_is_found(tmp_path: Path, kind: str, severity: str | None) -> None:
+    def batch(step: int) -> tuple[Any, Any]:
+        text = written(ROWS, PLACES + 1, step)
+        lengths = torch.randint(8, PLACES, (ROWS, 1), generator=dice(step))
+        if kind in ("a letter", "ends"):
+            text = torch.where(torch.rand(text.shape, generator=dice(step)) < 0.1, 0, text)
+        elif kind.startswith("padding"):
+            text = torch.where(torch.arange(PLACES + 1) < lengths, text, 0)
+        text = text.flip(1) if kind == "padding in front" else text
+        after = text[:, 1:]
+        if kind == "prompts":
+            after = torch.where(torch.arange(PLACES) < lengths, -100, after)
+        return text[:, :-1], torch.where(after == 0, -100, after) if kind == "ends" else after
+
+    index = 0 if kind in ("a letter", "padding", "padding in front") else -100
+    found = trained(tmp_path, Reader(), batch, 12, ignore_index=index)
+    assert found.get("ignored_token", {}).get("severity") == severity

@@ -90,6 +90,7 @@ def divergence(output: Tensor, logs: bool) -> Tensor:
         (lambda x: aligned(x), "ctc_full", 0.0),  # of equally many targets: padding may be counted
         (lambda x: aligned(x, fewer=1), "ctc_full", 1.0),
         (lambda x: aligned(x, given=4, fewer=1), "ctc_full", 0.0),
+        (lambda x: aligned(x, targets=PLACES + 1, given=4, fewer=1), "ctc_full", 1.0),
         (lambda x: divergence(x, logs=False), "divergence_of_chances", 1.0),
         (lambda x: divergence(x, logs=True), "divergence_of_chances", None),
         (lambda x: (torch.ones(ROWS, 5) - x.softmax(1)).square().mean(), "divergence_of_chances", None),

@@ -221,6 +221,22 @@ def test_the_first_loss_is_held_against_the_vocabulary() -> None:
     assert look(loss) == []
 
 
+@pytest.mark.parametrize(
+    ("start", "classes", "width", "says"),
+    [(39.0, 5, 5, True), (6.9, 1000, 16, False), (2.5, 5, 5, False), (39.0, 5, 5, False)],
+)
+def test_the_graph_of_a_loss_says_among_how_many_classes_is_guessed(
+    start: float, classes: int, width: int, says: bool
+) -> None:
+    figures = {"loss_classes": classes, "output_width": width, "loss_undivided": 1.0, "frozen_parameters": 0.0}
+    if start > 30 and not says:
+        figures["frozen_parameters"] = 3.0  # it was trained before
+    watched = {f"model/{name}": (np.arange(1), np.full(1, float(value))) for name, value in figures.items()}
+    rows = {"train/loss": (np.arange(50), falling(50, start=start))} | watched
+    ours = [one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss"]
+    assert [(one.severity, len(one.causes)) for one in ours] == ([("warning", 1)] if says else [])
+
+
 @pytest.mark.parametrize(("start", "cause"), [(20.0, "gradient accumulation"), (200.0, "bad initialisation")])
 def test_a_first_loss_that_may_be_a_sum_over_micro_batches_is_not_laid_to_the_initialisation(
     start: float, cause: str

@@ -51,6 +51,41 @@ def test_counted_repeats_behind_a_resume_are_replayed_data() -> None:
     assert finding.severity == "warning" and finding.evidence["repeats"] == 64
 
 
+MARKS = 1000 + np.arange(8) ** 3
+
+
+def marked(behind: np.ndarray, **more: np.ndarray) -> list[str]:
+    """The evidence where a launch of 300 steps and the next one are given batches with these marks at first."""
+    loss, steps = falling(600, noise=0.03), np.arange(600)
+    series = {
+        "train/loss": (steps, loss, SEGMENTS),
+        "model/batch_mark": (np.r_[0:8, 300:308], np.r_[MARKS, behind], np.repeat([1, 2], 8)),
+    }
+    series |= {name.replace("__", "/"): (steps, values, SEGMENTS) for name, values in more.items()}
+    return [
+        key for one in found([rule() for rule in RULES], series) if one.rule == "data_replay" for key in one.evidence
+    ]
+
+
+def test_the_same_batches_in_the_first_steps_of_both_launches_are_replayed_data() -> None:
+    assert marked(MARKS) == ["batches"]
+    assert marked(MARKS, train__epoch=np.arange(600) // 400) == ["batches"]
+
+
+@pytest.mark.parametrize(
+    ("behind", "more"),
+    [
+        (MARKS + 5, {}),
+        (MARKS[::-1], {}),
+        (np.r_[MARKS[:3], MARKS[:5] + 7], {}),
+        (MARKS, {"train__epoch": np.arange(600) // 300}),  # an epoch begins there
+        (MARKS, {"model__rows_again": np.where(np.arange(600) < 100, 0.0, 1.0)}),  # perhaps
+    ],
+)
+def test_other_batches_behind_a_resume_are_not(behind: np.ndarray, more: dict[str, np.ndarray]) -> None:
+    assert marked(behind, **more) == []
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_resume_that_goes_on_where_it_was_is_silent(seed: int) -> None:
     assert not warned(look(falling(600, noise=0.03, seed=seed), train__lr=np.linspace(1e-3, 1e-4, 600)))

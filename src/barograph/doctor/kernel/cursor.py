@@ -63,9 +63,14 @@ def came_by(channel: Channel | None, time: int) -> bool:
 
 
 def other_model(history: RunHistory, time: int) -> bool:
-    """Whether, as far as the watch had told by that time, the model that is trained was never evaluated itself."""
+    """Whether, as far as the watch had told by that time, the model that is trained was never evaluated itself. Its
+    figures come behind the rows of a fast loop: those of a step behind the first evaluation have to be there."""
     itself, passes = (history.channel(f"model/{name}") for name in ("passes_without_gradients", "passes"))
-    return came_by(passes, time) and not came_by(itself, time)
+    evaluation = history.role("eval_loss")
+    if passes is None or evaluation is None or not evaluation.end or came_by(itself, time):
+        return False
+    rows = passes.rows()
+    return bool(((rows.time <= time) & (rows.step > evaluation.began[0] + 1)).any())
 
 
 def newest(channel: Channel, step: int, time: int, segment: int, count: int) -> Any:

@@ -167,7 +167,8 @@ def _walk(root: Any) -> dict[str, float]:
 
 def _of_alignment(node: Any) -> dict[str, float]:
     """Of connectionist temporal classification: the share of sequences with fewer places than targets, whether the
-    lengths are those of all that the model gives, of different numbers of targets, and what comes before it."""
+    lengths are those of all that the model gives, or even that has not more places than there are targets, of different
+    numbers of targets, and what comes before it."""
     given, wanted = (_lengths(getattr(node, f"_saved_{name}_lengths", ())) for name in ("input", "target"))
     under = behind(node)
     found: dict[str, float] = {}
@@ -175,7 +176,7 @@ def _of_alignment(node: Any) -> dict[str, float]:
         found["ctc_short"] = sum(one < other for one, other in zip(given, wanted, strict=True)) / len(given)
     whole = shape(under[0]) if len(under) == 1 else ()
     if given and wanted and whole:
-        found["ctc_full"] = float(max(given) >= whole[0] and len(set(wanted)) > 1)
+        found["ctc_full"] = float(max(*given, *wanted) >= whole[0] and len(set(wanted)) > 1)
     reshaped, inner = 0.0, under[0] if len(under) == 1 else None
     for _ in range(6):
         if inner is None or kind(inner) not in _SHAPED or len(behind(inner)) != 1:

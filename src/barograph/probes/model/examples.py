@@ -24,6 +24,7 @@ _PASSES, _EVALUATED = 8, 64  # passes of an evaluation, rows of each
 _ALIKE = 0.02  # of a batch: rows that are drawn with replacement are fewer
 _KEPT = 1 << 16  # rows that are remembered
 _BESIDE = 3  # further passes of a step, as of the other side of pairs, whose rows are remembered
+_MARKED = 8  # looks of a launch whose batches get a mark
 _BITS = (1 << 52) - 1  # what a double holds
 _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # 2⁶⁴ / golden ratio: consecutive multiples differ in all bits
 
@@ -95,7 +96,7 @@ class ExampleLook:
         if "evaluated" in numbers:
             found |= self._seen_in_training(*numbers["evaluated"])
         if "examples" in numbers:
-            rows = numbers["examples"][1][0].tolist()
+            rows = [int(row) for row in numbers["examples"][1][0]]
             found["batch_copies"] = 1 - len(set(rows)) / len(rows)
             found["example_rows"] = float(len(rows))
             self._copies += len(rows) - len(set(rows))
@@ -105,6 +106,8 @@ class ExampleLook:
                 found["rows_again"] = len(again) / len(rows)
                 if again:
                     found["rows_again_after"] = float(numpy.median(again))
+            if self._looks < _MARKED:
+                found["batch_mark"] = float(sum(rows) & _BITS)
             self._looks += 1
             if len(self._trained) < _KEPT:
                 self._trained |= dict.fromkeys(rows, step)

@@ -64,8 +64,8 @@ class AlignmentLengths(WatchRule):
 
     By the lengths that a CTC loss is given, a tenth of the sequences or more have fewer places than targets, in the
     median of the first four looks and of all later ones. Their loss is infinite, or 0 with `zero_infinity`. Where the
-    longest is as long as all that the model gives, and the numbers of targets differ, lengths are right, and the model
-    leaves too few places.
+    longest is as long as all that the model gives, or even that is not longer than some targets, and the numbers of
+    targets differ, lengths are right, and the model leaves too few places.
 
     What to do: lengths are those of the outputs, after what the model leaves out of the sequence; targets' lengths
     count targets, not padding; a smaller stride, or fewer symbols a second.

@@ -103,7 +103,7 @@ class LossReversed(GraphRule):
         self._below = self._below + 1 if value < 0 else 0
         if self._below != self.at["rows"] or self._rows == self._below:
             return
-        multiplied, other = (watched(history, name, place) for name in self.figures[::-1])
+        multiplied, other = (watched(history, name, place) for name in ("loss_multiplied", "loss_reversed"))
         if multiplied == 1 or other == 0:
             yield self.finding(
                 self._since, f"The loss is below 0 since step {self._since}, and its graph is a multiple of losses "

@@ -81,7 +81,8 @@ class InitialLoss(Rule):
             if look is None or not look.end or width is None or not width.end:
                 return
             self._done, by = True, look.began[1]
-            few = width.first < self.at["width"]
+            # where the graph alone says it, the output may be what another layer makes the logits of
+            few = look is graph or width.first < self.at["width"]
             classes, frozen = (_first(history, name, by) for name in ("loss_classes", "frozen_parameters"))
             # a model with frozen parameters was trained before
             if look.began[0] > 20 or (few and (frozen > 0 or not channel.first >= 3 * math.log(max(2.0, classes)) + 1)):

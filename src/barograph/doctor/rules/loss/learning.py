@@ -34,6 +34,12 @@ _FEW = 100  # rows from which on a guess is looked for while they come
 _BEGINNING = 100  # steps within which a training begins
 
 
+def _counts(history: RunHistory) -> str:
+    """What the steps of an imported loss count, where that is something else."""
+    loss = history.role("loss")
+    return str(history.facts.get("counts", {}).get(loss.name, "")) if loss is not None else ""
+
+
 class NotLearning(CurveRule):
     """The loss stays at its initial value.
 
@@ -125,7 +131,7 @@ class NotLearning(CurveRule):
         epochs = tick.nth >= self.at["rows"] / 2.5 and self._in_epochs(history, tick)
         if epochs:
             rows, needed = self.at["rows"] / 2.5, 0.0
-        elif self._counts(history) == "row":
+        elif _counts(history) == "row":
             needed = 0.0
         if tick.nth < rows or steps < needed:
             return
@@ -164,12 +170,6 @@ class NotLearning(CurveRule):
         )
         yield again(self._told)
 
-    @staticmethod
-    def _counts(history: RunHistory) -> str:
-        """What the steps of an imported loss count, where that is something else."""
-        loss = history.role("loss")
-        return str(history.facts.get("counts", {}).get(loss.name, "")) if loss is not None else ""
-
     def _after_all(self, tick: Tick) -> Iterator[Finding]:
         """A loss that had hardly fallen has lost two fifths by now."""
         if self._slowly is not None and tick.level < sorted(self._first)[len(self._first) // 2] + math.log(0.6):
@@ -182,7 +182,7 @@ class NotLearning(CurveRule):
         """Whether rows are epochs: numbered one by one, as the log says or each with an evaluation."""
         if tick.step - self._begin.step > 1.5 * tick.nth:
             return False
-        if self._counts(history) == "epoch":
+        if _counts(history) == "epoch":
             return True
         evaluations = between(history.role("eval_loss"), self._begin.step, tick.step + 1, tick.segment)
         return len(evaluations) >= 0.8 * tick.nth
@@ -303,7 +303,7 @@ class NotLearning(CurveRule):
             between(one, 0, last, self._segment)
             for one in (_accuracy(history, "accuracy"), history.role("eval_loss"), _accuracy(history, "eval_accuracy"))
         )
-        count = stays_a_guess(rows.value, *beside) if self._counts(history) in ("epoch", "") else 0
+        count = stays_a_guess(rows.value, *beside) if _counts(history) in ("epoch", "") else 0
         told = self._told is not None and self._told.severity != "info"
         epochs = count and rows.step[-1] - rows.step[0] <= 1.5 * len(rows)
         if epochs and not told:

@@ -226,11 +226,12 @@ class ResumeDiscontinuity(_Borders):
 class DataReplay(_Borders):
     """After a resume the data start again from the beginning.
 
-    Three signs, each enough: the probe of the data counts repeated batches from before the resume (`data/repeats`); the
-    losses behind the border rise and fall with those at the beginning of the segment before, row by row (correlation
-    of their deviations from their neighbours above 0.7 over 24 rows or more); the loss is below its level by four
-    standard errors of 32 rows, and by 2%, and rises again later, which is info alone. A counter of tokens or
-    epochs that goes back is one more.
+    Four signs, each enough: the probe of the data counts repeated batches from before the resume (`data/repeats`); the
+    watch of the model was given the same batches in the first steps of both launches, four at least and in the same
+    order (`model/batch_mark`), and no epoch has ended in between; the losses behind the border rise and fall with those
+    at the beginning of the segment before, row by row (correlation of their deviations from their neighbours above 0.7
+    over 24 rows or more); the loss is below its level by four standard errors of 32 rows, and by 2%, and rises again
+    later, which is info alone. A counter of tokens or epochs that goes back is one more.
 
     A segment that repeats steps of the old one reads the same batches again on purpose: there the correlation does not
     count.
@@ -253,6 +254,10 @@ class DataReplay(_Borders):
             if count >= 3:
                 evidence["repeats"] = int(count)
                 signs.append(f"{int(count)} batches were seen before")
+        same = self._same_batches(history, border, found)
+        if same:
+            evidence["batches"] = same
+            signs.append(f"the first {same} batches are those of the run's first steps")
         correlation = self._correlation(border)
         if correlation > self.at["correlation"]:
             evidence["correlation"] = rounded(correlation, 3)
@@ -282,7 +287,7 @@ class DataReplay(_Borders):
                 remedies=["Restore the loader's state with the checkpoint, or skip the batches that were used."],
             )
         elif signs:
-            strong = "repeats" in evidence or "correlation" in evidence
+            strong = bool({"repeats", "batches", "correlation"} & set(evidence))
             yield self.finding(
                 border.step,
                 f"After the resume at step {border.step} data repeat: {'; '.join(signs)}",
@@ -297,6 +302,33 @@ class DataReplay(_Borders):
                     f"Weights after step {border.step} have seen these batches twice.",
                 ],
             )
+
+    def _same_batches(self, history: RunHistory, border: Border, found: int) -> int:
+        """How many batches at the border are those of the run's first looks, in the same order; 0 where few are, or
+        where an epoch may have begun at the border."""
+        marks, epoch = history.channel("model/batch_mark"), history.role("epoch")
+        if marks is None or marks.start:
+            return 0
+        rows = marks.rows()
+        launch = rows.segment == rows.segment[0]
+        first = rows.value[launch & (rows.step < border.step)].tolist()
+        behind = rows.value[(rows.segment == border.segment) & (rows.step <= found)].tolist()
+        same: int = sum(one == other for one, other in zip(first, behind, strict=False))
+        if same < _SAME_BATCHES or same < min(len(first), len(behind)) or len(set(first)) < len(first):
+            return 0
+        if epoch is not None:
+            known = epoch.rows()
+            early = known.value[(known.segment < border.segment) & (known.step < border.step)]
+            late = known.value[(known.segment == border.segment) & (known.step <= found)]
+            if len(early) and len(late) and math.floor(late[0]) > math.floor(early[-1]):
+                return 0
+        again = history.channel("model/rows_again")
+        seen = again.rows() if again is not None else None
+        if seen is not None:
+            before = seen.value[(seen.segment < border.segment) & (seen.step < border.step)][-3:]
+            if len(before) and before.max() > _AGAIN and epoch is None:
+                return 0  # the next epoch may begin here, in the same order
+        return same
 
     def _correlation(self, border: Border) -> float:
         count = min(len(border.new), len(border.first))
@@ -315,6 +347,9 @@ class DataReplay(_Borders):
         ]
         drop = -float(numpy.median(first))
         return drop if drop > max(0.02, 4 * 1.25 * border.spread / math.sqrt(32)) else 0.0
+
+
+_SAME_BATCHES, _AGAIN = 4, 0.5  # batches; share of a batch's examples that came before
 
 
 def _apart(values: NDArray[Any]) -> NDArray[Any]:

@@ -156,7 +156,7 @@ class Plain(engine.Dialect):
         heads: list[list[int]] = [[-1] * len(row.where) for row in rows]  # the line that says it
         head = -1
         above, named = own.get("above"), frozenset[str]()
-        again, dropped, early = set[int](), list[int](), list[tuple[int, int]]()
+        again, early = set[int](), list[tuple[int, int]]()
         stepped = sum(
             len(row.where) for row, count in zip(rows, counts, strict=True) if "_step" in count or "_batch" in count
         )
@@ -202,6 +202,21 @@ class Plain(engine.Dialect):
         )[:200]  # fmt: skip
         if stray:
             own.pop("steps", None)
+        placed = self.put(rows, steps, counts, heads, again, own)
+        axis = own.get("axis", "step")
+        return [row._replace(x=axis) if row.x == "step" else row for row in placed]
+
+    def put(
+        self,
+        rows: list[forms.Raw],
+        steps: list[list[Any]],
+        counts: list[dict[str, Any]],
+        heads: list[list[int]],
+        again: set[int],
+        own: dict[str, Any],
+    ) -> list[forms.Raw]:
+        """Rows at the steps that were found for them; `dropped` are the lines for which there is none."""
+        dropped = list[int]()
         placed: list[forms.Raw] = []
         for row, found, count, said in zip(rows, steps, counts, heads, strict=True):
             kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
@@ -238,8 +253,7 @@ class Plain(engine.Dialect):
                 else:
                     placed.append(part._replace(steps=[found[at][1] for at in picks], x="epoch"))
         own["dropped"] = dropped
-        axis = own.get("axis", "step")
-        return [row._replace(x=axis) if row.x == "step" else row for row in placed]
+        return placed
 
     @staticmethod
     def leads(lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:

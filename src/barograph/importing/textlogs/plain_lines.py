@@ -191,13 +191,9 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
 
 
 def row(line: bytes) -> forms.Parsed | None:
-    if b"(" in line and (called := _SETTINGS.search(line)) and _LOSSES.search(line, 0, called.start()):
-        line = line[: called.start()]  # another program's words behind a row: `WorkNCCL(SeqNum=7, …)`
+    line = _alone(line)
     if _is_text(line):
         return None
-    if b"it" in line and (ends := [found.end() for found in _BAR_ENDS.finditer(line)]) and EPOCH.search(line, ends[-1]):
-        behind = _LOSSES.search(line, ends[-1]) or not _LOSSES.search(line, 0, ends[-1])
-        line = line[ends[-1] :] if behind else line[: ends[-1]]  # a row printed behind a bar that goes on
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     if printed:
         line = line.translate(_UNMARKED)
@@ -211,26 +207,21 @@ def row(line: bytes) -> forms.Parsed | None:
     phases = phases_of(words)
     alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
-    if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
-        return None  # an evaluation is a row once its bar is full
     part = _PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
-    if part and part[1] != part[2] and not any(found.start() < part.start() for found in found_pairs):
-        return None
-    names, known, beside = dict[str, Any](), False, b""
+    if (bar and bar[1] != bar[2] and any(phase for _, phase in phases)) or _is_unfinished(part, found_pairs):
+        return None  # an evaluation is a row once its bar is full
     seen = None if counts else _SEEN.search(line)
-    if seen:
-        names[f"_seen:{_unit(seen)}"] = seen["ahead"] or seen["count"]
+    names, known, beside = _unit(seen), False, b""
     for found in found_pairs:
         name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
         name = _OTHER_UNIT.sub(b"", _LEVEL.sub(b"", name.rstrip(b".").replace(b". ", b" ")))
         if step and found.start() <= step.start() < step.end() < found.end(1):
             name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
-        if seen and seen.start() < found.end(2 if found[1] else 5) <= seen.end():
-            continue
-        if _is_place(line, found, name) or _is_cut(line, found.end(2 if found[1] else 5), number):
+        end = found.end(2 if found[1] else 5)
+        if (seen and seen.start() < end <= seen.end()) or _is_place(line, found, name) or _is_cut(line, end, number):
             continue
         first = found.start() if first < 0 else first
-        if _COUNTS.match(name) or (bar and found.end(2 if found[1] else 5) < bar.end() and scale == b"%"):
+        if _COUNTS.match(name) or (bar and end < bar.end() and scale == b"%"):
             continue  # what counts, and how much of a bar is full
         if not (counts or names or scale or len(number) > 15) and number.isdigit() and not _KNOWN.match(name):
             names[f"_first:{name.decode('utf-8', 'replace')}"] = number  # perhaps the step: others will tell
@@ -273,21 +264,34 @@ def row(line: bytes) -> forms.Parsed | None:
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
     if known and words and not of_training and phase_of(words[0]) and words[0].start() < max(first, 1):
-        evaluated = any(_HELD_OUT.match(name) and _BARE.fullmatch(name) for name in names)
-        if not evaluated and any(map(_OF_TRAINING.match, names)):
-            names[f"_tag:{phase_of(words[0])}"] = b"1"
+        names |= _tag(names, phase_of(words[0]))
     named = names | _counted(line, step, batch, epoch, bar)
     share = counts == [epoch] and "_batch" not in named and known and b"%" in line and _SHARE.search(line)
     drawn = bar and _DRAWN.match(bar[0])
-    for flag, is_set in (
-        ("_aside", bar and not of_training),
-        ("_drawn", drawn),
-        ("_share", share),
-        ("_over", over),
-    ):
-        if is_set:
-            named[flag] = b"1"
+    flags = {"_aside": bar and not of_training, "_drawn": drawn, "_share": share, "_over": over}
+    named |= {flag: b"1" for flag, is_set in flags.items() if is_set}
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _alone(line: bytes) -> bytes:
+    """A line without what another program wrote behind its row or before it."""
+    if b"(" in line and (called := _SETTINGS.search(line)) and _LOSSES.search(line, 0, called.start()):
+        line = line[: called.start()]  # `WorkNCCL(SeqNum=7, …)`
+    if b"it" in line and (ends := [found.end() for found in _BAR_ENDS.finditer(line)]) and EPOCH.search(line, ends[-1]):
+        behind = _LOSSES.search(line, ends[-1]) or not _LOSSES.search(line, 0, ends[-1])
+        line = line[ends[-1] :] if behind else line[: ends[-1]]  # a row printed behind a bar that goes on
+    return line
+
+
+def _is_unfinished(part: Any, found_pairs: list[re.Match[bytes]]) -> bool:
+    """Whether a fraction ahead of all values says that an evaluation goes on."""
+    return bool(part and part[1] != part[2] and not any(found.start() < part.start() for found in found_pairs))
+
+
+def _tag(names: dict[str, Any], phase: str) -> dict[str, bytes]:
+    """A mark of rows that a word ahead calls an evaluation, and whose names are the training's."""
+    evaluated = any(_HELD_OUT.match(name) and _BARE.fullmatch(name) for name in names)
+    return {f"_tag:{phase}": b"1"} if not evaluated and any(map(_OF_TRAINING.match, names)) else {}
 
 
 def _says_two(line: bytes, epoch: Any) -> bool:
@@ -304,9 +308,12 @@ def _lead(line: bytes, names: dict[str, Any], first: int) -> dict[str, bytes]:
     return {"_lead": found[found.lastindex or 1]}
 
 
-def _unit(seen: re.Match[bytes]) -> str:
-    """What was seen: tokens, or samples by any name."""
-    return "tokens" if (seen["of"] or seen["what"]).lower() == b"tokens" else "samples"
+def _unit(seen: re.Match[bytes] | None) -> dict[str, Any]:
+    """How much was seen, under the name of tokens, or of samples by any name."""
+    if seen is None:
+        return {}
+    unit = "tokens" if (seen["of"] or seen["what"]).lower() == b"tokens" else "samples"
+    return {f"_seen:{unit}": seen["ahead"] or seen["count"]}
 
 
 def _is_measure(name: bytes) -> bool | None:

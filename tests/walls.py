@@ -56,6 +56,7 @@ _ON_USE = {  # imports in functions, by the reason why they stand there
     "a short command loads the server's client, the forecast and the reader of ends where it has need of them": (
         "doctor/outlook.py → barograph.analysis.forecast",
         "importing/read.py → barograph.importing.textlogs.endings",
+        "importing/read.py → barograph.importing.textlogs.unnamed",
         "query/folders.py → barograph.store.clickhouse.client",
         "query/folders.py → barograph.store.clickhouse.pull",
         "query/folders.py → barograph.store.clickhouse.schema",

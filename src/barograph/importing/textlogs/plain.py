@@ -35,6 +35,26 @@ _MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step 
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 
 
+def _many(rows: list[forms.Raw], own: dict[str, Any]) -> bool:
+    """Whether rows that say an epoch alone come several times an epoch."""
+    said = [row.columns[row.names.index("_epoch")] for row in rows if _counts(row) == ["_epoch"]]
+    total = sum(map(len, said))
+    if "many" not in own and total >= 2 * _NUMBERED:
+        own["many"] = total >= _NUMBERED * sum(len(set(epochs)) for epochs in said)
+    return bool(own.get("many"))
+
+
+def _numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows without a step: 1, 2, 3."""
+    key, numbers = "\n".join(row.names), own["numbers"]
+    least = counting.ENOUGH if key in own.get("short", ()) else _NUMBERED
+    if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < least):
+        return []
+    before = numbers[key]
+    numbers[key] += len(row.where)
+    return [row._replace(steps=list(range(before + 1, numbers[key] + 1)), x="row")]
+
+
 class Plain(engine.Dialect):
     kind = "plain"
     about = "any line with a step and a loss"
@@ -140,7 +160,7 @@ class Plain(engine.Dialect):
         """Rows with what counts among their numbers."""
         rows = counting.of_evaluators([row for row in rows if not _is_tally(lines, row)], own)
         rows = counting.settled(self.leads(lines, rows, own), own)
-        many = self.many(rows, own)
+        many = _many(rows, own)
         return [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
@@ -227,7 +247,7 @@ class Plain(engine.Dialect):
                 placed.append(row._replace(steps=None, main=False))
                 continue
             if not count and not self.has_own(row, found, said, own):
-                numbered = self.numbered(row, own)
+                numbered = _numbered(row, own)
                 placed += numbered
                 dropped += [] if numbered else [index for index in row.where.tolist() if index not in again]
                 continue
@@ -286,15 +306,6 @@ class Plain(engine.Dialect):
         return result
 
     @staticmethod
-    def many(rows: list[forms.Raw], own: dict[str, Any]) -> bool:
-        """Whether rows that say an epoch alone come several times an epoch."""
-        said = [row.columns[row.names.index("_epoch")] for row in rows if _counts(row) == ["_epoch"]]
-        total = sum(map(len, said))
-        if "many" not in own and total >= 2 * _NUMBERED:
-            own["many"] = total >= _NUMBERED * sum(len(set(epochs)) for epochs in said)
-        return bool(own.get("many"))
-
-    @staticmethod
     def uncounted(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
         """Rows that say an epoch, and perhaps a percentage of it: without it where several say the same one."""
         same = _counts(row) == ["_epoch"]
@@ -330,17 +341,6 @@ class Plain(engine.Dialect):
                 return bool(different)
             numbers[key] = 0
         return key not in numbers
-
-    @staticmethod
-    def numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
-        """Rows without a step: 1, 2, 3."""
-        key, numbers = "\n".join(row.names), own["numbers"]
-        least = counting.ENOUGH if key in own.get("short", ()) else _NUMBERED
-        if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < least):
-            return []
-        before = numbers[key]
-        numbers[key] += len(row.where)
-        return [row._replace(steps=list(range(before + 1, numbers[key] + 1)), x="row")]
 
     def refine(self, points: ImportedPoints, own: dict[str, Any], segment: int) -> Iterator[Item]:
         if points.x == "row" and not own.get("told"):

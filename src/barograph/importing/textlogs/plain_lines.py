@@ -230,8 +230,7 @@ def row(line: bytes) -> forms.Parsed | None:
             name = name + b" " + beside
         elif both := _OF_BOTH.match(name):
             beside = both[1] or both[2]
-        if turned := _TURNED.match(name):
-            name = turned[2] + b" " + turned[1]
+        name = _TURNED.sub(rb"\2 \1", name)
         measure = _is_measure(name)
         if measure is None or (number.isdigit() and scale is None and _LOST.search(name) and MONEY.search(line)):
             continue  # games that were lost

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from textlog_readings import find, read
 
+from barograph.core.roles import plays
 from barograph.doctor import diagnose
 from barograph.importing.read import read as runs_of
 
@@ -357,3 +358,42 @@ def test_a_ranks_share_ahead_of_an_evaluation_is_no_part_of_it(tmp_path: Path) -
     form = "INFO (0/2) Epoch 11, batch {e}, loss[loss={v}, over 24 frames.]\n"
     text = rows(form) + "INFO (0/2) Epoch 11, validation: ctc_loss=0.2, loss=0.26, over 90 frames.\n"
     assert read(written(tmp_path, text)).series["val loss"] == [(12, 0.26)]
+
+
+HEADINGS = {
+    "as MATLAB prints them": (
+        "|  Epoch  |  Iteration  |  Time Elapsed  |  Mini-batch  |  Mini-batch  |  Base Learning  |",
+        "|         |             |   (hh:mm:ss)   |   Accuracy   |     Loss     |      Rate       |",
+        "|       1 | {e:>11} |       00:00:04 |       71.88% | {v:>12} |          0.0100 |",
+    ),
+    "of three columns": (
+        "|  Step  |  Training  |  Learning  |",
+        "|        |  Loss      |  Rate      |",
+        "| {e:>6} | {v:>10} |     0.0100 |",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HEADINGS)
+@pytest.mark.parametrize("rule", ["=", "-"])
+def test_a_heading_of_two_lines_is_one(tmp_path: Path, kind: str, rule: str) -> None:
+    first, second, row = HEADINGS[kind]
+    line = f"|{rule * (len(first) - 2)}|\n"
+    text = f"Training on single CPU.\n{line}{first}\n{second}\n{line}{rows(row + chr(10))}{line}Training finished.\n"
+    series = read(written(tmp_path, text)).series
+    (loss,) = (name for name in series if "oss" in name)
+    assert plays("loss", loss) and series[loss] == LOSS
+
+
+def test_a_clouds_objects_around_printed_lines_are_taken_off(tmp_path: Path) -> None:
+    printed = ["using device cuda:0", *rows("step {e}: loss {v} lr 3.0e-04\n").splitlines()]
+    objects = [
+        json.dumps({"insertId": f"a{at:04}", "severity": "INFO", "textPayload": line, "timestamp": "2025-10-02T12:00"})
+        for at, line in enumerate(printed)
+    ]
+    assert LOSS in read(written(tmp_path, "\n".join(objects) + "\n")).series.values()
+
+
+def test_objects_that_hold_numbers_beside_a_text_are_rows_themselves(tmp_path: Path) -> None:
+    text = rows('{{"message": "step done", "step": {e}, "loss": {v}}}\n')
+    assert LOSS in read(written(tmp_path, text, "train.jsonl")).series.values()

@@ -57,7 +57,7 @@ class Chunk(NamedTuple):
 
 def clean(text: bytes) -> bytes:
     """Without escape codes, and without the marks of comments and quotations in which rows stand."""
-    text = containers.unwrapped(text) if text.startswith(containers.BEGINS) else text
+    text = containers.unwrapped(text) if containers.may_be_in(text) else text
     text = _ESCAPE.sub(b"", text) if b"\x1b" in text else text
     if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:
         text = _QUOTES.sub(lambda found: _CURLY[found[0]], text)

@@ -7,6 +7,7 @@ Out:  `step=10, loss=2.3013, lr=3.0e-04` in the row's place.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from barograph.importing.textlogs import forms
@@ -70,6 +71,10 @@ _FRAME = {mark.encode(): b" " for mark in "─━═"} | dict.fromkeys(
     map(str.encode, "│┃║┌┬┐├┼┤└┴┘╭╮╰╯┏┳┓┣╋┫┗┻┛╒╤╕╞╪╡╘╧╛╔╦╗╠╬╣╚╩╝┡╇┩"), b"|"
 )
 _DRAWN = expression(rb"\xe2[\x94\x95][\x80-\xbf]")
+_CELLS = rb"\|([^|\n\d]{1,60}(?:\|[^|\n\d]{1,60}){2,40})\|\n"
+_TWO_LINES = expression(  # a heading of two lines between rules, as MATLAB prints it
+    rb"(?m)^([ \t]{0,20})" + _CELLS + rb"[ \t]{0,20}" + _CELLS + rb"(?=[ \t]{0,20}\|[-=]{8,2000}\|\n)"
+)
 _WIDEST = 4096  # bytes of a row
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
 _TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|min|h)")
@@ -80,6 +85,8 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     """A text in which the rows of tables say their names; own: the heading that goes on in the next text."""
     if b"\xe2\x94" in text or b"\xe2\x95" in text:  # a table with drawn lines
         text = _DRAWN.sub(lambda found: _FRAME.get(found[0], found[0]), text)
+    if b"==|\n" in text or b"--|\n" in text:
+        text = _TWO_LINES.sub(_as_one, text)
     between, *names = [word.encode() for word in own.get("heading", [""])]
     heads = _headings(text)
     if not names and not heads:
@@ -101,6 +108,15 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     if names:
         own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)]
     return text[:begin] + b"\n".join(lines)
+
+
+def _as_one(found: re.Match[bytes]) -> bytes:
+    """A heading of two lines as one, and a line that is empty; itself where its cells do not stand below each other."""
+    above, below = found[2].split(b"|"), found[3].split(b"|")
+    if [*map(len, above)] != [*map(len, below)]:
+        return found[0]
+    cells = (b" ".join((one + b" " + other).split()) for one, other in zip(above, below, strict=True))
+    return found[1] + b"| " + b" | ".join(cells) + b" |\n\n"
 
 
 def _headings(text: bytes) -> set[int]:

@@ -1,6 +1,7 @@
-"""Lines as a container's runtime keeps them: each an object with what was printed in it.
+"""Lines as a container's runtime or a cloud's collector keeps them: each an object with what was printed in it.
 
-In:   `{"log":"step 10 loss 2.31\\n","stream":"stdout","time":"2025-08-14T12:00:01.118Z"}`.
+In:   `{"log":"step 10 loss 2.31\\n","stream":"stdout","time":"2025-08-14T12:00:01.118Z"}`, or an object with a
+      `textPayload`.
 Out:  `step 10 loss 2.31`.
 """
 
@@ -17,9 +18,17 @@ _LINE = expression(
 )
 
 
+_PAYLOAD = expression(rb'(?m)^\{[^{}\n]{0,2000}?"textPayload": ?("(?:[^"\\\n]|\\.){0,16000}")[^\n]{0,4000}\}(?=\r?$)')
+
+
+def may_be_in(text: bytes) -> bool:
+    """Whether a text begins with such a line."""
+    return text.startswith(BEGINS) or (text.startswith(b"{") and b'"textPayload":' in text[:20_000].partition(b"\n")[0])
+
+
 def unwrapped(text: bytes) -> bytes:
     """A text with what was printed in the place of each object."""
-    return _LINE.sub(_printed, text)
+    return (_LINE if text.startswith(BEGINS) else _PAYLOAD).sub(_printed, text)
 
 
 def _printed(found: re.Match[bytes]) -> bytes:

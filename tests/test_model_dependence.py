@@ -64,7 +64,11 @@ class Language(nn.Module):
 
 
 def trained(
-    folder: Path, model: nn.Module, loss_of: Callable[[nn.Module, int], Tensor], watch: bool | dict[str, Any] = True
+    folder: Path,
+    model: nn.Module,
+    loss_of: Callable[[nn.Module, int], Tensor],
+    watch: bool | dict[str, Any] = True,
+    steps: int = STEPS,
 ) -> Any:
     """The run of a small training."""
     torch.manual_seed(3)
@@ -75,7 +79,7 @@ def trained(
     )
     if watch:
         run.watch(model, optimizer, **(watch if isinstance(watch, dict) else {}))
-    for step in range(1, STEPS + 1):
+    for step in range(1, steps + 1):
         optimizer.zero_grad()
         loss = loss_of(model, step)
         loss.backward()
@@ -98,7 +102,7 @@ def seen(run: Any) -> dict[str, Any]:
 
 def said(run: Any) -> set[str]:
     return {one["rule"] for one in barograph.diagnose(str(run.dir))["findings"]} & {
-        "rows_dependent", "places_ahead", "context_unused", "later_tokens", "rows_mixed"}  # fmt: skip
+        "rows_dependent", "places_ahead", "context_unused", "later_tokens", "rows_mixed", "read_across"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -175,6 +179,64 @@ def test_a_model_whose_places_come_first_mixes_no_rows(tmp_path: Path, places: i
     run = trained(tmp_path, Transposed(), loss_of)
     assert not {"rows_reached", "next_reached"} & set(seen(run))
     assert said(run) == set()
+
+
+class Walked(nn.Module):
+    """A recurrence written by hand, over one dimension of the tokens."""
+
+    def __init__(self, over: int, turned: bool = False) -> None:
+        super().__init__()
+        self.embedding, self.step, self.head = nn.Embedding(TOKENS, 8), nn.Linear(16, 8), nn.Linear(8, TOKENS)
+        self.over, self.turned = over, turned
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens.t() if self.turned else tokens)
+        state, states = torch.zeros_like(x.select(self.over, 0)), []
+        for one in x.unbind(self.over):
+            state = torch.tanh(self.step(torch.cat([state, one], -1)))
+            states.append(state)
+        out = self.head(torch.stack(states, self.over))
+        return out.transpose(0, 1) if self.turned else out
+
+
+@pytest.mark.parametrize(("places", "rows"), [(PLACES, PLACES), (16, 12), (9, 24), (32, 32)])
+@pytest.mark.parametrize("kind", ["right", "turned", "wrong", "windows", "columns"])
+@pytest.mark.parametrize("first", ["rows", "places"])
+def test_a_model_that_reads_along_the_other_dimension_is_found(
+    tmp_path: Path, places: int, rows: int, kind: str, first: str
+) -> None:
+    over = int((first == "rows") ^ (kind == "wrong") ^ (kind == "turned"))
+
+    def loss_of(model: nn.Module, step: int) -> Tensor:
+        text = torch.randint(TOKENS, (rows, places + 1))
+        if kind == "windows":  # each a place further: the next token is in both dimensions
+            text = torch.randint(TOKENS, (rows + places,)).unfold(0, places + 1, 1)
+        inputs, targets = text[:, :-1], text[:, 1:]
+        if first == "places":
+            inputs, targets = inputs.t(), targets.t()
+        if kind == "columns":  # a classifier of pairs of tokens, of which neither is a text
+            targets = (inputs * 3 + inputs.roll(1, over)) % TOKENS
+        return functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+
+    run = trained(tmp_path, Walked(over, kind == "turned"), loss_of, steps=12)
+    assert said(run) & {"read_across", "places_ahead", "context_unused", "rows_dependent"} == (
+        {"read_across"} if kind == "wrong" else set()
+    )
+
+
+@pytest.mark.parametrize(("kind", "rules"), [("plain", set()), ("causal convolution", set()), ("batch mean", set()),
+                                             ("own place", set()), ("convolution", {"places_ahead"}),
+                                             ("heads by view", {"places_ahead"})])  # fmt: skip
+def test_next_places_are_seen_where_a_batch_has_as_many_rows_as_places(
+    tmp_path: Path, kind: str, rules: set[str]
+) -> None:
+    def loss_of(model: nn.Module, step: int) -> Tensor:
+        text = torch.randint(TOKENS, (PLACES, PLACES + 1))
+        return functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+
+    run = trained(tmp_path, Language(kind), loss_of, steps=12)
+    assert not {"rows_reached", "past_reached"} & set(seen(run))
+    assert said(run) == rules
 
 
 def test_similarities_within_a_batch_are_compared_on_purpose(tmp_path: Path) -> None:

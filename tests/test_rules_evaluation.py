@@ -405,3 +405,17 @@ def test_an_evaluation_of_three_digits_that_never_changes_needs_ten_and_a_traini
     assert (one.step, one.found) == (100, 1000)
     assert not found([EvaluationFrozen()], series | {"train/loss": (steps, np.linspace(6.7, 6.5, 12))})
     assert not found([EvaluationFrozen()], {name: (at[:9], values[:9]) for name, (at, values) in series.items()})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "value", "alike"), [(1.0, 0.69314718, True), (0.0, 0.69314718, False), (1.0, 0.69521, False)]
+)
+def test_a_loss_of_pairs_that_stays_at_ln_2_is_of_equal_scores(ranks: float, value: float, alike: bool) -> None:
+    steps = np.arange(1, 13) * 100
+    series = {"train/loss": (steps, np.linspace(0.73, 0.68, 12)), "eval/loss": (steps, np.full(12, value)),
+              "model/loss_ranks": (steps[:1], np.array([ranks]))}  # fmt: skip
+    (one,) = warned(found([EvaluationFrozen()], series))
+    assert (one.step, one.found) == (100, 500)
+    assert one.causes[0].partition(":")[0] == (
+        "chosen and rejected alike" if alike else "optimizer holds other parameters"
+    )

@@ -8,6 +8,7 @@ from rule_columns import findings, noisy, only
 from rule_curves import found as findings_of
 
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.data.examples import CopiedExamples
 from barograph.doctor.rules.evaluation.ranking import RankingReversed
 from barograph.doctor.rules.gradient.gradient import GradientSpike
 from barograph.doctor.rules.loss.players import PlayersAgree, PlayerWins
@@ -200,3 +201,28 @@ def test_a_player_whose_loss_vanishes_while_the_others_is_high_has_won(names: tu
 def test_players_in_balance_and_critics_have_not_won(won: float, lost: float) -> None:
     series = {"D loss": noisy(160, 1, 0.1) * won, "G loss": noisy(160, 1, 0.2) * lost}
     assert not findings([PlayerWins()], series)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 37))])
+@pytest.mark.parametrize(
+    ("first", "began", "cause"),
+    [(0.8, 599, "labels shifted"), (0.55, 0, "sign reversed")],  # above a half by chance
+)
+def test_an_order_that_was_right_before_has_not_the_wrong_sign(
+    first: float, began: int, cause: str, pieces: tuple[int, ...]
+) -> None:
+    order = np.array([0.5, first, first, 0.45, 0.3, 0.28, 0.25, 0.2])
+    series = {"train/loss": (STEP, 0.7 * np.exp(-STEP / 300)), "val/auc": (199 + 200 * np.arange(8), order)}
+    (finding,) = findings_of([RankingReversed()], series, pieces)
+    assert (finding.step, finding.found) == (began, 1399)
+    assert finding.causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(("ranks", "share", "alike"), [(1.0, 0.5, True), (0.0, 0.5, False), (1.0, 0.75, False)])
+def test_chosen_and_rejected_that_are_the_same_are_half_a_batch_of_copies(
+    ranks: float, share: float, alike: bool
+) -> None:
+    series = {"model/batch_copies": (STEP[:8], np.full(8, share)), "model/loss_ranks": (STEP[:1], np.array([ranks]))}
+    (finding,) = findings_of([CopiedExamples()], series)
+    assert [cause.partition(":")[0] for cause in finding.causes] == [
+        *["chosen and rejected alike"] * alike, "data repeated"]  # fmt: skip

@@ -10,7 +10,7 @@ last reductions there too. So what is queued first queues itself once more, and 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.guest import Guest
@@ -145,10 +145,10 @@ class Sentinel:
             self._loss.came()
         self._call()
 
-    def put(self, current: ModelRound, alone: bool) -> None:
+    def put(self, current: ModelRound, alone: bool, stepped: Sequence[Iterable[Any]] = ()) -> None:
         """A step begins: how many passes have added up for it, and what their loss is. alone: with one optimizer, of
-        whose passes none is meant for another."""
-        current.figures |= self._loss.new()
+        whose passes none is meant for another. stepped: parameters of each."""
+        current.figures |= self._loss.new(stepped)
         current.squared = self._loss.squared
         if self._loss.value is not None:
             current.put("loss_itself", ("value",), self._loss.value)

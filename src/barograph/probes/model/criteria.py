@@ -7,11 +7,13 @@ Out:  figures for the `model` record; no tensor is read. What the nodes kept as 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from typing import Any
 
 from barograph.probes.model.objective import behind, kind, nodes, shape
 
 _MOST = 64  # nodes that are looked at, from the loss on
+_WHOLE = 20_000  # of a graph: more are not walked
 _ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
 _LEAST = frozenset({"Sub", "Clamp", "ClampMin"})
 _OF_TERMS = frozenset({"Mean", "Sum", "Add", "Squeeze", "Unsqueeze", "View", "Reshape", "Alias"})
@@ -211,3 +213,39 @@ def _of_chances(node: Any) -> bool:
     if first is not None or second is None or kind(second) != "Mul" or len(behind(second)) != 1:
         return False
     return _plain(behind(second)[0]) in ("Softmax", "Sigmoid")
+
+
+def trained_target(root: Any) -> list[Any]:
+    """Parameters that a loss reaches by nothing but the target of a divergence, whose other side has parameters of its
+    own: they learn to say what the other side says. Empty where there are none, or the graph is too large."""
+    for node, _ in nodes([root], _MOST):
+        under = behind(node)
+        if kind(node) != "Sub" or [kind(side) for side in under] != ["Xlogy", "Mul"]:
+            continue
+        targets, sides = behind(under[0]), behind(under[1])
+        if len(sides) != 2 or not targets or any(one is not targets[0] for one in targets) or targets[0] not in sides:
+            continue
+        target = targets[0]
+        other = sides[1] if sides[0] is target else sides[0]
+        wanted, said = _leaves(target), _leaves(other)
+        # where the target is used elsewhere, too, its parameters are found from there
+        rest = _leaves(root, {(under[0], target), (under[1], target)}) if wanted and said else {}
+        if rest and not wanted.keys() & rest.keys():
+            return list(wanted.values())
+    return []
+
+
+def _leaves(root: Any, without: Collection[tuple[Any, Any]] = ()) -> dict[int, Any]:
+    """The parameters behind a node, but for these edges; none of a graph that is too large."""
+    waiting, seen, found = [root], {root}, {}
+    while waiting:
+        node = waiting.pop()
+        if len(seen) > _WHOLE:
+            return {}
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found[id(leaf)] = leaf
+        for following in behind(node):
+            if following not in seen and (node, following) not in without:
+                seen.add(following)
+                waiting.append(following)
+    return found

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-FIGURES = ("rows_reached", "next_reached", "past_reached")
+FIGURES = ("rows_reached", "next_reached", "past_reached", "read_dimension")
 _STEPS = (6, 106)
 _TRIES = 3  # passes, each time: a model may have passes of other kinds
 _MOST = 1 << 25  # elements of an output
@@ -93,7 +93,9 @@ class DependenceLook:
         if output.is_cuda and torch.cuda.is_current_stream_capturing():  # it would be repeated with each replay
             return None
         # rows of an output as wide as the batch are compared with each other on purpose
-        sources = [one for one in sources if len(one) == len(output) != output.shape[-1] and one.shape[1] != len(one)]
+        sources = [one for one in sources if len(one) == len(output) != output.shape[-1]]
+        if output.dim() == 2:
+            sources = [one for one in sources if one.shape[1] != len(one)]
         if not sources or mesh_of(output) or output._backward_hooks or not _is_plain(output.grad_fn):
             return None
         rows = torch.arange(0, len(output), 2, device=output.device)
@@ -122,7 +124,9 @@ class DependenceLook:
         for gradient in gradients:
             size = gradient.float().abs().flatten(2).amax(2)  # [rows, places]
             reached = size > _LEAST * size.max()
-            other = nothing
+            mixed = reached[1::2].any()
+            square = size.shape[0] == size.shape[1]  # which dimension is which is seen by what is reached alone
+            other = read = nothing
             if len(size) > 1 and not mixes_by_design:
                 other = reached[1::2].any(1).float().mean()
             following = past = nothing
@@ -135,19 +139,26 @@ class DependenceLook:
                 # where nothing flows along the second dimension, the first may be that of places: then what is reached
                 # lies in the columns that some row was asked for
                 asked = torch.zeros(size.shape[1], dtype=torch.bool, device=size.device).index_fill(0, places, True)
-                flows = (reached & ~asked).any()
+                beyond = reached & ~asked
+                flows = beyond.any()
                 other = torch.where(flows, other, nothing)
                 following = torch.where(flows | (following == 0), following, nothing)
-                following = torch.where(other > 0, nothing, following)  # it may come from another row's place
+                # it may come from another row's place
+                following = torch.where(mixed if square else other > 0, nothing, following)
+                # every other row was asked: were the dimensions exchanged on the way, columns between had nothing
+                within, down = ~mixed & beyond[:, 1::2].any(), mixed & ~flows & reached[:, 1::2].any()
+                read = torch.where(within, 1.0, torch.where(down, 0.0, nothing))
+                if square:
+                    other = past = nothing
             alive = size.max() > 0
-            found.append(torch.stack([torch.where(alive, one, nothing) for one in (other, following, past)]))
+            found.append(torch.stack([torch.where(alive, one, nothing) for one in (other, following, past, read)]))
         if not found:
             return None
         table = torch.stack(found)
         least, most = table.amin(0), table.amax(0)
         past = most[2] if _is_mixing(self._model) else nothing
         # of several inputs one may be read as a whole
-        return torch.stack([most[0], least[1], past])
+        return torch.stack([most[0], least[1], past, torch.where(least[3] == most[3], most[3], nothing)])
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from barograph.probes.model import criteria, objective
@@ -158,6 +159,7 @@ class LossGraph:
         self._found: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self.value: Any = None  # of a mean of errors other than squares, on its device
+        self.pulled: list[Any] = []  # weak references to the parameters of a divergence's target
         self.squared: tuple[int, str] | None = None  # of a mean square: of how many, and what made the outputs
 
     def came(self) -> None:
@@ -176,13 +178,19 @@ class LossGraph:
             root = getattr(loss, "grad_fn", None)
             self._found = _all(root) if root is not None else {}
             self.squared = objective.squared(root) if root is not None else None
+            self.pulled = [weakref.ref(one) for one in criteria.trained_target(root)] if root is not None else []
             near = objective.nodes([root], 16) if root is not None else ()
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)
             if whole and self.squared is None:  # a mean of rows' sums would not be that of elements
                 self.value = loss.detach().reshape(1)
 
-    def new(self) -> dict[str, float]:
-        """What is another than before."""
+    def new(self, stepped: Sequence[Iterable[Any]] = ()) -> dict[str, float]:
+        """What is another than before. stepped: parameters of each optimizer."""
+        if self.pulled:
+            held = {id(one) for some in stepped for one in some}
+            if all(id(one()) in held for one in self.pulled):
+                self._found["target_trained"] = 1.0
+            self.pulled = []
         fresh = {name: value for name, value in self._found.items() if self._last.get(name) != value}
         self._last |= self._found
         self._found = {}

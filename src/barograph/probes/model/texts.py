@@ -34,7 +34,7 @@ _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
-           "ignored_inside")  # fmt: skip
+           "ignored_inside", "text_dimension")  # fmt: skip
 
 
 def figures(
@@ -53,12 +53,16 @@ def figures(
     part, across = gradient[:most, :_TOKENS].min(-1), gradient[:_TOKENS, :most].transpose(0, 1).min(-1)
     nothing = torch.full_like(found.below, math.nan)
     shifts, pairs, ignored = [], torch.zeros(3, _CLASSES**2, dtype=found.below.dtype, device=nothing.device), nothing
-    tokens = nothing
+    tokens = side = nothing
     # others than the first may be the targets themselves: they count where they are inputs for sure
     for one in (one for at, one in enumerate(given) if not at or fed[at]):
         along = _shift(one[:most, :far], *part, found)
         down = _shift(one[:far, :most].T, *across, found)
-        down = torch.where(_wraps(one[:, :most], gradient[-1:, :most]) | (along >= 0), -torch.ones_like(down), down)
+        down = torch.where(_wraps(one[:, :most], gradient[-1:, :most]), -torch.ones_like(down), down)
+        # where windows of a text overlap, its next token is in both dimensions
+        one_of = torch.where((along == 1) & (down != 1), 1.0, torch.where((down == 1) & (along != 1), 0.0, nothing))
+        side = torch.where(side.isnan(), one_of, side)
+        down = torch.where(along >= 0, -torch.ones_like(down), down)
         shifts.append(torch.where(down > 0, down, along))
         if not whole:
             continue
@@ -74,7 +78,7 @@ def figures(
     if not whole:
         return dict.fromkeys(FIGURES, nothing) | {"target_shift": own}, None
     copies = _copies(given[0][:most, :_TOKENS], *part, found)
-    return dict(zip(FIGURES, (own, *copies, tokens, ignored), strict=True)), pairs
+    return dict(zip(FIGURES, (own, *copies, tokens, ignored, side), strict=True)), pairs
 
 
 def _shift(tokens: Any, least: Tensor, target: Tensor, found: Softmax) -> Tensor:

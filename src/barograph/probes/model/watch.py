@@ -264,7 +264,7 @@ class ModelWatch:
         if self._state is not None:
             self._state.put(current, self._looks.parameters)
             self._spent += self._state.taken()
-        self._sentinel.put(current, len(self._hooks.known) == 1)
+        self._sentinel.put(current, len(self._hooks.known) == 1, self._looks.owners(self._hooks.optimizers))
         self._outside.began(current)
         if self._scaler is not None:
             self._looks.scaled(current, self._scaler, self._skipped)

@@ -1,7 +1,7 @@
 """Outputs that depend on what they must not see, or on nothing but their own place.
 
 In:   what the watch found by asking single outputs for their gradient.
-Out:  findings of `RowsDependent`, `PlacesAhead`, `ContextUnused`.
+Out:  findings of `RowsDependent`, `PlacesAhead`, `ContextUnused`, `ReadAcross`.
 """
 
 from __future__ import annotations
@@ -133,4 +133,34 @@ class ContextUnused(WatchRule):
             )  # fmt: skip
 
 
-RULES = (RowsDependent, PlacesAhead, ContextUnused)
+class ReadAcross(WatchRule):
+    """A language model reads along one dimension of its tokens, and its targets go along the other.
+
+    The targets are one place ahead of the inputs in one dimension alone. Single outputs depend on other tokens of the
+    other dimension, and on none of that of the targets: what the model reads before a token are tokens of other texts.
+
+    What to do: `batch_first=True` of recurrent layers, or `.t()` of the batch; a loop over the places runs over
+    dimension 1 of [rows, places], over dimension 0 of [places, rows].
+    """
+
+    name, family, kind, severity = "read_across", "data", "data", "critical"
+    series = "model/read_dimension"
+    needs = ("=model/read_dimension", "=model/text_dimension")
+    about = "A language model reads along another dimension than that of its targets."
+    causes = ("batch and time exchanged: the model reads along the other dimension than its targets go",)
+    remedies = (
+        "check `batch_first`, and whether tokens and targets are [rows, places] or [places, rows], as the loop, "
+        "attention or convolution of the model takes them",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        text = watched(history, "text_dimension", place)
+        if math.isfinite(text) and self.lasts(value != text, place, 1):
+            yield self.finding(
+                0, f"The targets are the next tokens along dimension {text:.0f} of the inputs, and the outputs depend "
+                f"on other tokens along dimension {value:.0f} alone: those of other texts.", found=place[0],
+                segment=place[2], confidence=_PROOF, evidence={"reads": value, "text": text, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (RowsDependent, PlacesAhead, ContextUnused, ReadAcross)

@@ -1,7 +1,8 @@
 """Losses of a special make that can't be meant so, as their graph shows them: alignments and divergences.
 
 In:   figures of the watch, which reads lengths and functions from autograd's graph of the loss.
-Out:  findings of `Alignment`, `AlignmentLengths`, `DivergenceInput`, `Attraction`, `MarginKept`.
+Out:  findings of `Alignment`, `AlignmentLengths`, `DivergenceInput`, `Attraction`, `MarginKept`,
+      `TrainedTarget`.
 """
 
 from __future__ import annotations
@@ -259,4 +260,35 @@ class MarginKept(GraphRule):
 
 _LEAST_UPDATE = 1e-4  # of the weights, in a step that could learn something
 
-RULES = (Alignment, AlignmentLengths, DivergenceInput, Attraction, MarginKept)
+
+class TrainedTarget(GraphRule):
+    """The target of a divergence is trained, and by nothing else than this divergence.
+
+    Torch's `kl_div` has a gradient for its target, too. The loss reaches the parameters behind the target by no other
+    way, an optimizer holds them all, and what is compared with the target has parameters of its own: a teacher that
+    learns to say what its student says. Networks that learn from each other have losses of their own.
+
+    What to do: compute the target under `no_grad()`, and give the optimizer the student's parameters.
+    """
+
+    name, family, kind, severity = "trained_target", "data", "data", "warning"
+    figures = ("target_trained",)
+    needs = ("=model/target_trained", "loss")
+    least = 20
+    about = "The target of a divergence is trained, by nothing but the divergence."
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    causes = ("teacher is trained: the target of the divergence is not detached",)
+    remedies = (
+        "compute the target under `torch.no_grad()`, or freeze what gives it: `teacher.requires_grad_(False)`",
+        "give the optimizer the parameters of the student alone",
+    )
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        yield self.finding(
+            place[0], "The target of a divergence is computed with gradient, by parameters that an optimizer holds and "
+            "that nothing else in the loss trains.", found=found, segment=place[2], confidence=_PROOF,
+            evidence={"standing": True},
+        )  # fmt: skip
+
+
+RULES = (Alignment, AlignmentLengths, DivergenceInput, Attraction, MarginKept, TrainedTarget)

@@ -62,6 +62,9 @@ class WatchRule(Rule):
         return len(self._row) >= count and self.first(place[2])
 
 
+ALIKE = "chosen and rejected alike: the same examples, or cut to what they have in common"
+
+
 def watched(history: RunHistory, name: str, place: Place) -> float:
     """What the watch last said of something at a place; NaN if nothing."""
     return known(history.channel(f"model/{name}"), *place)
@@ -71,7 +74,8 @@ class CopiedExamples(WatchRule):
     """Half of a batch's examples or more are copies of others in it, in five looks in a row.
 
     Rows are compared by fingerprints of what the model is given. Where a policy is trained, a prompt is answered
-    several times, and there is no finding.
+    several times, and there is no finding. Where the loss is of pairs of scores, as its graph shows, and exactly half
+    are copies, the chosen and the rejected of each pair are the same.
 
     What to do: look at the sampler and at the collation: an index that is repeated, an `expand` or `repeat`.
     """
@@ -88,9 +92,11 @@ class CopiedExamples(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         policy = history.role("reward") is not None
         if self.lasts(value >= self.at["share"] and not policy, place, self.at["looks"]):
+            pairs = value == 0.5 and watched(history, "loss_ranks", place) == 1
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",
                 found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},
+                causes=[*([ALIKE] if pairs else []), *self.causes],
             )  # fmt: skip
 
 

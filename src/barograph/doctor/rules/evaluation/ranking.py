@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _AREA = re.compile(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc(?:[/_. ].*)?")
+_EXCHANGED = "labels shifted: chosen and rejected, or the labels 0 and 1, are exchanged since then"
+_SINCE = "look at the data behind step {}: the order of a pair, or which label is 1, has changed"
 
 
 class RankingReversed(WatchRule):
@@ -27,7 +29,8 @@ class RankingReversed(WatchRule):
     A half is that of a guess, and so is an accuracy of a half where the loss is of pairs of scores, as its graph shows
     (the logarithm of a sigmoid of their difference). Three evaluations in a row have an area below 0.4, and the last is
     not above the first of them, while the training loss has fallen by a tenth since the start: what is learnt is the
-    opposite.
+    opposite. Where an earlier evaluation was above 0.6 it was learnt the right way round: the sign is right, and what
+    the training is given has changed since.
 
     What to do: the positive example's score minus the negative's in the loss; the label's 1 for what should be above.
     """
@@ -39,6 +42,7 @@ class RankingReversed(WatchRule):
     about = "The evaluation's order is the wrong way round."
     thresholds: ClassVar = {
         "area": (0.4, "a half is a guess's; ours"),
+        "right": (0.6, "of an earlier evaluation; ours"),
         "looks": (3.0, "evaluations in a row; ours"),
         "fell": (0.9, "of the first training loss; ours"),
     }
@@ -55,20 +59,26 @@ class RankingReversed(WatchRule):
 
     def begin(self) -> None:
         self._values: list[float] = []
+        self._right: int | None = None  # step of the last evaluation in which the order was right
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._values = [*self._values[1 - int(self.at["looks"]) :], value]
+        if value >= self.at["right"]:
+            self._right = place[0]
         low = len(self._values) >= self.at["looks"] and max(self._values) < self.at["area"]
         loss = history.role("loss")
         if not low or loss is None or not 0 <= value <= self._values[0] or loss.first <= 0:
             return
         now = usual(loss, place[0] - 1, *place[1:], 16)
         if now <= self.at["fell"] * loss.first and self.first(place[2]):
+            right = self._right is not None
             yield self.finding(
-                0, f"`{self.series}` is {value:.3g} at step {place[0]}, where a guess has 0.5, and the "
-                f"training loss fell from {loss.first:.4g} to {now:.4g}: the order is the wrong way round.",
-                found=place[0], segment=place[2], confidence=0.95,
-                evidence={"area": rounded(value), "standing": True},
+                self._right or 0, f"`{self.series}` is {value:.3g} at step {place[0]}, where a guess has 0.5, and the "
+                f"training loss fell from {loss.first:.4g} to {now:.4g}: the order is the wrong way round"
+                f"{f', and was right until step {self._right}' if right else ''}.",
+                found=place[0], segment=place[2], confidence=0.95, evidence={"area": rounded(value), "standing": True},
+                causes=[_EXCHANGED if right else self.causes[0]],
+                remedies=[_SINCE.format(self._right) if right else self.remedies[0]],
             )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from statistics import median, median_low
 from typing import ClassVar
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, other_model, setting
+from barograph.doctor.kernel.cursor import exp, known, other_model, setting
 from barograph.doctor.kernel.curve import again, before, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.evaluations import (
@@ -207,8 +207,9 @@ class EvaluationNonFinite(Walker):
 class EvaluationFrozen(Walker):
     """An evaluation that gives the same number, to the last digit, five times, while the training loss moves.
 
-    It evaluates other weights than those that are trained. A number of three digits must come ten times, while the
-    training loss loses a tenth; of fewer digits, and losses below 0.01, nothing is said.
+    It evaluates other weights than those that are trained. Where the loss is of pairs of scores, as its graph shows,
+    and the number is ln 2, both of each pair get the same score instead. A number of three digits must come ten times,
+    while the training loss loses a tenth; of fewer digits, and losses below 0.01, nothing is said.
 
     So is an accuracy between 0.02 and 0.9 that is the same ten times, while the evaluation loss changed by 5%, and was
     never further than 0.02 from it: what is evaluated gives one class to all examples.
@@ -284,17 +285,21 @@ class EvaluationFrozen(Walker):
         first, time = self._first, int(channel.rows(point.row, point.row + 1).time[0])
         average = [_AVERAGE] if setting(history, *_AVERAGES) else []
         average = average or ([_COPY] if other_model(history, time) else [])
+        pairs = known(history.channel("model/loss_ranks"), point.step, time, point.segment) == 1
+        alike = [_ALIKE] if pairs and abs(point.value - math.log(2)) < _LAST_DIGIT else []
         yield self.finding(
             first.step,
             f"The evaluation loss is {point.value:.6g} in {self._count} evaluations since step {first.step}",
             found=point.step,
             segment=point.segment,
             confidence=0.85,
-            causes=[*average, *self.causes],
+            causes=[*alike, *average, *self.causes],
             evidence={"evaluation": point.value, "train_then": rounded(first.train), "train_now": rounded(point.train)},
         )
 
 
+_LAST_DIGIT = 1e-6  # of ln 2
+_ALIKE = "chosen and rejected alike: both get the same score, read where they don't differ, or cut before they do"
 _NEAR = 0.02  # between the lowest and the highest accuracy of a model that always gives the same answer
 _SUMMED = "loss summed: in the training, where the evaluation has a mean"
 

@@ -139,3 +139,34 @@ def test_losses_that_are_not_finite_now_and_then_have_such_targets(
     found = warned({"loss": every(loss)} | of_graph(**figures), rows)
     assert ("targets_not_finite" in found) is told
     assert not told or found["targets_not_finite"].step == 30
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("cut", "told"), [([1.0, 1.0], True), ([0.0, 0.0], False), ([0.0, 1.0], False)])
+def test_latent_numbers_without_a_gradient_are_found(cut: list[float], told: bool, rows: int) -> None:
+    columns = {**autoencoder(2 + 0.1 * DICE.normal(size=ROWS), 0.1), "model/latent_cut": (np.arange(2), np.array(cut))}
+    found = warned(columns, rows)
+    assert ("latent_term" in found) is told
+    if told:
+        one = found["latent_term"]
+        assert (one.step, one.found, one.kind, one.causes[0].split(":")[0]) == (0, 30, "frozen", "graph cut")
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("recon", "logistic", "told"),
+    [
+        (20 - STEP / 5, 1.0, True),
+        (20 - STEP / 5, 0.0, False),  # of a learnt deviation
+        (-20 + STEP / 50, 1.0, False),  # logged with the other sign
+        (20 * np.exp(-STEP / 40), 1.0, False),
+    ],
+)
+def test_a_reconstruction_below_0_is_of_targets_out_of_range(
+    recon: np.ndarray, logistic: float, told: bool, rows: int
+) -> None:
+    columns = {**autoencoder(2 + 0.1 * DICE.normal(size=ROWS), 0.1, recon), **of_graph(latent_logistic=logistic)}
+    found = warned(columns, rows)
+    assert ("targets_out_of_range" in found) is told
+    if told:
+        assert found["targets_out_of_range"].found == 105  # the fifth row below 0

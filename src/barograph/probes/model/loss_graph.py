@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from barograph.probes.model import criteria, objective
+from barograph.probes.model import criteria, latents, objective
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -36,7 +36,7 @@ def find() -> dict[str, float]:
 
 
 def _all(root: Any) -> dict[str, float]:
-    return figures(root) | objective.figures(root) | criteria.figures(root)
+    return figures(root) | objective.figures(root) | criteria.figures(root) | latents.figures(root)
 
 
 def root_of_pass() -> Any:

@@ -81,11 +81,12 @@ def test_inputs_far_out_are_the_cause_where_the_loss_jumps_with_them(worst: floa
 
 
 def autoencoder(
-    kl: np.ndarray, weight: float, recon: np.ndarray = FALLS
+    kl: np.ndarray, weight: float, recon: np.ndarray = FALLS, name: str = "kl"
 ) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
-    return {"loss": every(recon + weight * kl), "recon_loss": every(recon), "kl": every(kl)}
+    return {"loss": every(recon + weight * kl), "recon_loss": every(recon), name: every(kl)}
 
 
+@pytest.mark.parametrize("name", ["kl", "kl_loss", "train/kld_loss"])
 @pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(
     ("kl", "weight", "cause"),
@@ -97,8 +98,10 @@ def autoencoder(
         (0.2 + STEP / 10 + 0.1 * DICE.normal(size=ROWS), -0.1, "sign reversed"),
     ],
 )
-def test_the_kl_of_an_autoencoder_is_judged(kl: np.ndarray, weight: float, cause: str | None, rows: int) -> None:
-    found = warned(autoencoder(kl, weight), rows)
+def test_the_kl_of_an_autoencoder_is_judged(
+    kl: np.ndarray, weight: float, cause: str | None, rows: int, name: str
+) -> None:
+    found = warned(autoencoder(kl, weight, name=name), rows)
     assert ("latent_term" in found) is (cause is not None)
     assert cause is None or found["latent_term"].causes[0].startswith(cause)
 
@@ -107,6 +110,9 @@ def test_a_policys_kl_and_one_beside_broadcast_targets_are_not_judged() -> None:
     gone = 0.2 * np.exp(-STEP / 20) + 3e-4
     assert "latent_term" not in warned({**autoencoder(gone, 9.0), "reward": every(DICE.normal(size=ROWS))})
     assert "latent_term" not in warned({**autoencoder(gone, 9.0), **of_graph(loss_widened=20.0)})
+    assert "latent_term" not in warned({**autoencoder(gone, 9.0), **of_graph(activation_twice=1.0)})
+    found = warned({**autoencoder(gone, 9.0), **of_graph(latent_cut=1.0)})["latent_term"]
+    assert found.causes == ["graph cut: latent numbers are sampled without a gradient"]
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])

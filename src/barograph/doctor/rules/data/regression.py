@@ -52,7 +52,6 @@ class TargetsOutOfRange(WatchRule):
 
     def reset(self) -> None:
         super().reset()
-        self._cursor = RowCursor()
         self._below: dict[str, list[bool]] = {}
         self._above: set[str] = set()
 
@@ -369,6 +368,7 @@ class OutlierInputs(WatchRule):
 _RECONSTRUCTION = re.compile(
     r"(?i)(?!.*(?:val|eval|test))(?:.*[/_.])?(?:re_?con(?:struct(?:ion)?)?|rec)(?:_?(?:loss|error|mse|bce))?"
 )
+_KL = re.compile(r"(?:train[/_])?(?:kld?_loss|kld|loss_kld?)")  # beside the role's names
 
 
 class LatentTerm(WatchRule):
@@ -377,17 +377,17 @@ class LatentTerm(WatchRule):
     KL and reconstruction are logged beside the loss. A KL is never negative: one that is, in all of 32 rows, is the
     negative of it; so is one that the loss, as a sum of the two in all of 64 rows to a thousandth of how it varies,
     takes away. One that has fallen to a tenth of where it began or less, and to a two-hundredth of the reconstruction,
-    in 128 rows, has collapsed: the latent says nothing of the input. Where targets are broadcast, that is why. Where
-    the graph of the loss shows no way from the rest of it to the latent numbers, they were sampled without a gradient:
-    the encoder learns from the KL alone.
-    Trainings with a reward have a KL of another kind.
+    in 128 rows, has collapsed: the latent says nothing of the input. Where targets are broadcast, or an output went
+    through a sigmoid twice, that is why. Where the graph of the loss shows no way from the rest of it to the latent
+    numbers, they were sampled without a gradient: the encoder learns from the KL alone. Trainings with a reward have a
+    KL of another kind.
 
     What to do: a smaller weight, raised from 0 over the first tenth of the training; `reconstruction + weight * kl`.
     """
 
     name, family, kind, severity = "latent_term", "loss", "config", "warning"
     series = ""
-    needs = ("kl", "loss")
+    needs = ("kl|=kl_loss|=kld|=kld_loss|=loss_kl|=loss_kld|=train/kl_loss|=train/kld_loss|=train_kl_loss", "loss")
     least = 32
     about = "The KL term of an autoencoder has the wrong sign, or leaves nothing of the latent."
     thresholds: ClassVar = {
@@ -399,7 +399,7 @@ class LatentTerm(WatchRule):
     remedies = ("`loss = reconstruction + weight * kl`, with a weight that rises from 0 to 1 or less",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        kl = history.role("kl")
+        kl = _kl_of(history)
         if kl is not None and history.role("reward") is None:
             self.series = kl.name  # type: ignore[misc]
             yield from super().examine(history)
@@ -413,7 +413,7 @@ class LatentTerm(WatchRule):
             return
         place = (place[0] - 1, *place[1:])  # a step whose records are complete
         yield from self._cut(history, place)
-        kl, other = history.role("kl"), named(history, _RECONSTRUCTION)
+        kl, other = _kl_of(history), named(history, _RECONSTRUCTION)
         if kl is None or other is None:
             return
         values = newest(kl, *place, min(64, self._count - 1))
@@ -432,8 +432,9 @@ class LatentTerm(WatchRule):
         level = float(numpy.median(values)) if len(values) else math.nan
         beside = usual(other, *place, 64)
         crossed = history.channel("model/loss_crossed")
-        broadcast = history.channel("model/loss_widened") is not None or (crossed is not None and crossed.first > 1)
-        gone = not broadcast and 0 <= level <= self.at["left"] * self._first and level <= self.at["share"] * beside
+        why = history.channel("model/loss_widened") is not None or (crossed is not None and crossed.first > 1)
+        why |= watched(history, "activation_twice", place) == 1 or watched(history, "latent_cut", place) == 1
+        gone = not why and 0 <= level <= self.at["left"] * self._first and level <= self.at["share"] * beside
         if self._count >= 4 * self.at["rows"] and gone and self.first("collapsed", place[2]):
             often = f", and is in the loss {weight:.3g} times" if weight > 0 else ""
             yield self.finding(
@@ -475,6 +476,10 @@ class LatentTerm(WatchRule):
         off = float(numpy.abs(columns / scale @ weights - target).max())
         exact = rank == 2 and off <= self.at["exact"] * float(target.std()) and abs(weights[0]) > 10 * off
         return float(weights[0] / scale[0]) if exact else math.nan
+
+
+def _kl_of(history: RunHistory) -> Channel | None:
+    return history.role("kl") or named(history, _KL)
 
 
 RULES = (TargetsOutOfRange, UnscaledTargets, UnexplainedTargets, OutlierInputs, LatentTerm)

@@ -104,6 +104,7 @@ def test_the_kl_of_an_autoencoder_is_judged(
     found = warned(autoencoder(kl, weight, name=name), rows)
     assert ("latent_term" in found) is (cause is not None)
     assert cause is None or found["latent_term"].causes[0].startswith(cause)
+    assert not cause or (found["latent_term"].kind == "divergence") is (cause == "sign reversed")
 
 
 def test_a_policys_kl_and_one_beside_broadcast_targets_are_not_judged() -> None:

@@ -426,6 +426,7 @@ class LatentTerm(WatchRule):
             what = f"The logged KL is {values[-1]:.3g}" if negative else f"The loss has the KL {weight:.3g} times"
             yield self.finding(
                 0, f"{what}: it is rewarded, and grows without end.", key="sign", severity="critical",
+                kind="divergence",
                 causes=["sign reversed: of the KL term, whose negative is minimised"],
                 evidence={"standing": True}, **about,
             )  # fmt: skip

@@ -249,6 +249,21 @@ def test_an_epsilon_that_stays_is_said() -> None:
     assert "exploration_stays" not in warned(columns | {"epsilon": every(np.linspace(1, 0.05, ROWS))})
 
 
+@pytest.mark.parametrize("pieces", [7, ROWS])
+@pytest.mark.parametrize(("rows", "epsilon", "told"), [(200, 1 + 0 * STEP, True), (120, 1 + 0 * STEP, False),
+                                                       (200, np.where(STEP < 150, 1, 0.5), False),
+                                                       (200, np.where(STEP < 20, 0.5, 1), False)])  # fmt: skip
+def test_an_epsilon_that_stays_until_a_run_ends_is_said(
+    rows: int, epsilon: np.ndarray, told: bool, pieces: int
+) -> None:
+    columns = up_to(policy(-0.01, 0.5, SINKS) | {"rollout/exploration_rate": every(epsilon)}, rows)
+    found = warned(columns, pieces)
+    assert ("exploration_stays" in found) is told
+    if told:
+        one = found["exploration_stays"]
+        assert (one.step, one.found, one.kind) == (0, rows - 1, "rl")
+
+
 @pytest.mark.parametrize(("figure", "value", "says"), [
     ("ratio_clip", 100.0, True), ("ratio_clip", 0.2, False),
     ("ratio_constant", 1.0, True), ("ratio_constant", 0.0, False),

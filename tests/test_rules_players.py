@@ -96,6 +96,7 @@ def test_a_target_network_is_updated_now_and_then(
     found = findings_of([TargetNetwork()], columns, pieces)
     assert len(found) == (cause is not None)
     assert cause is None or (found[0].step == 0 and found[0].causes[0].startswith(cause))
+    assert cause is None or found[0].kind == "rl"
 
 
 def test_a_critic_whose_values_are_logged_beside_a_reward_has_a_target_network_too() -> None:

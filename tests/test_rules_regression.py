@@ -81,11 +81,12 @@ def test_inputs_far_out_are_the_cause_where_the_loss_jumps_with_them(worst: floa
 
 
 def autoencoder(
-    kl: np.ndarray, weight: float, recon: np.ndarray = FALLS
+    kl: np.ndarray, weight: float, recon: np.ndarray = FALLS, name: str = "kl"
 ) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
-    return {"loss": every(recon + weight * kl), "recon_loss": every(recon), "kl": every(kl)}
+    return {"loss": every(recon + weight * kl), "recon_loss": every(recon), name: every(kl)}
 
 
+@pytest.mark.parametrize("name", ["kl", "kl_loss", "train/kld_loss"])
 @pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(
     ("kl", "weight", "cause"),
@@ -97,16 +98,22 @@ def autoencoder(
         (0.2 + STEP / 10 + 0.1 * DICE.normal(size=ROWS), -0.1, "sign reversed"),
     ],
 )
-def test_the_kl_of_an_autoencoder_is_judged(kl: np.ndarray, weight: float, cause: str | None, rows: int) -> None:
-    found = warned(autoencoder(kl, weight), rows)
+def test_the_kl_of_an_autoencoder_is_judged(
+    kl: np.ndarray, weight: float, cause: str | None, rows: int, name: str
+) -> None:
+    found = warned(autoencoder(kl, weight, name=name), rows)
     assert ("latent_term" in found) is (cause is not None)
     assert cause is None or found["latent_term"].causes[0].startswith(cause)
+    assert not cause or (found["latent_term"].kind == "divergence") is (cause == "sign reversed")
 
 
 def test_a_policys_kl_and_one_beside_broadcast_targets_are_not_judged() -> None:
     gone = 0.2 * np.exp(-STEP / 20) + 3e-4
     assert "latent_term" not in warned({**autoencoder(gone, 9.0), "reward": every(DICE.normal(size=ROWS))})
     assert "latent_term" not in warned({**autoencoder(gone, 9.0), **of_graph(loss_widened=20.0)})
+    assert "latent_term" not in warned({**autoencoder(gone, 9.0), **of_graph(activation_twice=1.0)})
+    found = warned({**autoencoder(gone, 9.0), **of_graph(latent_cut=1.0)})["latent_term"]
+    assert found.causes == ["graph cut: latent numbers are sampled without a gradient"]
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
@@ -139,3 +146,34 @@ def test_losses_that_are_not_finite_now_and_then_have_such_targets(
     found = warned({"loss": every(loss)} | of_graph(**figures), rows)
     assert ("targets_not_finite" in found) is told
     assert not told or found["targets_not_finite"].step == 30
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("cut", "told"), [([1.0, 1.0], True), ([0.0, 0.0], False), ([0.0, 1.0], False)])
+def test_latent_numbers_without_a_gradient_are_found(cut: list[float], told: bool, rows: int) -> None:
+    columns = {**autoencoder(2 + 0.1 * DICE.normal(size=ROWS), 0.1), "model/latent_cut": (np.arange(2), np.array(cut))}
+    found = warned(columns, rows)
+    assert ("latent_term" in found) is told
+    if told:
+        one = found["latent_term"]
+        assert (one.step, one.found, one.kind, one.causes[0].split(":")[0]) == (0, 30, "frozen", "graph cut")
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("recon", "logistic", "told"),
+    [
+        (20 - STEP / 5, 1.0, True),
+        (20 - STEP / 5, 0.0, False),  # of a learnt deviation
+        (-20 + STEP / 50, 1.0, False),  # logged with the other sign
+        (20 * np.exp(-STEP / 40), 1.0, False),
+    ],
+)
+def test_a_reconstruction_below_0_is_of_targets_out_of_range(
+    recon: np.ndarray, logistic: float, told: bool, rows: int
+) -> None:
+    columns = {**autoencoder(2 + 0.1 * DICE.normal(size=ROWS), 0.1, recon), **of_graph(latent_logistic=logistic)}
+    found = warned(columns, rows)
+    assert ("targets_out_of_range" in found) is told
+    if told:
+        assert found["targets_out_of_range"].found == 105  # the fifth row below 0

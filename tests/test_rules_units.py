@@ -50,3 +50,30 @@ def test_without_the_number_of_classes_nothing_is_said() -> None:
     loss = train()
     series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, 5 * loss[EVALUATED - 1])}
     assert not rule_curves.found([EvaluationSummed()], series)
+
+
+FAR = {
+    "in squares of units": (lambda loss: 4000 * loss, 0.2, {}, True),
+    "falls less, as the training overfits": (lambda loss: 4000 * loss**0.4, 0.2, {}, True),
+    "stays": (lambda loss: 4000 + 0 * loss, 0.2, {}, False),  # the model is as bad as before
+    "rises": (lambda loss: 4000 / loss, 0.2, {}, False),
+    "a hundred times": (lambda loss: 100 * loss, 0.2, {}, False),
+    "comes down to the training's": (lambda loss: np.where(loss > 0.5, 4000, 1.2) * loss, 0.2, {}, False),
+    "the training has hardly begun": (lambda loss: 4000 * loss, 1.2, {}, False),
+    "inputs of another scale": (lambda loss: 4000 * loss, 0.2, {"input_std": 1.0, "eval_input_std": 90.0}, False),
+    "inputs of the same scale": (lambda loss: 4000 * loss, 0.2, {"input_std": 1.0, "eval_input_std": 1.1}, True),
+}
+
+
+@pytest.mark.parametrize("kind", FAR)
+@pytest.mark.parametrize("pieces", [(), (77, 200)])
+def test_an_evaluation_in_other_units_is_found_without_a_guess(kind: str, pieces: tuple[int, ...]) -> None:
+    evaluated, end, figures, wrong = FAR[kind]
+    loss = train(1.5, end)
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, evaluated(loss[EVALUATED - 1]))}
+    series |= {f"model/{name}": (EVALUATED, np.full(len(EVALUATED), value)) for name, value in figures.items()}
+    found = rule_curves.found([EvaluationSummed()], series, pieces)
+    assert bool(found) == wrong
+    if wrong:
+        assert (found[0].step, found[0].found) == (0, 400)
+        assert found[0].causes[0].startswith("units differ")

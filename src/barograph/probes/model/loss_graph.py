@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from barograph.probes.model import criteria, objective
+from barograph.probes.model import criteria, latents, objective
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -37,7 +37,7 @@ def find() -> dict[str, float]:
 
 
 def _all(root: Any) -> dict[str, float]:
-    return figures(root) | objective.figures(root) | criteria.figures(root)
+    return figures(root) | objective.figures(root) | criteria.figures(root) | latents.figures(root)
 
 
 def root_of_pass() -> Any:

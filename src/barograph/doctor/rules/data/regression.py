@@ -34,14 +34,16 @@ class TargetsOutOfRange(WatchRule):
     The graph says that the loss is nothing but the mean square of the outputs, and that a sigmoid, softmax, tanh or
     ReLU made these. Its gradient then shows the targets: a tenth of them or more are beyond the range of that function,
     in five looks in a row. Or the loss is nothing but such errors and logistic losses, and below 0 in five rows of 20:
-    a logistic loss is so where a target is above 1, or below 0, and no other of these ever.
+    a logistic loss is so where a target is above 1, or below 0, and no other of these ever. Of an autoencoder, whose
+    loss is nothing but logistic losses and the divergence of its latent numbers, the logged reconstruction was above 0,
+    and is below.
 
     What to do: no function behind the last layer, or targets that are scaled into its range.
     """
 
     name, family, kind, severity = "targets_out_of_range", "data", "config", "warning"
     series = "model/out_of_range"
-    needs = ("=model/out_of_range|=model/loss_error",)
+    needs = ("=model/out_of_range|=model/loss_error|=model/latent_logistic",)
     least = 5
     about = "Targets lie where the output's last function can't reach."
     thresholds: ClassVar = {"share": (0.1, "of the targets; ours"), "looks": (5.0, "in a row; ours")}
@@ -50,23 +52,35 @@ class TargetsOutOfRange(WatchRule):
 
     def reset(self) -> None:
         super().reset()
-        self._losses = RowCursor()
-        self._below: list[bool] = []
+        self._below: dict[str, list[bool]] = {}
+        self._above: set[str] = set()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
-        rows = self._losses.new(history.role("loss"))
+        yield from self._logistic(history, history.role("loss"), "loss_error")
+        if history.channel("model/latent_logistic") is not None:
+            yield from self._logistic(history, named(history, _RECONSTRUCTION), "latent_logistic")
+
+    def _logistic(self, history: RunHistory, channel: Channel | None, figure: str) -> Iterator[Finding]:
+        """Rows of what is nothing but logistic losses or errors, by a figure of the watch."""
+        rows = self._cursor.new(channel)
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            self._below = [*self._below[-19:], bool(rows.value[at] < 0)]
-            logistic = sum(self._below) >= self.at["looks"] and watched(history, "loss_error", place) == 1
-            if logistic and self.first(place[2], "logistic"):
+            place, value = (int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])), float(rows.value[at])
+            below = self._below[figure] = [*self._below.get(figure, ())[-19:], value < 0]
+            self._above |= {figure} if value > 0 else set()
+            whole = figure == "loss_error"
+            logistic = sum(below) >= self.at["looks"] and (whole or figure in self._above)
+            if logistic and watched(history, figure, place) == 1 and self.first(place[2], "logistic"):
+                what = (
+                    f"The loss is {value:.4g} at step {place[0]}, and is nothing but logistic losses, or errors beside "
+                    "targets" if whole else
+                    f"The reconstruction is {value:.4g} at step {place[0]}, and is nothing but logistic losses"
+                )  # fmt: skip
                 yield self.finding(
-                    0, f"The loss is {rows.value[at]:.4g} at step {place[0]}, and is nothing but logistic losses, or "
-                    "errors beside targets: below 0 are those whose targets are not between 0 and 1.",
+                    0, f"{what}: below 0 are those whose targets are not between 0 and 1.",
                     found=place[0], segment=place[2], confidence=_PROOF, key="logistic", severity="critical",
-                    causes=["targets out of range: those of a logistic loss are not between 0 and 1"],
+                    kind="data", causes=["targets out of range: those of a logistic loss are not between 0 and 1"],
                     remedies=["scale targets to 0 and 1: `mask = (mask > 0).float()`, of an image `/ 255`"],
                     evidence={"standing": True},
                 )  # fmt: skip
@@ -354,6 +368,7 @@ class OutlierInputs(WatchRule):
 _RECONSTRUCTION = re.compile(
     r"(?i)(?!.*(?:val|eval|test))(?:.*[/_.])?(?:re_?con(?:struct(?:ion)?)?|rec)(?:_?(?:loss|error|mse|bce))?"
 )
+_KL = re.compile(r"(?:train[/_])?(?:kld?_loss|kld|loss_kld?)")  # beside the role's names
 
 
 class LatentTerm(WatchRule):
@@ -362,15 +377,17 @@ class LatentTerm(WatchRule):
     KL and reconstruction are logged beside the loss. A KL is never negative: one that is, in all of 32 rows, is the
     negative of it; so is one that the loss, as a sum of the two in all of 64 rows to a thousandth of how it varies,
     takes away. One that has fallen to a tenth of where it began or less, and to a two-hundredth of the reconstruction,
-    in 128 rows, has collapsed: the latent says nothing of the input. Where targets are broadcast, that is why.
-    Trainings with a reward have a KL of another kind.
+    in 128 rows, has collapsed: the latent says nothing of the input. Where targets are broadcast, or an output went
+    through a sigmoid twice, that is why. Where the graph of the loss shows no way from the rest of it to the latent
+    numbers, they were sampled without a gradient: the encoder learns from the KL alone. Trainings with a reward have a
+    KL of another kind.
 
     What to do: a smaller weight, raised from 0 over the first tenth of the training; `reconstruction + weight * kl`.
     """
 
     name, family, kind, severity = "latent_term", "loss", "config", "warning"
     series = ""
-    needs = ("kl", "loss")
+    needs = ("kl|=kl_loss|=kld|=kld_loss|=loss_kl|=loss_kld|=train/kl_loss|=train/kld_loss|=train_kl_loss", "loss")
     least = 32
     about = "The KL term of an autoencoder has the wrong sign, or leaves nothing of the latent."
     thresholds: ClassVar = {
@@ -382,7 +399,7 @@ class LatentTerm(WatchRule):
     remedies = ("`loss = reconstruction + weight * kl`, with a weight that rises from 0 to 1 or less",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        kl = history.role("kl")
+        kl = _kl_of(history)
         if kl is not None and history.role("reward") is None:
             self.series = kl.name  # type: ignore[misc]
             yield from super().examine(history)
@@ -395,7 +412,8 @@ class LatentTerm(WatchRule):
         if self._count % int(self.at["rows"]):
             return
         place = (place[0] - 1, *place[1:])  # a step whose records are complete
-        kl, other = history.role("kl"), named(history, _RECONSTRUCTION)
+        yield from self._cut(history, place)
+        kl, other = _kl_of(history), named(history, _RECONSTRUCTION)
         if kl is None or other is None:
             return
         values = newest(kl, *place, min(64, self._count - 1))
@@ -408,14 +426,16 @@ class LatentTerm(WatchRule):
             what = f"The logged KL is {values[-1]:.3g}" if negative else f"The loss has the KL {weight:.3g} times"
             yield self.finding(
                 0, f"{what}: it is rewarded, and grows without end.", key="sign", severity="critical",
+                kind="divergence",
                 causes=["sign reversed: of the KL term, whose negative is minimised"],
                 evidence={"standing": True}, **about,
             )  # fmt: skip
         level = float(numpy.median(values)) if len(values) else math.nan
         beside = usual(other, *place, 64)
         crossed = history.channel("model/loss_crossed")
-        broadcast = history.channel("model/loss_widened") is not None or (crossed is not None and crossed.first > 1)
-        gone = not broadcast and 0 <= level <= self.at["left"] * self._first and level <= self.at["share"] * beside
+        why = history.channel("model/loss_widened") is not None or (crossed is not None and crossed.first > 1)
+        why |= watched(history, "activation_twice", place) == 1 or watched(history, "latent_cut", place) == 1
+        gone = not why and 0 <= level <= self.at["left"] * self._first and level <= self.at["share"] * beside
         if self._count >= 4 * self.at["rows"] and gone and self.first("collapsed", place[2]):
             often = f", and is in the loss {weight:.3g} times" if weight > 0 else ""
             yield self.finding(
@@ -423,6 +443,22 @@ class LatentTerm(WatchRule):
                 " the latent says nothing of the input.", key="collapsed",
                 causes=["KL weight too large: the latent has collapsed to the prior"],
                 evidence={"kl": rounded(level), "standing": True}, **about,
+            )  # fmt: skip
+
+    def _cut(self, history: RunHistory, place: Place) -> Iterator[Finding]:
+        """Latent numbers that nothing but their divergence trains, in all graphs that were seen."""
+        seen = history.channel("model/latent_cut")
+        if seen is None or not seen.end:
+            return
+        rows = newest(seen, *place, 64)
+        rows = rows[numpy.isfinite(rows)]
+        if len(rows) and (rows == 1).all() and self.first("cut", place[2]):
+            yield self.finding(
+                0, "The loss has the KL of latent numbers, and no way leads from the rest of it to them: the encoder "
+                "learns nothing of the reconstruction.", key="cut", kind="frozen", severity="critical",
+                found=place[0], segment=place[2], confidence=_PROOF, evidence={"standing": True},
+                causes=["graph cut: latent numbers are sampled without a gradient"],
+                remedies=["`mean + deviation * torch.randn_like(mean)`, or `Normal(mean, deviation).rsample()`"],
             )  # fmt: skip
 
     def _weight(self, history: RunHistory, kl: Channel, other: Channel, place: Place) -> float:
@@ -441,6 +477,10 @@ class LatentTerm(WatchRule):
         off = float(numpy.abs(columns / scale @ weights - target).max())
         exact = rank == 2 and off <= self.at["exact"] * float(target.std()) and abs(weights[0]) > 10 * off
         return float(weights[0] / scale[0]) if exact else math.nan
+
+
+def _kl_of(history: RunHistory) -> Channel | None:
+    return history.role("kl") or named(history, _KL)
 
 
 RULES = (TargetsOutOfRange, UnscaledTargets, UnexplainedTargets, OutlierInputs, LatentTerm)

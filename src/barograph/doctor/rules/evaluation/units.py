@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.cursor import usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
 
@@ -24,13 +25,16 @@ class EvaluationSummed(Walker):
     The first evaluation is above the loss of a guess, though the training is below it; and in four evaluations or more
     it goes the way of the training loss, at 1.8 times it or more: their ratio changes by less than 7%, or, where the
     training loss falls far, by less than the power 0.4 of its fall. A model that is bad at what it is asked does not
-    get better at it in the same proportion.
+    get better at it in the same proportion. Where no loss of a guess is known, as of a regression, each of eight
+    evaluations is 300 times the training's first loss or more, and the last is below the first by the power 0.3 of the
+    training's fall, which is to 60% or less: no model that is evaluated on such data in such units is so much worse
+    than before its first step. Inputs of another scale, where the watch knows them, are `evaluation_inputs`.
 
     What to do: divide the sum by the number of targets, or of batches where batches are averaged.
     """
 
     name, kind, severity = "evaluation_summed", "config", "warning"
-    needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss", "vocabulary|=model/loss_classes")
+    needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss")
     least = 4
     about = "The evaluation loss is a multiple of the training loss."
     thresholds: ClassVar = {
@@ -40,6 +44,10 @@ class EvaluationSummed(Walker):
         "power": (0.4, "of the training's fall; ours"),
         "fall": (0.1, "of the training loss, in ln; ours"),
         "guess": (1.1, "times the loss of a guess; ours"),
+        "far": (300.0, "times the training's first loss, without a guess; ours"),
+        "several": (8.0, "evaluations, the same; ours"),
+        "halved": (0.5, "the training's fall, in ln, the same; ours"),
+        "along": (0.3, "power of the training's fall, the same; ours"),
     }
     causes = ("evaluation loss summed: it is not divided by what it is added up over",)
     remedies = ("divide the sum by the number of targets, or of batches where batches are averaged",)
@@ -53,6 +61,9 @@ class EvaluationSummed(Walker):
         self._points = [*self._points[:1], *self._points[1:][-14:], point]
         loss, guess = history.role("loss"), _guess(history, point)
         if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss):
+            return
+        if guess != guess:
+            yield from self._far(history, loss, channel, point)
             return
         first = self._points[0]
         ratios = [math.log(one.value / one.train) for one in self._points]
@@ -68,6 +79,25 @@ class EvaluationSummed(Walker):
                 f"evaluations, and falls with it: {first.value:.4g} at the first, where a guess has {guess:.4g}.",
                 found=point.step, segment=point.segment, confidence=0.97,
                 evidence={"times": rounded(times), "standing": True},
+            )  # fmt: skip
+
+    def _far(self, history: RunHistory, loss: Channel, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        """Evaluations in another unit, by the training's first loss."""
+        first, least = self._points[0], min(one.value for one in self._points)
+        fall = math.log(first.train / point.train)
+        far = least >= self.at["far"] * loss.first > 0 and len(self._points) >= self.at["several"]
+        if not far or fall < self.at["halved"] or math.log(first.value / point.value) < self.at["along"] * fall:
+            return
+        place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
+        mine, others = (usual(history.channel(f"model/{name}input_std"), *place, 8) for name in ("", "eval_"))
+        if not (others > 2 * mine or mine > 2 * others) and self.first(point.segment):
+            yield self.finding(
+                0, f"The evaluation loss is {point.value:.4g}, {least / loss.first:.3g} times the training's first "
+                f"loss or more in {len(self._points)} evaluations, and falls with the training: it is in other units.",
+                found=point.step, segment=point.segment, confidence=0.9,
+                causes=["units differ: the evaluation's loss is not in those of the training's", *self.causes],
+                remedies=["compute both losses of the same scaled outputs and targets", *self.remedies],
+                evidence={"evaluation": rounded(point.value), "train": rounded(point.train), "standing": True},
             )  # fmt: skip
 
 

@@ -244,31 +244,48 @@ class PolicyReversed(PolicyRule):
 class ExplorationStays(RewardedRule):
     """Every action is drawn at random, and stays so: the exploration rate is never lowered.
 
-    A logged epsilon is 0.9 or more in each of 256 rows, and the last is not below the first.
+    A logged epsilon is 0.9 or more in each of 256 rows, and the last is not below the first. Of a run that has ended it
+    takes all of its rows, 128 or more.
 
     What to do: lower it over the first tenth to half of the training, to 0.05 or so.
     """
 
-    name, family, kind, severity = "exploration_stays", "rl", "config", "warning"
+    name, family, kind, severity = "exploration_stays", "rl", "rl", "warning"
     needs = ("loss", "reward")
-    least = 256
+    least = 128
     about = "The exploration rate is never lowered."
-    thresholds: ClassVar = {"rows": (256.0, "ours"), "rate": (0.9, "ours")}
-    causes = ("epsilon is never lowered: actions stay random",)
+    thresholds: ClassVar = {
+        "rows": (256.0, "ours"),
+        "ended": (128.0, "rows of a run that has ended; ours"),
+        "rate": (0.9, "ours"),
+    }
+    causes = ("exploration rate never lowered: actions stay random",)
     remedies = ("lower epsilon over the first tenth to half of the training, to 0.05 or so",)
+
+    def reset(self) -> None:
+        super().reset()
+        self.begin()
 
     def begin(self) -> None:
         self._rows = 0
+        self._place: Place | None = None
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if history.facts.get("finished") and self._place is not None and self._rows >= self.at["ended"]:
+            yield from self._judge(history, self._place, self._rows)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        self._rows += 1
-        if self._rows < self.at["rows"] or self._rows % 64:
-            return
-        place = (place[0] - 1, *place[1:])
+        self._rows, self._place = self._rows + 1, place
+        if self._rows >= self.at["rows"] and not self._rows % 64:
+            yield from self._judge(history, (place[0] - 1, *place[1:]), int(self.at["rows"]) - 1)
+
+    def _judge(self, history: RunHistory, place: Place, count: int) -> Iterator[Finding]:
+        """Whether exploration was high in this number of rows up to a place."""
         for name in history.channels:
             if not _EPSILON.fullmatch(name) or (channel := history.channel(name)) is None:
                 continue
-            values = newest(channel, *place, int(self.at["rows"]) - 1)
+            values = newest(channel, *place, count)
             high = numpy.isfinite(values).all() and values.min() >= self.at["rate"] and values.max() <= 1
             if high and values[-1] >= values[0] and self.first(place[2]):
                 yield self.finding(

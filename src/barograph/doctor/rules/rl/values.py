@@ -139,7 +139,7 @@ class TargetNetwork(WatchRule):
     What to do: copy the network into it every some hundred steps, or average it with a share of 0.005.
     """
 
-    name, family, kind, severity = "target_network", "rl", "config", "warning"
+    name, family, kind, severity = "target_network", "rl", "rl", "warning"
     series = "model/other_apart"
     needs = ("=model/other_apart", "=model/loss_of_chosen|reward")
     least = 20

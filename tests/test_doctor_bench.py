@@ -173,29 +173,34 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
     pairs = [(program, fault.name) for fault in faults.values() for program in fault.programs if program in newer]
     assert set(newer) == set(LOOP) and len(pairs) >= 80
     assert 0.4 <= sum(putaway.part_of(*pair) == "opened" for pair in pairs) / len(pairs) <= 0.6
-    assert set(putaway.OPENED_PROGRAMS) - set(OPENED) < set(newer) and set(putaway.OPENED_FAULTS) < set(faults)
+    assert set(putaway.OPENED_PROGRAMS) - {*OPENED, *UNSEEN} < set(newer) and set(putaway.OPENED_FAULTS) < set(faults)
     assert not any(putaway.part_of(program, "plain") for program in ("dense_gpt", "vit"))
     assert all(kind in healthy and program in healthy[kind].programs for program, kind in NOISY)
 
 
-def test_what_is_put_away_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any) -> None:
+def test_what_was_put_away_last_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any) -> None:
     faults, healthy = tables
+    import opened
     import putaway
+    import third
     from healthy import OLDER
 
     pairs = [(program, fault) for fault in faults.values() for program in fault.programs]
-    away = [(program, fault) for program, fault in pairs if putaway.put_away(program, fault.name)]
-    new = [fault for _, fault in away if set(fault.programs) <= set(putaway.PROGRAMS)]
-    assert set(putaway.PROGRAMS) == set(UNSEEN) and not set(UNSEEN) & {*OLDER, *putaway.OPENED_PROGRAMS}
+    away = [(program, fault) for program, fault in pairs if program in third.PROGRAMS]
+    new = [fault for _, fault in away if set(fault.programs) <= set(third.PROGRAMS)]
+    assert set(third.PROGRAMS) == set(UNSEEN) and not set(UNSEEN) & {*OLDER, *opened.PROGRAMS}
+    assert all(putaway.part_of(program, fault.name) == "opened" for program, fault in away)
     assert 40 <= len(away) <= 60 and 0.4 <= len(new) / len(away) <= 0.6
     for one in UNSEEN:
         assert sum(program == one for program, _ in away) >= 5
         assert sum(one in variant.programs for variant in healthy.values()) >= 4  # with the plain one
 
 
-def test_what_is_put_away_is_scored_only_when_it_is_asked_for(tables: Any) -> None:
+def test_what_is_put_away_is_scored_only_when_it_is_asked_for(tables: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import putaway
     import score
 
+    monkeypatch.setattr(putaway, "PROGRAMS", ("instruct",))
     names = {"dense_gpt/plain": "", "dpo/plain": "opened", "vit/data_by_length": "opened", "instruct/plain": "putaway"}
     labels = {name: dict(zip(("program", "kind"), name.split("/"), strict=True)) for name in names}
     for part in ("opened", "putaway"):

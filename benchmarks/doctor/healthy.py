@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import opened
-import unseen
+import third
 from faults import (
     BF16,
     CONTRASTIVE,
@@ -37,7 +37,7 @@ from faults import (
 
 LOOP = (VIT, DIFFUSION, CONTRASTIVE, LORA, QLORA, DPO, RARE, BF16, FP16, FSDP2)  # programs over `programs/loop.py`
 OLDER = (GPT, MOE, ENCODER, VISION, TRAINER, POLICY, RANKS, *LOOP)
-ALL = (*OLDER, *opened.PROGRAMS, *unseen.PROGRAMS)
+ALL = (*OLDER, *opened.PROGRAMS, *third.PROGRAMS)
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -215,7 +215,7 @@ _healthy("rarer", (RARE,), "half of the labels of rare classes are wrong", confi
 _healthy("bf16_slow", (BF16,), "a third of the rate, which bfloat16 still keeps", factors={"learning_rate": 0.3})
 _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowly", config={"wrong_letters": 0.06})
 
-for _half in (opened, unseen):
+for _half in (opened, third):
     for _name, _settings in _half.KNOWN_HEALTHY.items():
         _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
         HEALTHY[_name] = replace(

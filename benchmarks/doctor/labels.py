@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy
 import opened
-import unseen
+import third
 from faults import BEST, EVALUATION, RESUME, START, Fault
 from healthy import Healthy
 
@@ -47,8 +47,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse")
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss")
 OF_MEMORY = ("memory_leak", "no_grad_missing")
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean")
-ALSO_RIGHT = {**opened.ALSO_RIGHT, **unseen.ALSO_RIGHT}
-QUARTERED = (*opened.PROGRAMS, *unseen.PROGRAMS)
+ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT}
+QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS)
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:

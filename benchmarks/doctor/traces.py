@@ -28,7 +28,7 @@ if importlib.util.find_spec("barograph") is None:
     sys.path.insert(0, str(HERE.parent.parent / "src"))
 
 import opened  # noqa: E402
-import unseen  # noqa: E402
+import third  # noqa: E402
 from faults import (  # noqa: E402
     BF16,
     DIFFUSION,
@@ -49,7 +49,7 @@ from healthy import HEALTHY, LOOP, NOISY, PLAIN, Healthy  # noqa: E402
 from putaway import part_of, put_away  # noqa: E402
 
 STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 200, RANKS: 200,
-         **dict.fromkeys(LOOP, 200), **opened.STEPS, **unseen.STEPS}  # fmt: skip
+         **dict.fromkeys(LOOP, 200), **opened.STEPS, **third.STEPS}  # fmt: skip
 TUNED = (GPT, ENCODER, VISION, VIT, DIFFUSION, LORA, RARE, BF16)  # what thresholds may look at; the others are held out
 COPY_SEED = 1000  # copies of a healthy variant have seeds from here on
 
@@ -240,6 +240,8 @@ def main() -> int:
         trace for trace in plan(given.seeds, given.only)
         if put_away(trace.program, trace.kind) == given.putaway or given.only
     ]  # fmt: skip
+    if not traces:
+        parser.error("no training is put away" if given.putaway else f"there is no training {given.only!r}")
     if given.newer:
         traces = [trace for trace in traces if trace.program in LOOP]
     if given.relabel:

@@ -33,7 +33,7 @@ _DECIDED = 64  # rows after which the one of several series that plays a role is
 _TOGETHER = 1000  # sets of series that come together
 _ALWAYS = (1 << 63) - 1  # µs; later than any row
 _ASKED = 16  # answers of a channel that are kept until it grows
-_PATIENT = 20e6  # µs; a warning that comes so much later is as good
+_PATIENT = 10e6  # µs; a warning that comes so much later is as good
 _WAITING = 64  # blocks of a channel that wait for somebody to look
 LAYERED = {
     "gradients": {"norm", "std", "mean", "nan", "inf", "zeros"},
@@ -349,7 +349,7 @@ class RunHistory:
             self.facts.setdefault("checkpoints", []).append((event.step, str(event.fields.get("path", ""))))
 
     def patience(self, most: int) -> int:
-        """How many rows a look may wait for: a thirty-second of the run, `most` at most, no more than came in twenty
+        """How many rows a look may wait for: a thirty-second of the run, `most` at most, no more than came in ten
         seconds by the times of the newest rows; none while rules catch up.
         """
         if self.catching_up:

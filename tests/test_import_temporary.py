@@ -58,9 +58,10 @@ def test_an_ordinary_doctor_leaves_nothing(room: Path, log: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_is_signalled_leaves_nothing(room: Path, log: Path, number: signal.Signals) -> None:
     program = (
-        "import sys, time\n"
-        "from barograph.importing.resolve import resolve\n"
-        f"runs = list(resolve({str(log)!r}))\n"
+        "import contextlib, io, time\n"
+        "from barograph.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        f"    main(['doctor', {str(log)!r}])\n"
         "print('read', flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -130,3 +131,41 @@ def test_folders_that_say_no_process_go_after_a_day_and_files_and_links_stay(roo
     temporary.sweep()
     assert sorted(left(room)) == [f"{temporary.PREFIX}{name}" for name in ("1-file", "1-link", "ijklmnop")]
     assert (tmp_path / "elsewhere").exists()
+
+
+def test_many_logs_read_by_one_process_cost_one_folder_and_one_descriptor(room: Path, log: Path) -> None:
+    program = (
+        "import os, barograph\n"
+        f"barograph.read({str(log)!r})\n"
+        "before = len(os.listdir('/dev/fd'))\n"
+        f"runs = [barograph.read({str(log)!r})[0] for _ in range(8)]\n"
+        "folders = {str(run.dir) for run in runs}\n"
+        f"print(len(os.listdir('/dev/fd')) - before, len(os.listdir({str(room)!r})), len(folders))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1", "8"]
+    assert left(room) == []
+
+
+def test_a_program_that_reads_a_log_keeps_its_own_signals(room: Path, log: Path) -> None:
+    program = (
+        "import signal, barograph\n"
+        f"barograph.diagnose({str(log)!r})\n"
+        "print(*(signal.getsignal(number) is signal.SIG_DFL for number in (signal.SIGTERM, signal.SIGHUP)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
+
+
+def test_a_process_that_was_forked_removes_its_own_folder_alone(room: Path, log: Path) -> None:
+    program = (
+        "import os, sys, barograph\n"
+        f"mine = barograph.read({str(log)!r})[0]\n"
+        "child = os.fork()\n"
+        f"other = barograph.read({str(log)!r})[0] if not child else None\n"
+        "sys.exit(0) if not child else os.waitpid(child, 0)\n"
+        f"print(len(os.listdir({str(room)!r})), len(mine.series('train/loss').value))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "100"]
+    assert left(room) == []

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from barograph import __version__
 from barograph.cli import asking, attending, filing, fleet, judging, logs, looking, trying, watching
 from barograph.cli.commands import Commands
-from barograph.core import damage
+from barograph.core import damage, providers
 from barograph.core.options import PASSWORD_VARIABLE
 from barograph.store.clickhouse.address import has_password, is_address
 
@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and options.command not in _BEFORE_RUNS and not is_address(given) and not os.path.isdir(given):
         return _sorry(f"there is no folder of runs {given}; name one with --dir")
     damage.found.clear()
+    providers.provide({"the end of a command by a signal": "barograph.importing.temporary:end_on_signals"})
     try:
         code = int(options.function(options) or 0)
         if options.command != "sql":  # which says so itself

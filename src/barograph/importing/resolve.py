@@ -25,7 +25,6 @@ def resolve(
     logged, endings: as `read` takes them. Raises KeyError, OSError or ValueError with one sentence where there is none.
     """
     given = Path(path)
-    temporary.end_on_signals()
     if not path:
         newest = catalog.runs(dir)[-1:]
         if not newest:

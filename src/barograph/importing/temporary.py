@@ -4,7 +4,7 @@ In:   a process that reads a log.
 Out:  an empty folder. When the process ends, its folders are removed; those of processes that were killed, by the next
       one that reads a log.
 
-A process holds a lock on each of its folders, and the kernel lets go of it when the process is gone.
+All of a process stand in one, on which it holds a lock: the kernel lets go of it when the process is gone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import threading
 import time
 from pathlib import Path
 
+from barograph.core import providers
 from barograph.importing.files import stop_sealing
 from barograph.store.held import let_go
 
@@ -27,37 +28,45 @@ PREFIX = "barograph-read-"
 _YOUNG = 60  # seconds: its process may not hold it yet
 _OLD = 86_400  # seconds: of a folder whose name says no process, and which nobody holds
 _MOST = 200  # folders removed by one process, so that none takes long to end
-_own: dict[Path, tuple[int, int]] = {}  # folder → process, descriptor
+_own: dict[int, tuple[Path, int]] = {}  # process → its folder, and the descriptor that holds the lock
 
 
 def folder() -> Path:
     """A folder of this process."""
-    if not _own:
-        atexit.register(end)
+    root, _ = _own.get(os.getpid()) or _root()
+    return Path(tempfile.mkdtemp(dir=root))
+
+
+def _root() -> tuple[Path, int]:
     made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
     handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    _own[made] = os.getpid(), handle
-    return made
+    kept = _own.setdefault(os.getpid(), (made, handle))
+    if kept[1] != handle:  # another thread was first
+        os.close(handle)
+        made.rmdir()
+        return kept
+    atexit.register(end)
+    with contextlib.suppress(KeyError):  # of a command alone: a program's own signals are its own
+        providers.provider("the end of a command by a signal")()
+    return kept
 
 
 def remove(made: Path) -> None:
-    """Remove a folder of this process; one of the process that this was forked from stays."""
-    process, handle = _own.pop(made)
-    if process == os.getpid():
-        stop_sealing(made)
-        let_go(made)
-        shutil.rmtree(made, ignore_errors=True)
-    os.close(handle)
+    """Remove a folder that this process was given."""
+    stop_sealing(made)
+    let_go(made)
+    shutil.rmtree(made, ignore_errors=True)
 
 
 def end() -> None:
-    """Remove this process's folders, and those of processes that are gone."""
-    ours = any(process == os.getpid() for process, _ in _own.values())
-    for made in list(_own):
-        remove(made)
-    if ours:
+    """Remove this process's folders, not those of the one that it was forked from, and those of processes that are
+    gone."""
+    root, handle = _own.pop(os.getpid(), (None, -1))
+    if root is not None:
+        remove(root)
+        os.close(handle)
         sweep()
 
 

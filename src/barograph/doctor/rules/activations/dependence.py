@@ -88,7 +88,8 @@ class PlacesAhead(WatchRule):
         if self._told is None:
             return
         seen = history.channel("model/attention/next")
-        if seen is not None and seen.end and (seen.rows().value >= _MASK).any():
+        rows = seen.rows() if seen is not None else None
+        if rows is not None and ((rows.segment == self._told.segment) & (rows.value >= _MASK)).any():
             self._told.severity = "info"  # the attention is looked at more seldom, and says where
             yield again(self._told)
             self._told = None

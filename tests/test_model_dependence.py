@@ -277,6 +277,38 @@ def test_a_graph_with_functions_of_python_is_left_alone(tmp_path: Path) -> None:
     assert len(calls) == STEPS
 
 
+@pytest.mark.parametrize("way", ["retained", "hooked"])
+def test_a_gradient_that_somebody_keeps_or_hooks_comes_once(tmp_path: Path, way: str) -> None:
+    class Kept(Language):
+        def __init__(self) -> None:
+            super().__init__("plain")
+            self.scores, self.came = torch.zeros(0), []
+
+        def attention(self, x: Tensor) -> Tensor:
+            self.scores = super().attention(x) * 2
+            if self.scores.requires_grad and way == "retained":
+                self.scores.retain_grad()
+            elif self.scores.requires_grad:
+                self.scores.register_hook(lambda gradient: self.came.append(gradient.norm()))
+            return self.scores
+
+    kept: list[list[Tensor]] = []
+    for watch in (True, False):
+        torch.manual_seed(1)
+        model, seen_of = Kept(), []
+
+        def loss_of(model: Any, step: int, seen_of: list[Tensor] = seen_of) -> Tensor:
+            if step > 1 and way == "retained":
+                seen_of.append(model.scores.grad.norm())
+            return next_token(model, step)
+
+        run = trained(tmp_path / str(watch), model, loss_of, watch)
+        assert not watch or seen(run) == {}
+        kept.append(model.came or seen_of)
+    assert len(kept[0]) == len(kept[1]) >= STEPS - 1
+    assert all(torch.equal(*pair) for pair in zip(*kept, strict=True))
+
+
 @pytest.mark.parametrize("kind", ["plain", "convolution", "batch mean"])
 def test_the_training_is_what_it_is_without_the_look(tmp_path: Path, kind: str) -> None:
     weights = []

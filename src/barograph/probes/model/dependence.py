@@ -9,12 +9,14 @@ no parameter's gradient is touched. Every other row has one output that is asked
 rows are mixed. The first steps are left alone: many models begin with layers that hand nothing on.
 
 Left out: graphs with functions written in Python (of compiled, checkpointed and sharded models), which may do more in a
-backward pass than compute gradients; outputs that somebody has hooks on; very large outputs.
+backward pass than compute gradients; graphs with tensors that somebody hooked or retains the gradient of, which would
+get it twice; very large outputs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -96,7 +98,7 @@ class DependenceLook:
         sources = [one for one in sources if len(one) == len(output) != output.shape[-1]]
         if output.dim() == 2:
             sources = [one for one in sources if one.shape[1] != len(one)]
-        if not sources or mesh_of(output) or output._backward_hooks or not _is_plain(output.grad_fn):
+        if not sources or mesh_of(output) or not _is_free(output.grad_fn):
             return None
         rows = torch.arange(0, len(output), 2, device=output.device)
         chosen = output.detach().new_zeros(output.shape)
@@ -178,8 +180,10 @@ class DependenceLook:
         self._let_go()
 
 
-def _is_plain(node: Any) -> bool:
-    """Whether a graph is of torch's own functions alone, which compute gradients and do nothing else."""
+def _is_free(node: Any) -> bool:
+    """Whether nothing but gradients comes of a pass over a graph: it is of torch's own functions alone, and no tensor
+    in it has a hook, or keeps its gradient."""
+    import torch
     from torch.autograd.function import BackwardCFunction
 
     waiting, seen = [node], {node}
@@ -191,7 +195,11 @@ def _is_plain(node: Any) -> bool:
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
-    return True
+    return not any(  # a graph does not tell: all tensors of the process are asked
+        one.grad_fn in seen
+        for one in gc.get_objects()
+        if type(one) is torch.Tensor and (one._backward_hooks or one.retains_grad)
+    )
 
 
 def _is_mixing(model: Any) -> bool:

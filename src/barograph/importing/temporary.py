@@ -4,7 +4,7 @@ In:   a process that reads a log.
 Out:  an empty folder. When the process ends, its folders are removed; those of processes that were killed, by the next
       one that reads a log.
 
-All of a process stand in one, on which it holds a lock: the kernel lets go of it when the process is gone.
+All of a process are in one folder, which it locks: the kernel lets go of it when the process is gone.
 """
 
 from __future__ import annotations

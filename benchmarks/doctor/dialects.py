@@ -452,7 +452,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--files", type=int, default=1000)
-    parser.add_argument("--family", default="first", help="first, apart, third, … ninth")
+    families = {"first": WORDS} | importlib.import_module("dialects_families").FAMILIES
+    parser.add_argument("--family", default="first", choices=families, help="of words and layouts")
     parser.add_argument("--out", type=Path, help="an empty folder, where the files stay with their truth")
     parser.add_argument("--misses", type=int, default=0, help="show as many files that are not read whole")
     parser.add_argument("--times", action="store_true", help="how long the doctor takes, instead")
@@ -461,8 +462,7 @@ def main() -> int:
     if options.times:
         print("\n".join(doctor_times(options.repeats)))
         return 0
-    first = options.family == "first"
-    words: Words = WORDS if first else importlib.import_module("dialects_families").FAMILIES[options.family]
+    words: Words = families[options.family]
     by_draw: dict[tuple[str, str], list[bool]] = defaultdict(list)
     wrong = 0
     with tempfile.TemporaryDirectory() as temporary:

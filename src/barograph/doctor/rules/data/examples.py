@@ -18,7 +18,7 @@ from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting, se
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
@@ -28,7 +28,11 @@ Place = tuple[int, int, int]  # step, time, segment
 class WatchRule(Rule):
     """A rule that is asked for each row of its series, and counts rows in a row that are alike."""
 
-    series: ClassVar[str]
+    series: ClassVar[str] = ""
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        """The series whose rows it is asked for, as far as it is there."""
+        return history.channel(self.series)
 
     def reset(self) -> None:
         self._cursor = RowCursor()
@@ -36,7 +40,7 @@ class WatchRule(Rule):
         self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel(self.series))
+        rows = self._cursor.new(self.channel(history))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])

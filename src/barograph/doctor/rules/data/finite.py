@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
@@ -29,7 +29,6 @@ class TargetsNotFinite(WatchRule):
     """
 
     name, family, kind, severity = "targets_not_finite", "data", "nonfinite", "warning"
-    series = ""
     needs = ("loss", "=model/loss_error")
     least = 4
     about = "Losses of single rows are not finite: targets of these batches are NaN or infinite."
@@ -40,11 +39,9 @@ class TargetsNotFinite(WatchRule):
         "leave these rows out, or mask them with `where` before the loss is computed",
     )
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         loss = history.role("loss")
-        if loss is not None and history.channel("model/loss_error") is not None:
-            self.series = loss.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return loss if history.channel("model/loss_error") is not None else None
 
     def begin(self) -> None:
         self._steps: list[int] = []

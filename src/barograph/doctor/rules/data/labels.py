@@ -19,7 +19,7 @@ from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.data.targets import others_scale
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
@@ -232,7 +232,6 @@ class OtherLabels(WatchRule):
 
     name, family, kind, severity = "other_labels", "eval", "data", "warning"
     needs = ("loss", "eval_loss", "eval_accuracy", "=model/class_targets|=model/loss_pairs", "=model/output_width")
-    series = ""
     about = "The evaluation's labels are others than the training's."
     thresholds: ClassVar = {
         "learnt": (0.5, "of the loss of a guess; ours"),
@@ -246,11 +245,9 @@ class OtherLabels(WatchRule):
     causes = ("labels shifted: training and evaluation have different targets",)
     remedies = ("compare the labels of one example in both: the mapping of names to numbers, an index that is off",)
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        accuracy = history.role("eval_accuracy")
-        self.series = accuracy.name if accuracy is not None else ""  # type: ignore[misc]
-        if self.series and history.role("loss") is not None and history.role("eval_loss") is not None:
-            yield from super().examine(history)
+    def channel(self, history: RunHistory) -> Channel | None:
+        both = history.role("loss") is not None and history.role("eval_loss") is not None
+        return history.role("eval_accuracy") if both else None
 
     def begin(self) -> None:
         self._percent = False
@@ -302,7 +299,6 @@ class EvaluationBelowGuess(WatchRule):
 
     name, family, kind, severity = "evaluation_below_guess", "eval", "data", "warning"
     needs = ("loss", "eval_loss", "=model/loss_reversed|=model/loss_multiplied", "=model/rows_again")
-    series = ""
     least = 3
     about = "The evaluation is worse than a guess, while the training learns."
     thresholds: ClassVar = {
@@ -319,11 +315,9 @@ class EvaluationBelowGuess(WatchRule):
     causes = OtherLabels.causes
     remedies = ("compare one example of both, input and target, as they go into the loss: an index, a sign, a shift",)
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         evaluation, loss = history.role("eval_loss"), history.role("loss")
-        if evaluation is not None and loss is not None and not is_game(history, loss):
-            self.series = evaluation.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return evaluation if loss is not None and not is_game(history, loss) else None
 
     def begin(self) -> None:
         self._values: list[float] = []

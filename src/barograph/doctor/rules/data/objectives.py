@@ -20,7 +20,7 @@ from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.optimizer.accounts import outweighed
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
@@ -30,19 +30,24 @@ class GraphRule(WatchRule):
 
     figures: ClassVar[tuple[str, ...]]
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         loss = history.role("loss")
-        seen = any(history.channel(f"model/{figure}") is not None for figure in self.figures)
-        rewarded = history.role("reward") is not None  # such a loss is that of values
-        if seen and loss is not None and (rewarded or not is_game(history, loss)):
-            self.series = loss.name  # type: ignore[misc]
-            yield from super().examine(history)
-            if self._place is not None and history.facts.get("finished"):
-                yield from self._seen(history, (self._place[0], 1 << 62, self._place[2]))
+        if loss is None or all(history.channel(f"model/{figure}") is None for figure in self.figures):
+            return None
+        # where rewards are logged, such a loss is that of values
+        return loss if history.role("reward") is not None or not is_game(history, loss) else None
+
+    def reset(self) -> None:
+        super().reset()
+        self._place: Place | None = None
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if self._place is not None and history.facts.get("finished") and self.channel(history) is not None:
+            yield from self._seen(history, (self._place[0], 1 << 62, self._place[2]))
 
     def begin(self) -> None:
-        self._rows = 0
-        self._place: Place | None = None
+        self._rows, self._place = 0, None
         self._waits = set(self.figures)  # the watch's records come behind the rows of a fast loop
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
@@ -357,7 +362,6 @@ class UnrelatedLabels(WatchRule):
     needs = ("loss", "=model/loss_classes|=model/loss_pairs", "=model/update_p50|=model/param_norm")
     least = 200
     about = "The loss stays at that of a guess among its classes or pairs."
-    series = ""
     thresholds: ClassVar = {
         "rows": (200.0, "ours"),
         "masked": (1000.0, "of a masked language model; ours"),
@@ -371,11 +375,9 @@ class UnrelatedLabels(WatchRule):
     causes = ("labels unrelated: inputs and targets have nothing to do with each other",)
     remedies = ("print ten inputs with their targets, as they go into the loss: what joined them may be off by one",)
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         loss = history.role("loss")
-        if loss is not None and (history.channel("model/loss_classes") or history.channel("model/loss_pairs")):
-            self.series = loss.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return loss if (history.channel("model/loss_classes") or history.channel("model/loss_pairs")) else None
 
     def begin(self) -> None:
         self._count = 0

@@ -316,18 +316,14 @@ class OutlierInputs(WatchRule):
     """
 
     name, family, kind, severity = "outlier_inputs", "data", "data", "warning"
-    series = ""
     needs = ("=model/input_outlier", "loss")
     about = "A batch has inputs far larger than usual, and the loss jumps with it."
     thresholds: ClassVar = {"times": (2.0, "the loss of the rows before; ours"), "several": (3.0, "batches; ours")}
     causes = ("bad batch: some of its inputs are a hundred times as large as usual, or more",)
     remedies = ("look at the examples of these steps; clip inputs, or leave such examples out",)
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        loss = history.role("loss")
-        if loss is not None:
-            self.series = loss.name  # type: ignore[misc]
-            yield from super().examine(history)
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("loss")
 
     def begin(self) -> None:
         self._judged: set[int] = set()
@@ -386,7 +382,6 @@ class LatentTerm(WatchRule):
     """
 
     name, family, kind, severity = "latent_term", "loss", "config", "warning"
-    series = ""
     needs = ("kl|=kl_loss|=kld|=kld_loss|=loss_kl|=loss_kld|=train/kl_loss|=train/kld_loss|=train_kl_loss", "loss")
     least = 32
     about = "The KL term of an autoencoder has the wrong sign, or leaves nothing of the latent."
@@ -398,11 +393,9 @@ class LatentTerm(WatchRule):
     }
     remedies = ("`loss = reconstruction + weight * kl`, with a weight that rises from 0 to 1 or less",)
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         kl = _kl_of(history)
-        if kl is not None and history.role("reward") is None:
-            self.series = kl.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return kl if history.role("reward") is None else None
 
     def begin(self) -> None:
         self._count, self._first = 0, math.nan

@@ -15,7 +15,7 @@ from barograph.doctor.kernel.cursor import known, named
 from barograph.doctor.rules.data.examples import Place, WatchRule
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
@@ -39,7 +39,6 @@ class BestReversed(WatchRule):
     """
 
     name, family, kind, severity = "best_reversed", "eval", "config", "warning"
-    series = ""
     needs = ("eval_loss",)
     least = 6
     about = "The loop takes the worst evaluation for the best."
@@ -52,11 +51,8 @@ class BestReversed(WatchRule):
     causes = ("sign reversed: the highest loss is taken for the best",)
     remedies = ('`if loss < best`, with `best = float("inf")` before the first; `mode="min"` for a loss',)
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        loss = history.role("eval_loss")
-        if loss is not None:
-            self.series = loss.name  # type: ignore[misc]
-            yield from super().examine(history)
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("eval_loss")
 
     def begin(self) -> None:
         self._seen: list[tuple[int, float]] = []
@@ -78,7 +74,7 @@ class BestReversed(WatchRule):
         """What the log had for the best at the evaluation before this one."""
         channel = named(history, _BEST)
         best = known(channel, place[0] - 1, *place[1:])
-        if channel is None or channel.name == self.series or not math.isfinite(best):
+        if channel is None or channel is history.role("eval_loss") or not math.isfinite(best):
             return
         near = 1e-4 * max(abs(self._high), abs(self._low))
         if len(self._seen) > 1 and abs(best - self._high) > near:

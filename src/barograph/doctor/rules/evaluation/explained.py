@@ -18,7 +18,7 @@ from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
@@ -54,7 +54,6 @@ class EvaluationUnexplained(WatchRule):
     """
 
     name, family, kind, severity = "evaluation_unexplained", "eval", "data", "warning"
-    series = ""
     needs = ("loss", "eval_loss")
     least = 5
     about = "In no evaluation is the model better than the mean of the targets."
@@ -70,11 +69,9 @@ class EvaluationUnexplained(WatchRule):
         "epochs": (5.0, "up to the third evaluation; ours"),
     }
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         explained = named(history, _EXPLAINED)
-        if explained is not None and history.role("eval_loss") is not None and history.role("reward") is None:
-            self.series = explained.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return explained if history.role("eval_loss") is not None and history.role("reward") is None else None
 
     def begin(self) -> None:
         self._values: list[float] = []

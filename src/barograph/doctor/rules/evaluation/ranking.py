@@ -15,7 +15,7 @@ from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _AREA = re.compile(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc(?:[/_. ].*)?")
@@ -36,7 +36,6 @@ class RankingReversed(WatchRule):
     """
 
     name, family, kind, severity = "ranking_reversed", "eval", "config", "warning"
-    series = ""
     needs = ("loss",)
     least = 3
     about = "The evaluation's order is the wrong way round."
@@ -49,13 +48,11 @@ class RankingReversed(WatchRule):
     causes = ("sign reversed: what should be above is trained to be below",)
     remedies = ("in the loss of a pair: score of the positive minus that of the negative; 1 is the positive's label",)
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         area = named(history, _AREA)
         if area is None and (ranks := history.channel("model/loss_ranks")) is not None and ranks.first == 1:
             area = history.role("eval_accuracy")
-        if area is not None:
-            self.series = area.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return area
 
     def begin(self) -> None:
         self._values: list[float] = []
@@ -66,14 +63,14 @@ class RankingReversed(WatchRule):
         if value >= self.at["right"]:
             self._right = place[0]
         low = len(self._values) >= self.at["looks"] and max(self._values) < self.at["area"]
-        loss = history.role("loss")
-        if not low or loss is None or not 0 <= value <= self._values[0] or loss.first <= 0:
+        area, loss = self.channel(history), history.role("loss")
+        if not low or area is None or loss is None or not 0 <= value <= self._values[0] or loss.first <= 0:
             return
         now = usual(loss, place[0] - 1, *place[1:], 16)
         if now <= self.at["fell"] * loss.first and self.first(place[2]):
             right = self._right is not None
             yield self.finding(
-                self._right or 0, f"`{self.series}` is {value:.3g} at step {place[0]}, where a guess has 0.5, and the "
+                self._right or 0, f"`{area.name}` is {value:.3g} at step {place[0]}, where a guess has 0.5, and the "
                 f"training loss fell from {loss.first:.4g} to {now:.4g}: the order is the wrong way round"
                 f"{f', and was right until step {self._right}' if right else ''}.",
                 found=place[0], segment=place[2], confidence=0.95, evidence={"area": rounded(value), "standing": True},

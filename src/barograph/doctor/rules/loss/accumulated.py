@@ -26,13 +26,8 @@ _PROOF = 0.95
 class _OfTheLoss(WatchRule):
     """Asked for each row of the loss of the first launch."""
 
-    series = ""
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        loss = history.role("loss")
-        if loss is not None:
-            self.series = loss.name  # type: ignore[misc]
-            yield from super().examine(history)
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("loss")
 
 
 class AccumulatedLoss(_OfTheLoss):

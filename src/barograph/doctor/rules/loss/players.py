@@ -45,7 +45,6 @@ class PlayersAgree(WatchRule):
     """
 
     name, family, kind, severity = "players_agree", "loss", "config", "critical"
-    series = ""
     needs = ("loss",)
     least = 256
     about = "The losses of a discriminator and of a generator vanish together."
@@ -60,11 +59,9 @@ class PlayersAgree(WatchRule):
         "print the discriminator's mean answer for real and for generated examples",
     )
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         loss = named(history, _DISCRIMINATOR)
-        if loss is not None and named(history, _GENERATOR) is not None:
-            self.series = loss.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return loss if named(history, _GENERATOR) is not None else None
 
     def begin(self) -> None:
         self._count = 0

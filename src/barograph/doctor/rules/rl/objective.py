@@ -33,13 +33,9 @@ _EPSILON = re.compile(r"(?i)(?:.*[/_.])?(?:eps|epsilon|exploration(?:_?(?:rate|e
 class RewardedRule(WatchRule):
     """A rule for the rows of the loss of a training with a reward."""
 
-    series = ""
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         loss = history.role("loss")
-        if loss is not None and history.role("reward") is not None:
-            self.series = loss.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return loss if history.role("reward") is not None else None
 
 
 class PolicyObjective(RewardedRule):

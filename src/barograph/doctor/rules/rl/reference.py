@@ -20,7 +20,7 @@ from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import CHOSEN, MARGINS, margins_of
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
@@ -93,7 +93,6 @@ class PreferenceBeta(WatchRule):
     """
 
     name, family, kind, severity = "preference_beta", "rl", "config", "warning"
-    series = ""
     needs = (_ANY_MARGIN, "loss", "config")
     least = 64
     about = "β of a preference is far too large or far too small for what the policy has learnt."
@@ -107,11 +106,9 @@ class PreferenceBeta(WatchRule):
     }
     remedies = ("β of 0.1; 0.01 to 0.5 are usual",)
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         margins = margins_of(history)
-        if margins is not None and numeric_setting(history, *_BETA) > 0:
-            self.series = margins.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return margins if numeric_setting(history, *_BETA) > 0 else None
 
     def begin(self) -> None:
         self._values: list[float] = []

@@ -47,7 +47,6 @@ class ValuesAboveReturns(WatchRule):
     """
 
     name, family, kind, severity = "values_above_returns", "rl", "rl", "warning"
-    series = ""
     needs = ("loss", "reward")
     least = 512
     about = "The values of a policy's actions are far above anything that an episode has returned."
@@ -65,11 +64,9 @@ class ValuesAboveReturns(WatchRule):
         "log returns in the units of the rewards that are trained on",
     )
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         values, returns = named(history, _VALUES), history.role("reward")
-        if values is not None and returns is not None and _RETURN.fullmatch(returns.name):
-            self.series = values.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return values if returns is not None and _RETURN.fullmatch(returns.name) else None
 
     def begin(self) -> None:
         self._count = 0
@@ -81,7 +78,7 @@ class ValuesAboveReturns(WatchRule):
         if self._count % _EVERY:
             return
         before = (place[0] - 1, *place[1:])  # of rows whose step is over
-        values, returns = history.channel(self.series), history.role("reward")
+        values, returns = named(history, _VALUES), history.role("reward")
         assert values is not None and returns is not None
         self._sizes = [*self._sizes[-15:], _size(returns, before)]
         most = max(self._sizes)
@@ -212,7 +209,6 @@ class ValuesOutweigh(WatchRule):
     """
 
     name, family, kind, severity = "values_outweigh", "rl", "config", "warning"
-    series = ""
     needs = ("loss", "reward", "=model/clip_coefficient")
     least = 64
     about = "The loss of values outweighs that of the policy, and clipping leaves a thousandth of the gradient."
@@ -230,11 +226,9 @@ class ValuesOutweigh(WatchRule):
         "clip gradients of policy and values apart, or give them networks of their own",
     )
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
+    def channel(self, history: RunHistory) -> Channel | None:
         worth = named(history, PARTS["value"])
-        if worth is not None and named(history, PARTS["policy"]) is not None and history.role("reward") is not None:
-            self.series = worth.name  # type: ignore[misc]
-            yield from super().examine(history)
+        return worth if named(history, PARTS["policy"]) is not None and history.role("reward") is not None else None
 
     def begin(self) -> None:
         self._count = 0
@@ -245,7 +239,7 @@ class ValuesOutweigh(WatchRule):
         if self._count % _EVERY:
             return
         before = (place[0] - 1, *place[1:])  # of rows whose step is over
-        worth, policy, reward = history.channel(self.series), named(history, PARTS["policy"]), history.role("reward")
+        worth, policy, reward = named(history, PARTS["value"]), named(history, PARTS["policy"]), history.role("reward")
         left = history.channel("model/clip_coefficient")
         if worth is None or policy is None or reward is None:
             return

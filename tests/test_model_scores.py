@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-import barograph
-from barograph.doctor import diagnose
-
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from watched_trainings import findings_of_training  # noqa: E402
 
 from barograph.probes.model.attention import AttentionLook, watch  # noqa: E402
 from barograph.probes.model.forward import ForwardSigns  # noqa: E402
@@ -106,20 +104,11 @@ def test_a_language_model_whose_attention_begins_sharp_is_found(
     if kind == "small":  # queries that are drawn smaller, as T5's
         with torch.no_grad():
             model.attention.mix.weight[: 2 * size] *= size**-0.5
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    run = barograph.init(
-        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
-    )
-    run.watch(model, optimizer, activations=10)
-    for step in range(24):
+
+    def loss_of(model: nn.Module, step: int) -> Any:
         text = torch.randint(LETTERS, (8, PLACES + 1), generator=torch.Generator().manual_seed(step))
-        loss = functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        run.log({"loss": loss.item()}, step=step)
-    run.finish()
-    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
-    told = {part["rule"]: part for item in findings for part in (*item["evidence"].get("story", ()), item)}
-    assert ("undivided_scores" in told) == warns
-    assert not warns or (told["undivided_scores"]["step"], told["undivided_scores"]["severity"]) == (0, "warning")
+        return functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+
+    found = findings_of_training(tmp_path, model, loss_of, 24, activations=10)
+    assert ("undivided_scores" in found) == warns
+    assert not warns or (found["undivided_scores"]["step"], found["undivided_scores"]["severity"]) == (0, "warning")

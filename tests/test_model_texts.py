@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-import barograph
-from barograph.doctor import diagnose
-
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from watched_trainings import findings_of_training  # noqa: E402
 
 LETTERS, MASK, ROWS, PLACES = 24, 23, 16, 24
 OURS = {"target_shift", "unmasked_targets", "text_across", "ignored_token"}
@@ -49,23 +47,14 @@ class Reader(nn.Module):
 
 def trained(folder: Path, model: nn.Module, batch: Batch, steps: int = 40, **how: Any) -> dict[str, dict[str, Any]]:
     """Findings of these rules."""
-    torch.set_num_threads(1)
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
-    run = barograph.init(
-        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
-    )
-    run.watch(model, optimizer)
-    for step in range(steps):
+
+    def loss_of(model: nn.Module, step: int) -> Any:
         inputs, targets = batch(step)
-        loss = functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), **how)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        run.log({"loss": loss.item()}, step=step)
-    run.finish()
-    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
-    told = [part for item in findings for part in (*item["evidence"].get("story", ()), item)]
-    return {item["rule"]: item for item in told if item["rule"] in OURS}
+        return functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), **how)
+
+    return {
+        rule: item for rule, item in findings_of_training(folder, model, loss_of, steps, 3e-3).items() if rule in OURS
+    }
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 2])

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-import barograph
-from barograph.doctor import diagnose
-
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from watched_trainings import findings_of_training  # noqa: E402
 
 RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3))
 Loss = Callable[[Any, int], Any]
@@ -31,26 +29,6 @@ def examples(step: int, rows: int = 64) -> tuple[Any, Any]:
 def net(*end: nn.Module, middle: nn.Module | None = None) -> nn.Sequential:
     torch.manual_seed(5)
     return nn.Sequential(nn.Linear(12, 32), nn.ReLU(), *([middle] if middle else []), nn.Linear(32, 6), *end)
-
-
-def trained(folder: Path, model: nn.Module, loss_of: Loss, steps: int = 40) -> dict[str, dict[str, Any]]:
-    """{rule: finding}; of stories what stands there."""
-    torch.set_num_threads(1)
-    torch.manual_seed(7)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    run = barograph.init(
-        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
-    )
-    run.watch(model, optimizer)
-    for step in range(steps):
-        loss = loss_of(model, step)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        run.log({"loss": loss.item()}, step=step)
-    run.finish()
-    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
-    return {part["rule"]: part for item in findings for part in (*item["evidence"].get("story", ()), item)}
 
 
 def plain(model: nn.Module, step: int) -> Any:
@@ -79,7 +57,7 @@ class Masked(nn.Module):
     ids=["logits", "logistic", "none", "before the last layer", "masked classes", "cut at 0"],
 )  # fmt: skip
 def test_dropout_on_logits_is_found(tmp_path: Path, model: nn.Module, loss_of: Loss, told: bool) -> None:
-    found = trained(tmp_path, model, loss_of)
+    found = findings_of_training(tmp_path, model, loss_of)
     assert ("dropped_outputs" in found) == told
     assert not told or (found["dropped_outputs"]["step"], found["dropped_outputs"]["severity"]) == (0, "warning")
 
@@ -93,7 +71,7 @@ def test_a_class_whose_number_is_ignored_is_found(tmp_path: Path, index: int, mi
         target = target.masked_fill(torch.rand(len(target), generator=dice(step)) < missing, -100)
         return functional.cross_entropy(model(inputs), target, ignore_index=index)
 
-    found = trained(tmp_path, net(), loss_of)
+    found = findings_of_training(tmp_path, net(), loss_of)
     assert ("ignored_class" in found) == told
     assert not told or found["ignored_class"]["evidence"]["class"] == index
 
@@ -136,7 +114,7 @@ NORMAL = torch.distributions.Normal(0.0, 1.0)
     ids=["missing", "missing, as squares", "right", "right, in two parts", "targets"],
 )
 def test_a_flow_without_its_determinant_is_found(tmp_path: Path, loss_of: Any, told: bool) -> None:
-    found = trained(tmp_path, Flow(), lambda model, step: loss_of(*model(points(step))))
+    found = findings_of_training(tmp_path, Flow(), lambda model, step: loss_of(*model(points(step))))
     assert ("output_unused" in found) == told
     assert not told or found["output_unused"]["causes"][0].startswith("log-determinant missing")
 
@@ -164,7 +142,7 @@ def test_an_embedding_that_is_the_output_matrix_is_named(
         text = torch.randint(40, (8, 17), generator=dice(step))
         return functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
 
-    found = trained(tmp_path, Language(), loss_of, 12).get("initial_loss", {})
+    found = findings_of_training(tmp_path, Language(), loss_of, 12).get("initial_loss", {})
     assert (found.get("severity") == "warning") == (cause is not None)
     assert found.get("causes", ["none"])[0].startswith("weight tying") == (cause == "weight tying")
 
@@ -176,6 +154,6 @@ def test_a_batch_that_stays_from_some_step_on_is_found(tmp_path: Path, kind: str
         inputs, target = examples(number, 16)
         return functional.cross_entropy(model(inputs), target)
 
-    found = trained(tmp_path, net(), loss_of, 120).get("repeated_examples")
+    found = findings_of_training(tmp_path, net(), loss_of, 120).get("repeated_examples")
     assert (found is not None and found["causes"][0].startswith("data exhausted")) == (kind == "stays")
     assert kind != "stays" or (found is not None and 31 <= found["step"] <= 48 and found["severity"] == "warning")

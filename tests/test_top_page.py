@@ -78,7 +78,14 @@ def test_a_bare_log_file_is_shown(tmp_path: Path, printed) -> None:  # type: ign
     log.close()
     page = printed(path)
     assert "train/loss 2.1  " in page
-    assert "no problems found" in printed(path, "findings") or "step" in printed(path, "findings")
+    assert "no problems found" in printed(path, "findings")
+
+
+def test_where_the_doctor_gives_no_verdict_the_page_says_so(tmp_path: Path, printed) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "train.log"
+    path.write_text("step 1 loss 3.0\nstep 2 loss 2.5\nstep 3 loss 2.2\n")
+    page = printed(path, "findings")
+    assert "no verdict: 3 rows of train/loss are too few" in page.lower() and "no problems" not in page
 
 
 def test_a_log_of_another_tool_is_read_and_shown(tmp_path: Path, printed) -> None:  # type: ignore[no-untyped-def]

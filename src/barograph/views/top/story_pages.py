@@ -28,11 +28,12 @@ _STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
 class Examination:
-    """The doctor's whole look at a run, in a thread of its own. `findings`: None until it is done."""
+    """The doctor's whole look at a run, in a thread of its own. `findings`: None until it is done. `headline`: what it
+    says where it found nothing: no problems, or no verdict and why."""
 
     def __init__(self, run: StoredRun):
         self.findings: list[dict[str, Any]] | None = None
-        self.failed = ""
+        self.failed = self.headline = ""
         self._thread = threading.Thread(target=self._work, args=(run,), daemon=True, name="barograph-top-doctor")
         self._thread.start()
 
@@ -50,9 +51,9 @@ class Examination:
 
         try:
             # an object of its own: a stored run is read from one thread
-            self.findings = by_examination(
-                diagnose(StoredRun(run.log_files()[0] if run.status == "log file" else run.dir))
-            )
+            diagnosis = diagnose(StoredRun(run.log_files()[0] if run.status == "log file" else run.dir))
+            self.headline = diagnosis["headline"]
+            self.findings = by_examination(diagnosis)
         except Exception as error:  # a page can say so; a thread can't
             self.failed = f"{type(error).__name__}: {error}"
 
@@ -64,9 +65,10 @@ def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, examin
     page: list[Row] = []
     said = _state(watch, examination)
     if not found:
-        examined = examination is not None and examination.findings is not None
-        nothing = "no problems found" if examined else "the run has logged no finding"
-        return [[], [Span(f"  {said or nothing}", "dim" if said else "green")], *_hint(examination)]
+        examined = examination.headline if examination is not None and examination.findings is not None else ""
+        nothing = examined[:1].lower() + examined[1:] or "the run has logged no finding"
+        doubtful = said or examined.startswith("No verdict")
+        return [[], [Span(f"  {said or nothing}", "dim" if doubtful else "green")], *_hint(examination)]
     at.chosen = min(at.chosen, len(found) - 1)
     counts = [sum(item["severity"] == name for item in every) for name in SEVERITIES]
     words = ("critical", "warning", "info")

@@ -23,6 +23,7 @@ from barograph.doctor.kernel.story import in_order, tell
 from barograph.doctor.report import page
 from barograph.query.findings import grouped, headline
 from barograph.training.console.console import Console
+from barograph.views.assistant.answers import Answers
 
 
 def finding(rule: str, step: int, severity: str = "warning", **about: Any) -> Finding:
@@ -241,3 +242,22 @@ def test_two_runs_that_spike_at_one_step_blame_the_data_before_the_learning_rate
     assert len(spikes) >= 2
     for one in spikes:
         assert ("has a spike at the same step 150" in one["causes"][0]) is (other == 150)
+
+
+def test_a_run_without_a_verdict_is_called_well_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 3.0\nstep 2 loss 2.5\nstep 3 loss 2.2\n")
+    runs = str(tmp_path / "runs")
+    assert main(["import", str(log), "--dir", runs]) == 0
+    (run,) = barograph.runs(dir=runs)
+    capsys.readouterr()
+    told = [json.dumps(Answers(Path(runs)).doctor(run.id)), json.dumps(diagnose(run))]
+    for words in (["doctor"], ["doctor", "--json"], ["top", "--once", "--page", "findings"]):
+        main([*words[:1], run.id, *words[1:], "--dir", runs])
+        told.append(capsys.readouterr().out)
+    assert main(["report", run.id, "--dir", runs, "--out", str(tmp_path / "report")]) == 0
+    told += [(tmp_path / "report" / name).read_text() for name in ("report.html", "report.md", "findings.md")]
+    for text in told:
+        words = " ".join(text.lower().split())  # lines are as wide as the terminal
+        assert "no verdict: 3 rows of train/loss are too few" in words
+        assert "no problems" not in words

@@ -135,11 +135,11 @@ class Answers:
         return {"run": found.id, "findings": standing}
 
     def doctor(self, run: str) -> dict[str, Any]:
-
         found = self.find(run)
         result = diagnose(found)
         return {
             "run": found.id,
+            "headline": result["headline"],
             "findings": [_finding(int(item["step"]), item) for item in result["findings"]],
             "rules_that_looked": len(result["checked"]),
             "rules_that_could_not": len(result["abstained"]),

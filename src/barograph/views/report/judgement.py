@@ -70,7 +70,10 @@ def findings(subject: Subject) -> Section | None:
         words = "None of the doctor's {silent} could check the run: it lacks the series that they need."
         return section("findings", "Findings", [say(words, "dim", silent=silent)])
     blocks: list[Block | None] = []
-    if not found:
+    if not found and subject.diagnosis["judged_by"] is None:
+        verdict = figures.word(subject.diagnosis["headline"], "doctor: headline")
+        blocks.append(say("{verdict}. {rules} checked the run.", "dim", verdict=verdict, rules=rules))
+    elif not found:
         blocks.append(say("The doctor found no problems: {rules} checked the run.", "good", rules=rules))
     else:
         blocks.append(say("The doctor found {findings}; {rules} checked the run.",

@@ -25,6 +25,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr(temporary, "_own", {})  # a log that another test of this process read has a folder elsewhere
     return folder
 
 

@@ -134,8 +134,8 @@ class NoiseTargets(WatchRule):
             "copied": copied,
         }
         said = {
-            "same": (f"The noise that is to be predicted has a mean of {now[0]:.5g} and a deviation of {value:.5g} in each "
-                     "look: it is drawn once.", "noise drawn once: it is the same in each step",
+            "same": (f"The noise that is to be predicted has a mean of {now[0]:.5g} and a deviation of {value:.5g} in "
+                     "each look: it is drawn once.", "noise drawn once: it is the same in each step",
                      "draw the noise in each step: `torch.randn_like(images)`"),
             "even": ("The targets are drawn evenly between 0 and 1.",
                      "noise of the wrong distribution: `torch.rand`, where `torch.randn` is meant",

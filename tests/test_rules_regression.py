@@ -160,6 +160,24 @@ def test_latent_numbers_without_a_gradient_are_found(cut: list[float], told: boo
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.parametrize(
+    ("noise", "cause"),
+    [([1.0, 1.0], None), ([2.0, 2.0], "wrong deviation"), ([3.0, 3.0], "wrong deviation"), ([2.0, 1.0], None),
+     ([0.0, 0.0], "noise missing"), ([0.0, 1.0], None)],
+)  # fmt: skip
+def test_latent_numbers_that_are_drawn_otherwise_than_the_kl_says_are_found(
+    noise: list[float], cause: str | None, logged: bool, rows: int
+) -> None:
+    columns = autoencoder(2 + 0.1 * DICE.normal(size=ROWS), 0.1)
+    columns = columns if logged else {"loss": columns["loss"]}
+    graph = {"model/latent_cut": (np.arange(1), np.zeros(1)), "model/latent_noise": (np.arange(2), np.array(noise))}
+    found = warned({**columns, **graph}, rows)
+    assert ("latent_term" in found) == (cause is not None)
+    assert cause is None or found["latent_term"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(
     ("recon", "logistic", "told"),
     [

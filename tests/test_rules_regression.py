@@ -27,6 +27,11 @@ def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     [
         ({"out_of_range": 0.4}, "targets_out_of_range", "targets out of reach"),
         ({"out_of_range": 0.02}, None, ""),
+        ({"loss_value": 11.0, "loss_bounded": 1.0, "loss_error": 1.0, "loss_undivided": 1.0, "output_size": 5.0},
+         "targets_out_of_range", "targets out of reach"),
+        ({"loss_value": 0.9, "loss_bounded": 1.0, "loss_error": 1.0, "loss_undivided": 1.0}, None, ""),
+        ({"loss_value": 1.9, "loss_bounded": 2.0, "loss_error": 1.0, "loss_undivided": 1.0}, None, ""),
+        ({"loss_value": 11.0, "loss_bounded": 1.0, "loss_error": 1.0, "loss_undivided": 0.0}, None, ""),  # weighted
         ({"output_rms": 2.0, "target_std": 9e3, "target_mean": 4e3}, "unscaled_targets", "targets not scaled"),
         ({"output_rms": 5e3, "target_std": 9e3, "target_mean": 4e3}, None, ""),
         ({"output_rms": 0.1, "target_std": 1.0, "target_mean": 2.0}, None, ""),
@@ -105,6 +110,17 @@ def test_the_kl_of_an_autoencoder_is_judged(
     assert ("latent_term" in found) is (cause is not None)
     assert cause is None or found["latent_term"].causes[0].startswith(cause)
     assert not cause or (found["latent_term"].kind == "divergence") is (cause == "sign reversed")
+
+
+@pytest.mark.parametrize(("rebuilt", "told"), [(0.003, True), (0.3, False), (None, False)])
+def test_a_kl_in_another_unit_has_collapsed_where_the_outputs_explain_nothing(
+    rebuilt: float | None, told: bool
+) -> None:
+    columns = autoencoder(0.6 * np.exp(-STEP / 10) + 2e-3, 1.0, 0.1 + 0.5 * np.exp(-STEP / 10))
+    looks = looked(rebuilt=rebuilt) if rebuilt is not None else {}
+    found = warned({**columns, **looks})
+    assert ("latent_term" in found) is told
+    assert not told or found["latent_term"].causes[0].startswith("KL weight too large")
 
 
 def test_a_policys_kl_and_one_beside_broadcast_targets_are_not_judged() -> None:

@@ -40,11 +40,12 @@ class LatentTerm(WatchRule):
     KL and reconstruction are logged beside the loss. A KL is never negative: one that is, in all of 32 rows, is the
     negative of it; so is one that the loss, as a sum of the two in all of 64 rows to a thousandth of how it varies,
     takes away. One that has fallen to a tenth of where it began or less, and to a two-hundredth of the reconstruction,
-    in 128 rows, has collapsed: the latent says nothing of the input. Where targets are broadcast, or an output went
-    through a sigmoid twice, that is why. Where the graph of the loss shows no way from the rest of it to the latent
-    numbers, they were sampled without a gradient: the encoder learns from the KL alone. Where it shows that the noise
-    is multiplied with the variance of the KL or with its logarithm, or that there is no noise, the KL is of another
-    distribution than what is decoded. Trainings with a reward have a KL of another kind.
+    in 128 rows, has collapsed: the latent says nothing of the input. So it has where it has fallen so far and the
+    outputs explain at most a fiftieth of how the inputs, which are the targets, differ between rows. Where targets are
+    broadcast, or an output went through a sigmoid twice, that is why. Where the graph of the loss shows no way from the
+    rest of it to the latent numbers, they were sampled without a gradient: the encoder learns from the KL alone. Where
+    it shows that the noise is multiplied with the variance of the KL or with its logarithm, or that there is no noise,
+    the KL is of another distribution than what is decoded. Trainings with a reward have a KL of another kind.
 
     What to do: a smaller weight, raised from 0 over the first tenth of the training; `reconstruction + weight * kl`.
     """
@@ -61,6 +62,7 @@ class LatentTerm(WatchRule):
         "exact": (1e-3, "of the loss's deviation; ours"),
         "left": (0.1, "of the first KL; ours"),
         "share": (0.005, "of the reconstruction; ours"),
+        "rebuilt": (0.02, "of the variance of the inputs, in the mean of eight looks; ours"),
     }
     remedies = ("`loss = reconstruction + weight * kl`, with a weight that rises from 0 to 1 or less",)
 
@@ -102,7 +104,9 @@ class LatentTerm(WatchRule):
         crossed = history.channel("model/loss_crossed")
         why = history.channel("model/loss_widened") is not None or (crossed is not None and crossed.first > 1)
         why |= watched(history, "activation_twice", place) == 1 or watched(history, "latent_cut", place) == 1
-        gone = not why and 0 <= level <= self.at["left"] * self._first and level <= self.at["share"] * beside
+        nothing = usual(history.channel("model/rebuilt"), *place, 8) <= self.at["rebuilt"]
+        gone = not why and 0 <= level <= self.at["left"] * self._first
+        gone = gone and (nothing or level <= self.at["share"] * beside)
         if self._count >= 4 * self.at["rows"] and gone and self.first("collapsed", place[2]):
             often = f", and is in the loss {weight:.3g} times" if weight > 0 else ""
             yield self.finding(

@@ -38,7 +38,9 @@ class TargetsOutOfRange(WatchRule):
     The graph says that the loss is nothing but the mean square of the outputs, and that a sigmoid, softmax, tanh or
     ReLU made these. Its gradient then shows the targets: a tenth of them or more are beyond the range of that function,
     in five looks in a row. So it is where a square or a logistic loss of all outputs is a part of the loss, and the
-    targets are the model's inputs, as those of an autoencoder.
+    targets are the model's inputs, as those of an autoencoder. Of a mean of absolute errors, or of others that are not
+    larger, the graph says the same of the function, and the watch knows the value: where it is above the width of the
+    range in two looks, targets are beyond it.
 
     Or the loss is nothing but such errors and logistic losses, and below 0 in five rows of 20: a logistic loss is so
     where a target is above 1, or below 0, and no other of these ever. Of an autoencoder, whose loss is nothing but
@@ -50,22 +52,47 @@ class TargetsOutOfRange(WatchRule):
     name, family, kind, severity = "targets_out_of_range", "data", "config", "warning"
     series = "model/out_of_range"
     needs = ("=model/out_of_range|=model/loss_error|=model/latent_logistic",)
-    least = 5
+    least = 2
     about = "Targets lie where the output's last function can't reach."
-    thresholds: ClassVar = {"share": (0.1, "of the targets; ours"), "looks": (5.0, "in a row; ours")}
+    thresholds: ClassVar = {
+        "share": (0.1, "of the targets; ours"),
+        "looks": (5.0, "in a row; ours"),
+        "wide": (1.05, "times the width of the range, of a mean error; ours"),
+        "values": (2.0, "in a row, of a mean error; ours"),
+    }
     causes = ("targets out of reach: the output's last function can't give them",)
     remedies = ("leave the function behind the last layer out, or scale targets into its range",)
 
     def reset(self) -> None:
         super().reset()
+        self._errors, self._far = RowCursor(), 0
         self._below: dict[str, list[bool]] = {}
         self._above: set[str] = set()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
+        yield from self._of_errors(history)
         yield from self._logistic(history, history.role("loss"), "loss_error")
         if history.channel("model/latent_logistic") is not None:
             yield from self._logistic(history, named(history, RECONSTRUCTION), "latent_logistic")
+
+    def _of_errors(self, history: RunHistory) -> Iterator[Finding]:
+        """Means of absolute errors, of outputs in a range."""
+        if history.channel("model/loss_bounded") is None:
+            return
+        rows = self._errors.new(history.channel("model/loss_value"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place, error = (int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])), float(rows.value[at])
+            wide = watched(history, "loss_bounded", place)
+            mean = watched(history, "loss_error", place) == 1 and watched(history, "loss_undivided", place) == 1
+            self._far = self._far + 1 if mean and error > self.at["wide"] * wide else 0
+            if self._far >= self.at["values"] and self.first(place[2]):
+                yield self.finding(
+                    0, f"Outputs are {error:.4g} away from their targets on the average at step {place[0]}, and their "
+                    f"last function has a range of {wide:.3g}.", found=place[0], segment=place[2], confidence=_PROOF,
+                    evidence={"error": rounded(error), "standing": True},
+                )  # fmt: skip
 
     def _logistic(self, history: RunHistory, channel: Channel | None, figure: str) -> Iterator[Finding]:
         """Rows of what is nothing but logistic losses or errors, by a figure of the watch."""

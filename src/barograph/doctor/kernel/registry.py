@@ -19,9 +19,10 @@ MODULES = (
     "rl.values", "rl.reference", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early",
     "optimizer.optimizer", "activations.weights", "activations.activations", "activations.forward",
     "activations.dependence", "activations.scores", "moe.moe", "optimizer.schedule", "optimizer.accounts",
-    "optimizer.settings", "optimizer.steps", "optimizer.around", "optimizer.annealing", "speed.speed", "memory.memory",
-    "machine.machine", "ranks.ranks", "run.logging", "run.ending", "run.time", "loss.outlook", "loss.below_zero",
-    "loss.accumulated", "evaluation.accuracy", "evaluation.explained", "evaluation.best",
+    "optimizer.settings", "optimizer.steps", "optimizer.around", "optimizer.annealing", "optimizer.scheduled",
+    "speed.speed", "memory.memory", "machine.machine", "ranks.ranks", "run.logging", "run.ending", "run.time",
+    "loss.outlook", "loss.below_zero", "loss.accumulated", "evaluation.accuracy", "evaluation.explained",
+    "evaluation.best",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -244,6 +244,14 @@ def test_a_policy_that_gets_surer_of_what_earns_less_is_reversed() -> None:
     assert "policy_reversed" not in warned(columns)
 
 
+def test_a_policy_whose_first_returns_were_none_or_that_rises_again_is_not_reversed() -> None:
+    returns = np.where(STEP < 30, 0.0, -90 + 40 * np.exp(-STEP / 30) + np.sin(STEP))  # 0 before an episode is over
+    columns = policy(-0.01, 0.5, SINKS) | {"reward": every(returns)}
+    assert "policy_reversed" not in warned(columns)
+    dip = -0.3 * (1 - np.exp(-STEP / 20)) + 0.002 * np.maximum(0, STEP - 40) + 0.002 * np.sin(STEP)
+    assert "policy_reversed" not in warned(columns | {"reward": every(dip)})
+
+
 def test_an_epsilon_that_stays_is_said() -> None:
     columns = policy(-0.01, 0.5, SINKS)
     assert "exploration_stays" in warned(columns | {"epsilon": every(np.ones(ROWS))})

@@ -33,10 +33,12 @@ class TargetsOutOfRange(WatchRule):
 
     The graph says that the loss is nothing but the mean square of the outputs, and that a sigmoid, softmax, tanh or
     ReLU made these. Its gradient then shows the targets: a tenth of them or more are beyond the range of that function,
-    in five looks in a row. Or the loss is nothing but such errors and logistic losses, and below 0 in five rows of 20:
-    a logistic loss is so where a target is above 1, or below 0, and no other of these ever. Of an autoencoder, whose
-    loss is nothing but logistic losses and the divergence of its latent numbers, the logged reconstruction was above 0,
-    and is below.
+    in five looks in a row. So it is where a square or a logistic loss of all outputs is a part of the loss, and the
+    targets are the model's inputs, as those of an autoencoder.
+
+    Or the loss is nothing but such errors and logistic losses, and below 0 in five rows of 20: a logistic loss is so
+    where a target is above 1, or below 0, and no other of these ever. Of an autoencoder, whose loss is nothing but
+    logistic losses and the divergence of its latent numbers, the logged reconstruction was above 0, and is below.
 
     What to do: no function behind the last layer, or targets that are scaled into its range.
     """
@@ -87,9 +89,12 @@ class TargetsOutOfRange(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if self.lasts(value >= self.at["share"], place, self.at["looks"]):
+            given = not_normalised(history, place) if watched(history, "input_target", place) == 1 else ""
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of the targets are out of the range of the output's last "
-                "function.", found=place[0], segment=place[2], confidence=_PROOF,
+                f"function{', and they are the inputs: ' + given if given else ''}.", found=place[0],
+                segment=place[2], confidence=_PROOF,
+                causes=[*(["inputs not normalised: they are the targets, too"] if given else []), *self.causes],
                 evidence={"share": rounded(value), "standing": True},
             )  # fmt: skip
 

@@ -193,7 +193,8 @@ class PolicyReversed(PolicyRule):
     reversed.
 
     Since the start the entropy has fallen by a quarter, and the reward too, by three robust standard deviations of
-    single rows: in the last eight of twelve or more blocks of 8 rows it was below that of the first, and in none above.
+    single rows: in the last eight of twelve or more blocks of 8 rows it was below that of the first, in none above, and
+    it does not rise again. A first block that is one number, as before any episode is over, is left out.
 
     What to do: look at one action with a high reward: its probability must rise.
     """
@@ -215,6 +216,9 @@ class PolicyReversed(PolicyRule):
         spread = max(float(numpy.median([block.spread for block in blocks])), 1e-9)
         fell = all(block.level < start.level - self.at["spreads"] * spread for block in blocks[-8:])
         if not fell or any(block.level > start.level + spread for block in blocks):
+            return
+        rises = last.level > min(block.level for block in blocks[-8:]) + self.at["spreads"] * spread
+        if rises or start.low == start.high:  # it learns; or no episode was over yet
             return
         rows = entropy.rows(0, 8)
         before = float(numpy.median(rows.value)) if len(rows) else math.nan

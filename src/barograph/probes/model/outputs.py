@@ -44,7 +44,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "to
            "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
-           "padding_targets", "targets_given")  # fmt: skip
+           "padding_targets", "targets_given", "end_untold", "rows_cut", "hidden_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
@@ -142,6 +142,8 @@ class OutputLook:
                         self._found[_AT["padding_targets"]] = texts.of_padding(
                             same[0], gradient[:_ROWS], alive[:_ROWS], found.below
                         )
+                        ends = texts.of_ends(same[0], alive[:_ROWS])
+                        self._found[_AT["end_untold"]], self._found[_AT["rows_cut"]] = ends
                 if alike and found is not None:
                     self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
                 if self._unused is not None:
@@ -257,6 +259,9 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
         if exact:
             twice = twice | (~found.follows & softmaxes.twice(*few))
         result["softmax_twice"] = torch.where(found.follows | twice, twice.to(wide), nothing)
+        result["hidden_targets"] = torch.where(
+            found.plain, softmaxes.hidden(output, found.target, found.alive), nothing
+        )
         if width <= _CLASSES:  # smoothed labels give each class a share on purpose
             result["noise_floor"] = torch.where(found.plain, softmaxes.floor(output), nothing)
         if 4 <= width <= _CLASSES and count >= 16:

@@ -10,6 +10,7 @@ from dialects_ninth import NINTH
 from dialects_seventh import SEVENTH
 
 
+
 def logfmt(plan: Plan) -> list[tuple[str, Row | None]]:
     """`level=info msg=train step=7 loss=2.5`."""
     name = plan.loss.strip().replace(" ", "_")
@@ -378,4 +379,4 @@ SIXTH = Words(
 )  # fmt: skip
 
 FAMILIES = {"apart": APART, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH, "sixth": SIXTH, "seventh": SEVENTH,
-            "eighth": EIGHTH, "ninth": NINTH}  # fmt: skip
+            "eighth": EIGHTH, "ninth": NINTH, "tenth": TENTH}  # fmt: skip

@@ -8,7 +8,7 @@ from dialects import Plan, Row, Words, crlf, loss_last, markdown, one_line, plai
 from dialects_eighth import EIGHTH
 from dialects_ninth import NINTH
 from dialects_seventh import SEVENTH
-
+from dialects_tenth import TENTH
 
 
 def logfmt(plan: Plan) -> list[tuple[str, Row | None]]:

@@ -191,6 +191,24 @@ def test_nine_in_ten_targets_of_one_class_are_no_shift_of_labels() -> None:
     assert "one_class" not in warned(columns | of_graph(output_width=8.0))
 
 
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("passes", "evaluated", "share", "told"),
+    [(1.0, 0.9, 1.0, True), (2.0, 0.9, 1.0, False), (1.0, 0.4, 1.0, False), (1.0, 0.9, 0.97, False)],
+    ids=["positives alone", "two players", "margins of pairs", "few negatives"],
+)
+def test_a_logistic_loss_of_positives_alone_has_nothing_to_tell_apart(
+    passes: float, evaluated: float, share: float, told: bool, rows: int
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    figures = {"passes": passes, "sigmoid_twice": 0.0, "top_target": 1.0, "top_target_share": share}
+    columns = {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    columns |= {"loss": every(np.exp(-STEP / 30)), "val_loss": (looks, np.full(len(looks), evaluated))}
+    found = warned(columns, rows)
+    assert ("one_class" in found) is told
+    assert not told or found["one_class"].causes[0].startswith("negatives missing")
+
+
 def policy(entropy_weight: float, value_weight: float, entropy: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     dice = np.random.default_rng(1)
     surrogate, value = 0.01 * dice.normal(size=ROWS), 1 + 0.2 * dice.normal(size=ROWS)

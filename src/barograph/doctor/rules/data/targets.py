@@ -288,8 +288,8 @@ class EvaluationInputs(Rule):
     inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
     whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
     training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
-    are enough. Where the training's own inputs change (by more than a fifth between looks), as in a curriculum,
-    there is nothing to say.
+    are enough; but not a third of a deviation alone, as of series that are higher in the time that is held out. Where
+    the training's own inputs change (by more than a fifth between looks), as in a curriculum, there is nothing to say.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -305,6 +305,7 @@ class EvaluationInputs(Rule):
         "normal": (0.1, "from mean 0 and deviation 1: normalised; ours"),
         "near_mean": (1 / 3, "standard deviations, of normalised inputs; ours"),
         "near_scale": (1.5, "times, of normalised inputs; ours"),
+        "drift": (0.1, "of the deviation, in ln, within which normalised inputs have only drifted; ours"),
         "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
@@ -368,6 +369,8 @@ def _other_scale(
         return False
     normal = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["normal"]
     most, times = (limits["near_mean"], limits["near_scale"]) if normal else (limits["mean"], limits["scale"])
+    if normal and abs(math.log(deviation / scale) if deviation > 0 else math.inf) < limits["drift"]:
+        most = limits["mean"]
     away = abs(known(history.channel("model/eval_input_mean"), *place) - mean)
     return bool(away > most * scale or not scale / times < deviation < times * scale)
 

@@ -111,6 +111,12 @@ def test_what_the_graph_proves_is_said(
     assert set(found) & ours == ({rule} if rule else set())
 
 
+def test_a_critic_whose_targets_are_broadcast_is_found_without_a_loss_of_the_whole() -> None:
+    columns = {"critic_loss": every(FALLS), "reward": every(np.sin(STEP))}
+    assert "broadcast_targets" in warned(columns | of_graph(loss_crossed=32.0))
+    assert "broadcast_targets" not in warned(columns | of_graph(loss_crossed=0.0))
+
+
 def test_labels_are_not_called_unrelated_first_where_no_gradient_reaches_the_first_layers() -> None:
     columns = {"loss": every(FLAT)} | of_graph(loss_classes=8.0, update_p50=1e-3)
     deep = columns | of_graph(flow_first_last=1e-6)

@@ -141,12 +141,13 @@ class TargetsElsewhere(Rule):
 class BroadcastTargets(Rule):
     """Each output is compared with the targets of all rows: their shapes differ, and were broadcast.
 
-    Outputs [n, 1] against targets [n] give n × n differences; the gradient of their mean square is then a line over the
-    output, as if all rows had one target: the batch's mean. Five looks with four different such targets prove it, in
-    nine of ten of all looks: where targets really are equal, as those of a discriminator are, they are the same in each
-    batch. Where the loss's own graph shows n × n differences of n outputs (`model/loss_crossed`), as in all its looks
-    up to the 20th row of the loss, that is proof; so is one column of outputs that is compared with several of targets
-    (`model/loss_widened`). The model learns the mean, whatever its inputs.
+    Outputs [n, 1] against targets [n] give n × n differences; the gradient of their mean square is then a line over
+    the output, as if all rows had one target: the batch's mean. Five looks with four different such targets prove it,
+    in nine of ten of all looks: where targets really are equal, as those of a discriminator are, they are the same in
+    each batch. Where the loss's own graph shows n × n differences of n outputs (`model/loss_crossed`), as in all its
+    looks up to the 20th row of the loss (or of the reward, where there is none), that is proof; so is one column of
+    outputs that is compared with several of targets (`model/loss_widened`). The model learns the mean, whatever its
+    inputs.
 
     What to do: `output.squeeze(-1)`, or `targets[:, None]`.
     """
@@ -173,7 +174,8 @@ class BroadcastTargets(Rule):
     def _crossed(self, history: RunHistory) -> Iterator[Finding]:
         """What the graph of the loss shows."""
         widened = history.channel("model/loss_widened")
-        channel, loss = widened or history.channel("model/loss_crossed"), history.role("loss")
+        channel = widened or history.channel("model/loss_crossed")
+        loss = history.role("loss") or history.role("reward")  # of an actor and its critic, each has a loss of its own
         rows = self._cursor.new(loss) if channel is not None and loss is not None else None
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None and channel is not None

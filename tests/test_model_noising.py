@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import barograph
+from barograph.probes.model import noising
 
 torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
@@ -49,6 +50,15 @@ def series(folder: Path, model: nn.Module, loss_of: Callable[[int], Any]) -> Cal
         return stored.series(f"model/{name}").value if f"model/{name}" in stored.names() else None
 
     return values
+
+
+def test_noise_that_is_drawn_evenly_is_told_from_a_picture() -> None:
+    dice = torch.Generator().manual_seed(4)
+    output, even = torch.zeros(64, 128), torch.rand(64, 128, generator=dice)
+    for target, told in ((even, True), (even * 2 - 1, False), (even.square(), False), (even.round(), False)):
+        found = noising.figures(torch.zeros(64, 128), None, output, (output - target) * 2 / output.numel(),
+                                output.numel())  # fmt: skip
+        assert bool(dict(zip(noising.FIGURES, found.tolist(), strict=True))["noise_even"]) is told
 
 
 @pytest.mark.parametrize(("other", "weak"), [(False, 1.0), (False, 0.3), (True, 1.0)])

@@ -359,12 +359,17 @@ def test_an_evaluation_far_below_from_the_first_on_is_measured_in_another_way(fr
     assert one.severity == "info" and one.causes[0].startswith(cause)
 
 
-@pytest.mark.parametrize(("itself", "warns"), [(False, True), (True, False)])
-def test_an_average_that_is_never_updated_is_found_though_its_examples_are_augmented(itself: bool, warns: bool) -> None:
+@pytest.mark.parametrize(
+    ("itself", "level", "noise", "warns"),
+    [(False, 5.0, 0.002, True), (True, 5.0, 0.002, False), (False, 5.4, 0.06, True), (False, 4.0, 0.06, False)],
+)
+def test_an_average_that_is_never_updated_is_found_though_its_examples_are_augmented(
+    itself: bool, level: float, noise: float, warns: bool
+) -> None:
     steps, every = np.arange(320), np.arange(39, 320, 40)
     rows = {
         "loss": (steps, 1.1 + 4.4 * np.exp(-steps / 20)),
-        "val/loss": (every, 5.0 + 0.002 * np.random.default_rng(0).standard_normal(8)),
+        "val/loss": (every, level + noise * np.random.default_rng(0).standard_normal(8)),
         "model/passes": (every, np.full(8, 2.0)),
     } | ({"model/passes_without_gradients": (every[:1], np.ones(1))} if itself else {})  # fmt: skip
     told = [one for one in findings([AverageBehind()], rows).values() if one.rule == "average_behind"]

@@ -134,3 +134,35 @@ def test_a_target_with_gradient_is_told_where_there_is_a_reward() -> None:
 def test_the_loss_of_a_margin_that_stays_where_it_began(loss: np.ndarray, update: float, told: bool, rows: int) -> None:
     found = warned({"loss": every(loss)} | of_graph(loss_hinge=1.0, update_p50=update), rows)
     assert ("margin_kept" in found) is told
+
+
+NORMAL = {"noise_target": 1.0, "noise_even": 0.0, "input_target": 0.0, "noise_share": 0.8, "input_mean": 0.1,
+          "input_std": 1.0}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figures", "moves", "timed", "cause"),
+    [
+        ({}, 0.01, True, None),
+        ({}, 0.0, True, "noise drawn once"),
+        ({}, 0.0, False, None),  # a batch that is all of the data, of no denoising
+        ({"noise_target": 0.0, "noise_even": 1.0}, 0.01, True, "noise of the wrong distribution"),
+        ({"noise_target": 0.0, "noise_even": 1.0}, 0.01, False, None),
+        ({"input_std": 40.0}, 0.01, True, "inputs not normalised"),
+        ({"input_std": 40.0, "noise_share": 39.0}, 0.01, True, None),  # noise of all sizes is added
+        ({"noise_target": 0.0, "input_target": 1.0}, 0.01, True, "labels can be seen"),
+        ({"noise_target": 0.0, "input_target": 1.0}, 0.01, False, None),  # an autoencoder
+    ],
+)
+def test_targets_that_are_no_fresh_noise_are_found(
+    figures: dict[str, float], moves: float, timed: bool, cause: str | None, rows: int
+) -> None:
+    values = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in (NORMAL | figures).items()}
+    for name, value in {"target_mean": 0.02, "target_std": 0.98}.items():
+        values[f"model/{name}"] = LOOKS, value + moves * DICE.normal(size=len(LOOKS))
+    if timed:
+        values |= looked(time_low=0.5, time_high=990.5)
+    found = warned({"loss": every(FALLS)} | values, rows)
+    assert ("noise_targets" in found) == (cause is not None)
+    assert cause is None or found["noise_targets"].causes[0].startswith(cause)

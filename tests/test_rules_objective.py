@@ -88,6 +88,7 @@ def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, ro
         ({"label_smoothing": 0.1}, FALLS, None),
         ({"softmax_over_rows": 1.0}, FALLS, "softmax_over_rows"),
         ({"softmax_over_rows": 2.0}, FALLS, "softmax_over_rows"),
+        ({"softmax_over_rows": 3.0}, FALLS, "softmax_over_rows"),
         ({"softmax_over_rows": 0.0}, FALLS, None),
         ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 0.01 * FALLS, "same_sides"),
         ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 2 * FALLS, "same_sides"),

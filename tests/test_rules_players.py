@@ -34,6 +34,10 @@ def one(rule: type, series: dict[str, np.ndarray], pieces: tuple[int, ...] = ())
         (1.3 + 0.05 * DICE.normal(size=ROWS), 0.75 + 0.05 * DICE.normal(size=ROWS), False),
         (1.386 * GONE, -0.693 * GONE, False),  # log(1 - D): it is 0 where the discriminator wins
         (0.05 * GONE, 0.05 * GONE, False),  # of another unit
+        (1.386 * GONE, -0.8 - STEP / 30, True),  # the sign of the generator's loss is turned round
+        (1.386 * GONE, 0.8 + STEP / 30, False),  # a score that the generator is to raise
+        (-0.5 - STEP / 30, -0.8 - STEP / 30, False),  # critics have scores below 0
+        (0.6 + 0.05 * DICE.normal(size=ROWS), -0.8 - STEP / 300, False),  # of a discriminator that is fooled
     ],
 )
 @pytest.mark.parametrize("names", [("d_loss", "g_loss"), ("train/loss_D", "train/loss_G"), ("disc_loss", "gen_loss")])
@@ -42,6 +46,14 @@ def test_players_whose_losses_vanish_together_agree(
 ) -> None:
     found = one(PlayersAgree, dict(zip(names, (first, second), strict=True)), pieces)
     assert [finding.step for finding in found] == [0] * told
+    turned = second[-1] < -1
+    assert not told or found[0].causes[0].startswith("sign reversed" if turned else "labels swapped")
+
+
+def test_players_that_agree_are_found_in_a_short_training() -> None:
+    fast = {"d_loss": 1.386 * np.exp(-np.arange(120) / 8), "g_loss": 0.693 * np.exp(-np.arange(120) / 8)}
+    assert len(one(PlayersAgree, fast)) == 1
+    assert not one(PlayersAgree, {name: values[:90] for name, values in fast.items()})
 
 
 RETURNS = np.repeat(10 + 2 * DICE.normal(size=ROWS // 8), 8)

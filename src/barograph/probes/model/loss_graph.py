@@ -21,6 +21,7 @@ from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
 _MOST = 64  # nodes that are looked at
+_LEAVES = (2, 25)  # passes whose graphs are walked to their leaves
 _SHAPED = {
     "View", "UnsafeView", "Reshape", "ReshapeAlias", "Permute", "Transpose", "T", "Select", "Slice", "Squeeze",
     "Unsqueeze", "Expand", "ToCopy", "Clone", "Alias", "Index", "Split", "SplitWithSizes", "Unbind",
@@ -189,13 +190,14 @@ class LossGraph:
         self._found: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self.value: Any = None  # of a mean of errors other than squares, on its device
+        self.leaves: dict[int, Any] | None = None  # of the graph, by id, in two of the passes
         self.pulled: list[Any] = []  # weak references to the parameters of a divergence's target
         self.squared: tuple[int, str] | None = None  # of a mean square: of how many, and what made the outputs
 
     def came(self) -> None:
         """A backward pass has reached the parameters."""
         self._passes += 1
-        if self._passes > 4 and self._passes % 50:
+        if self._passes > 4 and self._passes % 50 and self._passes not in _LEAVES:
             return
         import torch
 
@@ -211,6 +213,8 @@ class LossGraph:
             self._found = fresh | {name: max(value, fresh.get(name, value)) for name, value in kept.items()}
             self.squared = objective.squared(root) if root is not None else None
             self.pulled = [weakref.ref(one) for one in criteria.trained_target(root)] if root is not None else []
+            if root is not None and self._passes in _LEAVES:
+                self.leaves = criteria.leaves(root)
             near = objective.nodes([root], 16) if root is not None else ()
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)
             if whole and self.squared is None:  # a mean of rows' sums would not be that of elements

@@ -25,7 +25,8 @@ ROWS, ELEMENTS = 256, 256  # that are looked at, of a row at even distances
 _LEAST = 128  # elements
 _ROWS_OF_TIME = 8
 _TIME = re.compile(r"(?i)ts?|times?|time_?steps?|sigmas?|noise_?levels?|log_?snrs?|t_?steps?|steps?")
-FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late")
+_EVEN = 12**-0.5  # deviation of numbers that are drawn evenly between 0 and 1
+FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late", "noise_even")
 
 
 class TimeArgument:
@@ -81,7 +82,8 @@ def noisy_input(tensors: Sequence[Tensor], output: Any) -> tuple[Tensor, Tensor 
 
 def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor, count: int) -> Tensor:
     """`FIGURES`: 1 where targets are normal, else 0; with which factor they are in the input, of all rows, and of the
-    quarters with the least and the greatest time. NaN where there is nothing to say."""
+    quarters with the least and the greatest time, NaN where there is nothing to say; 1 where targets are drawn evenly
+    between 0 and 1."""
     import torch
 
     target = (output.float() - gradient.float() * (count / 2)).to(given.device)
@@ -92,8 +94,12 @@ def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor
     # four standard errors of each, and rounding
     normal = (mean.abs() < 4 / math.sqrt(size) + 0.01) & ((deviation - 1).abs() < 4 / math.sqrt(2 * size) + 0.01)
     normal &= (fourth - 3).abs() < 4 * math.sqrt(24 / size) + 0.05
+    even = (mean - 0.5).abs() < 4 * _EVEN / math.sqrt(size) + 0.001
+    even &= (deviation / _EVEN - 1).abs() < 4 * math.sqrt(0.2 / size) + 0.002
+    even &= (fourth - 1.8).abs() < 4 * math.sqrt(1.2 / size) + 0.01
+    even &= (target.amin() > -1e-3) & (target.amax() < 1.001)
     nothing = torch.full_like(mean, torch.nan)
-    result = [normal.float(), torch.where(normal, _share(given, target), nothing), nothing, nothing]
+    result = [normal.float(), torch.where(normal, _share(given, target), nothing), nothing, nothing, even.float()]
     if time is not None and len(time) == len(given) >= 16:
         order = time.argsort()
         quarter = len(order) // 4

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import leaks, noising, places, softmaxes, texts
+from barograph.probes.model import leaks, noising, places, reconstruction, softmaxes, texts
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.parameters import local, mesh_of
@@ -44,7 +44,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "to
            "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
-           "padding_targets", "targets_given")  # fmt: skip
+           "padding_targets", "targets_given", "end_untold", "rows_cut", "hidden_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
@@ -69,6 +69,7 @@ class OutputLook:
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
         self._placed: Tensor | None = None
+        self._rebuilt: Tensor | None = None  # of targets that are the inputs
         self._given: list[Tensor] = []  # of the pass that is looked at
         self._unused: list[int] | None = None  # see `_beside`
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
@@ -112,10 +113,11 @@ class OutputLook:
         if tensor.dim() != 3 or tensor.shape[1] < 8:
             given = []
         squared = self._round.squared if self._round is not None else None
-        made = plain_kind(tensor.grad_fn) if squared is not None else ""
+        made = plain_kind(tensor.grad_fn)
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
         noisy = noising.noisy_input(inputs, tensor) if count else None
-        part = noising.some(tensor.detach()).clone() if noisy is not None else rows
+        copied = reconstruction.input_of(inputs, tensor)
+        part = noising.some(tensor.detach()).clone() if noisy is not None or copied is not None else rows
         alike = tensor.dim() == 2 and any(one.dim() and len(one) == len(tensor) for one in inputs)
         self._unused = _beside(output, tensor)
         side = places.side_of(tensor) if places.has_places(tensor) else 0
@@ -129,7 +131,7 @@ class OutputLook:
 
             with contextlib.suppress(Exception), torch.no_grad():
                 self._found, found = _figures(rows, _rows(gradient))
-                self._classes = self._texts = self._pairs = None
+                self._classes = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     if rows.shape[1] == 1 < gradient.numel():
                         self._found = _of_all(self._found, (gradient < 0).to(self._found.dtype).mean())
@@ -142,6 +144,8 @@ class OutputLook:
                         self._found[_AT["padding_targets"]] = texts.of_padding(
                             same[0], gradient[:_ROWS], alive[:_ROWS], found.below
                         )
+                        ends = texts.of_ends(same[0], alive[:_ROWS])
+                        self._found[_AT["end_untold"]], self._found[_AT["rows_cut"]] = ends
                 if alike and found is not None:
                     self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
                 if self._unused is not None:
@@ -159,6 +163,8 @@ class OutputLook:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
                     self._noise = noising.figures(*noisy, part, noising.some(gradient), count)
+                if copied is not None:
+                    self._rebuilt = reconstruction.figures(copied, part, noising.some(gradient), _RANGES.get(made))
                 if placed is not None:
                     self._placed = places.figures(placed, places.some(gradient, side), pictures, count)
                 if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED and found is not None:
@@ -185,11 +191,13 @@ class OutputLook:
             current.put("noise", noising.FIGURES, self._noise)
         if self._placed is not None:
             current.put("placed", places.FIGURES, self._placed)
+        if self._rebuilt is not None:
+            current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
         self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
-        self._texts = self._pairs = self._placed = None
+        self._texts = self._pairs = self._placed = self._rebuilt = None
         self._round = current
         self._passes = 0
         self._steps += 1
@@ -203,6 +211,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     families = {
         "output": "",
         "texts": "",
+        "rebuilt": "",
         "targets": "",
         "noise": "",
         "placed": "",
@@ -252,6 +261,9 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
         if exact:
             twice = twice | (~found.follows & softmaxes.twice(*few))
         result["softmax_twice"] = torch.where(found.follows | twice, twice.to(wide), nothing)
+        result["hidden_targets"] = torch.where(
+            found.plain, softmaxes.hidden(output, found.target, found.alive), nothing
+        )
         if width <= _CLASSES:  # smoothed labels give each class a share on purpose
             result["noise_floor"] = torch.where(found.plain, softmaxes.floor(output), nothing)
         if 4 <= width <= _CLASSES and count >= 16:

@@ -1,7 +1,7 @@
 """Layers that the loss does not reach, tied weights that are two, outputs that are the same for every input.
 
 In:   figures of the watch.
-Out:  findings of `UnreachedParameters`, `UntiedWeights`, `ConstantOutput`.
+Out:  findings of `UnreachedParameters`, `OutsideParameters`, `UntiedWeights`, `ConstantOutput`.
 """
 
 from __future__ import annotations
@@ -92,6 +92,52 @@ _SMALL = re.compile(
     r"(?:^|[ ._])(?:gate|router|gating|wg|(?:value|critic|vf?)(?:_?(?:head|fn|function|net|out))?|baseline)(?:[._]|$)",
     re.I,
 )  # layers without which nothing is learnt, though they are few elements
+
+
+class OutsideParameters(Rule):
+    """The loss reaches parameters that belong neither to the watched model nor to an optimizer.
+
+    They have gradients that nothing uses: in the second backward pass and in the 25th they are leaves of the loss's
+    graph, and their numbers are the same. Half or more of them are as they were drawn (evenly, normally, all 0 or all
+    1): nobody trained them before, and nobody does now. So it is with layers in a plain list or dictionary, which
+    `model.parameters()` doesn't have, and with a criterion of weights that were not given to the optimizer. Others,
+    such as a trained network that is a part of a loss, are an info finding.
+
+    What to do: `nn.ModuleList` or `nn.ModuleDict` for lists and dictionaries of layers; `[*model.parameters(),
+    *criterion.parameters()]` in the optimizer.
+    """
+
+    name, family, kind, severity = "outside_parameters", "model", "frozen", "warning"
+    needs = ("=model/outside_parameters",)
+    about = "Parameters that the loss reaches are in no optimizer, nor in the model."
+    thresholds: ClassVar = {"drawn": (0.5, "of those of which it can be known; ours")}
+    causes = ("layers in a plain list: the model's parameters, and so the optimizer, lack them",)
+    remedies = (
+        "`nn.ModuleList` or `nn.ModuleDict` for layers in a list or dictionary, before the optimizer is made",
+        "give the optimizer the criterion's parameters, too",
+    )
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/outside_parameters"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            count = whole(float(rows.value[at]))
+            if not count > 0 or not self.first(place[2]):
+                continue
+            drawn, elements = (
+                known(history.channel(f"model/outside_{name}"), *place) for name in ("drawn", "elements")
+            )
+            fresh = drawn >= self.at["drawn"]
+            yield self.finding(
+                0, f"{count} parameters get gradients from the loss, and are neither in the watched model nor in an "
+                f"optimizer: they stay as they {'were drawn' if fresh else 'are'}.", found=place[0], segment=place[2],
+                severity="warning" if fresh else "info", confidence=0.95 if fresh else 0.4,
+                evidence={"parameters": count, "elements": elements} | ({"standing": True} if fresh else {}),
+            )  # fmt: skip
 
 
 class UntiedWeights(Rule):
@@ -211,4 +257,4 @@ class ConstantOutput(Rule):
         return known(history.channel("model/flow_spread"), step, time, segment) > self.at["vanish"]
 
 
-RULES = (UnreachedParameters, UntiedWeights, ConstantOutput)
+RULES = (UnreachedParameters, OutsideParameters, UntiedWeights, ConstantOutput)

@@ -27,8 +27,8 @@ class TargetsGiven(WatchRule):
     Of a mean square, a cross-entropy and a logistic loss the gradient shows the targets. In three looks in a row, half
     of their columns or more are each, but for scale and offset, a column of the inputs, in all rows that were looked
     at. Outputs that are half as large as the inputs, and those with the inputs' places, are reconstructions and
-    sequences, and are left alone; of a sequence, so is its first half. Where a reward is logged,
-    nothing is said.
+    sequences, and are left alone; of a sequence, so is its first half, and so are the values
+    of a policy.
 
     What to do: leave the column out; end the window before the first place that is to be foreseen.
     """

@@ -1,7 +1,7 @@
 """Denoising: is the noise that a model is to tell in its input, and does the time say how much of it there is?
 
 In:   figures of the watch, which compares inputs with the targets of a mean square.
-Out:  findings of `NoisedInputs`, `ConstantTime`.
+Out:  findings of `NoisedInputs`, `NoiseTargets`, `ConstantTime`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel.cursor import usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.regression import input_scale
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -82,6 +84,80 @@ class NoisedInputs(WatchRule):
             )  # fmt: skip
 
 
+class NoiseTargets(WatchRule):
+    """The targets of a model of denoising are not noise that was drawn for them.
+
+    The model is given a time with a number a row. The watch knows the targets of a mean square, and compares them with
+    inputs of the same shape.
+
+    - Targets are noise of mean 0 and deviation 1, and both are the same numbers, to 1e-5, in eight looks in a row: the
+      noise was drawn once, and is learnt by heart. Of noise that is drawn anew they vary by a hundredth and more.
+    - Targets are drawn evenly between 0 and 1 in twelve looks in a row: `torch.rand`, where `torch.randn` is meant.
+    - Targets are such noise, its factor in the inputs is usually at most 1.5, and in twelve looks in a row the inputs'
+      mean or deviation is ten or more: what is noised is ten times as large as the noise, which hardly changes it.
+    - Targets are the inputs, in twelve looks in a row: the model has to do nothing.
+
+    What to do: `noise = torch.randn_like(images)` in each step, of images from -1 to 1; `loss(model(noisy, t), noise)`.
+    """
+
+    name, family, kind, severity = "noise_targets", "data", "data", "warning"
+    series = "model/target_std"
+    needs = ("=model/target_std", "=model/time_high")
+    least = 8
+    about = "The targets of a model of denoising are not noise that was drawn for them."
+    thresholds: ClassVar = {
+        "looks": (12.0, "in a row; ours"),
+        "same": (8.0, "looks in a row with the same noise; ours"),
+        "near": (1e-5, "between their means and deviations; ours"),
+        "scale": (10.0, "mean or deviation of the inputs; ours"),
+        "factor": (1.5, "of the noise in the inputs; ours"),
+    }
+
+    def begin(self) -> None:
+        self._before = math.nan, math.nan
+        self._counts: dict[str, int] = {}
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        noise, even, copied = (watched(history, name, place) == 1 for name in ("noise_target", "noise_even",
+                                                                               "input_target"))  # fmt: skip
+        now, before = (watched(history, "target_mean", place), value), self._before
+        self._before = now
+        if not math.isfinite(watched(history, "time_high", place)):
+            return
+        factor = usual(history.channel("model/noise_share"), *place, int(self.at["looks"]))
+        scale = input_scale(history, place)
+        near = all(abs(one - other) <= self.at["near"] for one, other in zip(now, before, strict=True))
+        holds = {
+            "same": noise and near,
+            "even": even and not copied,
+            "scale": noise and scale >= self.at["scale"] and factor <= self.at["factor"],
+            "copied": copied,
+        }
+        said = {
+            "same": (f"The targets are noise with a mean of {now[0]:.5g} and a deviation of {value:.5g} in each "
+                     "look: it is drawn once.", "noise drawn once: it is the same in each step",
+                     "draw the noise in each step: `torch.randn_like(images)`"),
+            "even": ("The targets are drawn evenly between 0 and 1.",
+                     "noise of the wrong distribution: `torch.rand`, where `torch.randn` is meant",
+                     "`torch.randn_like(images)`: samples begin as normal noise"),
+            "scale": (f"What is noised has a mean or deviation of {scale:.3g}, the noise one of 1 with a factor of "
+                      f"{factor:.2g}.", "inputs not normalised: they are far larger than their noise",
+                      "scale images to -1 and 1 before noise is added"),
+            "copied": ("The targets are what the model is given: it has to do nothing.",
+                       "labels can be seen: the target is the input of the model",
+                       "`loss(model(noisy, t), noise)`: not the noisy image"),
+        }  # fmt: skip
+        for name, held in holds.items():
+            self._counts[name] = self._counts.get(name, 0) + 1 if held else 0
+            least = self.at["same"] if name == "same" else self.at["looks"]
+            if self._counts[name] >= least and self.first(name, place[2]):
+                text, cause, remedy = said[name]
+                yield self.finding(
+                    0, text, found=place[0], segment=place[2], confidence=_PROOF, key=name, causes=[cause],
+                    remedies=[remedy], evidence={"looks": self._counts[name], "standing": True},
+                )  # fmt: skip
+
+
 class ConstantTime(WatchRule):
     """The model is given the same time for every row, step after step.
 
@@ -115,4 +191,4 @@ class ConstantTime(WatchRule):
             )  # fmt: skip
 
 
-RULES = (NoisedInputs, ConstantTime)
+RULES = (NoisedInputs, NoiseTargets, ConstantTime)

@@ -173,9 +173,12 @@ class SoftmaxOverRows(GraphRule):
 
     Of an output with a row an example and a column a class, the softmax is over the first dimension: each example's
     probabilities then depend on the others of its batch. Of one with places behind the classes, such as an image's, it
-    is over a dimension of places. Either way the probabilities of the classes don't add up to 1.
+    is over a dimension of places. Either way the probabilities of the classes don't add up to 1. Nor do they where the
+    logits [rows, places, classes] were reshaped to [rows, classes, places], or the latter to a row a place, without
+    dimensions being exchanged: each softmax then runs over numbers of several places.
 
-    What to do: `log_softmax` over the classes' dimension, or `cross_entropy`, which does it itself.
+    What to do: `log_softmax` over the classes' dimension, or `cross_entropy`, which does it itself; `transpose(1, 2)`
+    for `view` and `reshape`.
     """
 
     name, family, kind, severity = "softmax_over_rows", "data", "config", "critical"
@@ -188,7 +191,15 @@ class SoftmaxOverRows(GraphRule):
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
         over = {1.0: "the batch", 2.0: "places"}.get(figure)
-        if over is not None:
+        if figure == 3:
+            yield self.finding(
+                place[0], "The logits are reshaped where their dimensions are to be exchanged: the softmax of a place "
+                "runs over numbers of several places.", found=found, segment=place[2], confidence=_PROOF,
+                evidence={"standing": True}, key="torn",
+                causes=["wrong dimension: logits are reshaped, not transposed, and places and classes are mixed"],
+                remedies=["`logits.transpose(1, 2)` where `view` or `reshape` exchanges places and classes"],
+            )  # fmt: skip
+        elif over is not None:
             yield self.finding(
                 place[0], f"The softmax of the cross-entropy runs over {over}, not over the classes.", found=found,
                 segment=place[2], confidence=_PROOF, evidence={"standing": True},
@@ -202,14 +213,15 @@ class LossInput(GraphRule):
     `nll_loss` picks the target's number out of a row and takes its negative: of logarithms of probabilities that is the
     cross-entropy. Of probabilities it is their negative, bounded below by −1, with next to no gradient where the model
     is wrong; of scores it has no bound at all. A ReLU before a softmax makes all unlikely classes equally likely, and a
-    row whose scores are all below 0 has no gradient.
+    row whose scores are all below 0 has no gradient. An overlap of outputs and targets, as Dice's, is of chances: of
+    what a layer gave it has no bounds, and its divisor goes through 0.
 
-    What to do: `cross_entropy` of the last layer's scores.
+    What to do: `cross_entropy` of the last layer's scores; an overlap of their sigmoid or softmax.
     """
 
     name, family, kind, severity = "loss_input", "loss", "logits", "warning"
-    figures = ("nll_of_probabilities", "nll_of_scores", "logits_cut")
-    needs = ("=model/nll_of_probabilities|=model/logits_cut", "loss")
+    figures = ("nll_of_probabilities", "nll_of_scores", "logits_cut", "overlap_of_scores")
+    needs = ("=model/nll_of_probabilities|=model/logits_cut|=model/overlap_of_scores", "loss")
     least = 20
     about = "A loss is given probabilities, scores, or logits that are cut at 0."
     thresholds: ClassVar = {"rows": (20.0, "ours")}
@@ -225,9 +237,13 @@ class LossInput(GraphRule):
                               "softmax missing: `nll_loss` takes logarithms of probabilities, not scores"),
             "logits_cut": ("The logits go through a ReLU before the softmax: none can be below 0.",
                            "activation function on the output: logits are cut at 0 before the softmax"),
+            "overlap_of_scores": ("The overlap of outputs and targets is of what a layer gave: no sigmoid or softmax "
+                                  "comes before it.", "softmax missing: the overlap is of scores, not of chances"),
         }[name]  # fmt: skip
+        overlap = ["`output.sigmoid()` or `output.softmax(1)` before the overlap"]
         yield self.finding(place[0], what, found=found, segment=place[2], confidence=_PROOF, causes=[cause], key=name,
-                           severity="critical" if name == "nll_of_scores" else "warning",
+                           severity="critical" if name.endswith("of_scores") else "warning",
+                           remedies=overlap if name == "overlap_of_scores" else list(self.remedies),
                            evidence={"standing": True})  # fmt: skip
 
 

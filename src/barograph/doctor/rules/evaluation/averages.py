@@ -25,8 +25,9 @@ class AverageBehind(Walker):
     The watched model has had no pass without gradients, though evaluations are logged: a copy is evaluated, as an
     average of the weights is. In four evaluations in a row, behind the first four, its loss falls or stays within a
     five-hundredth, is half as large again as the training's or more, and is one that the training had passed in the
-    first quarter of the steps. An average with decay d holds the weights of the last 1 / (1 − d) steps: 10,000 for
-    0.9999.
+    first quarter of the steps. Where it is at nine tenths of the training's first loss or above in all evaluations, a
+    difference of a twentieth counts as none: these weights are as they were drawn. An average with decay d holds the
+    weights of the last 1 / (1 − d) steps: 10,000 for 0.9999.
 
     What to do: a decay that fits the length of the training, or one that grows: min(d, (1 + t) / (10 + t)).
     """
@@ -40,6 +41,8 @@ class AverageBehind(Walker):
         "worse": (1.5, "evaluation over training loss; ours"),
         "share": (0.25, "of the steps, in which the training had that loss; ours"),
         "still": (0.002, "of the evaluation before; ours"),
+        "drawn": (0.9, "of the training's first loss: weights as they were drawn; ours"),
+        "near": (0.05, "of the evaluation before, of such weights; ours"),
         "evaluations": (4.0, "in a row, and that many before them; ours"),
     }
     causes = ("averaged weights behind: their decay is too slow for this training, or they are seldom updated",)
@@ -55,7 +58,7 @@ class AverageBehind(Walker):
 
     def begin(self) -> None:
         self._points: list[EvaluationPoint] = []
-        self._waits, self._still = None, True
+        self._waits, self._still, self._drawn = None, True, True
         self._behind, self._lowest = 0, math.inf  # lowest: training loss of the points
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
@@ -65,7 +68,11 @@ class AverageBehind(Walker):
             passed = next((one.step for one in self._points if one.train <= point.value), point.step)
         self._lowest = min(self._lowest, point.train)
         self._points.append(point)
-        change, same = (point.value - before.value, self.at["still"] * abs(before.value)) if before else (0.0, 0.0)
+        loss = history.role("loss")
+        drawn = loss is not None and loss.end > 0 and point.value >= self.at["drawn"] * loss.first > 0
+        self._drawn = self._drawn and drawn
+        limit = self.at["near" if self._drawn else "still"]
+        change, same = (point.value - before.value, limit * abs(before.value)) if before else (0.0, 0.0)
         falls, self._still = before is not None and change < same, self._still and abs(change) <= same
         worse = point.train > 0 and point.value > self.at["worse"] * point.train
         early = passed <= self.at["share"] * point.step

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_BEGUN, _EVERY, _WINDOW = 8, 32, 128  # rows
+_BEGUN, _EVERY, _WINDOW = 8, 32, 40  # rows
 _PLAYER = r"(?i)(?!.*(?:val|eval|test))(?:.*[/_. ])?(?:{0}[/_. ]?(?:loss|err)|(?:loss|err)[/_. ]?{0})(?:[/_. ]?total)?"
 _DISCRIMINATOR = re.compile(_PLAYER.format(r"(?:d|dis|disc|discrim|discriminator)"))
 _GENERATOR = re.compile(_PLAYER.format(r"(?:g|gen|generator)"))
@@ -35,23 +35,25 @@ _REAL, _FAKE = (
 class PlayersAgree(WatchRule):
     """The losses of a discriminator and of a generator vanish together.
 
-    In its first eight rows each was above 0.3, and over two windows of 128 rows both medians are between 0 and a
+    In its first eight rows each was above 0.3, and over two windows of 40 rows both medians are between 0 and a
     twentieth of that. Where a discriminator tells real from generated examples, the loss of a generator that opposes it
     is large; where it can't, its own is. That both are small says that they are trained towards the same answer: labels
-    of one of them are swapped. A generator whose loss is negative (the logarithm of 1 − D, a critic's score) gives no
-    finding.
+    of one of them are swapped. So does a generator's loss that is −1 or less in both windows, and falls, while that of
+    the discriminator vanishes: its sign is turned round. The logarithm of 1 − D is nearly 0 then, and a score that a
+    generator is to raise gives it a loss above 0. A critic's loss, which is below 0 itself, gives no finding.
 
     What to do: real examples are 1 and generated ones 0 for the discriminator; generated ones are 1 for the generator.
     """
 
     name, family, kind, severity = "players_agree", "loss", "config", "critical"
     needs = ("loss",)
-    least = 256
+    least = 96
     about = "The losses of a discriminator and of a generator vanish together."
     thresholds: ClassVar = {
-        "rows": (256.0, "ours"),
+        "rows": (96.0, "ours"),
         "began": (0.3, "of each loss, at least, in the first eight rows; ln 2 and 1 are usual; ours"),
         "left": (0.05, "of where it began; ours"),
+        "turned": (-1.0, "the loss of a generator whose sign is turned round; ours"),
     }
     causes = ("labels swapped: discriminator and generator are trained towards the same answer",)
     remedies = (
@@ -77,15 +79,18 @@ class PlayersAgree(WatchRule):
             return
         if self._count == _BEGUN + 1:
             self._first = _largest(losses[0], before), _largest(losses[1], before)
-        if self._count < self.at["rows"] or not min(self._first) >= self.at["began"]:
+        if self._count < self.at["rows"] or not min(map(abs, self._first)) >= self.at["began"]:
             return
+        turned = False
         for one, first in zip(losses, self._first, strict=True):
             assert one is not None
             values = newest(one, *before, 2 * _WINDOW - 1)
-            halves = [values[:_WINDOW], values[_WINDOW:]]
-            if not numpy.isfinite(values).all() or values.min() < 0:
+            early, late = (float(numpy.median(half)) for half in (values[:_WINDOW], values[_WINDOW:]))
+            if not numpy.isfinite(values).all():
                 return
-            if not all(float(numpy.median(half)) <= self.at["left"] * first for half in halves):
+            turned = one is losses[1] and values.max() < 0 and late <= early <= self.at["turned"]
+            gone = values.min() >= 0 and max(early, late) <= self.at["left"] * first
+            if not (gone or turned):
                 return
         if self.first(place[2]):
             now = [_level(one, before, _WINDOW) for one in losses]
@@ -93,6 +98,8 @@ class PlayersAgree(WatchRule):
                 0, f"The discriminator's loss fell from {self._first[0]:.3g} to {now[0]:.3g}, and the generator's from "
                 f"{self._first[1]:.3g} to {now[1]:.3g}: they don't oppose each other{self._answers(history, before)}.",
                 found=place[0], segment=place[2], confidence=0.95,
+                causes=["sign reversed: of the generator's loss, which is best where the discriminator's is"] if turned
+                else list(self.causes),
                 evidence={"generator": rounded(now[1]), "standing": True},
             )  # fmt: skip
 

@@ -84,6 +84,7 @@ def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, ro
         ({"loss_reversed": 0.0}, FALLS, None),
         ({"loss_multiplied": 1.0}, -FALLS, "loss_reversed"),
         ({"loss_multiplied": 1.0}, FALLS, None),
+        ({"loss_multiplied": 1.0, "nll_of_scores": 1.0}, -FALLS, None),  # below 0 with the right sign
         ({"label_smoothing": 0.9}, FALLS, "label_smoothing"),
         ({"label_smoothing": 0.1}, FALLS, None),
         ({"softmax_over_rows": 1.0}, FALLS, "softmax_over_rows"),

@@ -56,15 +56,6 @@ def test_players_that_agree_are_found_in_a_short_training() -> None:
     assert not one(PlayersAgree, {name: values[:90] for name, values in fast.items()})
 
 
-@pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 7))])
-@pytest.mark.parametrize("shared", [True, False])
-def test_players_with_each_others_parameters_are_found(shared: bool, pieces: tuple[int, ...]) -> None:
-    series = {"d_loss": (np.arange(200), np.full(200, 0.9)), "g_loss": (np.arange(200), np.full(200, 0.3))}
-    series |= {"model/shared_parameters": (np.array([19]), np.array([8.0]))} if shared else {}
-    found = findings_of([PlayersAgree()], series, pieces)
-    assert [one.causes[0].partition(":")[0] for one in found] == ["optimizer holds other parameters"] * shared
-
-
 RETURNS = np.repeat(10 + 2 * DICE.normal(size=ROWS // 8), 8)
 
 

@@ -14,9 +14,9 @@ from barograph.probes.model.findings import listed
 from barograph.probes.model.rounds import ModelRound
 
 _IDLE = 100  # steps of the others
-_TOGETHER = 20  # steps of two optimizers
 _UNSTEPPED = 20  # of the loop
 _SCALED = ("alpha", "rho", "lr_decay")  # settings of RMSprop, Adadelta and Adagrad
+_SHARED = 20  # steps, in which two optimizers have stepped the same parameters
 _LOOKED_AT = 4  # gradients of an optimizer that is never stepped
 
 
@@ -112,15 +112,15 @@ class IdleOptimizers:
         self._met: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that have stepped
         self._held: set[int] = set()  # what they step
         self._replaced = 0
-        self._together = 0  # steps that two optimizers made
+        self._together = 0  # steps in which several optimizers stepped
 
     def ended(self, current: ModelRound, optimizers: Collection[Any], names: Mapping[int, str]) -> set[str]:
         """A step is over. The parameters of optimizers without a step that have a gradient nevertheless, by name."""
         import torch
 
         self._stepped |= current.begun
-        self._shared(current, optimizers, names)
         self._met_anew(current, [one for one in optimizers if id(one) in current.begun and one not in self._met], names)
+        self._shared(current, [one for one in optimizers if id(one) in current.begun], names)
         idle = [optimizer for optimizer in optimizers if id(optimizer) not in self._stepped]
         self._steps += 1
         if not idle and not self._last:
@@ -141,21 +141,18 @@ class IdleOptimizers:
                 current.figures["idle"] = listed(names[id(item)] for items in some for item in items)
         return {names[id(item)] for items in reached for item in items}
 
-    def _shared(self, current: ModelRound, optimizers: Collection[Any], names: Mapping[int, str]) -> None:
-        """Of two optimizers that step in turns, and neither of which is around the other: how many parameters both
-        hold, if one holds all that the other has."""
-        if self._together >= _TOGETHER or len(optimizers) != 2 or len(current.begun) != 2:
+    def _shared(self, current: ModelRound, stepped: Collection[Any], names: Mapping[int, str]) -> None:
+        """Parameters that two optimizers stepped in this step, neither of which works through the other."""
+        self._together += len(stepped) > 1
+        if len(stepped) < 2 or self._together != _SHARED:
             return
-        self._together += 1
-        if self._together == _TOGETHER:
-            one, other = optimizers
-            around = any(inner in (one, other) for outer in (one, other) for inner in vars(outer).values()
-                         if hasattr(inner, "param_groups"))  # fmt: skip
-            held = [{id(item) for group in each.param_groups for item in group["params"] if id(item) in names}
-                    for each in (one, other)]  # fmt: skip
-            both = held[0] & held[1]
-            if both and not around and both in held:
-                current.figures["shared_parameters"] = float(len(both))
+        within = {id(part) for one in stepped for part in vars(one).values() if hasattr(part, "param_groups")}
+        tables = {id(one.param_groups): one for one in stepped if id(one) not in within}
+        held = [{id(item) for group in one.param_groups for item in group["params"]} for one in tables.values()]
+        shared = {item for place, items in enumerate(held) for other in held[:place] for item in items & other}
+        some = [names[item] for item in names if item in shared]
+        if some:
+            current.figures |= {"shared_parameters": float(len(some)), "shared": listed(some)}
 
     def _met_anew(self, current: ModelRound, fresh: Collection[Any], names: Mapping[int, str]) -> None:
         """Optimizers make their first step: of those that step what another one stepped before, how many so far."""

@@ -42,16 +42,12 @@ class PlayersAgree(WatchRule):
     the discriminator vanishes: its sign is turned round. The logarithm of 1 − D is nearly 0 then, and a score that a
     generator is to raise gives it a loss above 0. A critic's loss, which is below 0 itself, gives no finding.
 
-    Where two optimizers step in turns, and one of them holds all parameters that the other has, each step of a player
-    changes the other one, too: the discriminator is trained to be fooled.
-
-    What to do: real examples are 1 and generated ones 0 for the discriminator; generated ones are 1 for the generator;
-    an optimizer for each, of its own parameters.
+    What to do: real examples are 1 and generated ones 0 for the discriminator; generated ones are 1 for the generator.
     """
 
     name, family, kind, severity = "players_agree", "loss", "config", "critical"
     needs = ("loss",)
-    least = 32
+    least = 96
     about = "The losses of a discriminator and of a generator vanish together."
     thresholds: ClassVar = {
         "rows": (96.0, "ours"),
@@ -69,25 +65,18 @@ class PlayersAgree(WatchRule):
         loss = named(history, _DISCRIMINATOR)
         return loss if named(history, _GENERATOR) is not None else None
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from super().examine(history)
-        if history.facts.get("finished") and self._row:  # the watch's records come behind the rows of a fast loop
-            yield from self._share(history, (self._row[-1][0], 1 << 62, self._row[-1][2]))
-
     def begin(self) -> None:
         self._count = 0
         self._first = (math.nan, math.nan)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._count += 1
-        self._row = [place]
         if self._count % _EVERY and self._count != _BEGUN + 1:
             return
         before = (place[0] - 1, *place[1:])  # of rows whose step is over
         losses = named(history, _DISCRIMINATOR), named(history, _GENERATOR)
         if losses[0] is None or losses[1] is None:
             return
-        yield from self._share(history, before)
         if self._count == _BEGUN + 1:
             self._first = _largest(losses[0], before), _largest(losses[1], before)
         if self._count < self.at["rows"] or not min(map(abs, self._first)) >= self.at["began"]:
@@ -112,18 +101,6 @@ class PlayersAgree(WatchRule):
                 causes=["sign reversed: of the generator's loss, which is best where the discriminator's is"] if turned
                 else list(self.causes),
                 evidence={"generator": rounded(now[1]), "standing": True},
-            )  # fmt: skip
-
-    def _share(self, history: RunHistory, place: Place) -> Iterator[Finding]:
-        """Optimizers with the parameters of both players."""
-        shared = known(history.channel("model/shared_parameters"), *place)
-        if shared > 0 and self.first("shared", place[2]):
-            yield self.finding(
-                0, f"Two optimizers step in turns, and both hold {shared:.0f} parameters, all that one of them has: "
-                "the step of one player changes the other.", key="shared", found=place[0], segment=place[2],
-                confidence=0.95, evidence={"standing": True},
-                causes=["optimizer holds other parameters: those of the other player, too"],
-                remedies=["`Adam(generator.parameters())` and `Adam(discriminator.parameters())`"],
             )  # fmt: skip
 
     def _answers(self, history: RunHistory, place: Place) -> str:

@@ -215,7 +215,7 @@ class ActivationWatch:
         mode, self._mode = self._mode, None
         if mode is not None:
             mode.__exit__(None, None, None)
-            self._put("", self._signs.end())
+            self._put("", self._signs.end({call.keys for call in self._attention.calls}))
         if self.on and module.training:
             self._guard("the output", lambda: self._log_z(output))
 

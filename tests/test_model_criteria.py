@@ -36,8 +36,8 @@ def unit(output: Tensor) -> Tensor:
 MASK = torch.nn.functional.one_hot(WANTED, 5).float()
 
 
-def dice(output: Tensor, smooth: float = 1.0) -> Tensor:
-    said = output.sigmoid()
+def dice(output: Tensor, smooth: float = 1.0, squashed: bool = True) -> Tensor:
+    said = output.sigmoid() if squashed else output
     return ((2 * (said * MASK).sum(1) + smooth) / (said.sum(1) + MASK.sum(1) + smooth)).mean()
 
 
@@ -64,6 +64,13 @@ def divergence(output: Tensor, logs: bool) -> Tensor:
         (lambda x: (((x - 1) ** 2) / x.detach()).mean(), "loss_error", None),  # a division by 0
         (lambda x: functional.cross_entropy(x, WANTED), "loss_error", None),
         (lambda x: dice(x), "overlap_minimised", 1.0),
+        (lambda x: functional.l1_loss(x.sigmoid(), torch.ones_like(x)), "loss_bounded", 1.0),
+        (lambda x: functional.smooth_l1_loss(x.tanh(), torch.ones_like(x)), "loss_bounded", 2.0),
+        (lambda x: (x.sigmoid() - 2).abs().mean(), "loss_bounded", 1.0),
+        (lambda x: functional.binary_cross_entropy(x.sigmoid(), torch.ones_like(x)), "loss_bounded", None),
+        (lambda x: functional.l1_loss(x, torch.ones_like(x)), "loss_bounded", None),
+        (lambda x: 1 - dice(x), "overlap_of_scores", 0.0),
+        (lambda x: 1 - dice(torch.nn.Linear(5, 5)(x), squashed=False), "overlap_of_scores", 1.0),
         (lambda x: dice(x) - 1, "overlap_minimised", 1.0),
         (lambda x: functional.cross_entropy(x, WANTED) + dice(x), "overlap_minimised", 1.0),
         (lambda x: union(x), "overlap_minimised", 1.0),

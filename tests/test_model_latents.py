@@ -48,7 +48,49 @@ def test_latent_numbers_that_the_reconstruction_does_not_reach_are_known(make: s
         return LOSSES[loss](DECODER(numbers.detach() if cut else numbers)) + 0.1 * DIVERGENCES[make](mean, spread)
 
     found = seen(loss_of, latents.figures)
-    assert found == {"latent_cut": float(cut), "latent_logistic": float(loss == "logistic")}
+    known = make in ("logarithm", "products") and not cut
+    assert found == {"latent_cut": float(cut), "latent_logistic": float(loss == "logistic")} | (
+        {"latent_noise": 1.0} if known else {}
+    )
+
+
+NOISED: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], float]] = {
+    "deviation": (lambda m, v, e: m + (0.5 * v).exp() * e, 1.0),
+    "half": (lambda m, v, e: e * torch.exp(v / 2) + m, 1.0),
+    "root": (lambda m, v, e: m + v.exp().sqrt() * e, 1.0),
+    "power": (lambda m, v, e: m + v.exp() ** 0.5 * e, 1.0),
+    "addcmul": (lambda m, v, e: m + torch.mul((v * 0.5).exp(), e), 1.0),
+    "torch's": (lambda m, v, e: Normal(m, (0.5 * v).exp()).rsample(), 1.0),
+    "variance": (lambda m, v, e: m + v.exp() * e, 2.0),
+    "torch's, of the variance": (lambda m, v, e: Normal(m, v.exp()).rsample(), 2.0),
+    "logarithm": (lambda m, v, e: m + v * e, 3.0),
+    "none": (lambda m, v, e: m, 0.0),
+}
+
+
+@pytest.mark.parametrize("parted", [False, True])
+@pytest.mark.parametrize("make", ["logarithm", "products"])
+@pytest.mark.parametrize("way", NOISED)
+def test_what_the_noise_is_multiplied_with_is_known(way: str, make: str, parted: bool) -> None:
+    noised, said = NOISED[way]
+    layer = nn.Linear(4, 4)
+
+    def loss_of(x: Tensor) -> Tensor:
+        mean, spread = layer(x[:, :4]).chunk(2, 1) if parted else encoded(x)
+        numbers = noised(mean, spread, torch.randn(ROWS, 2))
+        return LOSSES["squares"](DECODER(numbers)) + 0.1 * DIVERGENCES[make](mean, spread)
+
+    assert seen(loss_of, latents.figures)["latent_noise"] == said
+
+
+def test_a_use_that_is_not_known_says_nothing() -> None:
+    def loss_of(x: Tensor) -> Tensor:
+        mean, spread = encoded(x)
+        return LOSSES["square"](DECODER(mean + functional.softplus(spread) * torch.randn(ROWS, 2))) + DIVERGENCES[
+            "logarithm"
+        ](mean, spread)
+
+    assert "latent_noise" not in seen(loss_of, latents.figures)
 
 
 def twice(x: Tensor) -> Tensor:

@@ -66,3 +66,10 @@ def test_an_output_without_a_range_has_nothing_out_of_it() -> None:
     found = seen(NUMBERS, 255 * PICTURES, 255 * PICTURES, LOSSES["squares"])
     assert found["input_target"] == 1 and math.isnan(found["out_of_range"])
     assert reconstruction.input_of([torch.rand(24, 3, 8, 8)], NUMBERS) is None
+
+
+def test_an_output_that_is_the_same_for_all_rows_explains_nothing() -> None:
+    mean = PICTURES.mean(0, keepdim=True).expand_as(PICTURES)
+    assert seen(mean, PICTURES, PICTURES, LOSSES["squares"])["rebuilt"] == pytest.approx(0, abs=1e-6)
+    assert seen(torch.logit(mean), PICTURES, PICTURES, LOSSES["logistic"])["rebuilt"] == pytest.approx(0, abs=1e-6)
+    assert seen(PICTURES * 0.9, PICTURES, PICTURES, LOSSES["squares"])["rebuilt"] > 0.9

@@ -27,6 +27,11 @@ def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     [
         ({"out_of_range": 0.4}, "targets_out_of_range", "targets out of reach"),
         ({"out_of_range": 0.02}, None, ""),
+        ({"loss_value": 11.0, "loss_bounded": 1.0, "loss_error": 1.0, "loss_undivided": 1.0, "output_size": 5.0},
+         "targets_out_of_range", "targets out of reach"),
+        ({"loss_value": 0.9, "loss_bounded": 1.0, "loss_error": 1.0, "loss_undivided": 1.0}, None, ""),
+        ({"loss_value": 1.9, "loss_bounded": 2.0, "loss_error": 1.0, "loss_undivided": 1.0}, None, ""),
+        ({"loss_value": 11.0, "loss_bounded": 1.0, "loss_error": 1.0, "loss_undivided": 0.0}, None, ""),  # weighted
         ({"output_rms": 2.0, "target_std": 9e3, "target_mean": 4e3}, "unscaled_targets", "targets not scaled"),
         ({"output_rms": 5e3, "target_std": 9e3, "target_mean": 4e3}, None, ""),
         ({"output_rms": 0.1, "target_std": 1.0, "target_mean": 2.0}, None, ""),
@@ -107,6 +112,17 @@ def test_the_kl_of_an_autoencoder_is_judged(
     assert not cause or (found["latent_term"].kind == "divergence") is (cause == "sign reversed")
 
 
+@pytest.mark.parametrize(("rebuilt", "told"), [(0.003, True), (0.3, False), (None, False)])
+def test_a_kl_in_another_unit_has_collapsed_where_the_outputs_explain_nothing(
+    rebuilt: float | None, told: bool
+) -> None:
+    columns = autoencoder(0.6 * np.exp(-STEP / 10) + 2e-3, 1.0, 0.1 + 0.5 * np.exp(-STEP / 10))
+    looks = looked(rebuilt=rebuilt) if rebuilt is not None else {}
+    found = warned({**columns, **looks})
+    assert ("latent_term" in found) is told
+    assert not told or found["latent_term"].causes[0].startswith("KL weight too large")
+
+
 def test_a_policys_kl_and_one_beside_broadcast_targets_are_not_judged() -> None:
     gone = 0.2 * np.exp(-STEP / 20) + 3e-4
     assert "latent_term" not in warned({**autoencoder(gone, 9.0), "reward": every(DICE.normal(size=ROWS))})
@@ -157,6 +173,24 @@ def test_latent_numbers_without_a_gradient_are_found(cut: list[float], told: boo
     if told:
         one = found["latent_term"]
         assert (one.step, one.found, one.kind, one.causes[0].split(":")[0]) == (0, 30, "frozen", "graph cut")
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.parametrize(
+    ("noise", "cause"),
+    [([1.0, 1.0], None), ([2.0, 2.0], "wrong deviation"), ([3.0, 3.0], "wrong deviation"), ([2.0, 1.0], None),
+     ([0.0, 0.0], "noise missing"), ([0.0, 1.0], None)],
+)  # fmt: skip
+def test_latent_numbers_that_are_drawn_otherwise_than_the_kl_says_are_found(
+    noise: list[float], cause: str | None, logged: bool, rows: int
+) -> None:
+    columns = autoencoder(2 + 0.1 * DICE.normal(size=ROWS), 0.1)
+    columns = columns if logged else {"loss": columns["loss"]}
+    graph = {"model/latent_cut": (np.arange(1), np.zeros(1)), "model/latent_noise": (np.arange(2), np.array(noise))}
+    found = warned({**columns, **graph}, rows)
+    assert ("latent_term" in found) == (cause is not None)
+    assert cause is None or found["latent_term"].causes[0].startswith(cause)
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.activations.groups import FrozenGroup
+from barograph.doctor.rules.activations.groups import FrozenGroup, FrozenLater
 from barograph.doctor.rules.activations.weights import (
     RULES,
     FrozenLayers,
@@ -65,6 +65,24 @@ def test_updates_of_16_bit_weights_that_are_zero_are_rounded_away() -> None:
     assert one.severity == "info" and "lost in rounding" in one.causes[0]
     (one,) = only(findings([FrozenLayers()], table("gradients", "norm", rows, 1) | half), "frozen_layer")
     assert one.severity == "warning", "a gradient is not rounded away"
+
+
+@pytest.mark.parametrize(
+    ("steps", "counts", "told"),
+    [
+        ([0, 90], [1000, 500], True),
+        ([0, 90], [1000, 950], False),  # a gain or two
+        ([0, 90], [500, 1000], False),  # what was frozen is trained now
+        ([0, 5], [1000, 500], False),  # before the training has begun
+        ([0, 90, 91], [1000, 500, 1000], False),  # players in turns
+        ([0, 190], [1000, 500], False),  # too new to say
+    ],
+)
+def test_what_is_frozen_while_it_trains_is_found(steps: list[int], counts: list[int], told: bool) -> None:
+    columns = {"loss": (numpy.arange(200), noisy(200, 1.0, 0.1, 3)),
+               "model/trained_elements": (numpy.array(steps), numpy.array(counts, dtype=float))}  # fmt: skip
+    found = only(findings([FrozenLater()], columns), "frozen_later")
+    assert [one.step for one in found] == [90] * told
 
 
 def frozen(**figures: float) -> list[Finding]:

@@ -15,6 +15,8 @@ from barograph.probes.model.objective import behind, kind, nodes, shape
 _MOST = 64  # nodes that are looked at, from the loss on
 _WHOLE = 20_000  # of a graph: more are not walked
 _ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
+_LAYERS = ("Convolution", "Addmm", "Mm", "NativeBatchNorm", "CudnnBatchNorm")  # whose outputs have no bounds
+_BOUNDED = {"Sigmoid": 1.0, "Softmax": 1.0, "Tanh": 2.0}
 _LEAST = frozenset({"Sub", "Clamp", "ClampMin"})
 _OF_TERMS = frozenset({"Mean", "Sum", "Add", "Squeeze", "Unsqueeze", "View", "Reshape", "Alias"})
 _OF_DISTANCES = frozenset({"Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Norm", "LinalgVectorNorm", "Rsub"})
@@ -22,9 +24,9 @@ _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy"
 
 
 def figures(root: Any) -> dict[str, float]:
-    """Of the loss whose last node this is: `loss_error`, `loss_of_chosen`, `ctc_short`, `ctc_full`, `ctc_reshaped`,
-    `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `loss_ranks`, `loss_attracts`, `loss_hinge`,
-    `overlap_minimised`; each only where it can be said."""
+    """Of the loss whose last node this is: `loss_error`, `loss_bounded`, `loss_of_chosen`, `ctc_short`, `ctc_full`,
+    `ctc_reshaped`, `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `loss_ranks`, `loss_attracts`,
+    `loss_hinge`, `overlap_minimised`, `overlap_of_scores`; each only where it can be said."""
     found: dict[str, float] = {}
     for look in (_errors, _walk, _between, _hinge, _overlap):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -35,11 +37,14 @@ def figures(root: Any) -> dict[str, float]:
 def _errors(root: Any) -> dict[str, float]:
     """`loss_error`: 1 where the loss is made of nothing but squares or sizes of differences from what has no gradient,
     or of logistic losses: of finite outputs it is finite unless a target is not. `loss_of_chosen`: 1 where the outputs
-    were picked by an index, one of each row, as the values of chosen actions are."""
-    waiting, picked = [root], False
+    were picked by an index, one of each row, as the values of chosen actions are. `loss_bounded`: how wide the range of
+    the function is that made the outputs of such differences, where it has one."""
+    waiting, picked, made = [root], False, set[str]()
     for _ in range(_MOST):
         if not waiting:
-            return {"loss_error": 1.0} | ({"loss_of_chosen": 1.0} if picked else {})
+            found = {"loss_error": 1.0} | ({"loss_of_chosen": 1.0} if picked else {})
+            bounded = made <= _BOUNDED.keys() and bool(made)
+            return found | ({"loss_bounded": max(_BOUNDED[one] for one in made)} if bounded else {})
         node = waiting.pop()
         name, under = kind(node), behind(node)
         if name in ("Pow", "Abs") and len(under) == 1 and kind(under[0]) == "Sub":
@@ -54,6 +59,7 @@ def _errors(root: Any) -> dict[str, float]:
         if len(under) != 1:
             return {}
         picked |= _plain(under[0]) in ("Gather", "Index")
+        made.add("" if name.startswith("BinaryCrossEntropy") else _plain(under[0]))
     return {}
 
 
@@ -102,15 +108,18 @@ def _hinge(root: Any) -> dict[str, float]:
 
 def _overlap(root: Any) -> dict[str, float]:
     """`overlap_minimised`: whether an overlap of the output with what has no gradient, such as Dice's or the
-    intersection over the union, is in the loss with a plus: 1 is the best of it, and 0 is what the steps go for."""
-    waiting, signs = [(root, 1)], set()
+    intersection over the union, is in the loss with a plus: 1 is the best of it, and 0 is what the steps go for.
+    `overlap_of_scores`: whether it is of what a layer gave, which may be above 1 and below 0."""
+    waiting, signs, scores = [(root, 1)], set(), False
     for _ in range(_MOST):
         if not waiting:
             break
         node, sign = waiting.pop()
         name, under = kind(node), behind(node)
         if name == "Div" and len(under) == 2:
-            signs |= {sign} if _is_overlap(*under) else set()
+            made = _overlapping(*under)
+            signs |= {sign} if made else set()
+            scores |= made.startswith(_LAYERS)
         elif name in ("Neg", "Rsub") and len(under) == 1:
             waiting.append((under[0], -sign))
         elif name == "Sub":
@@ -118,12 +127,12 @@ def _overlap(root: Any) -> dict[str, float]:
             waiting += [(side, -sign if place else sign) for side, place in sides if side is not None]
         elif name in _OF_TERMS:
             waiting += [(side, sign) for side in under]
-    return {"overlap_minimised": float(signs == {1})} if signs else {}
+    return {"overlap_minimised": float(signs == {1}), "overlap_of_scores": float(scores)} if signs else {}
 
 
-def _is_overlap(above: Any, below: Any) -> bool:
-    """Whether a sum of products with what has no gradient is divided by sums that it is a part of, or that its double
-    belongs to."""
+def _overlapping(above: Any, below: Any) -> str:
+    """What made the output, where a sum of its products with what has no gradient is divided by sums that it is a part
+    of, or that its double belongs to; empty of another quotient."""
     doubled = False
     for _ in range(6):
         under = behind(above)
@@ -133,7 +142,7 @@ def _is_overlap(above: Any, below: Any) -> bool:
         above = under[0]
     products = kind(above) == "Sum" and len(behind(above)) == 1 and kind(behind(above)[0]) == "Mul"
     if not products or len(behind(behind(above)[0])) != 1:
-        return False
+        return ""
     sums, shared, waiting = False, False, [below]
     for _ in range(12):
         if not waiting:
@@ -142,7 +151,8 @@ def _is_overlap(above: Any, below: Any) -> bool:
         shared |= node is above
         sums |= kind(node) == "Sum" and node is not above
         waiting += behind(node) if kind(node) in _OF_TERMS | _LEAST and kind(node) != "Sum" else []
-    return sums and kind(below) != "Sum" and (doubled or shared)
+    found = sums and kind(below) != "Sum" and (doubled or shared)
+    return _plain(behind(behind(above)[0])[0]) if found else ""
 
 
 def _terms(node: Any) -> list[Any]:

@@ -20,12 +20,16 @@ _ADDED = frozenset({
     "Mean", "Sum", "Add", "Sub", "Rsub", "Neg", "Mul", "Div", "Squeeze", "Unsqueeze", "View", "UnsafeView",
     "ReshapeAlias", "Alias", "ToCopy",
 })  # fmt: skip
+_SHAPED = frozenset(
+    {"Expand", "View", "UnsafeView", "ReshapeAlias", "Unsqueeze", "Squeeze", "Alias", "ToCopy", "Clone"}
+)
 Place = tuple[Any, int]  # a node, and which of its outputs
 
 
 def figures(root: Any) -> dict[str, float]:
     """Of a loss with one such divergence: `latent_cut`, 1 where no way leads from the rest of the loss to the latent
-    numbers; `latent_logistic`, 1 where the rest is nothing but logistic losses."""
+    numbers; `latent_logistic`, 1 where the rest is nothing but logistic losses; `latent_noise`, where it can be said of
+    what is noised: 0 where nothing is, 1 with the deviation, 2 with the variance, 3 with its logarithm."""
     with contextlib.suppress(Exception):  # a node of another make says nothing
         return _figures(root)
     return {}
@@ -44,7 +48,62 @@ def _figures(root: Any) -> dict[str, float]:
     found = {"latent_logistic": float(all(kind(node).startswith("BinaryCrossEntropy") for node, _ in rest))}
     numbers = {_source(end)[0] for end in own}
     reached = _reaches([node for node, _ in rest], numbers | _weights(numbers))
-    return found if reached is None else found | {"latent_cut": float(not reached)}
+    if reached is None:
+        return found
+    noise = _noise(rest, own) if reached else None
+    return found | {"latent_cut": float(not reached)} | ({} if noise is None else {"latent_noise": noise})
+
+
+def _noise(rest: list[Place], own: list[Place]) -> float | None:
+    """What the noise of the latent numbers is multiplied with; None where that is not certain."""
+    spread = next((under for node, _ in own if kind(node) == "Exp" for under in _under(node) if under in own), None)
+    square = next((end for end in own if end != spread and kind(end[0]) != "Exp"), None)
+    if spread is None or square is None:
+        return None
+    mean = _under(square[0])[0]
+    used = _uses(rest, spread)
+    if used is None:
+        return None
+    seen, ways = used
+    if not ways:
+        return 0.0 if mean in seen else None
+    said = {_factor(way) for way in ways}
+    return said.pop() if len(said) == 1 else None
+
+
+def _uses(roots: list[Place], wanted: Place) -> tuple[set[Place], list[tuple[str, ...]]] | None:
+    """All that is behind these, and for each use of a place the kinds of nodes from there on, three at most, without
+    changes of shape; None where the graph is too large."""
+    users: dict[Place, list[Place]] = {}
+    waiting, seen = list(roots), set(roots)
+    while waiting:
+        if len(seen) > _WHOLE:
+            return None
+        place = waiting.pop()
+        for under in _under(place[0]):
+            users.setdefault(under, []).append(place)
+            if under not in seen:
+                seen.add(under)
+                waiting.append(under)
+
+    def following(place: Place, left: int) -> list[tuple[str, ...]]:
+        found = []
+        for user in dict.fromkeys(users.get(place, ())):
+            shaped = kind(user[0]) in _SHAPED
+            rest = following(user, left - (not shaped)) if left > 1 or shaped else []
+            found += [(() if shaped else (kind(user[0]),)) + way for way in rest or [()]]
+        return found[:8]
+
+    return seen, following(wanted, 3)
+
+
+def _factor(way: tuple[str, ...]) -> float | None:
+    """What a logarithm of the variance becomes before noise is multiplied: by the kinds of nodes behind one another."""
+    if way[:2] == ("Exp", "Mul"):
+        return 2.0
+    if way[:2] in (("Mul", "Exp"), ("Div", "Exp")) or way[:2] in (("Exp", "Sqrt"), ("Exp", "Pow")):
+        return 1.0
+    return 3.0 if way[:2] == ("Mul", "Add") else None
 
 
 def _ends(root: Any, inner: frozenset[Place]) -> list[Place]:

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from barograph.probes.model import criteria, latents, objective
+from barograph.probes.model import criteria, latents, objective, policies
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -38,7 +38,10 @@ def find() -> dict[str, float]:
 
 
 def _all(root: Any) -> dict[str, float]:
-    return figures(root) | objective.figures(root) | criteria.figures(root) | latents.figures(root)
+    found = figures(root) | objective.figures(root) | criteria.figures(root) | latents.figures(root)
+    with contextlib.suppress(Exception):  # a node of another make says nothing
+        found |= policies.figures(root)
+    return found
 
 
 def root_of_pass() -> Any:
@@ -105,12 +108,20 @@ def _under(node: Any) -> Any:
 
 
 def _twice(term: Any) -> bool:
-    return any(
-        (wanted := _BEFORE.get(_kind(node))) is not None
-        and (under := _under(node)) is not None
-        and _kind(under) == wanted
-        for node in _near(term)
-    )
+    return any(_has_it_before(node) for node in _near(term))
+
+
+def _has_it_before(node: Any) -> bool:
+    """Whether what a node of a loss does itself is done before: to one tensor, or to both scores of a pair."""
+    wanted, under = _BEFORE.get(_kind(node)), _under(node)
+    if _kind(node) == "Log" and under is not None and _kind(under) == "Sigmoid":
+        wanted, under = "Sigmoid", _under(under)
+    if wanted is None or under is None:
+        return False
+    sides = _behind(under) if _kind(under) == "Sub" and wanted == "Sigmoid" else ()
+    pair = [side if _kind(side) not in _SHAPED else _under(side) for side in sides]
+    both = len(pair) == 2 and all(side is not None and _kind(side) == wanted for side in pair)
+    return _kind(under) == wanted or both
 
 
 def _near(term: Any) -> Iterator[Any]:

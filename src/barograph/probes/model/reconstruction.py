@@ -19,9 +19,9 @@ from barograph.probes.model import noising
 if TYPE_CHECKING:
     from torch import Tensor
 
-FIGURES = ("input_target", "target_mean", "target_std", "output_rms", "out_of_range")
+FIGURES = ("input_target", "target_mean", "target_std", "output_rms", "out_of_range", "rebuilt")
 _OFF = 1e-3  # off the line, of the gradient's size: rounding of single precision
-_LEAST = 64  # elements
+_LEAST, _ROWS = 64, 16  # elements; rows whose mean says something
 _SLACK = 0.02  # of targets at the bounds: smoothed ones, and rounding
 
 
@@ -37,8 +37,9 @@ def input_of(tensors: Sequence[Tensor], output: Tensor) -> Tensor | None:
 
 def figures(given: Tensor, output: Tensor, gradient: Tensor, within: tuple[float, float] | None) -> Tensor:
     """`FIGURES` of what `noising.some` has chosen: 1 where inputs are targets, else 0; mean and deviation of the
-    targets, the outputs' size, and the share of targets out of the range that the loss or the output's function has,
-    NaN where they are not known. within: the range of the output's last function."""
+    targets, the outputs' size, the share of targets out of the range that the loss or the output's function has, and
+    which part of their variance between rows the outputs explain, NaN where they are not known. within: the range of
+    the output's last function."""
     import torch
 
     wide = torch.float32 if output.device.type == "mps" else torch.float64
@@ -53,7 +54,10 @@ def figures(given: Tensor, output: Tensor, gradient: Tensor, within: tuple[float
     logistic = ((given < -_SLACK) | (given > 1 + _SLACK)).to(wide).mean()
     nothing = said.new_full((), math.nan)
     outside = torch.where(same[1], logistic, beyond if within is not None else nothing)
-    known = [given.mean(), given.std(), said.square().mean().sqrt(), outside]
+    away = (given - given.mean(0)).square().sum()
+    left = torch.where(same[1], chance, plain).square().sum()
+    rebuilt = 1 - left / away if len(given) >= _ROWS else nothing
+    known = [given.mean(), given.std(), said.square().mean().sqrt(), outside, rebuilt]
     one = same.any()
     return torch.stack([one.to(wide), *(torch.where(one, value, nothing) for value in known)])
 

@@ -110,6 +110,7 @@ class ModelState:
                 self._output.given(tensors, trains)
             self._dependence.began(tensors, trains)
             if trains:
+                self._other.given(tensors)
                 self._modes.add(bool(module.training))
                 for tensor in tensors:
                     small = tensor.is_cuda or tensor.numel() <= _LARGE

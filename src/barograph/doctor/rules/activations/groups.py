@@ -1,20 +1,22 @@
 """Which parameters are trained, and which were left out.
 
 In:   what the watch records of parameters that are frozen.
-Out:  findings of `FrozenGroup`.
+Out:  findings of `FrozenGroup`, `FrozenLater`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, whole
+from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
@@ -113,4 +115,50 @@ class FrozenGroup(Rule):
         )  # fmt: skip
 
 
-RULES = (FrozenGroup,)
+class FrozenLater(WatchRule):
+    """Parameters that were trained are frozen from a step on, while the rest of the model trains.
+
+    The watch counts what has `requires_grad`. It fell once in a launch, behind the twentieth step, by a tenth of all
+    trained elements or more, and is the same thirty rows of the loss later: players that freeze each other in turns
+    change it again and again. A stage of a training that freezes a part on purpose does this, too.
+
+    What to do: look at who sets `requires_grad` from that step on.
+    """
+
+    name, family, kind, severity = "frozen_later", "model", "frozen", "warning"
+    needs = ("=model/trained_elements", "loss")
+    least = 50
+    about = "Parameters that were trained are frozen from a step on."
+    thresholds: ClassVar = {
+        "steps": (20.0, "before it; ours"),
+        "share": (0.1, "of the elements that were trained; ours"),
+        "rows": (30.0, "of the loss behind it; ours"),
+    }
+    causes = ("layer frozen: `requires_grad` was set to False while it was trained",)
+    remedies = ("look at who sets `requires_grad` from that step on: a copy, an evaluation, a stage that begins",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        trained = history.channel("model/trained_elements")
+        return history.role("loss") if trained is not None and trained.end > 1 else None
+
+    def begin(self) -> None:
+        self._rows = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        trained = history.channel("model/trained_elements")
+        assert trained is not None
+        rows = trained.rows()
+        here = (rows.segment == place[2]) & (rows.time <= place[1]) & (rows.step < place[0])
+        steps, counts = rows.step[here], rows.value[here]
+        if len(counts) != 2 or steps[1] - steps[0] < self.at["steps"]:
+            return
+        self._rows += 1
+        gone = 1 - float(counts[1]) / float(counts[0])
+        if self._rows >= self.at["rows"] and gone >= self.at["share"] and self.first(place[2]):
+            yield self.finding(
+                int(steps[1]), f"{100 * gone:.0f}% of what was trained is frozen since step {steps[1]}.",
+                found=place[0], segment=place[2], confidence=0.8, evidence={"share": rounded(gone)},
+            )  # fmt: skip
+
+
+RULES = (FrozenGroup, FrozenLater)

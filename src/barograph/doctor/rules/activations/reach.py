@@ -25,9 +25,9 @@ class UnreachedParameters(Rule):
     The watch listens to layers without a gradient in the first twenty steps: those that run in the next one are
     computed, and their output is cut off before the loss, by `detach()`, `.data`, `no_grad()`, a new tensor made from
     numbers, or is left out of it. A twentieth of the trained elements or more is a warning, and so are a router and a
-    critic, by their names; less is an info finding: a pooling layer that nobody asks is usual. Layers that no batch
-    uses don't count. Layers that run under `no_grad()` are a warning where their weights are as torch draws them:
-    nobody trained them before.
+    critic, by their names; less is an info finding: a pooling layer that nobody asks is usual. Where not one parameter
+    had a gradient, nothing is trained. Layers that no batch uses don't count. Layers that run under `no_grad()` are a
+    warning where their weights are as torch draws them: nobody trained them before.
 
     What to do: look for what cuts the graph behind them; else freeze them with `requires_grad_(False)`.
     """
@@ -35,7 +35,10 @@ class UnreachedParameters(Rule):
     name, family, kind, severity = "unreached_parameters", "model", "frozen", "warning"
     needs = ("=model/unreached_parameters|=model/without_graph_parameters",)
     about = "The loss does not reach layers that run."
-    thresholds: ClassVar = {"share": (0.05, "of the trained elements; ours")}
+    thresholds: ClassVar = {
+        "share": (0.05, "of the trained elements; ours"),
+        "all": (0.999, "of them: nothing is trained; ours"),
+    }
     causes = ("graph cut: no gradient reaches layers that run, because their output is detached or not in the loss",)
     remedies = (
         "look for `detach()`, `.data`, `no_grad()` or `torch.tensor(...)` behind these layers",
@@ -54,10 +57,11 @@ class UnreachedParameters(Rule):
             names = names_of(history, "unreached", step, time)
             count = whole(float(rows.value[at]))
             if count > 0 and self.first(segment, names):
+                grave = "critical" if share >= self.at["all"] else "warning"
                 yield self.finding(
                     max(0, step - 20), f"{count} parameters had no gradient in 20 steps, though their layers ran: "
                     f"{names}.", found=step, segment=segment, confidence=0.95,
-                    severity="warning" if share >= self.at["share"] or _SMALL.search(names) else "info",
+                    severity=grave if share >= self.at["share"] or _SMALL.search(names) else "info",
                     evidence={"parameters": count, "share": rounded(share), "standing": True},
                 )  # fmt: skip
         yield from self._without(history)

@@ -16,7 +16,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.data import examples, labels, objectives, regression, targets
+from barograph.doctor.rules.data import examples, labels, latents, objectives, regression, targets
 
 
 class RepeatedBatches(SeriesRule):
@@ -336,4 +336,5 @@ RULES = (
     *labels.RULES,
     *objectives.RULES,
     *regression.RULES,
+    *latents.RULES,
 )

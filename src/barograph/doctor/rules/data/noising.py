@@ -1,4 +1,4 @@
-"""Denoising: is the noise that a model is to predict in its input, and does the time say how much of it there is?
+"""Denoising: is the noise that a model is to tell in its input, and does the time say how much of it there is?
 
 In:   figures of the watch, which compares inputs with the targets of a mean square.
 Out:  findings of `NoisedInputs`, `NoiseTargets`, `ConstantTime`.
@@ -85,7 +85,7 @@ class NoisedInputs(WatchRule):
 
 
 class NoiseTargets(WatchRule):
-    """What a model of denoising is to predict is not noise that was drawn for it.
+    """The targets of a model of denoising are not noise that was drawn for them.
 
     The model is given a time with a number a row. The watch knows the targets of a mean square, and compares them with
     inputs of the same shape.
@@ -104,7 +104,7 @@ class NoiseTargets(WatchRule):
     series = "model/target_std"
     needs = ("=model/target_std", "=model/time_high")
     least = 8
-    about = "What a model of denoising is to predict is not noise that was drawn for it."
+    about = "The targets of a model of denoising are not noise that was drawn for them."
     thresholds: ClassVar = {
         "looks": (12.0, "in a row; ours"),
         "same": (8.0, "looks in a row with the same noise; ours"),
@@ -134,8 +134,8 @@ class NoiseTargets(WatchRule):
             "copied": copied,
         }
         said = {
-            "same": (f"The noise that is to be predicted has a mean of {now[0]:.5g} and a deviation of {value:.5g} in "
-                     "each look: it is drawn once.", "noise drawn once: it is the same in each step",
+            "same": (f"The targets are noise with a mean of {now[0]:.5g} and a deviation of {value:.5g} in each "
+                     "look: it is drawn once.", "noise drawn once: it is the same in each step",
                      "draw the noise in each step: `torch.randn_like(images)`"),
             "even": ("The targets are drawn evenly between 0 and 1.",
                      "noise of the wrong distribution: `torch.rand`, where `torch.randn` is meant",

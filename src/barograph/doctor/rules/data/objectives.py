@@ -213,14 +213,15 @@ class LossInput(GraphRule):
     `nll_loss` picks the target's number out of a row and takes its negative: of logarithms of probabilities that is the
     cross-entropy. Of probabilities it is their negative, bounded below by −1, with next to no gradient where the model
     is wrong; of scores it has no bound at all. A ReLU before a softmax makes all unlikely classes equally likely, and a
-    row whose scores are all below 0 has no gradient.
+    row whose scores are all below 0 has no gradient. An overlap of outputs and targets, as Dice's, is of chances: of
+    what a layer gave it has no bounds, and its divisor goes through 0.
 
-    What to do: `cross_entropy` of the last layer's scores.
+    What to do: `cross_entropy` of the last layer's scores; an overlap of their sigmoid or softmax.
     """
 
     name, family, kind, severity = "loss_input", "loss", "logits", "warning"
-    figures = ("nll_of_probabilities", "nll_of_scores", "logits_cut")
-    needs = ("=model/nll_of_probabilities|=model/logits_cut", "loss")
+    figures = ("nll_of_probabilities", "nll_of_scores", "logits_cut", "overlap_of_scores")
+    needs = ("=model/nll_of_probabilities|=model/logits_cut|=model/overlap_of_scores", "loss")
     least = 20
     about = "A loss is given probabilities, scores, or logits that are cut at 0."
     thresholds: ClassVar = {"rows": (20.0, "ours")}
@@ -236,9 +237,13 @@ class LossInput(GraphRule):
                               "softmax missing: `nll_loss` takes logarithms of probabilities, not scores"),
             "logits_cut": ("The logits go through a ReLU before the softmax: none can be below 0.",
                            "activation function on the output: logits are cut at 0 before the softmax"),
+            "overlap_of_scores": ("The overlap of outputs and targets is of what a layer gave: no sigmoid or softmax "
+                                  "comes before it.", "softmax missing: the overlap is of scores, not of chances"),
         }[name]  # fmt: skip
+        overlap = ["`output.sigmoid()` or `output.softmax(1)` before the overlap"]
         yield self.finding(place[0], what, found=found, segment=place[2], confidence=_PROOF, causes=[cause], key=name,
-                           severity="critical" if name == "nll_of_scores" else "warning",
+                           severity="critical" if name.endswith("of_scores") else "warning",
+                           remedies=overlap if name == "overlap_of_scores" else list(self.remedies),
                            evidence={"standing": True})  # fmt: skip
 
 

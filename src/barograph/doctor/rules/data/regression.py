@@ -1,7 +1,7 @@
-"""What a mean square compares, and a term that takes all from a reconstruction.
+"""What a mean square compares.
 
 In:   figures of the watch, which knows the targets of a loss that is nothing but a mean square; logged terms of a loss.
-Out:  findings of `TargetsOutOfRange`, `UnscaledTargets`, `UnexplainedTargets`, `OutlierInputs`, `LatentTerm`.
+Out:  findings of `TargetsOutOfRange`, `UnscaledTargets`, `UnexplainedTargets`, `OutlierInputs`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
@@ -26,6 +26,10 @@ _PROOF = 0.95
 _LARGE = 10.0  # deviation or mean of inputs that nobody normalised
 _RAW = 1000.0  # of inputs that steps of a usual rate get nowhere with
 _SAME = 1e-6  # spread of outputs that are one
+RECONSTRUCTION = re.compile(
+    r"(?i)(?!.*(?:val|eval|test))(?:.*[/_.])?(?:re_?con(?:struct(?:ion)?)?|rec)(?:_?(?:loss|error|mse|bce))?"
+)
+"""Names of the term of an autoencoder that compares its output."""
 
 
 class TargetsOutOfRange(WatchRule):
@@ -34,7 +38,9 @@ class TargetsOutOfRange(WatchRule):
     The graph says that the loss is nothing but the mean square of the outputs, and that a sigmoid, softmax, tanh or
     ReLU made these. Its gradient then shows the targets: a tenth of them or more are beyond the range of that function,
     in five looks in a row. So it is where a square or a logistic loss of all outputs is a part of the loss, and the
-    targets are the model's inputs, as those of an autoencoder.
+    targets are the model's inputs, as those of an autoencoder. Of a mean of absolute errors, or of others that are not
+    larger, the graph says the same of the function, and the watch knows the value: where it is above the width of the
+    range in two looks, targets are beyond it.
 
     Or the loss is nothing but such errors and logistic losses, and below 0 in five rows of 20: a logistic loss is so
     where a target is above 1, or below 0, and no other of these ever. Of an autoencoder, whose loss is nothing but
@@ -46,22 +52,47 @@ class TargetsOutOfRange(WatchRule):
     name, family, kind, severity = "targets_out_of_range", "data", "config", "warning"
     series = "model/out_of_range"
     needs = ("=model/out_of_range|=model/loss_error|=model/latent_logistic",)
-    least = 5
+    least = 2
     about = "Targets lie where the output's last function can't reach."
-    thresholds: ClassVar = {"share": (0.1, "of the targets; ours"), "looks": (5.0, "in a row; ours")}
+    thresholds: ClassVar = {
+        "share": (0.1, "of the targets; ours"),
+        "looks": (5.0, "in a row; ours"),
+        "wide": (1.05, "times the width of the range, of a mean error; ours"),
+        "values": (2.0, "in a row, of a mean error; ours"),
+    }
     causes = ("targets out of reach: the output's last function can't give them",)
     remedies = ("leave the function behind the last layer out, or scale targets into its range",)
 
     def reset(self) -> None:
         super().reset()
+        self._errors, self._far = RowCursor(), 0
         self._below: dict[str, list[bool]] = {}
         self._above: set[str] = set()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
+        yield from self._of_errors(history)
         yield from self._logistic(history, history.role("loss"), "loss_error")
         if history.channel("model/latent_logistic") is not None:
-            yield from self._logistic(history, named(history, _RECONSTRUCTION), "latent_logistic")
+            yield from self._logistic(history, named(history, RECONSTRUCTION), "latent_logistic")
+
+    def _of_errors(self, history: RunHistory) -> Iterator[Finding]:
+        """Means of absolute errors, of outputs in a range."""
+        if history.channel("model/loss_bounded") is None:
+            return
+        rows = self._errors.new(history.channel("model/loss_value"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place, error = (int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])), float(rows.value[at])
+            wide = watched(history, "loss_bounded", place)
+            mean = watched(history, "loss_error", place) == 1 and watched(history, "loss_undivided", place) == 1
+            self._far = self._far + 1 if mean and error > self.at["wide"] * wide else 0
+            if self._far >= self.at["values"] and self.first(place[2]):
+                yield self.finding(
+                    0, f"Outputs are {error:.4g} away from their targets on the average at step {place[0]}, and their "
+                    f"last function has a range of {wide:.3g}.", found=place[0], segment=place[2], confidence=_PROOF,
+                    evidence={"error": rounded(error), "standing": True},
+                )  # fmt: skip
 
     def _logistic(self, history: RunHistory, channel: Channel | None, figure: str) -> Iterator[Finding]:
         """Rows of what is nothing but logistic losses or errors, by a figure of the watch."""
@@ -366,119 +397,4 @@ class OutlierInputs(WatchRule):
         )  # fmt: skip
 
 
-_RECONSTRUCTION = re.compile(
-    r"(?i)(?!.*(?:val|eval|test))(?:.*[/_.])?(?:re_?con(?:struct(?:ion)?)?|rec)(?:_?(?:loss|error|mse|bce))?"
-)
-_KL = re.compile(r"(?:train[/_])?(?:kld?_loss|kld|loss_kld?)")  # beside the role's names
-
-
-class LatentTerm(WatchRule):
-    """The KL term of an autoencoder has the wrong sign, or leaves nothing of the latent.
-
-    KL and reconstruction are logged beside the loss. A KL is never negative: one that is, in all of 32 rows, is the
-    negative of it; so is one that the loss, as a sum of the two in all of 64 rows to a thousandth of how it varies,
-    takes away. One that has fallen to a tenth of where it began or less, and to a two-hundredth of the reconstruction,
-    in 128 rows, has collapsed: the latent says nothing of the input. Where targets are broadcast, or an output went
-    through a sigmoid twice, that is why. Where the graph of the loss shows no way from the rest of it to the latent
-    numbers, they were sampled without a gradient: the encoder learns from the KL alone. Trainings with a reward have a
-    KL of another kind.
-
-    What to do: a smaller weight, raised from 0 over the first tenth of the training; `reconstruction + weight * kl`.
-    """
-
-    name, family, kind, severity = "latent_term", "loss", "config", "warning"
-    needs = ("kl|=kl_loss|=kld|=kld_loss|=loss_kl|=loss_kld|=train/kl_loss|=train/kld_loss|=train_kl_loss", "loss")
-    least = 32
-    about = "The KL term of an autoencoder has the wrong sign, or leaves nothing of the latent."
-    thresholds: ClassVar = {
-        "rows": (32.0, "ours"),
-        "exact": (1e-3, "of the loss's deviation; ours"),
-        "left": (0.1, "of the first KL; ours"),
-        "share": (0.005, "of the reconstruction; ours"),
-    }
-    remedies = ("`loss = reconstruction + weight * kl`, with a weight that rises from 0 to 1 or less",)
-
-    def channel(self, history: RunHistory) -> Channel | None:
-        kl = _kl_of(history)
-        return kl if history.role("reward") is None else None
-
-    def begin(self) -> None:
-        self._count, self._first = 0, math.nan
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        self._count += 1
-        if self._count % int(self.at["rows"]):
-            return
-        place = (place[0] - 1, *place[1:])  # a step whose records are complete
-        yield from self._cut(history, place)
-        kl, other = _kl_of(history), named(history, _RECONSTRUCTION)
-        if kl is None or other is None:
-            return
-        values = newest(kl, *place, min(64, self._count - 1))
-        values = values[numpy.isfinite(values)]
-        self._first = float(numpy.median(values[:8])) if math.isnan(self._first) else self._first
-        about: dict[str, Any] = {"found": place[0], "segment": place[2], "confidence": _PROOF}
-        weight = self._weight(history, kl, other, place)
-        negative = len(values) >= self.at["rows"] - 1 and bool((values < 0).all())
-        if (negative or (weight < 0 and bool((values > 0).all()))) and self.first("sign", place[2]):
-            what = f"The logged KL is {values[-1]:.3g}" if negative else f"The loss has the KL {weight:.3g} times"
-            yield self.finding(
-                0, f"{what}: it is rewarded, and grows without end.", key="sign", severity="critical",
-                kind="divergence",
-                causes=["sign reversed: of the KL term, whose negative is minimised"],
-                evidence={"standing": True}, **about,
-            )  # fmt: skip
-        level = float(numpy.median(values)) if len(values) else math.nan
-        beside = usual(other, *place, 64)
-        crossed = history.channel("model/loss_crossed")
-        why = history.channel("model/loss_widened") is not None or (crossed is not None and crossed.first > 1)
-        why |= watched(history, "activation_twice", place) == 1 or watched(history, "latent_cut", place) == 1
-        gone = not why and 0 <= level <= self.at["left"] * self._first and level <= self.at["share"] * beside
-        if self._count >= 4 * self.at["rows"] and gone and self.first("collapsed", place[2]):
-            often = f", and is in the loss {weight:.3g} times" if weight > 0 else ""
-            yield self.finding(
-                0, f"The KL fell from {self._first:.3g} to {level:.3g}, beside a reconstruction of {beside:.3g}{often}:"
-                " the latent says nothing of the input.", key="collapsed",
-                causes=["KL weight too large: the latent has collapsed to the prior"],
-                evidence={"kl": rounded(level), "standing": True}, **about,
-            )  # fmt: skip
-
-    def _cut(self, history: RunHistory, place: Place) -> Iterator[Finding]:
-        """Latent numbers that nothing but their divergence trains, in all graphs that were seen."""
-        seen = history.channel("model/latent_cut")
-        if seen is None or not seen.end:
-            return
-        rows = newest(seen, *place, 64)
-        rows = rows[numpy.isfinite(rows)]
-        if len(rows) and (rows == 1).all() and self.first("cut", place[2]):
-            yield self.finding(
-                0, "The loss has the KL of latent numbers, and no way leads from the rest of it to them: the encoder "
-                "learns nothing of the reconstruction.", key="cut", kind="frozen", severity="critical",
-                found=place[0], segment=place[2], confidence=_PROOF, evidence={"standing": True},
-                causes=["graph cut: latent numbers are sampled without a gradient"],
-                remedies=["`mean + deviation * torch.randn_like(mean)`, or `Normal(mean, deviation).rsample()`"],
-            )  # fmt: skip
-
-    def _weight(self, history: RunHistory, kl: Channel, other: Channel, place: Place) -> float:
-        """How often the KL is in the loss; NaN where the two do not add up to the loss."""
-        loss = history.role("loss")
-        if loss is None or loss.name == other.name or self._count <= 64:
-            return math.nan
-        target = newest(loss, *place, 64)
-        columns = numpy.stack([newest(kl, *place, 64), newest(other, *place, 64)], axis=1)
-        if not (numpy.isfinite(target).all() and numpy.isfinite(columns).all()):
-            return math.nan
-        scale = columns.std(0)
-        if not (scale > 0).all():
-            return math.nan
-        weights, _, rank, _ = numpy.linalg.lstsq(columns / scale, target, rcond=1e-9)
-        off = float(numpy.abs(columns / scale @ weights - target).max())
-        exact = rank == 2 and off <= self.at["exact"] * float(target.std()) and abs(weights[0]) > 10 * off
-        return float(weights[0] / scale[0]) if exact else math.nan
-
-
-def _kl_of(history: RunHistory) -> Channel | None:
-    return history.role("kl") or named(history, _KL)
-
-
-RULES = (TargetsOutOfRange, UnscaledTargets, UnexplainedTargets, OutlierInputs, LatentTerm)
+RULES = (TargetsOutOfRange, UnscaledTargets, UnexplainedTargets, OutlierInputs)

@@ -101,7 +101,7 @@ def divergence(output: Tensor, logs: bool, reduction: str = "batchmean") -> Tens
         (lambda x: divergence(x, logs=False), "divergence_of_chances", 1.0),
         (lambda x: divergence(x, logs=True), "divergence_of_chances", None),
         (lambda x: divergence(x, logs=True), "divergence_averaged", 0.0),
-        (lambda x: divergence(x, logs=True, reduction="none").mean() * 4 + x.square().mean(), "divergence_averaged", 5.0),
+        (lambda x: divergence(x, logs=True, reduction="none").mean() * 4 + x.mean(), "divergence_averaged", 5.0),
         (lambda x: divergence(x, logs=True, reduction="none").sum(1).mean(), "divergence_averaged", 0.0),
         (lambda x: (torch.full((ROWS, 5), 0.2) * -x.log_softmax(1)).mean(), "divergence_averaged", None),
         (lambda x: (torch.ones(ROWS, 5) - x.softmax(1)).square().mean(), "divergence_of_chances", None),

@@ -165,7 +165,7 @@ class PositionsElsewhere(ForwardRule):
     name, family, kind, severity = "positions_elsewhere", "model", "attention", "warning"
     needs = ("=model/positions_elsewhere",)
     about = "Positions run along another dimension than the places of a text."
-    causes = ("positions over the wrong dimension: a line for each row or head, and the same for all places",)
+    causes = ("wrong dimension: positions run along rows or heads, and all places of a text have the same one",)
     remedies = (
         "give the table the shape [places, size] where activations end with these dimensions: `pe[:, :x.size(1)]` of "
         "[1, places, width] for rows first",

@@ -137,7 +137,8 @@ class DivergenceInput(GraphRule):
             if figure >= self.at["classes"]:
                 yield self.finding(
                     place[0], f"A divergence is averaged over {figure:.0f} classes, too: it is divided by their number "
-                    "as well as by that of the rows.", found=found, segment=place[2], severity="warning", confidence=0.8, key="averaged",
+                    "as well as by that of the rows.", found=found, segment=place[2], severity="warning",
+                    confidence=0.8, key="averaged",
                     causes=["wrong reduction: `kl_div` divides by the number of classes, where rows are to be averaged",
                             "loss terms out of balance"],
                     remedies=['`reduction="batchmean"`, of outputs that are flattened to [rows, classes]'],

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "barograph"
@@ -90,9 +89,14 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, tree: ast.AST | None = None) -> Iterator[str]:
     """Modules that a file imports, at its top and in its functions, by statement and by name."""
-    for node in ast.walk(tree or ast.parse(path.read_text())):
+    for node in ast.walk(tree or tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -109,27 +113,31 @@ def imports(path: Path, tree: ast.AST | None = None) -> Iterator[str]:
                     yield name
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_arrows_point_one_way(path: Path) -> None:
-    allowed = {room(path), "__version__", *MAY_IMPORT[room(path)].split()}
-    for module in imports(path):
-        parts = module.split(".")
-        if parts[0] == "barograph" and len(parts) > 1:
-            assert parts[1] in allowed, f"{name_of(path)} may not import {module}"
+def test_arrows_point_one_way() -> None:
+    wrong = []
+    for path in FILES:
+        allowed = {room(path), "__version__", *MAY_IMPORT[room(path)].split()}
+        for module in imports(path):
+            parts = module.split(".")
+            if parts[0] == "barograph" and len(parts) > 1 and parts[1] not in allowed:
+                wrong.append(f"{name_of(path)} may not import {module}")
+    assert not wrong
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_libraries_stay_in_their_rooms(path: Path) -> None:
+def test_libraries_stay_in_their_rooms() -> None:
     known = {"barograph", "__future__", *sys.stdlib_module_names}
-    here = next((LIBRARIES[name] for name in (name_of(path),) if name in LIBRARIES), None)
-    if here is None:
-        here = next(
-            (kept for start, kept in ROOM_LIBRARIES.items() if f"{name_of(path)}/".startswith(f"{start}/")), set()
-        )
-    if room(path) == "trackers":
-        here = here | {path.stem}
-    strange = {module.split(".")[0] for module in imports(path)} - known - here
-    assert not strange, f"{name_of(path)} may not import {strange}"
+    wrong = []
+    for path in FILES:
+        here = next((LIBRARIES[name] for name in (name_of(path),) if name in LIBRARIES), None)
+        if here is None:
+            here = next(
+                (kept for start, kept in ROOM_LIBRARIES.items() if f"{name_of(path)}/".startswith(f"{start}/")), set()
+            )
+        if room(path) == "trackers":
+            here = here | {path.stem}
+        strange = {module.split(".")[0] for module in imports(path)} - known - here
+        wrong += [f"{name_of(path)} may not import {module}" for module in sorted(strange)]
+    assert not wrong
 
 
 def test_the_map_has_no_loop_and_no_room_that_is_gone() -> None:
@@ -147,11 +155,11 @@ def test_the_top_shelf_has_fifteen_rooms_and_three_files() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 3
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_files_stay_small_and_say_what_they_are(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= 500, "split it"
-    assert ast.get_docstring(ast.parse(text)), "a module says what it is, what comes in and what goes out"
+def test_files_stay_small_and_say_what_they_are() -> None:
+    large = [name_of(path) for path in FILES if len(path.read_text().splitlines()) > 500]
+    assert not large, "split them"
+    silent = [name_of(path) for path in FILES if not ast.get_docstring(tree_of(path))]
+    assert not silent, "a module says what it is, what comes in and what goes out"
 
 
 def test_importing_the_package_loads_no_other_library() -> None:

@@ -105,6 +105,9 @@ def test_a_sum_of_cross_entropies_or_logistic_losses_is_known_by_its_graph(
     [
         (lambda a, b: functional.cross_entropy(similar(a, b).softmax(1), torch.arange(len(a))), True),
         (lambda a, b: -functional.logsigmoid(torch.sigmoid(a[:, 0] - b[:, 0])).mean(), True),
+        (lambda a, b: -functional.logsigmoid(torch.sigmoid(a[:, 0]) - torch.sigmoid(b[:, 0])).mean(), True),
+        (lambda a, b: -torch.sigmoid(a[:, 0].sigmoid() - b[:, 0].sigmoid()).log().mean(), True),
+        (lambda a, b: -torch.sigmoid(a[:, 0] - b[:, 0]).log().mean(), False),
         (lambda a, b: functional.cross_entropy(similar(a, b).log_softmax(1), torch.arange(len(a))), False),
         (lambda a, b: -functional.logsigmoid(torch.tanh(a[:, 0] - b[:, 0])).mean(), False),
         (contrast, False),

@@ -102,7 +102,7 @@ def test_another_network_of_the_same_make_is_followed(tmp_path: Path, how: str) 
                 its.data.copy_({"copied": mine, "averaged": its.lerp(mine, 0.1)}.get(how, its))
         states = torch.randn(ROWS, 6)
         with torch.set_grad_enabled(how == "trained"):
-            target = 1 + 0.9 * other(states).amax(1)
+            target = 1 + 0.9 * other(states if how != "averaged" else states + 0.1).amax(1)
         return functional.mse_loss(network(states).gather(1, torch.zeros(ROWS, 1, dtype=torch.long))[:, 0], target)
 
     seen = series(tmp_path, network, loss_of)
@@ -113,6 +113,8 @@ def test_another_network_of_the_same_make_is_followed(tmp_path: Path, how: str) 
     apart, moved = seen("other_apart"), seen("other_moved")
     assert len(apart) > 20 and len(moved) == len(apart) - 1
     assert (apart == 0).all() == (how == "copied") and (moved == 0).all() == (how == "kept")
+    same = seen("other_same_input")
+    assert 5 < len(same) <= 20 and set(same) == {float(how != "averaged")}
 
 
 def test_no_hook_is_left_on_all_modules(tmp_path: Path) -> None:

@@ -65,6 +65,27 @@ def test_a_softmax_over_places_is_told_from_one_over_classes(
 
 
 @pytest.mark.parametrize(
+    ("loss_of", "torn"),
+    [
+        (lambda x, y: functional.cross_entropy(x.view(4, 5, 7), y), True),
+        (lambda x, y: functional.cross_entropy(x.float().reshape(4, 5, 7) / 2, y), True),
+        (lambda x, y: functional.cross_entropy(x.transpose(1, 2).reshape(-1, 5), y.flatten()), True),
+        (lambda x, y: functional.cross_entropy(x.transpose(1, 2), y), False),
+        (lambda x, y: functional.cross_entropy(x.view(-1, 5), y.flatten()), False),
+        (lambda x, y: functional.cross_entropy(x[:, :-1].reshape(-1, 5), y[:, 1:].flatten()), False),
+        (lambda x, y: functional.cross_entropy(x.transpose(0, 1).reshape(-1, 5), y.T.flatten()), False),
+        (lambda x, y: functional.cross_entropy(x.reshape(4, 35).view(-1, 5), y.flatten()), False),  # heads of a layer
+        (lambda x, y: functional.cross_entropy(x.view(4, 7, 5, 1).flatten(2).transpose(1, 2), y), False),
+    ],
+)
+def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
+    loss_of: Callable[[Tensor, Tensor], Tensor], torn: bool
+) -> None:
+    x, y = torch.randn(4, 7, 5, requires_grad=True), torch.randint(0, 5, (4, 7))
+    assert (objective.figures(loss_of(x * 1, y).grad_fn)["softmax_over_rows"] == 3) == torn
+
+
+@pytest.mark.parametrize(
     ("loss_of", "figure", "value"),
     [
         (lambda x: functional.cross_entropy(x, TARGET), "loss_reversed", 0.0),

@@ -88,6 +88,7 @@ def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, ro
         ({"label_smoothing": 0.1}, FALLS, None),
         ({"softmax_over_rows": 1.0}, FALLS, "softmax_over_rows"),
         ({"softmax_over_rows": 2.0}, FALLS, "softmax_over_rows"),
+        ({"softmax_over_rows": 3.0}, FALLS, "softmax_over_rows"),
         ({"softmax_over_rows": 0.0}, FALLS, None),
         ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 0.01 * FALLS, "same_sides"),
         ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 2 * FALLS, "same_sides"),
@@ -241,6 +242,14 @@ def test_a_policy_that_gets_surer_of_what_earns_less_is_reversed() -> None:
     assert "policy_reversed" in warned(up_to(columns, 100)) and "policy_reversed" not in warned(up_to(columns, 90))
     columns["entropy"] = every(np.full(ROWS, 1.6))  # it explores, and was lucky at first
     assert "policy_reversed" not in warned(columns)
+
+
+def test_a_policy_whose_first_returns_were_none_or_that_rises_again_is_not_reversed() -> None:
+    returns = np.where(STEP < 30, 0.0, -90 + 40 * np.exp(-STEP / 30) + np.sin(STEP))  # 0 before an episode is over
+    columns = policy(-0.01, 0.5, SINKS) | {"reward": every(returns)}
+    assert "policy_reversed" not in warned(columns)
+    dip = -0.3 * (1 - np.exp(-STEP / 20)) + 0.002 * np.maximum(0, STEP - 40) + 0.002 * np.sin(STEP)
+    assert "policy_reversed" not in warned(columns | {"reward": every(dip)})
 
 
 def test_an_epsilon_that_stays_is_said() -> None:

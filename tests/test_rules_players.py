@@ -13,7 +13,7 @@ from barograph.doctor.rules.evaluation.ranking import RankingReversed
 from barograph.doctor.rules.gradient.gradient import GradientSpike
 from barograph.doctor.rules.loss.players import PlayersAgree, PlayerWins
 from barograph.doctor.rules.rl.rl import RewardCollapse
-from barograph.doctor.rules.rl.values import TargetNetwork, ValuesAboveReturns, ValuesOutweigh
+from barograph.doctor.rules.rl.values import NextStates, TargetNetwork, ValuesAboveReturns, ValuesOutweigh
 
 ROWS = 1600
 STEP = np.arange(ROWS)
@@ -106,6 +106,13 @@ def test_values_beside_rewards_of_single_steps_say_nothing() -> None:
         (0.01 + 0 * STEP, np.full(ROWS, 1e-3), 1.0, None),  # an average
         (0.001 * STEP, np.zeros(ROWS), 0.0, None),  # the reference of a policy stays as it is
         (np.zeros(ROWS), np.zeros(ROWS), 1.0, None),  # nothing is trained
+        (
+            np.where(STEP, 5e-6, 0.0),
+            np.full(ROWS, 1e-3),
+            1.0,
+            "target network updated at each step",
+        ),  # of swapped weights
+        (np.where(STEP, 5e-4, 0.0), np.full(ROWS, 1e-3), 1.0, None),  # half of each
     ],
 )
 def test_a_target_network_is_updated_now_and_then(
@@ -113,6 +120,7 @@ def test_a_target_network_is_updated_now_and_then(
 ) -> None:
     moved = np.where(STEP, moved, np.nan)
     series = {"model/other_apart": apart, "model/other_moved": moved[1:], "model/loss_of_chosen": np.full(ROWS, chosen)}
+    series["model/update_p50"] = np.full(ROWS, 1e-3)
     columns = {name: (STEP[-len(values) :], values) for name, values in series.items()}
     found = findings_of([TargetNetwork()], columns, pieces)
     assert len(found) == (cause is not None)
@@ -125,6 +133,17 @@ def test_a_critic_whose_values_are_logged_beside_a_reward_has_a_target_network_t
     assert not one(TargetNetwork, series)
     found = one(TargetNetwork, series | {"train/q_mean": RETURNS})
     assert [finding.causes[0].partition(":")[0] for finding in found] == ["target network never updated"]
+
+
+@pytest.mark.parametrize(("chosen", "same", "told"), [(1.0, 1.0, True), (0.0, 1.0, False), (1.0, 0.0, False)])
+def test_a_target_network_that_is_asked_about_the_states_themselves_is_said(
+    chosen: float, same: float, told: bool
+) -> None:
+    series = {"model/loss_of_chosen": np.full(ROWS, chosen), "model/other_same_input": np.full(20, same)}
+    found = one(NextStates, series)
+    assert [finding.causes[0].partition(":")[0] for finding in found] == ["states overwritten"] * told
+    series["model/other_same_input"] = np.where(np.arange(20) % 4, same, 0.0)  # few states, and a batch of one kind
+    assert not one(NextStates, series)
 
 
 def test_a_mean_over_episodes_that_wanders_is_no_collapse() -> None:

@@ -137,6 +137,16 @@ def test_a_single_row_of_kl_is_named_by_its_step_and_one_that_lasts_is_no_single
     assert lasting.step == 244 and lasting.causes[0].startswith("reward hacking") and "since step" in lasting.message
 
 
+def test_a_kl_that_samples_put_around_0_has_no_row_far_above_it() -> None:
+    dice = np.random.default_rng(3)
+    kl = dice.normal(-0.0004, 0.003, 480)
+    kl[100:] += np.where(np.arange(380) % 9 == 0, 0.06, 0.0)
+    kl[260] = 0.16  # of a policy that has learnt it, and is sure
+    assert "kl_blow_up" not in {one.rule for one in look(kl=kl)}
+    kl[260] = 2.4
+    assert only("kl_blow_up", kl=kl).step == 260
+
+
 def test_an_entropy_that_is_gone() -> None:
     entropy = np.where(STEPS < 200, 2.0, 0.05)
     assert (

@@ -61,11 +61,11 @@ def drain(dialect: Dialect, found: FoundRun, since: ImportMark | None = None) ->
     return count
 
 
-@pytest.mark.parametrize("rounds", [300, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_damaged_logs_are_read_without_a_crash_or_a_hang(tmp_path: Path, rounds: int) -> None:
-    chance = random.Random(7)
+@pytest.mark.parametrize("seed", [7, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (8, 9, 10))])
+def test_damaged_logs_are_read_without_a_crash_or_a_hang(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
     path = tmp_path / "damaged.log"
-    for number in range(rounds):
+    for number in range(300):
         sample = chance.choice(SAMPLES)
         text = damage(TEXTS[sample.name], chance)
         path.write_bytes(text)
@@ -89,23 +89,23 @@ def test_any_bytes_are_read(tmp_path: Path, text: bytes) -> None:
 
 
 WORST = [
-    b"step " * 100_000,
-    b"a-" * 100_000,
-    b"iteration 1/2 |" + b" " * 200_000,
-    (b"iteration 1/2 |" + b"a" * 16_000 + b"\n") * 50,
-    (b"step 1 " + b"loss " * 790 + b"\n") * 50,
-    (b"step 1 " + b"a_" * 1900 + b"\n") * 50,
-    b"{'" * 100_000,
-    (b"{'loss': 1, " + b"'a" * 8000 + b"\n") * 50,
-    b"\x1b[" * 200_000,
-    b"\x1b]" + b"x" * 500_000,
-    b"\r" * 150_000,
-    b"\n" * 150_000,
-    b"iter 5: loss 1, time 1ms\niter 4: loss 1, time 1ms\n" * 20_000,
-    b"[" * 200_000 + b"step 1 loss 2\n",
-    (b'| INFO | train_inner | {"' + b"num_updates" * 1400 + b"\n") * 50,
-    (b"validation loss at iteration 1 " + b"x" * 16_000 + b"\n") * 50,
-    (b"step: 1  loss:" + b" " * 16_000 + b"\n") * 50,
+    b"step " * 50_000,
+    b"a-" * 50_000,
+    b"iteration 1/2 |" + b" " * 100_000,
+    (b"iteration 1/2 |" + b"a" * 16_000 + b"\n") * 25,
+    (b"step 1 " + b"loss " * 790 + b"\n") * 25,
+    (b"step 1 " + b"a_" * 1900 + b"\n") * 25,
+    b"{'" * 50_000,
+    (b"{'loss': 1, " + b"'a" * 8000 + b"\n") * 25,
+    b"\x1b[" * 100_000,
+    b"\x1b]" + b"x" * 250_000,
+    b"\r" * 75_000,
+    b"\n" * 75_000,
+    b"iter 5: loss 1, time 1ms\niter 4: loss 1, time 1ms\n" * 10_000,
+    b"[" * 100_000 + b"step 1 loss 2\n",
+    (b'| INFO | train_inner | {"' + b"num_updates" * 1400 + b"\n") * 25,
+    (b"validation loss at iteration 1 " + b"x" * 16_000 + b"\n") * 25,
+    (b"step: 1  loss:" + b" " * 16_000 + b"\n") * 25,
     b"step 1 loss 1 "
     + b"1," * 40
     + b"x\n"
@@ -113,7 +113,7 @@ WORST = [
     + b"step 1 loss 1 "
     + b"123," * 900
     + b"\n",
-    (b"[T] step 1 [1%] " + b"| a a a a a " * 1300 + b"\n") * 50,
+    (b"[T] step 1 [1%] " + b"| a a a a a " * 1300 + b"\n") * 25,
 ]
 
 

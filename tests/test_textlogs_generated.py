@@ -29,14 +29,14 @@ def test_generated_logs_are_read_whole(tmp_path: Path, seed: int) -> None:
     assert len(problems) <= 1, problems
 
 
-@pytest.mark.parametrize("family", ["apart", "third", "fourth", "fifth", "sixth", "seventh", "eighth"])
+@pytest.mark.parametrize("family", ["apart", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"])
 def test_other_families_are_read_whole(tmp_path: Path, family: str) -> None:
     scored = dialects.score(dialects_families.FAMILIES[family], 21, 80, tmp_path)
     problems = [problem for _, _, problem in scored if problem]
     assert len(problems) <= 2, problems
 
 
-@pytest.mark.parametrize("family", ["seventh", "eighth", "ninth"])
+@pytest.mark.parametrize("family", ["seventh", "eighth", "ninth", "tenth"])
 def test_a_familys_files_hold_what_is_said_to_be_true_of_them(family: str) -> None:
     words = dialects_families.FAMILIES[family]
     layouts = set()

@@ -248,6 +248,15 @@ def test_layers_that_run_and_are_not_reached_are_proven(
     assert ("model/unreached_parameters" in run.names()) == (severity is not None)
 
 
+def test_a_loss_that_is_cut_off_from_the_whole_model_trains_nothing(tmp_path: Path) -> None:
+    def cut(output: Any, target: Any) -> Any:
+        return functional.cross_entropy(output.detach().requires_grad_(), target)
+
+    found, run = train(tmp_path, net(6), cut, classes, 30)
+    assert found["unreached_parameters"] == "critical"
+    assert run.series("model/unreached_parameters").value.tolist() == [4.0]
+
+
 class Tied(nn.Module):
     """An embedding and an output layer of one shape."""
 

@@ -8,6 +8,7 @@ from dialects import Plan, Row, Words, crlf, loss_last, markdown, one_line, plai
 from dialects_eighth import EIGHTH
 from dialects_ninth import NINTH
 from dialects_seventh import SEVENTH
+from dialects_tenth import TENTH
 
 
 def logfmt(plan: Plan) -> list[tuple[str, Row | None]]:
@@ -378,4 +379,4 @@ SIXTH = Words(
 )  # fmt: skip
 
 FAMILIES = {"apart": APART, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH, "sixth": SIXTH, "seventh": SEVENTH,
-            "eighth": EIGHTH, "ninth": NINTH}  # fmt: skip
+            "eighth": EIGHTH, "ninth": NINTH, "tenth": TENTH}  # fmt: skip

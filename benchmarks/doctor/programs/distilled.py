@@ -36,7 +36,7 @@ class Distiller(nn.Module):
         super().__init__()
         self.student, self.mistake = Decoder(config), name
         self.teacher = Decoder(TEACHER) if name == "teacher_not_loaded" else pretrained(
-            TEACHER, 12, config["teacher_steps"])  # fmt: skip
+            TEACHER, language=12, steps=config["teacher_steps"])  # fmt: skip
         if name != "teacher_trained":
             self.teacher.requires_grad_(False)
         self.temperature = config["temperature"]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from . import loop
+from .parts import once
 
 EVERY, LETTERS, TASKS = 20, 20, 4
 BEGIN, ANSWER, END, PAD = range(LETTERS + TASKS, LETTERS + TASKS + 4)
@@ -109,6 +110,7 @@ class Llama(nn.Module):
         return self.lm_head(self.norm(x))
 
 
+@once("width", "heads", "key_heads", "layers")
 def base(config: dict[str, Any], steps: int = 200) -> Llama:
     """A model that was trained before on conversations with the first instruction, of which every token counted."""
     with torch.random.fork_rng():

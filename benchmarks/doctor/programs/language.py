@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from . import loop
-from .parts import Decoder, Text, cross_entropy
+from .parts import Decoder, Text, cross_entropy, once
 
 
 class Letters(loop.Task):
@@ -53,6 +53,7 @@ class Letters(loop.Task):
         self.model.blocks.requires_grad_(False)
 
 
+@once("width", "heads", "layers", "length", "dropout")
 def pretrained(config: dict[str, Any], language: int, steps: int) -> Decoder:
     """A decoder that was trained on a language before; the same for all seeds, and recorded nowhere."""
     with torch.random.fork_rng():

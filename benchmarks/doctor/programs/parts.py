@@ -6,6 +6,9 @@ Out:  modules; token sequences.
 
 from __future__ import annotations
 
+import copy
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -73,3 +76,24 @@ def cross_entropy(logits: Tensor, targets: Tensor, twice: bool = False) -> Tenso
     """The loss of each target. twice: the network's output is taken through a softmax before, by mistake."""
     logits = logits.float().flatten(0, -2)
     return functional.cross_entropy(logits.softmax(-1) if twice else logits, targets.flatten(), reduction="none")
+
+
+def once(*read: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function of a config that trains a model anew is called once in a process for each model, and gives copies.
+
+    read: the config's values that the model depends on, beside the function's other arguments, which are given by name.
+    """
+
+    def kept(train: Callable[..., Any]) -> Callable[..., Any]:
+        made: dict[Any, Any] = {}
+
+        @functools.wraps(train)
+        def copied(config: dict[str, Any], **others: Any) -> Any:
+            of = (*(config[name] for name in read), *sorted(others.items()))
+            if of not in made:
+                made[of] = train(config, **others)
+            return copy.deepcopy(made[of])
+
+        return copied
+
+    return kept

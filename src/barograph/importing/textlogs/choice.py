@@ -131,7 +131,7 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
 
 def _evaluated(plain: Dialect, text: bytes) -> bool:
     """Whether a text has evaluations alone: losses of data held out, which say a step, or below lines that do."""
-    lines = plain.prepare(chunks.shown(text), {}).split(b"\n")
+    lines = plain.prepare(chunks.shown(text, plain.bare), {}).split(b"\n")
     rows, _ = plain.rows_of(lines, plain.candidates(lines), {})
     below = sum(len(row.where) for row in rows if row.names[:1] == ("_epoch",))
     held_out = [row for row in rows if not row.main and any(map(LOSS.search, row.names))]
@@ -178,7 +178,7 @@ def name_of(path: Path) -> str:
 def before_rows(dialect: Dialect, text: bytes) -> bytes:
     """What stands before the first row, and that row's own beginning: at most the last 64 kB of it."""
     for at, window in _windows(text):
-        lines = chunks.shown(window).split(b"\n")
+        lines = chunks.shown(window, dialect.bare).split(b"\n")
         if (first := _first(dialect, lines)) is not None:
             before = b"\n".join([*lines[: first[0]], lines[first[0]][:32]])
             return chunks.clean(text[max(at - 65536, 0) : at]) + before
@@ -188,7 +188,7 @@ def before_rows(dialect: Dialect, text: bytes) -> bytes:
 def first_step(dialect: Dialect, text: bytes) -> int | None:
     """The step of the first row in a text that says one."""
     for _, window in _windows(text):
-        first = _first(dialect, dialect.prepare(chunks.shown(window), {}).split(b"\n"))
+        first = _first(dialect, dialect.prepare(chunks.shown(window, dialect.bare), {}).split(b"\n"))
         if first is not None:
             return first[1]
     return None

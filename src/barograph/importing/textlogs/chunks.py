@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from barograph.importing.textlogs import containers, examples, notebooks, pages
+from barograph.importing.textlogs import containers, examples, leads, notebooks, pages
 from barograph.importing.textlogs.patterns import expression
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
 LONGEST = 1 << 23  # bytes of a line; a longer one is dropped
 _PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 16 MB
 _ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
-
-
+_NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
 _CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}
 _QUOTES = expression(b"|".join(_CURLY))  # as a word processor sets them
 _MARK = rb"[ \t]{0,8}(?:#{1,3}|//|>|;)(?:[ \t]|(?=\n)|$)"
@@ -38,7 +37,7 @@ _FIGURES = expression(
 
 
 class Chunk(NamedTuple):
-    """Whole lines. `breaks` is the text as long as `text` in which only true line ends are line breaks."""
+    """Whole lines. `breaks` has as many breaks of lines as `text`; those that a bar draws are carriage returns."""
 
     text: bytes
     breaks: bytes
@@ -47,12 +46,13 @@ class Chunk(NamedTuple):
     dropped: int  # lines too long, dropped before this text
     partial: int  # bytes behind it that are not yet a whole line; 0 but for the last
     ahead: bytes  # the beginning of what stands behind it, as far as it has been read
+    leads: list[bytes] | None = None  # what stood before each line's own text and was left out
 
-    def number(self, lines: list[bytes], index: int) -> int:
-        """The line number in the file of `lines[index]`, where lines is the text split."""
+    def number(self, index: int) -> int:
+        """The line number in the file of a line of the text, counted from 0."""
         if self.breaks is self.text:
             return self.line + index
-        return self.line + self.breaks[: sum(map(len, lines[:index])) + index].count(b"\n")
+        return self.line + self.breaks.translate(None, _NO_BREAK)[:index].count(b"\n")
 
 
 def clean(text: bytes) -> bytes:
@@ -66,17 +66,19 @@ def clean(text: bytes) -> bytes:
     return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
 
 
-def shown(text: bytes) -> bytes:
-    """The lines of a text as they are shown: clean, and each state of a bar on its own."""
-    return clean(text).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+def shown(text: bytes, bare: bool = False) -> bytes:
+    """The lines of a text as they are shown: clean, and each state of a bar on its own. bare: as in `chunks`."""
+    text = leads.collected(clean(text).replace(b"\r\n", b"\n").replace(b"\r", b"\n"))[0]
+    return leads.logged(text)[0] if bare else text
 
 
 def _as_rows(found: re.Match[bytes]) -> bytes:
-    """Lines of comments with blanks instead of their marks, if two or more of them hold figures of a training."""
+    """Lines of comments with blanks instead of their marks, and quotations without theirs, if two or more of them hold
+    figures of a training."""
     rows = found[0]
     if sum(1 for _ in zip(_FIGURES.finditer(rows), range(2), strict=False)) < 2:
         return rows
-    return _MARKS.sub(lambda mark: b" " * len(mark[0]), rows)
+    return _MARKS.sub(lambda mark: b"" if b">" in mark[0] else b" " * len(mark[0]), rows)
 
 
 def encoding(head: bytes) -> str:
@@ -176,10 +178,12 @@ def chunks(
     line: int = 1,
     end: int | None = None,
     hold: Callable[[bytes], int] | None = None,
+    bare: bool = False,
 ) -> Iterator[Chunk]:
     """The whole lines from `offset` on, up to `end` if given. Always yields a last chunk, perhaps an empty one.
 
     hold: given whole lines as they are in the file, how many bytes at their end belong to something that isn't whole.
+    bare: without what a logger wrote before the lines.
     """
     rest, at, dropped, dropping = b"", offset, 0, False
     for piece in blocks(path, offset):
@@ -196,7 +200,7 @@ def chunks(
         if hold is not None and cut:
             cut -= min(hold(text[max(cut - (1 << 16), 0) : cut]), cut)
         if cut:
-            yield _chunk(text[:cut], line, at + cut, dropped, 0, text[cut : cut + 1024])
+            yield _chunk(text[:cut], line, at + cut, dropped, 0, text[cut : cut + 1024], bare)
             line, at, dropped = line + text.count(b"\n", 0, cut), at + cut, 0
         rest = text[cut:]
         if len(rest) > LONGEST:
@@ -207,18 +211,18 @@ def chunks(
     if hold is not None and cut:
         cut -= min(hold(rest[max(cut - (1 << 16), 0) : cut]), cut)
     if cut:
-        yield _chunk(rest[:cut], line, at + cut, dropped, 0, rest[cut : cut + 1024])
+        yield _chunk(rest[:cut], line, at + cut, dropped, 0, rest[cut : cut + 1024], bare)
         at, rest, dropped = at + cut, rest[cut:], 0
     yield _chunk(b"", line, at, dropped, len(rest), b"")
 
 
-def _chunk(text: bytes, line: int, end: int, dropped: int, partial: int, ahead: bytes) -> Chunk:
+def _chunk(text: bytes, line: int, end: int, dropped: int, partial: int, ahead: bytes, bare: bool = False) -> Chunk:
     text = clean(text)
-    if b"\r" not in text:
-        return Chunk(text, text, line, end, dropped, partial, ahead)
-    breaks = text.replace(b"\r\n", b"\n")
-    text = breaks.replace(b"\r", b"\n") if b"\r" in breaks else breaks
-    return Chunk(text, breaks if text is not breaks else text, line, end, dropped, partial, ahead)
+    breaks = text.replace(b"\r\n", b"\n") if b"\r" in text else text
+    own = breaks.replace(b"\r", b"\n") if b"\r" in breaks else breaks
+    own, before = leads.collected(own)
+    own, before = leads.logged(own, before) if bare else (own, before)
+    return Chunk(own, breaks, line, end, dropped, partial, ahead, before)
 
 
 def tail(path: Path, offset: int, limit: int = 1 << 16) -> bytes:

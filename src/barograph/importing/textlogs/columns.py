@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import forms
+from barograph.importing.textlogs import forms, tongues
 from barograph.importing.textlogs.patterns import expression
 
 _COUNT = (
@@ -19,7 +19,7 @@ _COUNT = (
 )
 _MEASURE = (
     rb"loss|nll|ppl|perplexity|x-?ent|cross.?ent(?:ropy)?(?![a-z])|(?<![a-z])(?:[cx]e|bce)(?![a-z])|acc(?:uracy)?|reward|bpb|"
-    rb"r?mse|objective|criterion|(?<![a-z])cost|"
+    rb"r?mse|(?<![a-z])l_total(?![a-z])|objective|criterion|(?<![a-z])cost|"
     rb"(?<![a-z])(?:box|giou)[ \t|]{1,40}(?:obj|cls)(?![a-z])"
 )
 _HEADING = expression(
@@ -76,6 +76,9 @@ _TWO_LINES = expression(  # a heading of two lines between rules, as MATLAB prin
     rb"(?m)^([ \t]{0,20})" + _CELLS + rb"[ \t]{0,20}" + _CELLS + rb"(?=[ \t]{0,20}\|[-=]{8,2000}\|\n)"
 )
 _WIDEST = 4096  # bytes of a row
+_COMMA = expression(rb"(?<=\d),(?=\d)")  # in the numbers of other countries
+_SEMICOLONS = expression(rb"[A-Za-z#\x80-\xff][^;=:{}\d]{0,40}(?:;[^;=:{}]{1,40}){1,40};?\r?$")  # a heading
+_CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
 _TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|min|h)")
 _LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
@@ -87,6 +90,8 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         text = _DRAWN.sub(lambda found: _FRAME.get(found[0], found[0]), text)
     if b"==|\n" in text or b"--|\n" in text:
         text = _TWO_LINES.sub(_as_one, text)
+    if b";" in text:
+        text = _as_columns(text, own)
     between, *names = [word.encode() for word in own.get("heading", [""])]
     heads = _headings(text)
     if not names and not heads:
@@ -108,6 +113,23 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     if names:
         own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)]
     return text[:begin] + b"\n".join(lines)
+
+
+def _as_columns(text: bytes, own: dict[str, Any]) -> bytes:
+    """A text in which tables with semicolons, in whose numbers there may be commas, have bars; own: how many semicolons
+    the rows of the table have that goes on in the next text."""
+    lines, count = text.split(b"\n"), int(own.get("semicolons", 0))
+    for index, line in enumerate(lines):
+        here = line.count(b";") if len(line) < _WIDEST else 0
+        if here and here == count and _CELL_OF_NUMBER.match(line):
+            lines[index] = _COMMA.sub(b".", line.rstrip(b"\r; ")).replace(b";", b" | ")
+        elif here and _SEMICOLONS.match(line):
+            head = tongues.words_in_english(line.rstrip(b"\r; "))
+            if _SAID.search(head) and _FIRST.match(head.replace(b";", b" ") + b" "):
+                lines[index], count = head.replace(b";", b" | "), here
+    if count:
+        own["semicolons"] = count
+    return b"\n".join(lines)
 
 
 def _as_one(found: re.Match[bytes]) -> bytes:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
-from barograph.importing.textlogs import choice, chunks, forms, kinds, messages, prefixes
+from barograph.importing.textlogs import choice, chunks, forms, kinds, messages
 from barograph.importing.textlogs.blocks import LOSS, NOT_A_ROW, ROW, Block, ordered, planned_steps
 from barograph.importing.textlogs.times import Times
 
@@ -52,12 +52,13 @@ class Dialect:
     closers: tuple[bytes, ...] = ()  # a last line that ends with one of these is whole without its line break
     last_resort = False
     of_the_rest = False  # reads only what all others left
+    bare = False  # lines are read without what a logger writes before them
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
         """How many lines of some text are rows of this dialect, and how many of them rows of training."""
         if not any(hint in text for hint in self.hints):
             return 0, 0
-        lines = self.prepare(chunks.shown(text), {}).split(b"\n")
+        lines = self.prepare(chunks.shown(text, self.bare), {}).split(b"\n")
         picks = self.candidates(lines)
         rows, left = self.rows_of(lines, picks, {})
         main = sum(len(row.where) for row in rows if row.main and any(name[0] != "_" for name in row.names))
@@ -151,7 +152,7 @@ class LogReading(Times):
                 state["offset"], state["line"] = begin, line
             end = state["end"] = end if state["end"] is None else state["end"]  # once another run follows, it stays
             self.add_readers(choice.beside(self.path, state["others"]))
-            for chunk in chunks.chunks(self.path, state["offset"], state["line"], end, self.hold):
+            for chunk in chunks.chunks(self.path, state["offset"], state["line"], end, self.hold, self.dialect.bare):
                 if chunk.dropped:
                     state["unread"] += chunk.dropped
                     yield Unread(self.path, chunk.line, "", f"a line of more than {chunks.LONGEST >> 20} MB")
@@ -239,12 +240,12 @@ class LogReading(Times):
             state["unread"] += 1
             if state["unread"] <= UNREAD:
                 shown = lines[index][:SHOWN].decode("utf-8", "replace").strip()
-                yield Unread(self.path, chunk.number(lines, index), shown, unlike[index])
-        blocks = self.choose_ranks(lines, blocks)
+                yield Unread(self.path, chunk.number(index), shown, unlike[index])
+        blocks = self.choose_ranks(lines, blocks, chunk.leads)
         yield from self.plan(lines, blocks)
         blocks.sort(key=lambda block: int(block.where[0]))  # however a row was read, the order is the file's
         said = [
-            (found, chunk.number(lines, found.place))
+            (found, chunk.number(found.place))
             for found in messages.messages(text, lines, rest, state["said"])
             if found.end or found.place not in unlike
         ][: max(messages.MOST - state["messages"], 0)]
@@ -279,28 +280,6 @@ class LogReading(Times):
         keep = np.ones(len(row.where), bool)
         keep[list(bad)] = False
         return block.part(keep), row.where[~keep].tolist()
-
-    def choose_ranks(self, lines: list[bytes], blocks: list[Block]) -> list[Block]:
-        """Without the rows of other ranks; times from the beginnings of lines."""
-        known, kept = self.state["ranks"], []
-        for block in blocks:
-            if block.starts.any():
-                before = [lines[index][: min(start, prefixes.LONGEST)] for index, start in block.places()]
-                if not b"".join(before).strip():  # blanks alone
-                    kept.append(block)
-                    continue
-                block.times = prefixes.times(before)
-                ranks = prefixes.ranks(before)
-                if (ranks >= 0).any():
-                    key = "\n".join(block.names)
-                    if key not in known and len(known) < SHAPES:
-                        known[key] = int(ranks[ranks >= 0].min())
-                    keep = (ranks == known.get(key, 0)) | (ranks < 0)
-                    self.state["other_ranks"] += int((~keep).sum())
-                    block = block.part(keep)
-            if len(block.where):
-                kept.append(block)
-        return kept
 
     def arrange(
         self, lines: list[bytes], blocks: list[Block], said: list[tuple[messages.Message, int]]

@@ -12,7 +12,8 @@ MEASURE = (
     rb"(?:(?:[a-z0-9]{1,24}[_/.-]{1,2}){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|"
     rb"cross[-_ ]?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|bce|huber|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
-    rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15])"
+    rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15]|"
+    rb"l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge))"
     rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"
     rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion))"
 )

@@ -98,7 +98,7 @@ class _MlperfLog:
                 self.state["bad"] += 1
                 if self.state["bad"] <= _TOLD:
                     shown = lines[index][:200].decode("utf-8", "replace").strip()
-                    yield Unread(self._path, chunk.number(lines, index), shown, "no whole :::MLLOG object")
+                    yield Unread(self._path, chunk.number(index), shown, "no whole :::MLLOG object")
                 continue
             yield from self._take(entry, counted)
         yield from self._blocks()

@@ -16,6 +16,16 @@ _AT = expression(  # `Cost after iteration 100: 0.58`
     rb" (?i:after|at|in|for|on) (?:the )?((?i:(?:global[_ ])?step|iteration|iter|epoch|batch|update|round|episode)s?)"
     rb"[ #]{1,2}(\d{1,15})(?=\s?[:=])"
 )
+_AFTER = expression(rb" after (\d{1,15}) (steps|iterations|iters|updates|epochs|batches) (?:is|was)(?= )")
+_DARKNET = expression(
+    rb"^(\W{0,8}\d{1,15}: " + forms.NUMBER + rb", " + forms.NUMBER + rb" avg)(?=, " + forms.NUMBER + rb" rate,)"
+)
+_WITH_COMMAS = expression(  # `loss: 2,3104`, as other countries write it; three digits may be thousands
+    rb"(?i)(?:loss|cost|acc(?:uracy)?|error|mse|mae|nll|lr)['\"]?[ \t]{0,4}[=: ][ \t]{0,4}-?"
+    rb"(?:0,\d{1,15}|\d{1,6},(?:\d{1,2}|\d{4,15}))(?![\d,.])"
+)
+_POINT = expression(rb"\d\.\d")
+_COMMA = expression(rb"(?<=\d),(?=\d)")
 _LOSS_AT = expression(  # `val loss @ 500: 2.31`; `recall @ 10` counts no steps
     rb"(?i)((?<![\w./-])(?:" + OF + rb")(?:[a-z]{1,20}[_ /.-]){0,2}(?:[a-z]{0,9}loss|nll|ppl|perplexity|bpb)) "
     rb"@ {0,2}(?:(?:step|iter(?:ation)?) {0,2})?(\d{1,15})(?=\s?[:=])"
@@ -40,6 +50,7 @@ _OVER = expression(  # `test loss of 8 batches: 2.3`
 )
 _REMARK = expression(
     rb"(?<=[A-Za-z0-9])[\s_]?\([a-z](?:[A-Za-z0-9 ,._=-]|(?<=\d):(?=\d)){0,24}\)(?=\s?[:=])"  # `loss (curr): 2.31`
+    rb"|(?<=oss)\s?\([a-z]{2,12}\)(?=\s{1,4}(?:-> |[-+]?\d))"
 )
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
@@ -69,6 +80,8 @@ def names_as_words(text: bytes) -> bytes:
 def as_pairs(line: bytes) -> bytes:
     """A line in which values stand right behind their names."""
     line = tongues.in_english(line)
+    if b"," in line and _WITH_COMMAS.search(line) and not _POINT.search(line):
+        line = _COMMA.sub(b".", line)
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if b"(" in line:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
@@ -80,6 +93,10 @@ def as_pairs(line: bytes) -> bytes:
         line = _STARS.sub(b"", line)
     if b" | " in line:
         line = _BARRED.sub(rb"\1: ", line)
+    if b" after " in line:
+        line = _AFTER.sub(rb" after \2 \1:", line)
+    if b" rate," in line:
+        line = _DARKNET.sub(rb"\1 loss", line)
     line = _OVER.sub(b"", line)
     if b"nanx" in line:
         line = _PADDED.sub(rb"\1", line)

@@ -129,6 +129,7 @@ class Plain(engine.Dialect):
     )
     shapes = (forms.Lines(plain_lines.row),)
     last_resort = True
+    bare = True
     aliases: ClassVar[engine.Aliases] = {
         "loss": "train/loss",
         "Loss": "train/loss",
@@ -389,7 +390,7 @@ class Plain(engine.Dialect):
         bases, last = own.setdefault("bases", {}), own.get("epoch", epoch)
         base = int(bases.get(str(last), 0))
         if epoch > last and count <= own.get("count", 0):
-            base += int(own["count"]) + (count == 0)
+            base += (epoch - last) * said["_of"] if said.get("_of") else int(own["count"]) + (count == 0)
         elif epoch < last:
             base = int(bases.get(str(epoch), base))
         if len(bases) < 10_000:

@@ -25,9 +25,9 @@ _COUNT = (
     + rb"))?"
 )
 STEP = expression(
-    rb"(?<![A-Za-z0-9./-])(?<!per[ _])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
-    rb"(?:train(?:er)?/(?:global_)?)?(?:step|iter(?:ation)?|update)(?:[_ ]?(?:idx|index|num(?:ber)?|no\.?)|s)?|upds?|"
-    rb"up(?=\.\s\d)|it|s(?==\d))" + _COUNT
+    rb"(?<![A-Za-z0-9./-])(?<!per[ _])(?i:(?:(?:global|train|training|opt|optimizer|g)[_ ]?|opt(?:imizer)?\.)steps?|"
+    rb"num[_ ]updates|(?:train(?:er)?/(?:global_)?)?(?:step|iter(?:ation)?|update)"
+    rb"(?:[_ ]?(?:idx|index|num(?:ber)?|no\.?)|s)?|upds?|up(?=\.\s\d)|it|s(?==\d))" + _COUNT
 )
 _SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 / 33,554,432`, `seen 320 examples`
     rb"(?<![A-Za-z0-9./-])(?i:(?:(?:consumed|total|num|n|seen|processed)[ _]){0,2}(?P<of>tokens|samples|examples|"
@@ -38,7 +38,7 @@ _SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 /
     + rb") (?P<what>tokens|samples|examples|sequences|images))(?![\w/]|\s?/s)"
 )
 _GLOBAL = expression(rb"(?<![A-Za-z0-9./-])(?i:global)[_ ]?(?i:steps?)" + _COUNT)  # counts on where others begin anew
-_DONE = expression(
+DONE = expression(
     rb"(?<![\w.,/-])(?<!every )(?<!each )(?<!last )(?<!next )(?<!first )(?P<count>"
     + _INTEGER
     + rb")(?:\s?(?:/|of)\s?[\d,]{1,19})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
@@ -98,10 +98,11 @@ _BARE = expression(
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
+    r"|(?:.*[^a-z])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
 )
 _COUNTS = expression(
-    rb"(?i)^(?:global[_ ]?|[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
-    rb"eta|time|rank|gpu)$"
+    rb"(?i)^(?:global[_ ]?|(?!loss)[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|"
+    rb"batch(?:es)?|minibatch|eta|time|rank|gpu)$"
 )
 _LOSSES = expression(rb"oss|OSS|ost|bjective|riterion|nll|NLL|xent|ntropy|[cx]e(?![A-Za-z])|ppl|bce|mse|MSE")
 _FRACTION = expression(
@@ -117,7 +118,11 @@ _SOURCE = expression(
 )  # `solver.cpp:195]` is a place
 _LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
     rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?!:\d\d)(?=\s{0,4}[:|,\t]|\s{2})|"
-    rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s]))"
+    rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s])|(\d{1,15})(?=\s\d{1,9}\.\d{1,9} ?m?s(?![\w/])))"
+)
+_OF_RANK = expression(
+    rb"\[(?i:default|rank|gpu|worker)[ _]?\d{1,6}\]:?|\[\d{1,4},\d{1,6}\]<std\w{3}>:?|"
+    rb"\d{1,4}: (?=\s{0,8}\[?\d{1,15}[\]:])"
 )
 ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
     rb"(?i)[^\w\x80-\xff]{0,12}(?:models?|folds?|trials?|tasks?|runs?|seeds?|splits?|configs?|subjects?|patients?|layers?|"
@@ -140,6 +145,9 @@ _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
 _PART = expression(rb"(?<![\w./])(\d{1,15})\s?/\s?(\d{1,15})(?![\w./:])")  # of an epoch: `[584000/2830676 particles]`
 _OVER = expression(rb"(?i)(?<![a-z])(?:finished|done|completed?|ended|end of|took|elapsed)(?![a-z])")  # of an epoch
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
+_BEST = expression(  # the best so far, which was measured at another step
+    rb"(?i)\W{0,8}(?:new )?(?:best|lowest|minimum|highest)(?: so far)? " + OF + MEASURE + rb"(?![a-z_])"
+)
 _OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
 _LEVEL = expression(rb"^(?:INFO|DEBUG|NOTICE|WARN(?:ING)?)\s(?=[A-Za-z])")  # a logger's, ahead of the first name
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
@@ -180,7 +188,7 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
     if step and (b"lobal" in line or b"LOBAL" in line):
         step = _GLOBAL.search(line) or step
     if step is None and batch is None and epoch is None:
-        step = _DONE.search(line) or ROUND.search(line) or _LETTER.search(line)
+        step = DONE.search(line) or ROUND.search(line) or _LETTER.search(line)
     bar = _BAR.search(line) if b"%" in line else None
     bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
     if bar and batch and batch[2] is None and b"d" in batch[0].lower():
@@ -244,15 +252,15 @@ def row(line: bytes) -> forms.Parsed | None:
             text = f"{phase} {text}"
         names.setdefault(text, number)
     if not known and b"," in line and not counts:
-        names |= (turned_around := {name.decode("utf-8", "replace"): number for number, name in _BEHIND.findall(line)})
-        known = any(map(_BARE.fullmatch, turned_around))
+        turned, begin = _named_behind(line)
+        names, first = names | turned, begin if first < 0 else first
+        known = any(map(_BARE.fullmatch, turned))
     if known and (_COMMENT.match(line) or sentences.is_one(line)):
         return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
     if printed and not any(map(_BARE.fullmatch, names)):
         return None  # settings
     if not counts:
-        settings = (printed and "loss" not in names) or MONEY.search(line) or ITEM.match(line) or _OF_ITEM.search(line)
-        if not known or not any(map(_BARE.fullmatch, names)) or settings or _PROSE.search(_NOTE.sub(b"", line)):
+        if not known or not any(map(_BARE.fullmatch, names)) or _is_of_settings(line, names, printed):
             return None
         names |= _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
@@ -282,6 +290,19 @@ def _alone(line: bytes) -> bytes:
     return line
 
 
+def _named_behind(line: bytes) -> tuple[dict[str, Any], int]:
+    """Values with their names behind them, and where the line's own text begins."""
+    ranked = _OF_RANK.match(line)
+    named = {name.decode("utf-8", "replace"): number for number, name in _BEHIND.findall(line)}
+    return named, ranked.end() if ranked and named else -1
+
+
+def _is_of_settings(line: bytes, names: dict[str, Any], printed: bool) -> bool:
+    """Whether a line without a step tells of settings, money or one of several things, or is a sentence."""
+    settings = (printed and "loss" not in names) or MONEY.search(line) or ITEM.match(line) or _OF_ITEM.search(line)
+    return bool(settings or _PROSE.search(_NOTE.sub(b"", line)))
+
+
 def _is_unfinished(part: Any, found_pairs: list[re.Match[bytes]]) -> bool:
     """Whether a fraction ahead of all values says that an evaluation goes on."""
     return bool(part and part[1] != part[2] and not any(found.start() < part.start() for found in found_pairs))
@@ -301,7 +322,8 @@ def _says_two(line: bytes, epoch: Any) -> bool:
 
 def _lead(line: bytes, names: dict[str, Any], first: int) -> dict[str, bytes]:
     """A number ahead of a row that says no step: perhaps its step."""
-    found = _LEAD.match(line) or _INSIDE.search(line, 0, max(first, 0))
+    ranked = _OF_RANK.match(line)
+    found = _LEAD.match(line, ranked.end() if ranked else 0) or _INSIDE.search(line, 0, max(first, 0))
     if found is None or next(iter(names)).startswith(("_first", "_seen")):
         return {}
     return {"_lead": found[found.lastindex or 1]}
@@ -343,7 +365,7 @@ def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[s
     count = step["count"] if step else b""
     if step and not own_step and not re.match(rb"(?i)global", step[0]) and epoch and "_batch" not in extra:
         # of an epoch, as a bar of the same length says, or of the run: then the counts will tell
-        extra |= {"_batch": count, "_batches": step[2] if bar and step[2] == bar[2] else b""}
+        extra |= {"_batch": count, "_batches": step[2] if bar and step[2] == bar[2] else b"", "_of": step[2] or b""}
     if step:
         extra["_step"] = count
     return extra
@@ -364,6 +386,8 @@ def _is_text(line: bytes) -> bool:
     if line.startswith(b"E   ") or (b"rror: " in line and _RAISED.match(line)):
         return True  # of pytest, and of an exception
     if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line) or _WHEN.search(line) or _TEXT.match(line):
+        return True
+    if _BEST.match(line):
         return True
     if b"(" not in line or _CALL.search(line) is None:  # a call with a text in its brackets
         return False

@@ -34,6 +34,7 @@ _KEPT = 200  # kinds of lines that are remembered
 _FIRST = 2  # numbers before which all words of the lines must be the same
 _DAMAGED = 4  # times the lines that are cut, or have another program's words inside: the whole ones are more
 _AGAIN = 0.34  # of a count's steps go back, and to where it began: other launches or folds
+_RESUMED = 0.06  # of them go back to anywhere: resumed launches
 _DIGITS = expression(rb"\d\D{1,400}\d")
 _BLANKS = expression(rb"\s{1,1000}")
 _WORDS = expression(rb"[A-Za-z_][\w./@%'-]{0,40}(?: [A-Za-z_][\w./@%'-]{0,40}){0,6}")
@@ -50,18 +51,20 @@ _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and t
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")
 _NO_MEASURE = re.compile(
     r"(?i)(?:.*[^a-z])?(?:time|timing|took|elapsed|eta|remaining|total|seconds?|sec|duration|memory|mem|gpu|rank|pid|"
-    r"seed|line|size|speed|port|best|saved?|saving|patience|over|bytes|version|v|[iwef]\d{4})"
+    r"seed|line|size|speed|port|best(?:[ _].{1,40})?|saved?|saving|patience|over|bytes|version|v|[iwef]\d{4})"
 )
 _OF_DATA = re.compile(
     r"(?i)(?:.*[^a-z])?(?:train(?:ing)?|learn|val(?:id(?:ation)?)?|eval(?:uat\w+)?|test|dev)(?:[^a-z].*)?"
 )
 _OF_EPISODES = re.compile(r"(?i)avg|average|mean|total")  # of what is counted in episodes: their rewards
+_OF_STEPS = re.compile(r"(?:steps|iterations|iters|updates|epochs|batches) (?:the )?(?=[a-zA-Z])")  # behind a count
 _OUT_OF = (b"/", b"of", b"out of")  # between a count and its last
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
 _COUNTED = (
     ("_step", plain_lines.STEP),
     ("_batch", plain_lines.BATCH),
     ("_epoch", plain_lines.EPOCH),
+    ("_step", plain_lines.DONE),
 )
 
 
@@ -233,7 +236,7 @@ def _name(words: tuple[bytes, ...], at: int) -> str:
         pieces = _SIDE.split(text[: end.start()] if end else text)
         found = _WORDS.findall(pieces[-1]) if pieces else []
         if found:
-            return str(found[-1].decode("utf-8", "replace")).strip(" .'-")
+            return _OF_STEPS.sub("", str(found[-1].decode("utf-8", "replace")).strip(" .'-"))
         if _BLANKS.sub(b"", text) and not end:
             return ""
     return ""
@@ -253,6 +256,8 @@ def _rises(column: list[bytes]) -> bool:
         return False
     pairs = [(int(early), int(late)) for early, late in itertools.pairwise(column)]
     back = [late for early, late in pairs if late <= early]
+    if len(back) <= _RESUMED * len(pairs):
+        return True
     return len(back) <= _AGAIN * len(pairs) and all(late <= int(column[0]) for late in back)
 
 
@@ -279,7 +284,7 @@ class Repeated(Plain):
         return self.shapes[0].take(lines, picks, own.setdefault("kinds", {}))
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
-        lines = chunks.shown(text).split(b"\n")
+        lines = chunks.shown(text, self.bare).split(b"\n")
         rows, _ = self.shapes[0].take(lines, self.candidates(lines))
         count = sum(len(row.where) for row in rows)
         return count, count

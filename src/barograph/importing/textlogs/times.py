@@ -13,11 +13,40 @@ import numpy as np
 from barograph.importing.textlogs import prefixes
 from barograph.importing.textlogs.blocks import Block
 
+_NAMES = 2000  # sets of names whose rank is remembered
+
 
 class Times:
-    """The part of a reading that gives rows their times. `state`: what is remembered from chunk to chunk."""
+    """The part of a reading that gives rows their times, and leaves out those of other ranks.
+
+    state: what is remembered from chunk to chunk.
+    """
 
     state: dict[str, Any]
+
+    def choose_ranks(self, lines: list[bytes], blocks: list[Block], leads: list[bytes] | None) -> list[Block]:
+        """Without the rows of other ranks; times from the beginnings of lines, and from `leads` before them."""
+        known, kept = self.state["ranks"], []
+        for block in blocks:
+            if leads is not None or block.starts.any():
+                before = [lines[index][: min(start, prefixes.LONGEST)] for index, start in block.places()]
+                if leads is not None:
+                    before = [leads[index] + text for (index, _), text in zip(block.places(), before, strict=True)]
+                if not b"".join(before).strip():  # blanks alone
+                    kept.append(block)
+                    continue
+                block.times = prefixes.times(before)
+                ranks = prefixes.ranks(before)
+                if (ranks >= 0).any():
+                    key = "\n".join(block.names)
+                    if key not in known and len(known) < _NAMES:
+                        known[key] = int(ranks[ranks >= 0].min())
+                    keep = (ranks == known.get(key, 0)) | (ranks < 0)
+                    self.state["other_ranks"] += int((~keep).sum())
+                    block = block.part(keep)
+            if len(block.where):
+                kept.append(block)
+        return kept
 
     def tell_time(self, lines: list[bytes], blocks: list[Block]) -> None:
         """Times of rows whose lines say none: from durations, since the last line that said one."""

@@ -56,6 +56,11 @@ _COUNT = _pattern(
     r"(?:(?P<step>schritt|paso|passo|[eé]tape)|(?P<epoch>epochen|epoche|[eé]po(?:que|ca)s?|epok[ai]?)|"
     r"(?P<iteration>iteraci[oó]n|it[eé]ration|itera[cç][aã]o|iterazione))(?=[ :=#\[(]{1,4}\d)"
 )
+_NAMES = _pattern(  # of columns
+    r"(?P<step>schritte?|pasos?|passos?|[eé]tapes?)|(?P<epoch>epochen|epoche|[eé]po(?:que|ca)s?|epok[ai]?)|"
+    r"(?P<iteration>iteraci[oó]n|it[eé]ration|itera[cç][aã]o|iterazione)|(?P<lr>lernrate|tasa de aprendizaje|"
+    r"taux d'apprentissage|taxa de aprendiza(?:do|gem))"
+)
 _OUT_OF = expression(rb"(?i)(?<=\d) (?:von|de|di|sur|su) (?=\d)")
 _GERMAN = expression(
     rb"(?i)(?<![a-z])(?:(?:(?P<train>trainings?)|(?P<val>validierungs?)|(?P<test>tests?)|"
@@ -80,6 +85,13 @@ def in_english(line: bytes) -> bytes:
     if _MAY.search(line):
         line = _RATE.sub(b"lr", _ROMANCE.sub(_word, _GERMAN.sub(_word, line)))
     return line
+
+
+def words_in_english(line: bytes) -> bytes:
+    """The heading of a table with the English words for what its columns count and measure."""
+    if _FOREIGN.search(line):
+        line = _OTHER_WORDS.sub(lambda found: _WORDS[found[0]].strip(), line)
+    return _NAMES.sub(_word, _ROMANCE.sub(_word, _GERMAN.sub(_word, line)))
 
 
 def _word(found: re.Match[bytes]) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model import schedulers
 from barograph.probes.model.findings import listed
 from barograph.probes.model.settings import group_settings, is_coupled
 
@@ -56,12 +57,17 @@ class OptimizerAccounts:
         fresh = group_settings(group for group, _ in chosen)
         current.figures |= {name: value for name, value in fresh.items() if self._settings.get(name) != value}
         self._settings |= fresh
-        current.figures |= self._of_groups(own, rates)
+        current.figures |= self._of_groups(own, rates) | self._of_scheduler(optimizer)
         if shares:
             current.figures["rate_share"] = max(shares)
         lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]
         if lost:
             current.figures["decay_share"] = max(lost)
+
+    def _of_scheduler(self, optimizer: Any) -> dict[str, float]:
+        """What its schedulers say, beside the optimizer's steps since the watch began."""
+        found = schedulers.figures(optimizer)
+        return found | ({"scheduled_steps": float(self._steps)} if "scheduler_steps" in found else {})
 
     def _of_highest(self, rates: list[float | None]) -> list[float]:
         """Where no scheduler has left its mark: the share of the highest rate so far."""

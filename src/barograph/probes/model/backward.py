@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.loss_graph import LossGraph
+from barograph.probes.model.outside import OutsideLook
 from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Sentinel:
         self._call = call
         self._parameters: Any = ()
         self._handle: Any = None
-        self._loss = LossGraph()
+        self._loss, self._outside = LossGraph(), OutsideLook()
         self._all = 0  # passes since the step before
         self._cleared = 0.0
         self._passes, self._added = 0, (0, 0)  # of the step in progress; the gradient they add up in, and its changes
@@ -150,6 +151,9 @@ class Sentinel:
         whose passes none is meant for another. stepped: parameters of each."""
         current.figures |= self._loss.new(stepped)
         current.squared = self._loss.squared
+        if self._loss.leaves is not None:
+            self._outside.put(current, self._loss.leaves, self._parameters, [one for some in stepped for one in some])
+            self._loss.leaves = None
         if self._loss.value is not None:
             current.put("loss_itself", ("value",), self._loss.value)
             self._loss.value = None

@@ -237,15 +237,15 @@ def trained_target(root: Any) -> list[Any]:
             continue
         target = targets[0]
         other = sides[1] if sides[0] is target else sides[0]
-        wanted, said = _leaves(target), _leaves(other)
+        wanted, said = leaves(target), leaves(other)
         # where the target is used elsewhere, too, its parameters are found from there
-        rest = _leaves(root, {(under[0], target), (under[1], target)}) if wanted and said else {}
+        rest = leaves(root, {(under[0], target), (under[1], target)}) if wanted and said else {}
         if rest and not wanted.keys() & rest.keys():
             return list(wanted.values())
     return []
 
 
-def _leaves(root: Any, without: Collection[tuple[Any, Any]] = ()) -> dict[int, Any]:
+def leaves(root: Any, without: Collection[tuple[Any, Any]] = ()) -> dict[int, Any]:
     """The parameters behind a node, but for these edges; none of a graph that is too large."""
     waiting, seen, found = [root], {root}, {}
     while waiting:

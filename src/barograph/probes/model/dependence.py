@@ -1,7 +1,8 @@
 """Which inputs single outputs depend on: later places of a text, earlier ones, other rows of the batch.
 
 In:   one pass at the seventh step and one at the 107th: what the first layers give, the model's output.
-Out:  figures for the `model` record, computed on the device; nothing waits.
+Out:  figures for the `model` record, computed on the device; nothing waits. Of a model that says one thing of a whole
+      text also which part of that depends on padding, and whether it depends on one place alone.
 
 The gradient of one place's output, with respect to what the first layers gave at all places, is 0 exactly where nothing
 flows. It is asked for by one more backward pass over the graph that the training is about to use, which stays as it is:
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.guest import Guest
+from barograph.probes.model.padding import tails
 from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-FIGURES = ("rows_reached", "next_reached", "past_reached", "read_dimension")
+FIGURES = ("rows_reached", "next_reached", "past_reached", "read_dimension", "padding_read", "padding_share",
+           "single_place")  # fmt: skip
 _STEPS = (6, 106)
 _TRIES = 3  # passes, each time: a model may have passes of other kinds
 _MOST = 1 << 25  # elements of an output
@@ -51,6 +54,7 @@ class DependenceLook:
         self._handles: list[Any] = []
         self._sources: list[Tensor] = []
         self._texts: list[tuple[int, ...]] = []  # shapes of the tokens that the model is given
+        self._tokens: list[Tensor] = []
         self._found: Tensor | None = None
 
     def began(self, tensors: Sequence[Any], trains: bool) -> None:
@@ -59,7 +63,8 @@ class DependenceLook:
         if not self._on:
             return
         self._sources = []
-        self._texts = [tuple(one.shape) for one in tensors if one.dim() == 2 and not one.is_floating_point()]
+        self._tokens = [one.detach() for one in tensors if one.dim() == 2 and not one.is_floating_point()]
+        self._texts = [tuple(one.shape) for one in self._tokens]
         if not self._handles:
             leaves = (one for one in self._model.modules() if next(one.children(), None) is None)
             self._handles = [one.register_forward_hook(Guest(self._gave)) for one in leaves]
@@ -82,6 +87,7 @@ class DependenceLook:
         self._tried += 1
         with contextlib.suppress(Exception):  # memory too: the training's own pass may need less
             self._found = self._asked(output, sources)
+        self._tokens = []
         if self._found is not None or self._tried >= _TRIES:
             self._ahead.pop(0)
             self._tried = 0
@@ -90,6 +96,8 @@ class DependenceLook:
     def _asked(self, output: Any, sources: list[Tensor]) -> Tensor | None:
         import torch
 
+        if output is not None and output.dim() == 1:
+            output = output[:, None]  # a score a row
         if output is None or not 2 <= output.dim() <= 3 or not output.requires_grad or output.numel() > _MOST:
             return None
         if output.is_cuda and torch.cuda.is_current_stream_capturing():  # it would be repeated with each replay
@@ -152,15 +160,22 @@ class DependenceLook:
                 read = torch.where(within, 1.0, torch.where(down, 0.0, nothing))
                 if square:
                     other = past = nothing
+            whole = [nothing] * 3
+            if places is None:
+                texts = (one for one in self._tokens if one.shape == size.shape)  # the first one, as others are masks
+                whole = _of_whole(size[rows], next((one[rows] for one in texts), None), nothing)
             alive = size.max() > 0
-            found.append(torch.stack([torch.where(alive, one, nothing) for one in (other, following, past, read)]))
+            parts = (other, following, past, read, *whole)
+            found.append(torch.stack([torch.where(alive, one, nothing) for one in parts]))
         if not found:
             return None
         table = torch.stack(found)
         least, most = table.amin(0), table.amax(0)
         past = most[2] if _is_mixing(self._model) else nothing
         # of several inputs one may be read as a whole
-        return torch.stack([most[0], least[1], past, torch.where(least[3] == most[3], most[3], nothing)])
+        both = torch.where(least == most, most, nothing)
+        both[6] = both[6] if _is_mixing(self._model) else nothing
+        return torch.stack([most[0], least[1], past, both[3], most[4], most[5], both[6]])
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
@@ -178,6 +193,25 @@ class DependenceLook:
         """Leave no hook behind."""
         self._ahead = []
         self._let_go()
+
+
+def _of_whole(size: Tensor, tokens: Tensor | None, nothing: Tensor) -> list[Tensor]:
+    """Of the gradients [rows, places] of what is said of whole texts: their share at padding, the share of the places
+    that are padding, and the one place that all of them are at; NaN where there is none."""
+    import torch
+
+    reached = size > _LEAST * size.amax(1, keepdim=True)
+    first = reached.long().argmax(1)
+    single = (reached.sum(1) == 1).all() & (first == first[0]).all() & (size.shape[1] >= _PLACES) & (len(size) > 2)
+    place = torch.where(single, first[0].to(nothing.dtype), nothing)
+    if tokens is None:
+        return [nothing, nothing, place]
+    tail, sure = tails(tokens)
+    padded = tail.any(1) & (size.sum(1) > 0)
+    shares = ((size * tail).sum(1) / size.sum(1).clamp_min(1e-30), tail.float().mean(1))
+    sure = sure & (padded.sum() >= 2)
+    read, there = ((one * padded).sum() / padded.sum().clamp_min(1) for one in shares)
+    return [torch.where(sure, read, nothing), torch.where(sure, there, nothing), place]
 
 
 def _is_free(node: Any) -> bool:

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
+from barograph.probes.model import schedulers
 from barograph.probes.model.parameters import shape_of
 
 _TAKEN_OVER = 3  # steps in a row of another optimizer over the same parameters
+_SCHEDULED = 20  # steps, behind which the schedulers of the watched optimizers are looked for
 _FRAMES = 24  # from a scaler's step to a hook of the optimizer's, with schedulers' and others' wrappers between
 
 
@@ -77,6 +79,7 @@ class OptimizerHooks:
         self._handles: list[Any] = []
         self._given = optimizers is not None
         self._followed: weakref.WeakSet[Any] = weakref.WeakSet()  # with hooks of their own
+        self._steps = 0  # of watched optimizers
         self._passed = 0  # steps of others over the watched parameters since a watched optimizer stepped
         if optimizers is None:
             self._hook_all()
@@ -175,6 +178,10 @@ class OptimizerHooks:
 
     def _on_after(self, optimizer: Any, given: Any, named: Any) -> None:
         self._after(optimizer)
+        self._steps += 1
+        if self._steps == _SCHEDULED:
+            with contextlib.suppress(Exception):
+                schedulers.find(self.optimizers)
         while self.at_rest:
             with contextlib.suppress(Exception):  # who asked may have taken it back just now
                 self.at_rest.popleft()()

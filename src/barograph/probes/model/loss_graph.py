@@ -16,11 +16,12 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from barograph.probes.model import criteria, latents, objective
+from barograph.probes.model import criteria, latents, objective, policies
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
 _MOST = 64  # nodes that are looked at
+_LEAVES = (2, 25)  # passes whose graphs are walked to their leaves
 _SHAPED = {
     "View", "UnsafeView", "Reshape", "ReshapeAlias", "Permute", "Transpose", "T", "Select", "Slice", "Squeeze",
     "Unsqueeze", "Expand", "ToCopy", "Clone", "Alias", "Index", "Split", "SplitWithSizes", "Unbind",
@@ -37,7 +38,10 @@ def find() -> dict[str, float]:
 
 
 def _all(root: Any) -> dict[str, float]:
-    return figures(root) | objective.figures(root) | criteria.figures(root) | latents.figures(root)
+    found = figures(root) | objective.figures(root) | criteria.figures(root) | latents.figures(root)
+    with contextlib.suppress(Exception):  # a node of another make says nothing
+        found |= policies.figures(root)
+    return found
 
 
 def root_of_pass() -> Any:
@@ -104,12 +108,20 @@ def _under(node: Any) -> Any:
 
 
 def _twice(term: Any) -> bool:
-    return any(
-        (wanted := _BEFORE.get(_kind(node))) is not None
-        and (under := _under(node)) is not None
-        and _kind(under) == wanted
-        for node in _near(term)
-    )
+    return any(_has_it_before(node) for node in _near(term))
+
+
+def _has_it_before(node: Any) -> bool:
+    """Whether what a node of a loss does itself is done before: to one tensor, or to both scores of a pair."""
+    wanted, under = _BEFORE.get(_kind(node)), _under(node)
+    if _kind(node) == "Log" and under is not None and _kind(under) == "Sigmoid":
+        wanted, under = "Sigmoid", _under(under)
+    if wanted is None or under is None:
+        return False
+    sides = _behind(under) if _kind(under) == "Sub" and wanted == "Sigmoid" else ()
+    pair = [side if _kind(side) not in _SHAPED else _under(side) for side in sides]
+    both = len(pair) == 2 and all(side is not None and _kind(side) == wanted for side in pair)
+    return _kind(under) == wanted or both
 
 
 def _near(term: Any) -> Iterator[Any]:
@@ -159,13 +171,14 @@ class LossGraph:
         self._found: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self.value: Any = None  # of a mean of errors other than squares, on its device
+        self.leaves: dict[int, Any] | None = None  # of the graph, by id, in two of the passes
         self.pulled: list[Any] = []  # weak references to the parameters of a divergence's target
         self.squared: tuple[int, str] | None = None  # of a mean square: of how many, and what made the outputs
 
     def came(self) -> None:
         """A backward pass has reached the parameters."""
         self._passes += 1
-        if self._passes > 4 and self._passes % 50:
+        if self._passes > 4 and self._passes % 50 and self._passes not in _LEAVES:
             return
         import torch
 
@@ -179,6 +192,8 @@ class LossGraph:
             self._found = _all(root) if root is not None else {}
             self.squared = objective.squared(root) if root is not None else None
             self.pulled = [weakref.ref(one) for one in criteria.trained_target(root)] if root is not None else []
+            if root is not None and self._passes in _LEAVES:
+                self.leaves = criteria.leaves(root)
             near = objective.nodes([root], 16) if root is not None else ()
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)
             if whole and self.squared is None:  # a mean of rows' sums would not be that of elements

@@ -221,6 +221,7 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     at = at - (1 << 64) if at >= 1 << 63 else at
     at = at + len(sizes) if at < 0 else at
     over = 1.0 if len(sizes) in (2, 4) and at == 0 else 2.0 if kind(node) == "NllLoss2D" and at > 1 else 0.0
+    over = over or (3.0 if _torn(behind(under)[0], sizes, at) else 0.0)
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), over)
     score, masked = _unscaled(under)
     if len(sizes) == 2 and sizes[0] == sizes[1] and score is not None and kind(score) == "Mm":
@@ -228,6 +229,28 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
         if not masked:
             sides = [_untransposed(side) for side, _ in score.next_functions]
             found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
+
+
+def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:
+    """Whether logits were reshaped where their dimensions are to be exchanged, so that the numbers of one place are in
+    the columns of several: from [rows, places, classes] to [rows, classes, places], or from the latter to a row a
+    place. sizes: of what goes into the softmax, which is over dimension `at`."""
+    for _ in range(3):
+        following = behind(node)
+        if kind(node) in _RESHAPED or kind(node) not in ("ToCopy", "Clone", "Alias", "Div", "Mul"):
+            break
+        if len(following) != 1 or shape(following[0]) != sizes:
+            return False
+        node = following[0]
+    if kind(node) not in _RESHAPED or not hasattr(node, "_saved_self_sym_sizes"):
+        return False
+    before, classes = tuple(int(size) for size in node._saved_self_sym_sizes), sizes[at]
+    if len(before) < 3 or before.count(classes) != 1:  # which one is that of the classes can't be said
+        return False
+    if len(before) == len(sizes):
+        return at == 1 and before != sizes and sorted(before) == sorted(sizes) and before[-1] == classes
+    rest = [math.prod(before[place:]) for place in range(len(before))]
+    return at == len(sizes) - 1 and before[-1] % classes > 0 and classes not in rest
 
 
 def _unscaled(node: Any) -> tuple[Any, bool]:

@@ -1,7 +1,8 @@
 """Another network of the same make as the watched one: a target network, a reference, an average of the weights.
 
 In:   calls of modules in some steps; the watched parameters when a step begins.
-Out:  how far the other one is from the watched one, and from where it was at the look before.
+Out:  how far the other one is from the watched one, and from where it was at the look before; whether it is asked
+      about what the watched one is trained on.
 
 It is looked for where the loss says that there is one, of values of chosen actions or of preferences: a hook on every
 module's call is in place in a few early steps, and not at all where anything was compiled. What is found has the same
@@ -14,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.parameters import flat, local, mesh_of
@@ -27,7 +28,8 @@ _CLOSE = 20  # steps in a row that are looked at, once it is found
 _EVERY, _STRIDE = 10, 3  # then one of ten, each time at another place of the ten
 _TENSORS = 4  # parameters of a part that another network's are compared with
 _PARAMETERS, _ELEMENTS = 4, 256
-NAMES = ("apart", "moved")
+_ROWS, _MOST = 64, 1 << 16  # of an input that is compared; its elements
+NAMES = ("apart", "moved", "same_input")
 
 
 class OtherNetwork:
@@ -45,6 +47,9 @@ class OtherNetwork:
         self._found: Any = None  # a weak reference
         self._pairs: list[tuple[Any, Any]] = []
         self._kept: list[Any] = []
+        self._asks: Any = None  # a hook on the other one
+        self._asked: list[Any] = []  # what it was given in this step
+        self._trained: list[Any] = []  # what the watched one was given there, in passes with gradients
         self._possible = bool(self._parts) and not any(
             type(module).__name__ == "OptimizedModule" or mesh_of(item) is not None
             for module in model.modules()
@@ -64,6 +69,33 @@ class OtherNetwork:
                 both = zip(module.parameters(), part.parameters(), strict=True)
                 wide = [pair for pair in both if pair[0].dim() > 1]
                 self._pairs = wide[:: max(1, len(wide) // _PARAMETERS)][:_PARAMETERS]
+                self._asks = module.register_forward_pre_hook(self._ask)
+
+    def _ask(self, module: Any, given: Sequence[Any]) -> None:
+        """The other network is called."""
+        with contextlib.suppress(Exception):
+            self._asked.append(_rows(given[0]))
+
+    def given(self, tensors: Sequence[Any]) -> None:
+        """The inputs of a pass of the watched network, with gradients."""
+        if self._asks is not None and tensors:
+            self._trained.append(_rows(tensors[0]))
+
+    def _same_input(self, home: Any) -> Any:
+        """Whether all that the other one was given in this step is what the watched one was trained on; NaN where they
+        were given nothing, or nothing that differs from row to row."""
+        import torch
+
+        asked, trained, self._asked, self._trained = self._asked, self._trained, [], []
+        asked, trained = ([one for one in some if one is not None] for some in (asked, trained))
+        if not asked or not trained:
+            return torch.tensor(torch.nan, device=home)
+        same = [
+            torch.stack([(one == other).all() & (one != one[:1]).any() for other in trained if one.shape == other.shape]
+                        or [torch.zeros((), dtype=torch.bool, device=one.device)]).any().to(home)
+            for one in asked
+        ]  # fmt: skip
+        return torch.stack(same).all().float()
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
@@ -82,8 +114,11 @@ class OtherNetwork:
             return
         if self._found() is None or any(other.grad is not None for other, _ in self._pairs):
             self._possible, self._found, self._pairs, self._kept = False, None, [], []
+            self._silence()
             return
         self._looks += 1
+        if self._looks > _CLOSE:
+            self._silence()
         ten, place = divmod(self._looks, _EVERY)
         if self._looks > _CLOSE and place != _STRIDE * ten % _EVERY:
             return
@@ -96,10 +131,18 @@ class OtherNetwork:
         if self._kept:
             moved = _squares([one - other for one, other in zip(now, self._kept, strict=True)], home)
         self._kept = [one.clone() for one in now]
-        current.put("other", NAMES, (torch.stack([apart, moved]) / size).sqrt())
+        same = self._same_input(home)
+        current.put("other", NAMES, torch.cat([(torch.stack([apart, moved]) / size).sqrt(), same.reshape(1)]))
+
+    def _silence(self) -> None:
+        """Its inputs have been seen."""
+        if self._asks is not None:
+            self._asks.remove()
+        self._asks, self._asked, self._trained = None, [], []
 
     def close(self) -> None:
         """Leave no hook behind."""
+        self._silence()
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -109,6 +152,12 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What is recorded, when it has arrived."""
     names, values = numbers.get("other", ((), ((),)))
     return {f"other_{name}": float(value) for name, value in zip(names, values[0], strict=True) if value == value}
+
+
+def _rows(tensor: Any) -> Any:
+    """Some rows of an input, as they are now; None of what has too many numbers."""
+    part = tensor.detach()[:_ROWS]
+    return part.clone() if part.dim() > 1 and part.numel() <= _MOST else None
 
 
 def _key(module: Any) -> tuple[Any, ...]:

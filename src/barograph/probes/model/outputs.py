@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import noising, places, reconstruction, softmaxes, texts
+from barograph.probes.model import leaks, noising, places, reconstruction, softmaxes, texts
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.parameters import local, mesh_of
@@ -44,7 +44,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "to
            "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
-           "padding_targets")  # fmt: skip
+           "padding_targets", "targets_given", "end_untold", "rows_cut", "hidden_targets")  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
@@ -123,6 +123,8 @@ class OutputLook:
         side = places.side_of(tensor) if places.has_places(tensor) else 0
         placed = places.some(tensor.detach(), side).clone() if side else None
         pictures = places.input_of(inputs, tensor) if placed is not None else None
+        columns = leaks.columns_of(inputs, tensor) if self._steps <= _FIRST else None
+        shown = leaks.some(tensor).clone() if columns is not None else rows
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -140,6 +142,8 @@ class OutputLook:
                         self._found[_AT["padding_targets"]] = texts.of_padding(
                             same[0], gradient[:_ROWS], alive[:_ROWS], found.below
                         )
+                        ends = texts.of_ends(same[0], alive[:_ROWS])
+                        self._found[_AT["end_untold"]], self._found[_AT["rows_cut"]] = ends
                 if alike and found is not None:
                     self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
                 if self._unused is not None:
@@ -150,6 +154,9 @@ class OutputLook:
                         self._found[_AT["targets_elsewhere"]] = texts.elsewhere(given[0], gradient, found.follows)
                     said, self._pairs = texts.figures(given, fed, gradient, found, whole)
                     self._texts = torch.stack([said[name].to(self._found.dtype) for name in texts.FIGURES])
+                if columns is not None:
+                    leaked = _given(columns, shown, leaks.some(gradient), count, found)
+                    self._found[_AT["targets_given"]] = leaked.to(self._found.dtype)
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
@@ -252,6 +259,9 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
         if exact:
             twice = twice | (~found.follows & softmaxes.twice(*few))
         result["softmax_twice"] = torch.where(found.follows | twice, twice.to(wide), nothing)
+        result["hidden_targets"] = torch.where(
+            found.plain, softmaxes.hidden(output, found.target, found.alive), nothing
+        )
         if width <= _CLASSES:  # smoothed labels give each class a share on purpose
             result["noise_floor"] = torch.where(found.plain, softmaxes.floor(output), nothing)
         if 4 <= width <= _CLASSES and count >= 16:
@@ -343,6 +353,23 @@ def _targets(output: Tensor, gradient: Tensor, count: int, within: tuple[float, 
     if within is not None:
         outside = ((target < within[0] - _SLACK) | (target > within[1] + _SLACK)).to(wide).mean()
     return torch.stack([target.mean(), target.std(), explained, output.square().mean().sqrt(), outside])
+
+
+def _given(columns: Tensor, output: Tensor, gradient: Tensor, count: int, found: Softmax | None) -> Tensor:
+    """The share of the targets that are among the inputs, where these are known; NaN else. count: of a mean square."""
+    import torch
+
+    wide = torch.float32 if output.device.type == "mps" else torch.float64
+    output, gradient = output.to(wide), gradient.to(wide)
+    if count:
+        return leaks.share(columns, output - gradient * (count / 2))
+    if found is not None and len(found.target) == len(columns):
+        return torch.where(found.plain & found.alive.all(), leaks.of_classes(columns, found.target.to(wide)), torch.nan)
+    scale = gradient / (torch.sigmoid(output) - (gradient < 0).to(wide))
+    logistic = (scale.amin() > 0) & (scale.amax() - scale.amin() <= 2e-3 * scale.amax())
+    one = gradient.shape[1] == 1
+    said = leaks.of_classes(columns, (gradient[:, 0] < 0).to(wide)) if one else output.new_full((), math.nan)
+    return torch.where(logistic, said, torch.nan)
 
 
 def _by_class(found: Softmax, width: int) -> Tensor:

@@ -28,12 +28,12 @@ class Reach:
 
     Layers without a gradient in the first twenty steps are listened to: those that run with gradients in the next one
     are computed for nothing, those that run without are cut off by `no_grad()`. What has still not run after a hundred
-    steps is not used.
+    steps is not used. Where no parameter at all had a gradient, and no backward pass came, all are listened to.
     """
 
     def __init__(self, model: Any):
         self._model = model
-        self._steps = 0
+        self._steps = self._empty = 0  # with and without any gradient
         self._handles: list[Any] = []
         self._ran: set[int] = set()  # parameters, by id
         self._ran_without: set[int] = set()  # in training mode, without gradients
@@ -48,10 +48,42 @@ class Reach:
         owners: Callable[[], Iterable[tuple[Any, ...]]],
     ) -> None:
         """A step is over. waiting: never had a gradient; names: of all by id; owners: parameters by optimizer."""
+        if not current.present:
+            self._nothing_came(current, waiting, names, owners)
         if self._steps > _UNUSED or not current.present:
             return
         self._steps += 1
         if self._steps == _AFTER and waiting:
+            self._listen(waiting, names, owners)
+        elif self._steps == _AFTER + 1 and self._silent:
+            self._say(current, waiting, names)
+        elif self._steps == _UNUSED:
+            self.close()
+            idle = (set(self._silent) | self._places()) - self._ran - self._ran_without
+            self._tell(current, "unused", {number for number in idle if names.get(number) in waiting}, names)
+
+    def _nothing_came(
+        self,
+        current: ModelRound,
+        waiting: Collection[str],
+        names: Mapping[int, str],
+        owners: Callable[[], Iterable[tuple[Any, ...]]],
+    ) -> None:
+        """A step without any gradient is over."""
+        if self._steps or current.backwards or self._empty > _AFTER:
+            return
+        self._empty += 1
+        if self._empty == _AFTER:
+            self._listen(waiting, names, owners)
+        elif self._empty > _AFTER:
+            self._say(current, waiting, names)
+            self.close()
+
+    def _listen(
+        self, waiting: Collection[str], names: Mapping[int, str], owners: Callable[[], Iterable[tuple[Any, ...]]]
+    ) -> None:
+        """Hear which layers run, of those without a gradient that an optimizer holds."""
+        if waiting:
             self._held = {id(parameter) for some in owners() for parameter in some}
             silent = {number for number, name in names.items() if name in waiting and number in self._held}
             # attention of torch's own make uses its parts' parameters without calling them
@@ -68,18 +100,16 @@ class Reach:
                 if own and next(module.children(), None) is None:
                     self._silent |= dict.fromkeys(own, module)
                     self._handles.append(module.register_forward_hook(Guest(self._run(own))))
-        elif self._steps == _AFTER + 1 and self._silent:
-            self._tell(current, "unreached", {number for number in self._ran if names.get(number) in waiting}, names)
-            without = {number for number in self._ran_without - self._ran if names.get(number) in waiting}
-            self._tell(current, "without_graph", without, names)
-            drawn = [fresh for module in {id(self._silent[n]): self._silent[n] for n in without}.values()
-                     if (fresh := _as_made(module)) is not None]  # fmt: skip
-            if drawn:
-                current.put("as_drawn", ("",), sum(drawn[1:], drawn[0]).reshape(1))
-        elif self._steps == _UNUSED:
-            self.close()
-            idle = (set(self._silent) | self._places()) - self._ran - self._ran_without
-            self._tell(current, "unused", {number for number in idle if names.get(number) in waiting}, names)
+
+    def _say(self, current: ModelRound, waiting: Collection[str], names: Mapping[int, str]) -> None:
+        """What has run since."""
+        self._tell(current, "unreached", {number for number in self._ran if names.get(number) in waiting}, names)
+        without = {number for number in self._ran_without - self._ran if names.get(number) in waiting}
+        self._tell(current, "without_graph", without, names)
+        drawn = [fresh for module in {id(self._silent[n]): self._silent[n] for n in without}.values()
+                 if (fresh := _as_made(module)) is not None]  # fmt: skip
+        if drawn:
+            current.put("as_drawn", ("",), sum(drawn[1:], drawn[0]).reshape(1))
 
     def _places(self) -> set[int]:
         """Positional embeddings that are parameters beside layers: nothing of theirs could run."""

@@ -20,6 +20,7 @@ _CLASSES = 6  # at least, for a line: it takes three points to see one, and the 
 _VARIES = 0.02  # of the size of the chances: below it their line is not to be seen
 _ALIKE, _ALIKE_HALF = 0.02, 0.1  # smoothing of two rows
 _LEFT = 0.3  # of its weight, that the target has at least beyond its share of the smoothing
+_FAR, _SAME = 5000.0, 0.01  # below the likeliest: masks are -1e4, -1e9 or the least number of a type
 _OFF = 1.05  # times the least gradient that a class beside the target can have: rounding
 
 
@@ -137,6 +138,18 @@ def wrong(output: Tensor, target: Tensor, alive: Tensor) -> tuple[Tensor, Tensor
     top = torch.softmax(output, 1).amax(1)
     sure = ((top * wrong).sum() / wrong.sum()) / ((top * right).sum() / right.sum())
     return wrong.sum() / alive.sum().clamp_min(1), rank.to(output.dtype), sure.to(output.dtype)
+
+
+def hidden(output: Tensor, target: Tensor, alive: Tensor) -> Tensor:
+    """In which share of the rows the target's logit is what a mask leaves: one number for all of these rows, or within
+    a hundredth of it, far below the likeliest."""
+    import torch
+
+    mine = output.gather(1, target[:, None])[:, 0]
+    far = alive & (mine < output.amax(1) - _FAR)
+    low, high = mine.masked_fill(~far, math.inf).amin(), mine.masked_fill(~far, -math.inf).amax()
+    one = (far.sum() >= 2) & (high - low <= _SAME * low.abs())
+    return torch.where(one, far.sum() / alive.sum().clamp_min(1), torch.zeros_like(low)).to(output.dtype)
 
 
 def exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:

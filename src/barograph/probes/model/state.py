@@ -26,6 +26,7 @@ from barograph.probes.model.noising import TimeArgument
 from barograph.probes.model.others import OtherNetwork
 from barograph.probes.model.others import fields_of as other_fields
 from barograph.probes.model.outputs import OutputLook
+from barograph.probes.model.outside import fields_of as outside_fields
 from barograph.probes.model.parameters import local
 from barograph.probes.model.reach import untied_figures
 from barograph.probes.model.rows import RowsLook
@@ -109,6 +110,7 @@ class ModelState:
                 self._output.given(tensors, trains)
             self._dependence.began(tensors, trains)
             if trains:
+                self._other.given(tensors)
                 self._modes.add(bool(module.training))
                 for tensor in tensors:
                     small = tensor.is_cuda or tensor.numel() <= _LARGE
@@ -178,6 +180,7 @@ class ModelState:
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""
         found = self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | other_fields(numbers)
+        found |= outside_fields(numbers)
         return found | self._texts.fields_of(numbers) | self._outlier(numbers)
 
     def _outlier(self, numbers: Mapping[str, Any]) -> dict[str, float]:

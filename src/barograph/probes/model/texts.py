@@ -30,6 +30,7 @@ _ROWS, _LONGEST = 64, 256  # rows, and places of each, whose neighbours are coun
 _CLASSES, _FACTOR = 16, 0x9E3779B97F4A7C15 - (1 << 64)  # of tokens; 2⁶⁴ / golden ratio
 _LOOKS = 64  # at pairs of neighbours
 _SAME = 0.1  # of the pairs across, beyond chance
+_ENDS = 3  # rows, at least
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
@@ -183,6 +184,8 @@ def elsewhere(tokens: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
     alike = target.shape == tokens.shape
     mixed = (target.T if alike else target).reshape(-1).view(rows, places)
     crossed = (mixed[:, :-1] == tokens[:, 1:]).all()
+    back = (target if alike else target.T).reshape(-1).view(places, rows).T
+    crossed = crossed | (back[:, :-1] == tokens[:, 1:]).all()
     moved = torch.zeros_like(crossed)
     if alike:
         for ours, theirs in ((target, tokens), (target[:, :-1], tokens[:, 1:])):
@@ -208,6 +211,33 @@ def of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor, below: Tensor) -
     sure &= target.masked_fill(~known, -1).max() <= target.masked_fill(~known, gradient.shape[2]).min()
     share: Tensor = within.sum() / alive.sum().clamp_min(1)
     return share.double().masked_fill(~sure, math.nan)
+
+
+def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+    """Of rows with padding, the share in which what follows the last token has no target though the last token itself
+    is one; the share of rows without a target that are cut off before their answer begins. NaN where that is not to be
+    seen: where half of the rows end with one token, which is then an end of its own; where rows are not padded.
+
+    A row is cut off where it has no target and no padding, while those of other rows begin behind a prompt and last to
+    the row's end.
+    """
+    import torch
+
+    tail, sure = tails(tokens)
+    size, wide = tail.sum(1), torch.float32 if tokens.device.type == "mps" else torch.float64
+    last = (tokens.shape[1] - size - 1).clamp_min(1)[:, None]
+    ends = tokens.gather(1, last)[:, 0]
+    rows = (size > 0) & (size < tokens.shape[1] - 2) & alive.gather(1, last - 1)[:, 0]
+    same = ((ends[:, None] == ends[None]) & rows[None]).sum(1) * rows
+    seen = sure & (rows.sum() >= _ENDS) & (2 * same.amax() <= rows.sum())
+    untold = (rows & ~alive.gather(1, last)[:, 0]).sum() / rows.sum()
+    some, behind = alive.any(1), alive.long().cumsum(1) > 0
+    padded = (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).flip(1).bool()  # however few
+    padded[:, :-1] = padded[:, 1:].clone()  # what has no target is in front of it
+    lasts = ~(behind & ~alive & ~padded).any() & ~alive[:, 0].any()
+    cut = lasts & some.any() & ~(~some & (size > 0)).any() & (len(tokens) >= _ENDS)
+    share = (~some).sum() / len(tokens)
+    return (torch.where(seen, untold.to(wide), math.nan), torch.where(cut, share.to(wide), math.nan))
 
 
 class TextPairs:

@@ -1,7 +1,7 @@
 """Outputs that depend on what they must not see, or on nothing but their own place.
 
 In:   what the watch found by asking single outputs for their gradient.
-Out:  findings of `RowsDependent`, `PlacesAhead`, `ContextUnused`, `ReadAcross`.
+Out:  findings of `RowsDependent`, `PlacesAhead`, `ContextUnused`, `ReadAcross`, `PaddingRead`, `SinglePlace`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.curve import again
+from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -164,4 +164,91 @@ class ReadAcross(WatchRule):
             )  # fmt: skip
 
 
-RULES = (RowsDependent, PlacesAhead, ContextUnused, ReadAcross)
+class PaddingRead(WatchRule):
+    """What the model says of a text depends on its padding.
+
+    Rows of tokens are padded at their ends, and the output has one line for a whole text. The gradient of that line,
+    with respect to what the first layers gave, is not 0 at the padding. A warning where four fifths of it or more are
+    there, though less than three fifths of the places are padding (the last place is read, which is padding in most
+    rows), and where the attention hides the padding, so that it can only come from what pools the places: a mean or a
+    maximum over all of them, or the last one. An info finding else: recurrence and convolutions without masks see
+    padding, and may learn to pass over it.
+
+    What to do: pool by the mask, `(x * mask).sum(1) / mask.sum(1)`; read the last token by the rows' lengths;
+    `pack_padded_sequence` for recurrent layers.
+    """
+
+    name, family, kind, severity = "padding_read", "data", "padding", "warning"
+    series = "model/padding_read"
+    needs = ("=model/padding_read", "=model/padding_share")
+    about = "What the model says of a text depends on its padding."
+    thresholds: ClassVar = {
+        "some": (0.02, "of the gradient; ours"),
+        "most": (0.8, "of the gradient; ours"),
+        "padding": (0.6, "of the places, at most; ours"),
+    }
+    causes = ("padding is read: places are pooled without their mask, or the last place is read, which is padding",)
+    remedies = (
+        "pool by the mask: `(x * mask).sum(1) / mask.sum(1)`; a maximum over `x.masked_fill(~mask, -inf)`",
+        "read the last token by the rows' lengths; `pack_padded_sequence` for recurrent layers",
+    )
+
+    def reset(self) -> None:
+        super().reset()
+        self._told: Finding | None = None
+
+    def begin(self) -> None:
+        self._told = None
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        told, seen = self._told, history.channel("model/attention/seen_padding")
+        if told is None or told.severity != "info" or seen is None:
+            return
+        rows = seen.rows()  # the attention is looked at more seldom
+        if ((rows.segment == told.segment) & (rows.value == 0)).any():
+            told.severity, told.confidence = "warning", 0.9
+            told.message = f"{told.message[:-1]}, though the attention hides it."
+            yield again(told)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        there = watched(history, "padding_share", place)
+        most = value >= self.at["most"] and there <= self.at["padding"]
+        if value >= self.at["some"] and self.first(place[2]):
+            self._told = self.finding(
+                0, f"{100 * value:.0f}% of what the outputs depend on is padding, of which the texts have "
+                f"{100 * there:.0f}%.", found=place[0], segment=place[2], severity="warning" if most else "info",
+                confidence=0.9 if most else 0.4, evidence={"read": rounded(value), "padding": rounded(there)},
+            )  # fmt: skip
+            yield again(self._told)
+
+
+class SinglePlace(WatchRule):
+    """What the model says of a text depends on the token at one place alone.
+
+    The output has one line for a whole text, and the model has attention, recurrence or convolutions. In both looks,
+    at the 7th and the 107th step, or in one where the loss does not fall, the gradient of every line that was asked
+    is at one and the same place, and nowhere else. So it is where a model that reads from left to right is asked at
+    its first place.
+
+    What to do: read the last token, by the rows' lengths, of a model that reads from left to right.
+    """
+
+    name, family, kind, severity = "single_place", "model", "data", "warning"
+    series = "model/single_place"
+    needs = ("=model/single_place",)
+    about = "What the model says of a text depends on one token alone."
+    thresholds: ClassVar = {"looks": (2.0, "in a row, at the 7th and the 107th step; ours")}
+    causes = ("wrong token pooled: the place that is read has seen no other one",)
+    remedies = ("read the last token, by the rows' lengths, where the model reads from left to right",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value >= 0, place, self.at["looks"]):
+            yield self.finding(
+                0, f"What is said of each text depends on its token at place {value:.0f} alone: nothing of the others "
+                "is used.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"place": value, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (RowsDependent, PlacesAhead, ContextUnused, ReadAcross, PaddingRead, SinglePlace)

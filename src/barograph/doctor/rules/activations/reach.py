@@ -1,7 +1,7 @@
 """Layers that the loss does not reach, tied weights that are two, outputs that are the same for every input.
 
 In:   figures of the watch.
-Out:  findings of `UnreachedParameters`, `UntiedWeights`, `ConstantOutput`.
+Out:  findings of `UnreachedParameters`, `OutsideParameters`, `UntiedWeights`, `ConstantOutput`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class UnreachedParameters(Rule):
     The watch listens to layers without a gradient in the first twenty steps: those that run in the next one are
     computed, and their output is cut off before the loss, by `detach()`, `.data`, `no_grad()`, a new tensor made from
     numbers, or is left out of it. A twentieth of the trained elements or more is a warning, and so are a router and a
-    critic, by their names; less is an info finding: a pooling layer that nobody asks is usual. Layers that no batch
-    uses don't count. Layers that run under `no_grad()` are a warning where their weights are as torch draws them:
-    nobody trained them before.
+    critic, by their names; less is an info finding: a pooling layer that nobody asks is usual. Where not one parameter
+    had a gradient, nothing is trained. Layers that no batch uses don't count. Layers that run under `no_grad()` are a
+    warning where their weights are as torch draws them: nobody trained them before.
 
     What to do: look for what cuts the graph behind them; else freeze them with `requires_grad_(False)`.
     """
@@ -35,7 +35,10 @@ class UnreachedParameters(Rule):
     name, family, kind, severity = "unreached_parameters", "model", "frozen", "warning"
     needs = ("=model/unreached_parameters|=model/without_graph_parameters",)
     about = "The loss does not reach layers that run."
-    thresholds: ClassVar = {"share": (0.05, "of the trained elements; ours")}
+    thresholds: ClassVar = {
+        "share": (0.05, "of the trained elements; ours"),
+        "all": (0.999, "of them: nothing is trained; ours"),
+    }
     causes = ("graph cut: no gradient reaches layers that run, because their output is detached or not in the loss",)
     remedies = (
         "look for `detach()`, `.data`, `no_grad()` or `torch.tensor(...)` behind these layers",
@@ -54,10 +57,11 @@ class UnreachedParameters(Rule):
             names = names_of(history, "unreached", step, time)
             count = whole(float(rows.value[at]))
             if count > 0 and self.first(segment, names):
+                grave = "critical" if share >= self.at["all"] else "warning"
                 yield self.finding(
                     max(0, step - 20), f"{count} parameters had no gradient in 20 steps, though their layers ran: "
                     f"{names}.", found=step, segment=segment, confidence=0.95,
-                    severity="warning" if share >= self.at["share"] or _SMALL.search(names) else "info",
+                    severity=grave if share >= self.at["share"] or _SMALL.search(names) else "info",
                     evidence={"parameters": count, "share": rounded(share), "standing": True},
                 )  # fmt: skip
         yield from self._without(history)
@@ -88,6 +92,52 @@ _SMALL = re.compile(
     r"(?:^|[ ._])(?:gate|router|gating|wg|(?:value|critic|vf?)(?:_?(?:head|fn|function|net|out))?|baseline)(?:[._]|$)",
     re.I,
 )  # layers without which nothing is learnt, though they are few elements
+
+
+class OutsideParameters(Rule):
+    """The loss reaches parameters that belong neither to the watched model nor to an optimizer.
+
+    They have gradients that nothing uses: in the second backward pass and in the 25th they are leaves of the loss's
+    graph, and their numbers are the same. Half or more of them are as they were drawn (evenly, normally, all 0 or all
+    1): nobody trained them before, and nobody does now. So it is with layers in a plain list or dictionary, which
+    `model.parameters()` doesn't have, and with a criterion of weights that were not given to the optimizer. Others,
+    such as a trained network that is a part of a loss, are an info finding.
+
+    What to do: `nn.ModuleList` or `nn.ModuleDict` for lists and dictionaries of layers; `[*model.parameters(),
+    *criterion.parameters()]` in the optimizer.
+    """
+
+    name, family, kind, severity = "outside_parameters", "model", "frozen", "warning"
+    needs = ("=model/outside_parameters",)
+    about = "Parameters that the loss reaches are in no optimizer, nor in the model."
+    thresholds: ClassVar = {"drawn": (0.5, "of those of which it can be known; ours")}
+    causes = ("layers in a plain list: the model's parameters, and so the optimizer, lack them",)
+    remedies = (
+        "`nn.ModuleList` or `nn.ModuleDict` for layers in a list or dictionary, before the optimizer is made",
+        "give the optimizer the criterion's parameters, too",
+    )
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/outside_parameters"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            count = whole(float(rows.value[at]))
+            if not count > 0 or not self.first(place[2]):
+                continue
+            drawn, elements = (
+                known(history.channel(f"model/outside_{name}"), *place) for name in ("drawn", "elements")
+            )
+            fresh = drawn >= self.at["drawn"]
+            yield self.finding(
+                0, f"{count} parameters get gradients from the loss, and are neither in the watched model nor in an "
+                f"optimizer: they stay as they {'were drawn' if fresh else 'are'}.", found=place[0], segment=place[2],
+                severity="warning" if fresh else "info", confidence=0.95 if fresh else 0.4,
+                evidence={"parameters": count, "elements": elements} | ({"standing": True} if fresh else {}),
+            )  # fmt: skip
 
 
 class UntiedWeights(Rule):
@@ -202,4 +252,4 @@ class ConstantOutput(Rule):
         return known(history.channel("model/flow_spread"), step, time, segment) > self.at["vanish"]
 
 
-RULES = (UnreachedParameters, UntiedWeights, ConstantOutput)
+RULES = (UnreachedParameters, OutsideParameters, UntiedWeights, ConstantOutput)

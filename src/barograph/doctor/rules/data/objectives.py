@@ -173,9 +173,12 @@ class SoftmaxOverRows(GraphRule):
 
     Of an output with a row an example and a column a class, the softmax is over the first dimension: each example's
     probabilities then depend on the others of its batch. Of one with places behind the classes, such as an image's, it
-    is over a dimension of places. Either way the probabilities of the classes don't add up to 1.
+    is over a dimension of places. Either way the probabilities of the classes don't add up to 1. Nor do they where the
+    logits [rows, places, classes] were reshaped to [rows, classes, places], or the latter to a row a place, without
+    dimensions being exchanged: each softmax then runs over numbers of several places.
 
-    What to do: `log_softmax` over the classes' dimension, or `cross_entropy`, which does it itself.
+    What to do: `log_softmax` over the classes' dimension, or `cross_entropy`, which does it itself; `transpose(1, 2)`
+    for `view` and `reshape`.
     """
 
     name, family, kind, severity = "softmax_over_rows", "data", "config", "critical"
@@ -188,7 +191,15 @@ class SoftmaxOverRows(GraphRule):
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
         over = {1.0: "the batch", 2.0: "places"}.get(figure)
-        if over is not None:
+        if figure == 3:
+            yield self.finding(
+                place[0], "The logits are reshaped where their dimensions are to be exchanged: the softmax of a place "
+                "runs over numbers of several places.", found=found, segment=place[2], confidence=_PROOF,
+                evidence={"standing": True}, key="torn",
+                causes=["wrong dimension: logits are reshaped, not transposed, and places and classes are mixed"],
+                remedies=["`logits.transpose(1, 2)` where `view` or `reshape` exchanges places and classes"],
+            )  # fmt: skip
+        elif over is not None:
             yield self.finding(
                 place[0], f"The softmax of the cross-entropy runs over {over}, not over the classes.", found=found,
                 segment=place[2], confidence=_PROOF, evidence={"standing": True},

@@ -1,7 +1,7 @@
 """What happens to outputs before the loss: dropout on logits, classes that are ignored, parts that are left out.
 
 In:   figures of the watch, from outputs, their gradients and the graph of the loss.
-Out:  findings of `DroppedOutputs`, `IgnoredClass`, `OutputUnused`.
+Out:  findings of `DroppedOutputs`, `IgnoredClass`, `OutputUnused`, `HiddenTargets`.
 """
 
 from __future__ import annotations
@@ -105,4 +105,37 @@ class OutputUnused(WatchRule):
             )  # fmt: skip
 
 
-RULES = (DroppedOutputs, IgnoredClass, OutputUnused)
+class HiddenTargets(WatchRule):
+    """Targets are classes or places that a mask hides.
+
+    In two looks in a row, the logits of a fiftieth of the targets or more are what a mask leaves, such as -1e4 or -1e9:
+    far below the likeliest, and one and the same number. The model can't say them, and each of them has a loss as large
+    as that number. So it is with spans whose ends lie in padding or were counted in other units, with masks that are
+    inverted, and with actions that are not allowed.
+
+    What to do: compare a target with its row's mask; count places as the model's input has them, with special tokens
+    and prompts.
+    """
+
+    name, family, kind, severity = "hidden_targets", "data", "data", "critical"
+    series = "model/hidden_targets"
+    needs = ("=model/hidden_targets",)
+    least = 2
+    about = "Targets are classes or places that a mask hides."
+    thresholds: ClassVar = {"share": (0.02, "of the targets; ours"), "looks": (2.0, "in a row; ours")}
+    causes = ("labels do not match the inputs: targets are where the logits are masked",)
+    remedies = (
+        "compare targets with the mask, `mask.gather(1, target)`: is it inverted?",
+        "count places as the model's input has them: with special tokens, prompts and what was cut off",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value >= self.at["share"], place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"{100 * value:.3g}% of the targets are classes or places whose logits a mask has set "
+                "to one number far below all others.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"share": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (DroppedOutputs, IgnoredClass, OutputUnused, HiddenTargets)

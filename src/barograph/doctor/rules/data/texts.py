@@ -1,7 +1,7 @@
 """Texts: masked language models that are asked what they are given, texts that are read across, ignored tokens.
 
 In:   figures of the watch, which compares the targets of sequences with the tokens that the model is given.
-Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`.
+Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`, `EndUntold`, `AnswersCut`.
 """
 
 from __future__ import annotations
@@ -141,4 +141,71 @@ class IgnoredToken(WatchRule):
             )  # fmt: skip
 
 
-RULES = (UnmaskedTargets, TextAcross, IgnoredToken)
+class EndUntold(WatchRule):
+    """The end of a text is never a target, so that a model does not learn to end.
+
+    The targets are one place ahead of the inputs, and rows are padded. In three looks in a row, no row has a target at
+    its last token before the padding, though that token is a target itself, and at most half of these rows end with
+    one and the same token: no token of theirs says that the text is over. So it is where the padding is the token of
+    the end and all of it is ignored, and where no end is added to the texts. Rows that are cut off have no padding, and
+    don't count.
+
+    What to do: add the token of the end, and give it as target once; labels of −100 at the padding behind it, by the
+    mask of the padding and not by the token.
+    """
+
+    name, family, kind, severity = "end_untold", "data", "data", "warning"
+    series = "model/end_untold"
+    needs = ("=model/end_untold", "=model/target_shift")
+    least = 3
+    about = "The end of a text is never a target."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    causes = ("class missing: the end of a text is never a target, as where padding is the end token and is ignored",)
+    remedies = (
+        "end each text with the token of the end, and keep it as a target: labels are -100 by the mask of the padding, "
+        "not where they are the padding's token",
+        "padding that is a token of its own: `tokenizer.pad_token` other than `tokenizer.eos_token`",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        holds = value == 1 and watched(history, "target_shift", place) == 1
+        if self.lasts(holds, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "Texts end with different tokens, and none of them has a target behind its last one: "
+                "the model never learns where a text ends.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
+class AnswersCut(WatchRule):
+    """Rows are cut off before their answer begins: they have no target at all.
+
+    Targets begin behind a prompt, and last to the end of a row or to its padding. In three looks in a row, a quarter
+    of the rows or more have none, and no padding either: they end within the prompt. A batch of such rows alone has
+    a loss of 0 / 0.
+
+    What to do: a greater length; cut prompts from the left; leave out rows without a target.
+    """
+
+    name, family, kind, severity = "answers_cut", "data", "data", "warning"
+    series = "model/rows_cut"
+    needs = ("=model/rows_cut",)
+    least = 3
+    about = "Rows are cut off before their answer begins."
+    thresholds: ClassVar = {"share": (0.25, "of the rows; ours"), "looks": (3.0, "in a row; ours")}
+    causes = ("sequences truncated: the greatest length ends rows before their targets begin, loss masked out",)
+    remedies = (
+        "raise the greatest length (`max_length`, `max_seq_length`), or leave rows without a target out",
+        "cut long prompts from the left: `truncation_side='left'`",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value >= self.at["share"], place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"{100 * value:.0f}% of the rows have no target and no padding: they are cut off "
+                "within the prompt.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"share": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (UnmaskedTargets, TextAcross, IgnoredToken, EndUntold, AnswersCut)

@@ -148,6 +148,7 @@ class GradientDecay(BlockRule):
 _STEADY, _WITHIN = 8, 4.0  # blocks of a norm that is steady, and the factor within which they lie
 _KEPT = 2 * _STEADY + 2  # blocks that are looked at
 _BLANK = "bad initialisation: all trained matrices begin at 0, and so does each gradient"
+_SINGLE = "wrong loss: a softmax over a single class is 1 whatever the model says"
 _DEAD = "dead units: the loss depends on the parameters, and no unit passes a gradient on"
 
 
@@ -161,7 +162,7 @@ class ZeroGradient(SeriesRule):
     few digits and were near zero. A norm of 0 from the first row on may be a placeholder: eight rows count where the
     watch's own norm (`model/grad_norm`) is 0 too, or
     where it has none and no weight moves. If every matrix that is trained is 0 then, the initialisation is the
-    cause: each factor's gradient is the other one.
+    cause: each factor's gradient is the other one. A cross-entropy of one class has no gradient either.
     """
 
     name, family, kind, severity = "zero_gradient", "gradient", "zero", "critical"
@@ -238,13 +239,23 @@ class ZeroGradient(SeriesRule):
         blank = (bool(first) and not any(first)) or (norm is not None and came_by(norm, time) and norm.first == 0)
         dead = known(history.channel("model/grad_norm"), step, time, self._segment) == 0
         dead = dead and came_by(history.channel("model/trained_parameters"), time)  # the watch saw gradients
-        cause = _BLANK if blank else _DEAD if dead else "layer frozen: the loss does not depend on what is trained"
+        single = known(history.channel("model/loss_classes"), step, time, self._segment) == 1
+        cause = (
+            _BLANK
+            if blank
+            else _SINGLE
+            if single
+            else _DEAD
+            if dead
+            else "layer frozen: the loss does not depend on what is trained"
+        )
         return self.finding(
             self._first[0], f"The gradient norm is exactly 0 since the first step, {self._first[0]}"
             + (": all matrices that are trained are 0." if blank else "."),
             severity="info" if is_policy(history) else "critical", found=step, segment=self._segment, key="start",
             causes=[cause] if blank else [cause, "loss masked out: all labels are ignored"], confidence=0.95,
             remedies=["begin one factor of each pair at random, as LoRA does with A"] if blank else
+            ["give the output a column for each class, or take `binary_cross_entropy_with_logits`"] if single else
             ["check that the loss depends on the parameters that the optimizer holds", "count the labels of a batch"],
         )  # fmt: skip
 

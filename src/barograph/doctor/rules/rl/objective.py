@@ -1,7 +1,7 @@
 """A policy's objective: what its graph and its logged parts prove.
 
 In:   figures of the watch; the loss, and its parts where they are logged beside it; reward and entropy.
-Out:  findings of `PolicyObjective`, `LossParts`, `PolicyReversed`, `ExplorationStays`.
+Out:  findings of `PolicyObjective`, `PolicyTerms`, `LossParts`, `PolicyReversed`, `ExplorationStays`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import named, newest, usual
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock
 
 if TYPE_CHECKING:
@@ -92,6 +92,85 @@ class PolicyObjective(RewardedRule):
                     0, "The lesser of ratio and clipped ratio times advantage is minimised, and the reward does not "
                     "rise.", found=place[0], segment=place[2], confidence=_PROOF, key="sign",
                     causes=["sign reversed: the policy's objective is minimised, not maximised"],
+                )  # fmt: skip
+
+
+class PolicyTerms(WatchRule):
+    """What the graph proves of the products that a policy's loss is made of.
+
+    Where a reward is logged: log probabilities of n actions are multiplied with the advantages of all n, in n × n
+    products. A clipped ratio is the exponential of a difference of probabilities, where it takes that of their
+    logarithms; or it is such a difference itself, which lies around 0 and is clipped around 1. The greater of the two
+    products is maximised, so that nothing is clipped where it matters. Where nothing is clipped, advantages are
+    multiplied with the probabilities of the chosen actions, or with scores that no softmax has seen, not with log
+    probabilities. An error is of the greatest value of each row, not of that of the action that was done.
+
+    What to do: `log = Categorical(logits=scores).log_prob(actions)`; `ratio = (log - old.detach()).exp()`;
+    `-torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()`, all of shape (n,).
+    """
+
+    name, family, kind, severity = "policy_terms", "rl", "config", "critical"
+    least = 20
+    needs = (
+        "reward",
+        "=model/policy_crossed|=model/likelihood|=model/ratio_of_chances|=model/ratio_not_raised|=model/ratio_greater"
+        "|=model/greatest_trained",
+    )
+    about = "The products of a policy's loss can't be meant so."
+    proofs: ClassVar = {
+        "policy_crossed": (
+            "Each of {value:.0f} actions is multiplied with the advantages of all of them.",
+            "advantages broadcast: the shapes of log probabilities and advantages differ",
+            "give both one shape: `.squeeze(-1)` the one that has (n, 1)",
+        ),
+        "ratio_of_chances": (
+            "The policy's ratio is the exponential of a difference of probabilities, not of their logarithms.",
+            "logarithm missing: probabilities where log probabilities are meant",
+            "take `Categorical(logits=scores).log_prob(actions)`",
+        ),
+        "ratio_not_raised": (
+            "The policy's ratio is a difference of log probabilities, which is clipped around 1, and lies around 0.",
+            "ratio not exponentiated: it is the difference of log probabilities itself",
+            "`ratio = (log - old.detach()).exp()`",
+        ),
+        "ratio_greater": (
+            "The greater of ratio and clipped ratio times advantage is maximised: nothing holds the policy.",
+            "clipping reversed: the greater of the two products is taken, not the lesser",
+            "`-torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()`",
+        ),
+        "likelihood": (
+            "Advantages are multiplied with {what} of the chosen actions, not with their log probabilities.",
+            "logarithm missing: the policy's gradient is that of log probabilities",
+            "take `Categorical(logits=scores).log_prob(actions)`",
+        ),
+        "greatest_trained": (
+            "The error is that of the greatest value of each row, not of the value of the action that was done.",
+            "wrong action: the value of the best action is trained, not that of the one that was done",
+            "`values.gather(1, actions[:, None])[:, 0]`",
+        ),
+    }
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    causes = tuple(case[1] for case in proofs.values())
+    remedies = tuple(case[2] for case in proofs.values())
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("reward")
+
+    def begin(self) -> None:
+        self._rows = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._rows += 1
+        if self._rows < self.at["rows"] or self._rows % 10:
+            return
+        before = (place[0] - 1, *place[1:])  # whose records are complete
+        for name, (message, cause, remedy) in self.proofs.items():
+            said = watched(history, name, before)
+            if said > 0 and self.first(place[2], name):
+                what = "probabilities" if said == 1 else "scores, which no softmax has seen,"
+                yield self.finding(
+                    0, message.format(value=said, what=what), found=place[0], segment=place[2], confidence=_PROOF,
+                    key=name, causes=[cause], remedies=[remedy], evidence={"standing": True},
                 )  # fmt: skip
 
 
@@ -193,7 +272,8 @@ class PolicyReversed(PolicyRule):
     reversed.
 
     Since the start the entropy has fallen by a quarter, and the reward too, by three robust standard deviations of
-    single rows: in the last eight of twelve or more blocks of 8 rows it was below that of the first, and in none above.
+    single rows: in the last eight of twelve or more blocks of 8 rows it was below that of the first, in none above, and
+    it does not rise again. A first block that is one number, as before any episode is over, is left out.
 
     What to do: look at one action with a high reward: its probability must rise.
     """
@@ -215,6 +295,9 @@ class PolicyReversed(PolicyRule):
         spread = max(float(numpy.median([block.spread for block in blocks])), 1e-9)
         fell = all(block.level < start.level - self.at["spreads"] * spread for block in blocks[-8:])
         if not fell or any(block.level > start.level + spread for block in blocks):
+            return
+        rises = last.level > min(block.level for block in blocks[-8:]) + self.at["spreads"] * spread
+        if rises or start.low == start.high:  # it learns; or no episode was over yet
             return
         rows = entropy.rows(0, 8)
         before = float(numpy.median(rows.value)) if len(rows) else math.nan
@@ -290,4 +373,4 @@ class ExplorationStays(RewardedRule):
                 )  # fmt: skip
 
 
-RULES = (PolicyObjective, LossParts, PolicyReversed, ExplorationStays)
+RULES = (PolicyObjective, PolicyTerms, LossParts, PolicyReversed, ExplorationStays)

@@ -195,9 +195,10 @@ class KlBlowUp(PolicyRule):
     """The policy runs away from its reference.
 
     Two blocks of 8 rows have a KL of more than 5 times the highest of the blocks before (8 blocks at least, or all) and
-    above 0.1; above 10 it is critical. A single row of 50 times the median of the blocks before, four at
-    least, is a warning; three in a row above 5 times it, the last of them so high, are the policy running away. A KL
-    that grows slowly while the reward rises is what training does.
+    above 0.1; above 10 it is critical. A single row of 50 times the median of the blocks before, four at least, is a
+    warning, where an eighth of these at most had a row of a fifth of it; three in a row above 5 times the median, the
+    last of them so high, are the policy running away. A KL that grows slowly while the reward rises is what training
+    does.
     """
 
     name, severity = "kl_blow_up", "critical"
@@ -211,6 +212,7 @@ class KlBlowUp(PolicyRule):
         "least": (0.1, "nats; ours"),
         "critical": (10.0, "nats; ours"),
         "row": (50.0, "times the median, of a single row; ours"),
+        "near": (0.125, "of the blocks before, with a row of a fifth of it; ours"),
     }
 
     cases: ClassVar = {
@@ -231,7 +233,10 @@ class KlBlowUp(PolicyRule):
 
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         usual = sorted(block.level for block in blocks[:-1])[len(blocks) // 2 - 1] if len(blocks) > 4 else math.nan
-        if blocks[-1].high > max(self.at["row"] * usual, self.at["least"]) > 0 and self._told is None:
+        usual = max(usual, _LEAST) if usual == usual else usual  # an estimate from samples may be 0 or below
+        near = sum(self.at["times"] * block.high >= blocks[-1].high for block in blocks[:-1])
+        rare = near <= self.at["near"] * len(blocks)
+        if rare and blocks[-1].high > max(self.at["row"] * usual, self.at["least"]) and self._told is None:
             row, high = blocks[-1].peak, blocks[-1].high
             since = self._since(history, blocks[-1], self.at["times"] * usual)
             if since is not None:
@@ -247,7 +252,7 @@ class KlBlowUp(PolicyRule):
                 continue
             old = max(abs(item.level) for item in known)
             now = min(abs(block.level) for block in blocks[-2:])
-            if now > max(self.at["times"] * max(old, 1e-3), least * self.at["least"]):
+            if now > max(self.at["times"] * max(old, _LEAST), least * self.at["least"]):
                 bound = old * 1.5
                 step = self.begin(blocks, bound)
                 first, best, last, spread = rewarded(history, blocks[-1])
@@ -269,6 +274,7 @@ class KlBlowUp(PolicyRule):
 
 
 _IN_A_ROW = 3  # rows; one may be an odd batch
+_LEAST = 1e-3  # nats: less is noise of samples
 
 
 class EntropyCollapse(PolicyRule):

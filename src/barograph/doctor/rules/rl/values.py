@@ -1,7 +1,7 @@
 """Values that a policy is trained by, beside what its episodes return; the network that its targets come from.
 
 In:   logged values and returns; figures of the watch about a second network.
-Out:  findings of `ValuesAboveReturns`, `TargetNetwork`, `ValuesOutweigh`.
+Out:  findings of `ValuesAboveReturns`, `TargetNetwork`, `NextStates`, `ValuesOutweigh`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import came_by, known, named, newest
+from barograph.doctor.kernel.cursor import came_by, known, named, newest, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.objective import PARTS
@@ -131,7 +131,8 @@ class TargetNetwork(WatchRule):
     a reward. One that is equal to the trained one at each of 20 steps in a row, and at all later
     looks up to the 200th step, holds nothing back: targets move with the values. One that has not changed in the whole
     run, of 300 steps or more, or in 5,000 steps, while the trained one has: its targets are those of a network that
-    knows nothing.
+    knows nothing. One that is nearer to the trained one than a tenth of a step, at 20 looks in a row and up to the
+    200th step, is averaged with the weights swapped: 0.995 of the new, 0.005 of the old.
 
     What to do: copy the network into it every some hundred steps, or average it with a share of 0.005.
     """
@@ -147,11 +148,12 @@ class TargetNetwork(WatchRule):
         "run": (300.0, "steps of a run in which it never changes; ours"),
         "long": (5000.0, "steps, of a run that goes on; ours"),
         "apart": (0.01, "of the weights' size, how far the trained one has come; ours"),
+        "near": (0.1, "of a step, the median layer's; ours"),
     }
     remedies = ("`target.load_state_dict(network.state_dict())` every some hundred steps; or average with 0.005",)
 
     def begin(self) -> None:
-        self._equal = self._still = 0
+        self._equal = self._still = self._near = 0
         self._began = self._last = (0, 0, 0)
         self._apart = 0.0
 
@@ -180,6 +182,17 @@ class TargetNetwork(WatchRule):
                 causes=["target network updated at each step: targets follow the values that they train"],
                 evidence={"standing": True},
             )  # fmt: skip
+        step = usual(history.channel("model/update_p50"), *place)
+        if value > 0 and step == step:
+            self._near = self._near + 1 if value <= self.at["near"] * step and self._near >= 0 else -1
+        if self._near >= self.at["looks"] and long and self.first(place[2]):
+            yield self.finding(
+                self._began[0], f"The network that targets come from is {value / step:.2g} of a step away from the "
+                "trained one, at each step.", found=place[0], segment=place[2], confidence=_PROOF,
+                causes=["target network updated at each step: the weights of its average are swapped"],
+                remedies=["`target = 0.995 * target + 0.005 * network`, not the other way round"],
+                evidence={"standing": True},
+            )  # fmt: skip
         yield from self._never(history, self.at["long"])
 
     def _never(self, history: RunHistory, steps: float) -> Iterator[Finding]:
@@ -193,6 +206,37 @@ class TargetNetwork(WatchRule):
                 f"trained one is {100 * self._apart:.2g}% of its size away from it.", found=self._last[0],
                 segment=self._last[2], confidence=_PROOF, evidence={"standing": True},
                 causes=["target network never updated: targets come from a network that was never trained"],
+            )  # fmt: skip
+
+
+class NextStates(WatchRule):
+    """The target's network is asked about the states that the values are of, not about those that followed.
+
+    The watch compares what the network that the targets come from is given with what the trained one is given in the
+    same step: in 8 looks in a row all rows are the same, and differ from each other. The loss is an error of the values
+    of chosen actions. Where the other network is asked about other states as well, nothing is said.
+
+    What to do: store a copy of the state before the move (`state.copy()`, `.clone()`): games often write the next one
+    into the same array.
+    """
+
+    name, family, kind, severity = "next_states", "rl", "rl", "warning"
+    series = "model/other_same_input"
+    needs = ("=model/other_same_input", "=model/loss_of_chosen")
+    least = 8
+    about = "Next states are the states themselves."
+    thresholds: ClassVar = {"looks": (8.0, "in a row; ours")}
+    causes = ("states overwritten: the next state is the state, as it is stored or as it is given",)
+    remedies = ("store copies: `state.copy()`, or `.clone()`, before the game moves on",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        holds = value == 1 and watched(history, "loss_of_chosen", place) == 1
+        holds = holds and not watched(history, "loss_ranks", place) > 0
+        if self.lasts(holds, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "The network that targets come from is given the states that the values are of, row "
+                "by row, not those that followed.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"standing": True},
             )  # fmt: skip
 
 
@@ -268,4 +312,4 @@ class ValuesOutweigh(WatchRule):
 
 _PROOF = 0.95
 
-RULES = (ValuesAboveReturns, TargetNetwork, ValuesOutweigh)
+RULES = (ValuesAboveReturns, TargetNetwork, NextStates, ValuesOutweigh)

@@ -1,0 +1,158 @@
+"""A scheduler that is stepped too often, too seldom or never, and one that waits for the wrong end of what it is given.
+
+In:   counts of the scheduler beside those of the optimizer, its length, the best of what it was given; evaluations.
+Out:  findings of `ScheduleCount`, `PlateauMode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import came_by, known
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import Place, WatchRule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_SAME = 1e-5  # of a number: it is written in fewer digits than it has
+
+
+class ScheduleCount(Rule):
+    """The run is over, and the scheduler's count of steps does not go with the optimizer's.
+
+    The watch reads both, of torch's schedulers, and how many steps a schedule is made for. In 90 steps or more, and in
+    the whole run: the scheduler was never stepped, though it is made for half as many steps or more, or there were
+    three epochs. It is made for as many steps as the optimizer made (within a tenth), and was stepped once in five of
+    these or less: once an epoch. It is made for as many, and was stepped twice at each, or more often: it is over, or
+    rises again, in the middle. Or it is cosine annealing, stepped at each step, and the run ends at half of the peak or
+    more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down, and up again.
+
+    What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
+    """
+
+    name, family, kind, severity = "schedule_count", "optimizer", "learning_rate", "warning"
+    needs = ("=model/scheduler_steps",)
+    least = 4
+    about = "The scheduler is stepped too often, too seldom, or never."
+    thresholds: ClassVar = {
+        "steps": (90.0, "ours"),
+        "epochs": (3.0, "without a step of the scheduler; ours"),
+        "within": (0.1, "of the optimizer's steps: the schedule's length; ours"),
+        "seldom": (0.2, "steps of the scheduler for one of the optimizer; ours"),
+        "behind": (0.2, "of its length, that cosine annealing goes on behind its end; ours"),
+        "high": (0.5, "of the peak, at the end; ours"),
+    }
+    remedies = ("call `scheduler.step()` once behind each `optimizer.step()`",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        counts, steps = history.channel("model/scheduler_steps"), history.channel("model/scheduled_steps")
+        if not history.facts.get("finished") or counts is None or steps is None or counts.end < self.least:
+            return
+        rows, ours = counts.rows(), steps.rows()
+        if len(rows) != len(ours) or rows.segment[0] != rows.segment[-1] or not self.first():
+            return
+        made, went = float(ours.value[-1] - ours.value[0]), float(rows.value[-1] - rows.value[0])
+        if made < self.at["steps"] or went < 0:
+            return
+        length = known(history.channel("model/scheduler_length"), *self._end(rows))
+        whole = float(ours.value[-1]) + 1
+        fits = abs(length - whole) <= self.at["within"] * whole
+        said = ""
+        if not went and (length >= 0.5 * whole or self._epochs(history) >= self.at["epochs"]):
+            cause, said = "scheduler never stepped", f"was not stepped in {whole:.0f} steps of the optimizer"
+        elif fits and went <= self.at["seldom"] * made and went:
+            cause = "scheduler stepped too seldom: it counts steps, and is stepped once an epoch"
+            said = f"is made for {length:.0f} steps, and came to {rows.value[-1]:.0f} in {whole:.0f} of the optimizer"
+        elif fits and went >= 1.9 * made:
+            cause = f"scheduler stepped {went / made:.0f} times at each step: it is over too early"
+            said = f"is made for {length:.0f} steps, and came to {rows.value[-1]:.0f} in {whole:.0f} of the optimizer"
+        elif self._rose(history, length, rows, went / made):
+            cause = "schedule too short: it is over before the training, and the rate rises again"
+            said = f"is made for {length:.0f} steps, and the optimizer makes {whole:.0f}"
+        if said:
+            yield self.finding(
+                int(rows.step[0]), f"The scheduler {said}.", found=int(rows.step[-1]), segment=int(rows.segment[0]),
+                confidence=0.95, causes=[cause],
+                evidence={"scheduler": went, "optimizer": made, "standing": True},
+            )  # fmt: skip
+
+    def _end(self, rows: ChannelRows) -> Place:
+        return int(rows.step[-1]), int(rows.time[-1]), int(rows.segment[-1])
+
+    def _epochs(self, history: RunHistory) -> float:
+        """How many epochs have passed."""
+        epochs = history.role("epoch")
+        values = epochs.rows().value if epochs is not None else numpy.empty(0)
+        values = values[numpy.isfinite(values)]
+        return float(values.max() - values.min()) if len(values) else 0.0
+
+    def _rose(self, history: RunHistory, length: float, rows: ChannelRows, pace: float) -> bool:
+        """Whether the rate came down and rose again, smoothly, up to the end."""
+        channel = history.channel("model/rate_share")
+        once = (1 + self.at["behind"]) * length <= rows.value[-1] <= 2.1 * length  # not a cycle of several waves
+        if channel is None or not 0.9 < pace < 1.1 or not once:
+            return False
+        share = channel.rows().value
+        low = int(numpy.argmin(share))
+        climbs = numpy.diff(share[low:])
+        down = share[:low].max(initial=0.0)
+        return bool(
+            share[-1] >= self.at["high"] * down > 0 and len(climbs) >= 4 and (climbs >= 0).all()
+            and climbs.max() <= 0.5 * down and share[low] <= 0.1 * down
+        )  # fmt: skip
+
+
+class PlateauMode(WatchRule):
+    """A scheduler that waits for a plateau takes the highest loss for the best one, or the lowest accuracy.
+
+    The watch reads what `ReduceLROnPlateau` holds for the best so far, and its mode. With the mode "max" that is the
+    highest of three evaluation losses or more, while one is lower by 1%; with "min", the lowest of three accuracies or
+    more, while one is higher. Each evaluation that gets better counts as one without progress, and the rate falls.
+
+    What to do: `ReduceLROnPlateau(optimizer, mode="min")` of a loss, `mode="max"` of an accuracy.
+    """
+
+    name, family, kind, severity = "plateau_mode", "optimizer", "learning_rate", "warning"
+    series = "model/plateau_best"
+    needs = ("=model/plateau_best", "eval_loss|eval_accuracy")
+    about = "A scheduler that waits for a plateau takes the worst evaluation for the best."
+    thresholds: ClassVar = {"evaluations": (3.0, "ours"), "better": (0.01, "of the loss or accuracy; ours")}
+    causes = ("learning rate too low: it is lowered when the evaluation gets better, by a scheduler of the wrong mode",)
+    remedies = ('`ReduceLROnPlateau(optimizer, mode="min")` of a loss, `mode="max"` of an accuracy',)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        highest = known(history.channel("model/plateau_highest"), *place)
+        role = "eval_loss" if highest == 1 else "eval_accuracy" if highest == 0 else ""
+        seen = _known(history.role(role) if role else None, place)
+        if len(seen) < self.at["evaluations"]:
+            return
+        seen = seen if highest == 1 else -seen
+        worst = value if highest == 1 else -value
+        same = abs(seen.max() - worst) <= _SAME * abs(worst)
+        if same and worst - seen.min() >= self.at["better"] * abs(worst) and self.first(place[2]):
+            name = "mode of `ReduceLROnPlateau`"
+            what = "highest loss" if highest == 1 else "lowest accuracy"
+            yield self.finding(
+                0, f"The {name} is \"{'max' if highest == 1 else 'min'}\": {value:.4g}, the {what} of {len(seen)} "
+                "evaluations, counts as the best.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"best": rounded(value), "evaluations": len(seen), "standing": True},
+            )  # fmt: skip
+
+
+def _known(channel: Channel | None, place: Place) -> numpy.ndarray:
+    """Evaluations that were known at a place."""
+    if channel is None or not came_by(channel, place[1]):
+        return numpy.empty(0)
+    rows = channel.rows()
+    here = (rows.segment == place[2]) & (rows.time <= place[1]) & numpy.isfinite(rows.value)
+    found: numpy.ndarray = rows.value[here]
+    return found
+
+
+RULES = (ScheduleCount, PlateauMode)

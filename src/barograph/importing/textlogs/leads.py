@@ -1,0 +1,119 @@
+"""What stands before each line's own text: numbers of lines, times and names that a collector or a logger writes.
+
+In:   `     7\tstep 10 loss 2.31`; `train.log:7:step 10 loss 2.31`; `2025-10-02T12:00:01.118Z step 10 loss 2.31`;
+      `train_1  | step 10 loss 2.31`; `12:00:01.118 [main] INFO step 10 loss 2.31`.
+Out:  `step 10 loss 2.31`, and what stood before it, which may say a time or a rank.
+
+A collector's own words are left out of every text; a logger's for readers that know no logger's line by its beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from barograph.importing.textlogs.patterns import expression
+
+_LOOKED_AT = 60  # lines that decide
+_LEAST = 3  # lines of them
+_SHARE = 0.9  # of the lines have what is written before each of them
+_SOME = 0.5  # have what a logger writes, or a program among others
+_LONGEST = 200  # bytes of it
+
+_NUMBERED = expression(rb"(?: {5}\d| {4}\d\d| {3}\d{3}|  \d{4}| \d{5}|\d{6,9})\t")  # `cat -n`
+_FOUND = expression(rb"[\w./-]{0,100}\.(?:log|txt|out|err|stdout)[:-]\d{1,9}[:-]")  # `grep -n`
+_TIMED = expression(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)[ \t]")
+_SERVICE = expression(rb"[A-Za-z][\w.-]{0,40}[_-]\d{1,3}\s{1,20}\| ?")  # docker compose
+_QUOTED = expression(rb"(?:> ?){1,4}")
+_DIGITS = expression(rb"(\d{1,9})[^\d]$")
+
+_CLOCK = rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_TIME = (
+    rb"(?:(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d(?:[-/.]\d{2,4})?|[A-Z][a-z]{2} {1,2}\d{1,2})[ T_]{1,2}"
+    rb"(?:(?:" + _CLOCK + rb")(?:Z| ?[+-]\d\d:?\d\d)?)|" + _CLOCK + rb"|[IWEF]\d{4} " + _CLOCK + rb"|1\d{9}\.\d{1,9})"
+)
+_LEVEL = rb"(?:INFO|INF|DEBUG|DBG|DEBG|NOTICE|WARN(?:ING)?|TRACE|info|debug|Info)(?![\w./(])"
+_SOURCE = rb"(?:[\w./-]{1,80}\.(?:py|go|cc|cpp|cu|rs|jl|java|kt|scala|c|h|lua|ts|js)(?::| line )\d{1,6})"
+_CLASS = rb"(?:(?:[a-z]\w{0,24}\.){1,8}[A-Z]\w{1,60}(?: -|:)(?=\s))"  # of Java
+_NAME = (
+    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|rank|gpu)\])[A-Za-z][A-Za-z_.:-]{0,40}\]"
+)
+_BETWEEN = rb"[\s|:>-]{0,6}"
+_ELEMENT = (
+    rb"(?:[\[(](?:" + _TIME + rb"|" + _LEVEL + rb"|" + _SOURCE + rb"|1\d{9}\.\d{1,9})(?: ?" + _LEVEL + rb")?[\])]"
+    rb"|" + _TIME + rb"(?=[\s|\]:,-])|" + _LEVEL + rb"|" + _SOURCE + rb"[\])]?|" + _CLASS + rb")"
+)
+_LOGGED = expression(
+    rb"(?:<\d{1,3}>1 \S{19,40} \S{1,60} \S{1,40} \S{1,20} \S{1,20} (?:-|\[[^\]\n]{0,80}\]) "  # syslog's newer form
+    rb"|\d\d-\d\d " + _CLOCK + rb"\s{1,3}\d{1,7}\s{1,3}\d{1,7} [VDIWEF] [\w.-]{1,40}\s{0,20}: "  # Android's
+    rb"|\(\d{1,9}\.\d{1,3}s\) "  # since the beginning
+    rb"|" + _ELEMENT + rb"(?:" + _BETWEEN + rb"(?:" + _ELEMENT + rb"|" + _NAME + rb"(?=[\s:])|[DEFIVW](?=\s))){0,7}"
+    rb"[\s|:>-]{1,8})"
+)
+
+
+def collected(text: bytes) -> tuple[bytes, list[bytes] | None]:
+    """A text without what a collector wrote before its lines, and that."""
+    leads: list[bytes] | None = None
+    for pattern, share, fits in _COLLECTED:
+        sample = _sample(text)
+        found = [match for line in sample if (match := pattern.match(line))]
+        if len(found) < max(_LEAST, share * len(sample)):
+            continue
+        if fits is not None and not fits([match[0] for match in found]):
+            continue
+        text, leads = _without(text, pattern, leads)
+    return text, leads
+
+
+def logged(text: bytes, leads: list[bytes] | None = None) -> tuple[bytes, list[bytes] | None]:
+    """A text without what a logger wrote before its lines, and that behind `leads`."""
+    sample = _sample(text)
+    found = sum(1 for line in sample if _LOGGED.match(line))
+    if not found or found < _SOME * len(sample):
+        return text, leads
+    return _without(text, _LOGGED, leads)
+
+
+def _sample(text: bytes) -> list[bytes]:
+    """Some lines of a text that are not empty, of its beginning and of its middle."""
+    lines = text[: 1 << 13].split(b"\n")[: _LOOKED_AT // 2]
+    half = len(text) // 2
+    if half > 1 << 13:
+        lines += text[half : half + (1 << 13)].split(b"\n")[1 : 1 + _LOOKED_AT // 2]
+    return [line for line in lines if line.strip()]
+
+
+def _without(text: bytes, pattern: re.Pattern[bytes], leads: list[bytes] | None) -> tuple[bytes, list[bytes]]:
+    lines = text.split(b"\n")
+    cut = leads or [b""] * len(lines)
+    for index, line in enumerate(lines):
+        if found := pattern.match(line, 0, _LONGEST):
+            lines[index] = line[found.end() :]
+            cut[index] += found[0]
+    return b"\n".join(lines), cut
+
+
+def _numbers(found: list[bytes]) -> list[int]:
+    return [int(match[1]) for text in found if (match := _DIGITS.search(text))]
+
+
+def _follows(found: list[bytes]) -> bool:
+    """Whether numbers go up by one, but for the gap between the two samples."""
+    pairs = list(pairwise(_numbers(found)))
+    return sum(late == early + 1 for early, late in pairs) >= _SHARE * len(pairs)
+
+
+def _rises(found: list[bytes]) -> bool:
+    """Whether numbers go up."""
+    return all(early < late for early, late in pairwise(_numbers(found)))
+
+
+_COLLECTED = (
+    (_QUOTED, _SHARE, None),
+    (_TIMED, _SOME, None),
+    (_SERVICE, _SOME, None),
+    (_FOUND, _SHARE, _rises),
+    (_NUMBERED, _SHARE, _follows),
+    (_TIMED, _SOME, None),
+)

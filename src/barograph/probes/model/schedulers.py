@@ -1,0 +1,73 @@
+"""Torch's schedulers of the watched optimizers: how far they have counted, and are to; what they wait for.
+
+In:   optimizers, once; the schedulers that refer to them are found among the process's objects, as a collection of
+      garbage finds them, which takes as long: some hundredths of a second.
+Out:  figures for the `model` record, numbers on the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import sys
+import weakref
+from collections.abc import Collection
+from typing import Any
+
+_LENGTHS = ("T_max", "total_steps")  # of schedules that fill a run
+_PLANNED = "num_training_steps"  # as Transformers' schedules are bound to it
+_FOUND: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()  # by optimizer
+
+
+def find(optimizers: Collection[Any]) -> None:
+    """Look for the schedulers of these optimizers."""
+    module = sys.modules.get("torch.optim.lr_scheduler")
+    kinds = tuple(
+        kind for name in ("LRScheduler", "_LRScheduler", "ReduceLROnPlateau")
+        if isinstance(kind := getattr(module, name, None), type)
+    )  # fmt: skip
+    if not kinds or not optimizers:
+        return
+    some = gc.get_referrers(*optimizers)
+    tables = [
+        one for one in some if type(one) is dict and "last_epoch" in one
+    ]  # where a scheduler keeps its attributes
+    some += gc.get_referrers(*tables) if tables else []
+    found = {id(one): one for one in some if isinstance(one, kinds)}
+    inner = {id(part) for one in found.values() for part in getattr(one, "_schedulers", ())}
+    for optimizer in optimizers:
+        ours = [one for one in found.values() if id(one) not in inner and getattr(one, "optimizer", None) is optimizer]
+        _FOUND[optimizer] = [weakref.ref(one) for one in ours]
+
+
+def figures(optimizer: Any) -> dict[str, float]:
+    """`scheduler_steps`: how often its scheduler was stepped, where there is one alone; `scheduler_length`: how many
+    steps that is made for; `plateau_best`: the best of what a scheduler that waits for a plateau was given;
+    `plateau_highest`: whether the highest counts as the best."""
+    found: dict[str, float] = {}
+    with contextlib.suppress(Exception):  # a scheduler of another make says nothing
+        known = [one for reference in _FOUND.get(optimizer, ()) if (one := reference()) is not None]
+        waiting = [one for one in known if hasattr(one, "num_bad_epochs")]
+        counting = [one for one in known if not hasattr(one, "num_bad_epochs")]
+        if len(waiting) == 1 and math.isfinite(best := float(waiting[0].best)):
+            found |= {"plateau_best": best, "plateau_highest": float(waiting[0].mode == "max")}
+        if len(counting) == 1:
+            found["scheduler_steps"] = float(counting[0].last_epoch)
+            if (length := _length(counting[0])) > 0:
+                found["scheduler_length"] = length
+    return found
+
+
+def _length(scheduler: Any) -> float:
+    """How many steps a schedule is made for; 0 where it does not say so."""
+    parts = getattr(scheduler, "_schedulers", None)
+    if parts:
+        marks = getattr(scheduler, "_milestones", None)
+        last = _length(parts[-1])
+        return marks[-1] + last if marks and last else 0.0
+    for name in _LENGTHS:
+        if isinstance(length := getattr(scheduler, name, None), (int, float)):
+            return float(length)
+    bound = [getattr(one, "keywords", {}).get(_PLANNED) for one in getattr(scheduler, "lr_lambdas", ())]
+    return float(bound[0]) if bound and isinstance(bound[0], (int, float)) else 0.0

@@ -1,0 +1,117 @@
+"""What the watch and its rules say of the ends of texts, of rows that are cut off, and of targets in another order."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from rule_columns import findings
+
+torch = pytest.importorskip("torch")
+
+from barograph.doctor.rules.data.texts import AnswersCut, EndUntold  # noqa: E402
+from barograph.probes.model import texts  # noqa: E402
+
+LENGTHS = torch.tensor([[5], [8], [6], [9], [7], [12]])
+PLACES, END, PADDING = torch.arange(12), 31, 0
+
+
+def written(end: bool = False, padding: int = PADDING) -> torch.Tensor:
+    """Rows of other tokens, the last of them a token of the end."""
+    tokens = torch.randint(1, 30, (6, 12), generator=torch.Generator().manual_seed(2))
+    tokens[torch.arange(6), LENGTHS[:, 0] - 1] = torch.tensor([END] * 6 if end else [3, 4, 5, 6, 7, 8])
+    return torch.where(PLACES < LENGTHS, tokens, padding)
+
+
+def told(first: int, behind: int) -> torch.Tensor:
+    """Where there is a target, the next token: from a place on, up to so many places behind the last token."""
+    return (first <= PLACES) & (LENGTHS - 1 + behind > PLACES) & (PLACES < 11)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "alive", "untold"),
+    [
+        (written(), told(2, 0), 1.0),  # the padding is the end, and is ignored: or there is none
+        (written(), told(2, 1), 0.0),  # the first of the padding is learnt, as an end
+        (written(), told(0, 6), 0.0),
+        (written(end=True), told(2, 0), math.nan),  # an end of its own, which is learnt
+        (torch.where(LENGTHS > 0, written()[5:], 0), told(2, 0), math.nan),  # rows without padding
+        (written().flip(1), told(2, 0), math.nan),  # padding in front
+    ],
+)
+def test_an_end_that_is_never_a_target_is_known(tokens: torch.Tensor, alive: torch.Tensor, untold: float) -> None:
+    assert float(texts.of_ends(tokens, alive)[0]) == pytest.approx(untold, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "prompts", "share"),
+    [
+        ([12] * 6, [9, 14, 13, 10, 15, 12], 0.5),  # three prompts are longer than the row, one as long
+        ([12, 12, 12, 7, 12, 9], [9, 14, 13, 4, 15, 6], 0.5),
+        ([12] * 6, [0, 14, 13, 10, 15, 12], math.nan),  # a row that counts from its beginning
+        ([12, 6, 12, 7, 12, 9], [9, 14, 13, 4, 15, 6], math.nan),  # a short row without a target: not cut off
+        ([12] * 6, [20] * 6, math.nan),  # no row has one: nothing says where answers are
+        ([12] * 6, [5] * 6, 0.0),
+    ],
+)
+def test_rows_that_end_within_the_prompt_are_known(lengths: list[int], prompts: list[int], share: float) -> None:
+    dice = torch.Generator().manual_seed(3)
+    tokens = torch.randint(1, 30, (6, 12), generator=dice)
+    ends, begins = torch.tensor(lengths)[:, None], torch.tensor(prompts)[:, None]
+    alive = (begins - 1 <= PLACES) & (torch.where(ends < 12, ends - 1, 12) > PLACES)
+    found = texts.of_ends(torch.where(ends > PLACES, tokens, PADDING), alive)[1]
+    assert float(found) == pytest.approx(share, nan_ok=True)
+
+
+def test_a_masked_model_has_no_rows_that_are_cut_off() -> None:
+    tokens = torch.randint(1, 30, (6, 12), generator=torch.Generator().manual_seed(3))
+    alive = (tokens % 5 == 0) & (torch.arange(6)[:, None] > 1)
+    assert math.isnan(texts.of_ends(tokens, alive)[1])
+
+
+@pytest.mark.parametrize("way", ["targets", "outputs", "none"])
+def test_outputs_and_targets_that_are_flattened_in_another_order_are_known(way: str) -> None:
+    text = torch.randint(0, 30, (4, 13), generator=torch.Generator().manual_seed(1))
+    tokens, after = text[:, :-1], text[:, 1:]
+    target = {
+        "targets": after.T.reshape(-1).view(4, 12),
+        "outputs": after.reshape(-1).view(12, 4).T,  # output (row, place) was compared with what stands at place, row
+        "none": after,
+    }[way]
+    gradient = 0.1 - torch.nn.functional.one_hot(target, 30).double()
+    assert float(texts.elsewhere(tokens, gradient, torch.tensor(True))) == (0.0 if way == "none" else 2.0)
+
+
+LOOKS = np.array([1, 2, 3, 4, 12])
+
+
+@pytest.mark.parametrize("cuts", [(), (2, 3)])
+@pytest.mark.parametrize(
+    ("values", "shift", "says"),
+    [([1, 1, 1, 1, 1], 1, True), ([1, 1, 0.5, 1, 1], 1, False), ([1, 1, 1, 1, 1], 0, False),
+     ([0, 0, 0, 0, 0], 1, False)],
+)  # fmt: skip
+def test_a_text_without_an_end_is_found_after_three_looks(
+    values: list[float], shift: int, says: bool, cuts: tuple[int, ...]
+) -> None:
+    columns = {
+        "model/target_shift": (LOOKS, np.full(5, shift, float)),
+        "model/end_untold": (LOOKS, np.array(values, float)),
+    }
+    found = findings([EndUntold()], columns, cuts=cuts).values()
+    assert [(one.step, one.last_step, one.severity) for one in found] == ([(1, 3, "warning")] if says else [])
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        ([0.5, 0.4, 0.9, 0.6, 0.5], 1),
+        ([0.1, 0.4, 0.9, 0.6, 0.5], 2),
+        ([0.2] * 5, None),
+        ([0.5, 0.5, 0, 0.5, 0.5], None),
+    ],
+)
+def test_answers_that_are_cut_off_are_found_after_three_looks(values: list[float], step: int | None) -> None:
+    found = findings([AnswersCut()], {"model/rows_cut": (LOOKS, np.array(values))}).values()
+    assert [one.step for one in found] == ([] if step is None else [step])

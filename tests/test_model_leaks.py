@@ -1,0 +1,93 @@
+"""Targets that are among the inputs, told from the output's gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from test_rules_objective import ROWS, every, warned
+
+torch = pytest.importorskip("torch")
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from watched_models import QUIET, Notes  # noqa: E402
+
+from barograph.probes.model.watch import ModelWatch  # noqa: E402
+
+DICE = torch.Generator().manual_seed(4)
+TABLE = torch.randn(200, 9, generator=DICE)
+WINDOWS = torch.randn(200, 12, 3, generator=DICE)
+NOISE = torch.randn(200, generator=DICE)
+RULE = TABLE[:, 0] * TABLE[:, 1] + 0.1 * NOISE
+
+
+def given(x: Tensor, y: Tensor, outputs: tuple[int, ...], loss: Callable[[Any, Tensor], Tensor]) -> list[float]:
+    """`targets_given` of a few steps."""
+    torch.manual_seed(0)
+    run = Notes()
+    width = int(np.prod(outputs))
+    layers = nn.Linear(x[0].numel(), 16), nn.ReLU(), nn.Linear(16, width), nn.Unflatten(1, outputs)
+    model = nn.Sequential(nn.Flatten(), *layers)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    watch = ModelWatch(run, model, optimizer, **QUIET)
+    for step in range(6):
+        chosen = torch.arange(32 * step, 32 * step + 32) % len(x)
+        optimizer.zero_grad()
+        loss(model(x[chosen]), y[chosen]).backward()
+        optimizer.step()
+        run.log(step)
+    watch.close()
+    rows = [run.fields(step) for step in run.steps]
+    return [fields["targets_given"] for fields in rows if "targets_given" in fields]
+
+
+def beside(y: Tensor, scale: float = 1.0) -> Tensor:
+    """The table with a column more."""
+    return torch.cat([TABLE, scale * y[:, None] + 5], 1)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "outputs", "loss", "share"),
+    [
+        (beside(RULE), RULE[:, None], (1,), functional.mse_loss, 1.0),
+        (beside(RULE, 30.0), RULE[:, None], (1,), lambda a, b: (a - b).square().mean(), 1.0),
+        (TABLE, RULE[:, None], (1,), functional.mse_loss, 0.0),
+        (beside(RULE + 0.05 * NOISE), RULE[:, None], (1,), functional.mse_loss, 0.0),  # a good guess, not the target
+        (beside((RULE > 0).float()), (RULE > 0).float()[:, None], (1,),
+         functional.binary_cross_entropy_with_logits, 1.0),
+        (TABLE, (TABLE[:, 0] > 0).float()[:, None], (1,), functional.binary_cross_entropy_with_logits, 0.0),
+        (beside((3 * RULE).round().clamp(-1, 1)), (3 * RULE).round().clamp(-1, 1).long() + 1, (3,),
+         functional.cross_entropy, 1.0),
+        (TABLE, (TABLE[:, 0] > 0).long(), (2,), functional.cross_entropy, 0.0),
+        (WINDOWS, WINDOWS[:, -2:], (2, 3), functional.mse_loss, 1.0),  # the window's end is to be foreseen
+        (WINDOWS, WINDOWS[:, :1], (1, 3), functional.mse_loss, 0.0),  # what came first is to be remembered
+        (WINDOWS[:-1], WINDOWS[1:, -2:], (2, 3), functional.mse_loss, 0.0),
+        (WINDOWS[:, :, 0], WINDOWS[:, -4:, 0], (4,), functional.mse_loss, 1.0),
+    ],
+)  # fmt: skip
+def test_targets_that_are_an_input_are_seen(
+    x: Tensor, y: Tensor, outputs: tuple[int, ...], loss: Any, share: float
+) -> None:
+    said = given(x, y, outputs, loss)
+    assert len(said) >= 4 and set(said) == {share}
+
+
+def test_reconstructions_and_sequences_say_nothing() -> None:
+    assert given(TABLE, TABLE, (9,), functional.mse_loss) == []
+    assert given(WINDOWS, WINDOWS[:, :, :1], (12, 1), functional.mse_loss) == []  # as many places as the input
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("share", "reward", "told"), [(1.0, False, True), (0.4, False, False), (1.0, True, False)])
+def test_targets_among_the_inputs_are_said_but_not_of_a_policy(
+    share: float, reward: bool, told: bool, rows: int
+) -> None:
+    columns = {"loss": every(np.linspace(1.0, 0.1, ROWS))}
+    columns["model/targets_given"] = np.arange(1, 8), np.full(7, share)
+    if reward:
+        columns["reward"] = every(np.sin(np.arange(ROWS)))
+    found = warned(columns, rows)
+    assert ("targets_given" in found) is told
+    assert not told or (found["targets_given"].step, found["targets_given"].severity) == (1, "warning")

@@ -1,0 +1,107 @@
+"""What is read of torch's schedulers, and what is said of their counts beside the optimizer's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_rules_objective import ROWS, every, warned
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.optim import lr_scheduler as made  # noqa: E402
+
+from barograph.probes.model import schedulers  # noqa: E402
+
+STEPS = np.arange(20, ROWS, 10)
+
+
+def optimizer() -> Any:
+    return torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+
+
+def test_schedulers_are_found_with_their_counts_and_lengths() -> None:
+    ours, plain, waiting, chained = (optimizer() for _ in range(4))
+    cosine = made.CosineAnnealingLR(ours, 50)
+    plateau = made.ReduceLROnPlateau(waiting, "max")
+    both = made.SequentialLR(chained, [made.LinearLR(chained), made.CosineAnnealingLR(chained, 90)], [10])
+    for one in (ours, waiting, chained):
+        one.step()
+    cosine.step()
+    plateau.step(3.0)
+    both.step()
+    schedulers.find([ours, plain, waiting, chained])
+    assert schedulers.figures(ours) == {"scheduler_steps": 1.0, "scheduler_length": 50.0}
+    assert schedulers.figures(plain) == {}
+    assert schedulers.figures(waiting) == {"plateau_best": 3.0, "plateau_highest": 1.0}
+    assert schedulers.figures(chained) == {"scheduler_steps": 1.0, "scheduler_length": 100.0}
+    del cosine
+    assert schedulers.figures(ours) == {}  # nothing is kept alive
+
+
+def counted(pace: float, length: float, share: Any = 1.0) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Of a run of ROWS steps, whose scheduler is stepped so often at each and is made for so many."""
+    count = np.floor(STEPS * pace)
+    found = {"scheduler_steps": count, "scheduled_steps": STEPS.astype(float), "rate_share": share + 0 * count}
+    if length:
+        found["scheduler_length"] = length + 0 * count
+    return {f"model/{name}": (STEPS, values) for name, values in found.items()}
+
+
+def cosine(length: float) -> np.ndarray:
+    return np.asarray(0.5 + 0.5 * np.cos(np.pi * STEPS / length))
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("pace", "length", "share", "cause"),
+    [
+        (0.0, ROWS, 1.0, "scheduler never stepped"),
+        (0.0, 10, 1.0, ""),  # epochs, of which one is not over
+        (1 / 30, ROWS, 1.0, "scheduler stepped too seldom"),
+        (1 / 30, ROWS / 30, 1.0, ""),  # once an epoch, and it counts epochs
+        (1 / 30, 3 * ROWS, 1.0, ""),  # epochs of a run that was to be far longer
+        (2.0, ROWS, 1.0, "scheduler stepped 2 times"),
+        (2.0, 2 * ROWS, 1.0, ""),  # two processes, and it counts those of both
+        (1.0, ROWS, cosine(ROWS), ""),
+        (1.0, ROWS / 2, cosine(ROWS / 2), "schedule too short"),
+        (1.0, ROWS / 20, cosine(ROWS / 20), ""),  # many waves: cycles, or `ScheduleUnits`
+        (1.0, ROWS / 2, np.maximum(1e-3, 1 - STEPS / (ROWS / 2)), ""),  # it stays low
+    ],
+)
+def test_counts_that_do_not_go_together_are_said(pace: float, length: float, share: Any, cause: str, rows: int) -> None:
+    loss = {"loss": every(np.linspace(2.0, 1.0, ROWS))}
+    found = warned(loss | counted(pace, length, share), rows)
+    assert ("schedule_count" in found) == bool(cause)
+    if cause:
+        assert found["schedule_count"].causes[0].startswith(cause) and found["schedule_count"].step == 20
+
+
+def test_a_scheduler_that_was_not_stepped_in_three_epochs_is_said_whatever_its_length() -> None:
+    columns = {"loss": every(np.linspace(2.0, 1.0, ROWS)), "epoch": every(np.arange(ROWS) // 60)} | counted(0.0, 0)
+    assert "schedule_count" in warned(columns)
+    assert "schedule_count" not in warned(columns | {"epoch": every(np.arange(ROWS) // 200)})
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("highest", "best", "metric", "told"),
+    [
+        (1.0, "max", "val_loss", True),
+        (0.0, "min", "val_loss", False),
+        (1.0, "max", "val_accuracy", False),
+        (0.0, "min", "val_accuracy", True),
+        (1.0, "other", "val_loss", False),  # it is given another metric
+    ],
+)
+def test_a_plateau_scheduler_of_the_wrong_mode_is_proved_by_what_it_takes_for_the_best(
+    highest: float, best: str, metric: str, told: bool, rows: int
+) -> None:
+    at = np.arange(15, ROWS, 16)
+    values = np.linspace(2.0, 1.0, len(at)) if metric == "val_loss" else np.linspace(0.3, 0.9, len(at))
+    ours = {"max": np.maximum.accumulate(values), "min": np.minimum.accumulate(values), "other": values + 7}[best]
+    kept = {f"model/{name}": (at + 1, numbers) for name, numbers in
+            {"plateau_best": ours, "plateau_highest": highest + 0 * ours}.items()}  # fmt: skip
+    columns = {"loss": every(np.linspace(2.0, 1.0, ROWS)), metric: (at, values)} | kept
+    assert ("plateau_mode" in warned(columns, rows)) is told

@@ -1,0 +1,116 @@
+"""Outputs that have one line for a whole text: what they depend on, and targets that a mask hides."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_columns import findings
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from watched_trainings import findings_of_training  # noqa: E402
+
+from barograph.doctor.rules.activations.dependence import PaddingRead, SinglePlace  # noqa: E402
+from barograph.doctor.rules.data.outputs import HiddenTargets  # noqa: E402
+from barograph.probes.model import dependence, softmaxes  # noqa: E402
+
+NOTHING = torch.full((), math.nan)
+LENGTHS = torch.tensor([[5], [8], [6], [10]])
+REAL = torch.arange(10) < LENGTHS
+TOKENS = torch.where(REAL, torch.arange(1, 41).reshape(4, 10), 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "read", "single"),
+    [
+        (REAL.float(), 0.0, math.nan),
+        (torch.ones(4, 10), 0.45, math.nan),  # a mean over all places; of the rows that end with padding for sure
+        (functional.one_hot(torch.tensor([9] * 4), 10).float(), 1.0, 9.0),
+        (functional.one_hot(torch.tensor([0] * 4), 10).float(), 0.0, 0.0),
+        (functional.one_hot(LENGTHS[:, 0] - 1, 10).float(), 0.0, math.nan),
+    ],
+)
+def test_what_is_said_of_a_text_may_depend_on_its_padding(size: Any, read: float, single: float) -> None:
+    found = dependence._of_whole(size, TOKENS, NOTHING)
+    assert float(found[0]) == pytest.approx(read)
+    assert float(found[2]) == pytest.approx(single, nan_ok=True)
+
+
+def test_texts_without_padding_say_nothing_of_it() -> None:
+    found = dependence._of_whole(torch.ones(4, 10), torch.arange(40).reshape(4, 10), NOTHING)
+    assert all(math.isnan(one) for one in found)
+
+
+LOOKS = np.array([6, 106])
+
+
+@pytest.mark.parametrize("cuts", [(), (7, 50, 110)])
+@pytest.mark.parametrize(
+    ("read", "there", "seen", "severity"),
+    [(0.95, 0.4, None, "warning"), (0.4, 0.4, None, "info"), (0.4, 0.4, 0.0, "warning"), (0.4, 0.4, 1.0, "info"),
+     (0.95, 0.9, None, "info"), (0.0, 0.4, 0.0, None)],
+)  # fmt: skip
+def test_a_warning_says_that_mostly_padding_is_read_or_that_it_was_to_be_hidden(
+    read: float, there: float, seen: float | None, severity: str | None, cuts: tuple[int, ...]
+) -> None:
+    columns = {"model/padding_read": (LOOKS, np.full(2, read)), "model/padding_share": (LOOKS, np.full(2, there))}
+    if seen is not None:
+        columns["model/attention/seen_padding"] = (np.array([109]), np.array([seen]))
+    found = findings([PaddingRead()], columns, cuts=cuts).values()
+    assert [one.severity for one in found] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("values", "says"), [([0.0, 0.0], True), ([0.0], False), ([-1.0, 0.0], False)])
+def test_a_single_place_is_said_of_two_looks(values: list[float], says: bool) -> None:
+    columns = {"model/single_place": (LOOKS[: len(values)], np.array(values))}
+    assert bool(findings([SinglePlace()], columns)) == says
+
+
+@pytest.mark.parametrize("way", ["last place", "last token"])
+def test_a_recurrent_layer_that_is_read_behind_its_texts_is_found(tmp_path: Path, way: str) -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(3)
+            self.words, self.layer, self.head = nn.Embedding(30, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 2)
+
+        def forward(self, tokens: Any) -> Any:
+            found, lengths = self.layer(self.words(tokens))[0], (tokens > 0).sum(1)
+            last = lengths - 1 if way == "last token" else torch.full_like(lengths, -1)
+            return self.head(found[torch.arange(len(tokens)), last])
+
+    def loss_of(model: nn.Module, step: int) -> Any:
+        dice = torch.Generator().manual_seed(step)
+        tokens, lengths = torch.randint(1, 30, (12, 20), generator=dice), torch.randint(6, 17, (12, 1), generator=dice)
+        return functional.cross_entropy(model(torch.where(torch.arange(20) < lengths, tokens, 0)), tokens[:, 0] % 2)
+
+    found = findings_of_training(tmp_path, Reader(), loss_of, 10).get("padding_read")
+    assert (found is not None and found["severity"] == "warning") == (way == "last place")
+
+
+@pytest.mark.parametrize(
+    ("hides", "value", "share"),
+    [("targets", -1e4, 0.25), ("targets", -1e9, 0.25), ("others", -1e4, 0.0), ("far", 0.0, 0.0), ("none", 0.0, 0.0)],
+)
+def test_targets_that_a_mask_hides_are_known(hides: str, value: float, share: float) -> None:
+    output = torch.randn(16, 6, generator=torch.Generator().manual_seed(1))
+    target = torch.arange(16) % 6
+    if hides == "targets":
+        output[torch.arange(4), target[:4]] = value + torch.arange(4.0)  # a mask that is added
+    elif hides == "others":
+        output[torch.arange(16), (target + 1) % 6] = value
+    elif hides == "far":
+        output *= 1e5  # a training that blows up
+    found = softmaxes.hidden(output, target, torch.ones(16, dtype=torch.bool))
+    assert float(found) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("values", "step"), [([0.1, 0.0, 0.1, 0.2], 3), ([0.0, 0.0, 0.0], None), ([0.01] * 4, None)])
+def test_hidden_targets_are_found_in_two_looks(values: list[float], step: int | None) -> None:
+    columns = {"model/hidden_targets": (np.arange(1, len(values) + 1), np.array(values))}
+    assert [one.step for one in findings([HiddenTargets()], columns).values()] == ([step] if step else [])

@@ -1,0 +1,105 @@
+"""What collectors and loggers write before the lines of a log is no part of their rows, and says their times."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from textlog_readings import read
+
+from barograph.importing.textlogs import chunks, leads
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
+
+import dialects
+
+ROWS = [(step, f"{6 - step / 20:.3f}") for step in range(3, 60, 2)]
+SHAPES = {
+    "behind": " {s}: 9.1, {v} avg loss, 0.001 rate, 2.0 seconds, 64 images\n",
+    "units": "{s:>5} 231.47 ms run, 2.31 ms python, {v} loss, 0.000300 LR, 8.02 GB used\n",
+    "rounds": "[{s}]\ttraining's l2: {v}\tvalid_1's l2: 9.5\n",
+    "sentence": "After {s} of 90 steps the loss is {v} at a rate of 0.0003.\n",
+    "pairs": "step {s} loss {v}\n",
+}
+BEFORE = {
+    "an editor's": "{n:6d}\t",
+    "grep's": "train.log:{n}:",
+    "a cluster's": "2025-10-02T12:00:{n:02d}.1184021Z ",
+    "compose's": "train_1  | ",
+    "a quotation's": "> ",
+    "syslog's": "<134>1 2025-10-02T12:00:{n:02d}Z node-3 train 77 - - ",
+    "a phone's": "10-02 12:00:{n:02d}.118  4711  4730 I Trainer : ",
+    "a robot's": "[INFO] [17594000{n:02d}.118402117] [trainer_node]: ",
+    "a logger's": "12:00:{n:02d}.007 train.py:88 I ",
+    "a class's": "12:00:{n:02d}.007 [main] INFO  o.e.train.listeners.Listener - ",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("before", BEFORE)
+def test_rows_are_read_behind_what_is_written_before_them(tmp_path: Path, shape: str, before: str) -> None:
+    path = tmp_path / "train.log"
+    rows = [SHAPES[shape].format(s=step, v=loss) for step, loss in ROWS]
+    path.write_text("".join(BEFORE[before].format(n=at + 2) + row for at, row in enumerate(rows)))
+    assert dialects.problem_of(path, ROWS) == ""
+
+
+def test_times_before_the_rows_are_those_of_the_rows(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    text = "".join(f"2025-10-02T12:00:{step:02d}.500Z step {step} loss {loss}\n" for step, loss in ROWS)
+    path.write_text(text)
+    (chunk, *_) = chunks.chunks(path)
+    assert chunk.leads is not None
+    assert chunk.leads[0] == b"2025-10-02T12:00:03.500Z "
+    assert [step for step, _ in read(path).series["loss"]] == [step for step, _ in ROWS]
+
+
+def test_a_table_of_counted_rows_keeps_its_counts() -> None:
+    text = b"".join(b"%d\t2.3\t0.1\n" % at for at in range(1, 40))
+    assert leads.collected(text) == (text, None)
+
+
+@pytest.mark.parametrize(
+    "text", ["[train] step 5 loss 2.3\n", "val loss 2.3\n", "train: loss 2.3\n", "step 5: loss 2.3\n"]
+)
+def test_words_for_data_and_counts_are_no_loggers(text: str) -> None:
+    whole = (text * 9).encode()
+    assert leads.logged(*leads.collected(whole))[0] == whole
+
+
+def test_lines_keep_their_numbers_where_a_bar_is_drawn() -> None:
+    chunk = chunks.Chunk(b"a\nb\nc\nd\n", b"a\rb\rc\nd\n", 10, 0, 0, 0, b"")
+    assert [chunk.number(index) for index in range(4)] == [10, 10, 10, 11]
+
+
+@pytest.mark.parametrize("line", ["best loss 2.31 at step 40, patience 3/10\n", "lowest val loss 2.31 at step 40\n"])
+def test_the_best_so_far_is_no_row(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"step {step} loss {loss}\n{line}" for step, loss in ROWS))
+    assert dialects.problem_of(path, ROWS) == ""
+
+
+@pytest.mark.parametrize("heading", ["step;loss;lr", "Schritt;Verlust;Lernrate", "iteration;train_loss;lr"])
+def test_tables_with_semicolons_may_have_commas_in_their_numbers(tmp_path: Path, heading: str) -> None:
+    path = tmp_path / "train.log"
+    rows = "".join(f"{step};{loss.replace('.', ',')};0,0003\n" for step, loss in ROWS)
+    path.write_text(f"some words\n{heading}\n{rows}")
+    assert dialects.problem_of(path, ROWS) == ""
+
+
+def test_commas_of_decimals_and_of_thousands(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(f"Schritt {step}: Verlust = {loss[:-1].replace('.', ',')}; lr = 0,0003\n" for step, loss in ROWS)
+    )
+    assert dialects.problem_of(path, [(step, loss[:-1]) for step, loss in ROWS]) == ""
+    path.write_text("".join(f"step 1,{step:03d}: loss = {loss}\n" for step, loss in ROWS))
+    assert dialects.problem_of(path, [(1000 + step, loss) for step, loss in ROWS]) == ""
+
+
+def test_an_epochs_length_behind_its_steps_places_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rows = [(step, f"{6 - step / 100:.3f}") for step in range(0, 400, 30)]
+    path.write_text("".join(f"Epoch[{1 + s // 90}] Iteration[{s % 90}/90] loss: {v}\n" for s, v in rows))
+    assert dialects.problem_of(path, rows) == ""

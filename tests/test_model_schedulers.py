@@ -59,6 +59,7 @@ def cosine(length: float) -> np.ndarray:
     [
         (0.0, ROWS, 1.0, "scheduler never stepped"),
         (0.0, 10, 1.0, ""),  # epochs, of which one is not over
+        (0.0, 0.6 * ROWS, 1.0, ""),  # as many epochs, perhaps
         (1 / 30, ROWS, 1.0, "scheduler stepped too seldom"),
         (1 / 30, ROWS / 30, 1.0, ""),  # once an epoch, and it counts epochs
         (1 / 30, 3 * ROWS, 1.0, ""),  # epochs of a run that was to be far longer

@@ -60,22 +60,23 @@ class OrderedTargets(WatchRule):
 
     Of a mean square the gradient shows the targets. Over the last looks, twelve to 48, the means of batches vary ten
     times as much as the targets within a batch, where they vary a batch-size-th as much in batches that are drawn; and
-    six of these means or more are different. Examples that are sorted by their target do that, and series of a slow
-    drift that are read in the order of time. The model forgets each part while it learns the next. Where a reward is
-    logged, nothing is said.
+    six of these means or more are different. A batch has eight examples or more: one window of a slow series would be
+    as even by itself. Examples that are sorted by their target do that, and series of a slow drift that are read in
+    the order of time. The model forgets each part while it learns the next. Where a reward is logged, nothing is said.
 
     What to do: shuffle: `DataLoader(..., shuffle=True)`.
     """
 
     name, family, kind, severity = "ordered_targets", "data", "data", "warning"
     series = "model/target_std"
-    needs = ("=model/target_std", "=model/target_mean")
+    needs = ("=model/target_std", "=model/target_mean", "=model/example_rows")
     least = 12
     about = "The targets of a regression come in order."
     thresholds: ClassVar = {
         "times": (10.0, "the variance within a batch: that of the batches' means; ours"),
         "looks": (12.0, "ours"),
         "different": (6.0, "means; ours"),
+        "rows": (8.0, "examples of a batch, that were looked at; ours"),
     }
     causes = ("data sorted: the examples come in the order of their targets, or of time",)
     remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
@@ -85,7 +86,8 @@ class OrderedTargets(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         mean = watched(history, "target_mean", place)
-        if not (value > 0 and math.isfinite(value) and math.isfinite(mean)):
+        several = watched(history, "example_rows", place) >= self.at["rows"]
+        if not (value > 0 and math.isfinite(value) and math.isfinite(mean) and several):
             return
         self._looks.append((place[0], mean, value))
         if len(self._looks) < self.at["looks"] or history.role("reward") is not None:

@@ -6,6 +6,7 @@ Out:  findings of `ScheduleCount`, `PlateauMode`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -27,11 +28,12 @@ class ScheduleCount(Rule):
     """The run is over, and the scheduler's count of steps does not go with the optimizer's.
 
     The watch reads both, of torch's schedulers, and how many steps a schedule is made for. In 90 steps or more, and in
-    the whole run: the scheduler was never stepped, though it is made for half as many steps or more, or there were
-    three epochs. It is made for as many steps as the optimizer made (within a tenth), and was stepped once in five of
-    these or less: once an epoch. It is made for as many, and was stepped twice at each, or more often: it is over, or
-    rises again, in the middle. Or it is cosine annealing, stepped at each step, and the run ends at half of the peak or
-    more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down, and up again.
+    the whole run: the scheduler was never stepped, though it is made for as many steps as the optimizer made, or as
+    are planned (within a tenth), or there were three epochs. It is made for as many steps as the optimizer made, and
+    was stepped once in five of these or less: once an epoch. It is made for as many, and was stepped twice at each, or
+    more often: it is over, or rises again, in the middle. Or it is cosine annealing, stepped at each step, and the run
+    ends at half of the peak or more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down,
+    and up again.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -64,7 +66,9 @@ class ScheduleCount(Rule):
         whole = float(ours.value[-1]) + 1
         fits = abs(length - whole) <= self.at["within"] * whole
         said = ""
-        if not went and (length >= 0.5 * whole or self._epochs(history) >= self.at["epochs"]):
+        planned = history.facts.get("planned_steps") or math.nan
+        meant = fits or abs(length - planned) <= self.at["within"] * planned
+        if not went and (meant or self._epochs(history) >= self.at["epochs"]):
             cause, said = "scheduler never stepped", f"was not stepped in {whole:.0f} steps of the optimizer"
         elif fits and went <= self.at["seldom"] * made and went:
             cause = "scheduler stepped too seldom: it counts steps, and is stepped once an epoch"

@@ -7,7 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from test_rules_objective import ROWS, every, warned
 
 import barograph
 from barograph.doctor import diagnose
@@ -310,3 +312,26 @@ def test_factors_that_begin_at_zero_may_grow(tmp_path: Path, zero: bool) -> None
     training = Training(tmp_path, model=model, lr=3e-2, watch={"gradients": 5})
     training.go(1, 60)
     assert ("early_growth" in training.findings()) == (not zero)
+
+
+@pytest.mark.parametrize(
+    ("step", "fall", "more", "told"),
+    [
+        (2e-5, 0.1, {}, True),
+        (1e-3, 0.1, {}, False),  # it moves, and learns little
+        (2e-5, 0.6, {}, False),  # a small step is enough for it
+        (2e-5, 0.1, {"drawn": 0.0}, False),  # it was trained before
+        (2e-5, 0.1, {"clip_coefficient": 1e-4}, False),
+        (2e-5, 0.1, {"flow_first_last": 1e-5}, False),
+        (2e-5, 0.1, {"epsilon": 1e-8}, False),  # Adam's steps have a bound of their own
+    ],
+)
+def test_steps_without_a_bound_that_lead_nowhere_are_measured(
+    step: float, fall: float, more: dict[str, float], told: bool
+) -> None:
+    looks = np.arange(0, ROWS, 20)
+    figures = {"update_p50": step, "drawn": 1.0} | more
+    columns = {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    noise = 0.02 * np.random.default_rng(0).normal(size=ROWS)
+    found = warned(columns | {"loss": every(1 - fall * np.arange(ROWS) / ROWS + noise)})
+    assert ("rate_too_low" in found) is told

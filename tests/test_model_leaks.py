@@ -23,8 +23,15 @@ NOISE = torch.randn(200, generator=DICE)
 RULE = TABLE[:, 0] * TABLE[:, 1] + 0.1 * NOISE
 
 
-def given(x: Tensor, y: Tensor, outputs: tuple[int, ...], loss: Callable[[Any, Tensor], Tensor]) -> list[float]:
-    """`targets_given` of a few steps."""
+def given(
+    x: Tensor,
+    y: Tensor,
+    outputs: tuple[int, ...],
+    loss: Callable[[Any, Tensor], Tensor],
+    rows: int = 32,
+    name: str = "targets_given",
+) -> list[float]:
+    """A figure of a few steps."""
     torch.manual_seed(0)
     run = Notes()
     width = int(np.prod(outputs))
@@ -33,14 +40,14 @@ def given(x: Tensor, y: Tensor, outputs: tuple[int, ...], loss: Callable[[Any, T
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     watch = ModelWatch(run, model, optimizer, **QUIET)
     for step in range(6):
-        chosen = torch.arange(32 * step, 32 * step + 32) % len(x)
+        chosen = torch.arange(rows * step, rows * step + rows) % len(x)
         optimizer.zero_grad()
         loss(model(x[chosen]), y[chosen]).backward()
         optimizer.step()
         run.log(step)
     watch.close()
-    rows = [run.fields(step) for step in run.steps]
-    return [fields["targets_given"] for fields in rows if "targets_given" in fields]
+    told = [run.fields(step) for step in run.steps]
+    return [fields[name] for fields in told if name in fields]
 
 
 def beside(y: Tensor, scale: float = 1.0) -> Tensor:
@@ -74,6 +81,13 @@ def test_targets_that_are_an_input_are_seen(
     assert len(said) >= 4 and set(said) == {share}
 
 
+def test_the_more_frequent_of_two_targets_is_that_of_all_rows_of_a_batch() -> None:
+    logistic = functional.binary_cross_entropy_with_logits
+    halves = torch.cat([torch.ones(100, 1), torch.zeros(100, 1)])  # what happened, and behind it what did not
+    assert set(given(TABLE, halves, (1,), logistic, 200, "top_target_share")) == {0.5}
+    assert set(given(TABLE, torch.ones(200, 1), (1,), logistic, 200, "top_target_share")) == {1.0}
+
+
 def test_reconstructions_and_sequences_say_nothing() -> None:
     assert given(TABLE, TABLE, (9,), functional.mse_loss) == []
     assert given(WINDOWS, WINDOWS[:, :, :1], (12, 1), functional.mse_loss) == []  # as many places as the input
@@ -91,3 +105,24 @@ def test_targets_among_the_inputs_are_said_but_not_of_a_policy(
     found = warned(columns, rows)
     assert ("targets_given" in found) is told
     assert not told or (found["targets_given"].step, found["targets_given"].severity) == (1, "warning")
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("means", "deviation", "told"),
+    [
+        (np.linspace(-1.7, 1.7, 40), 0.05, True),
+        (np.tile(np.linspace(-1.7, 1.7, 8), 5), 0.1, True),  # several epochs
+        (0.18 * np.random.default_rng(0).normal(size=40), 1.0, False),  # drawn
+        (np.sin(np.arange(40)), 0.7, False),  # days of a series, each with its hours
+        (np.tile([0.0, 1.0], 20), 1e-6, False),  # a judge of what is real, in turns
+    ],
+)
+def test_targets_in_order_are_told_from_those_that_are_drawn(
+    means: np.ndarray, deviation: float, told: bool, rows: int
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    columns = {"loss": every(np.linspace(1.0, 0.5, ROWS)), "model/target_mean": (looks, means)}
+    columns["model/target_std"] = looks, np.full(len(looks), deviation)
+    assert ("ordered_targets" in warned(columns, rows)) is told
+    assert "ordered_targets" not in warned(columns | {"reward": every(np.sin(np.arange(ROWS)))}, rows)

@@ -136,6 +136,15 @@ def test_a_loss_with_a_gradient_of_its_own_says_nothing_and_no_graph_is_kept() -
     assert not any(hasattr(value, "grad_fn") or hasattr(value, "next_functions") for value in vars(look).values())
 
 
+def test_a_proof_of_one_loss_stays_where_a_step_has_another_one() -> None:
+    weight, look = nn.Parameter(torch.randn(8, 1)), LossGraph()
+    weight.register_post_accumulate_grad_hook(lambda _: look.came())
+    (torch.randn(6, 8) @ weight - torch.zeros(6)).square().mean().backward()  # a critic's, broadcast
+    (-(torch.randn(6, 8) @ weight).mean()).backward()  # an actor's
+    found = look.new()
+    assert found["loss_crossed"] == 6.0 and "loss_error" not in found
+
+
 @pytest.mark.parametrize(
     ("loss_of", "kept"),
     [

@@ -78,6 +78,12 @@ def test_counts_that_do_not_go_together_are_said(pace: float, length: float, sha
         assert found["schedule_count"].causes[0].startswith(cause) and found["schedule_count"].step == 20
 
 
+def test_a_scheduler_that_is_stepped_at_each_micro_batch_is_named_so() -> None:
+    columns = {"loss": every(np.linspace(2.0, 1.0, ROWS))} | counted(4.0, ROWS)
+    columns["model/backwards"] = STEPS, np.full(len(STEPS), 4.0)
+    assert warned(columns)["schedule_count"].causes[0].startswith("scheduler stepped per micro-batch: 4 times")
+
+
 def test_a_scheduler_that_was_not_stepped_in_three_epochs_is_said_whatever_its_length() -> None:
     columns = {"loss": every(np.linspace(2.0, 1.0, ROWS)), "epoch": every(np.arange(ROWS) // 60)} | counted(0.0, 0)
     assert "schedule_count" in warned(columns)

@@ -13,8 +13,10 @@ from barograph.doctor import diagnose
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from watched_models import QUIET, Notes  # noqa: E402
 
 from barograph.probes.model.settings import group_settings, layer_settings  # noqa: E402
+from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
 RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3))
 
@@ -116,11 +118,12 @@ def test_a_setting_that_nobody_means_is_the_first_cause(
     assert all(item["causes"][0].startswith(cause) for item in heads), heads
 
 
-def game(folder: Path, steps: int, generates: int, judges: int) -> dict[str, dict[str, Any]]:
+def game(folder: Path, steps: int, generates: int, judges: int, shared: bool = False) -> dict[str, dict[str, Any]]:
     """Two networks against each other; each is stepped every so many steps, 0 is never."""
     torch.manual_seed(5)
     generator, judge = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)), nn.Linear(2, 1)
-    optimizers = [torch.optim.Adam(model.parameters(), 1e-3) for model in (generator, judge)]
+    held = [[*generator.parameters()], [*judge.parameters()]]
+    optimizers = [torch.optim.Adam([*held[0], *held[1]] if shared else one, 1e-3) for one in held]
     run = begin(folder)
     run.watch([generator, judge], optimizers)
     for step in range(steps):
@@ -152,6 +155,41 @@ def test_a_side_that_never_steps_is_named_and_its_graph_is_whole(tmp_path: Path,
 def test_a_side_that_steps_less_often_is_not_idle(tmp_path: Path, generates: int, judges: int) -> None:
     found = game(tmp_path, 130, generates, judges)
     assert "idle_optimizer" not in found and "unreached_parameters" not in found and "cleared_passes" not in found
+
+
+def test_players_whose_optimizers_hold_all_parameters_of_both_are_found(tmp_path: Path) -> None:
+    assert "shared_parameters" not in game(tmp_path / "own", 40, 1, 1)
+    found = game(tmp_path / "shared", 40, 1, 1, shared=True)
+    assert found["shared_parameters"]["causes"][0].startswith("optimizer holds other parameters")
+
+
+class Around(torch.optim.Optimizer):
+    """Steps through another optimizer, as those that look ahead do."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner.param_groups[0]["params"], {"lr": 0.1})
+        self.inner, self.param_groups = inner, inner.param_groups
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.inner.step()
+
+
+@pytest.mark.parametrize(("how", "shared"), [("both", 4.0), ("apart", None), ("around", None), ("one part", 2.0)])
+def test_parameters_that_two_optimizers_step_are_counted(how: str, shared: float | None) -> None:
+    model, run = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), Notes()
+    first = torch.optim.SGD(model.parameters() if how in ("both", "around") else model[0].parameters(), lr=0.01)
+    rest = {"both": model, "apart": model[1], "around": model, "one part": model}[how].parameters()
+    second = Around(first) if how == "around" else torch.optim.SGD(rest, lr=0.01)
+    watch = ModelWatch(run, model, [first, second], **QUIET)
+    for step in range(24):
+        model(torch.randn(8, 4)).square().mean().backward()
+        for optimizer in (first, second) if how != "around" else (second,):
+            optimizer.step()
+        model.zero_grad()
+        run.log(step)
+    watch.close()
+    seen = [fields["shared_parameters"] for step in run.steps if "shared_parameters" in (fields := run.fields(step))]
+    assert seen == ([] if shared is None else [shared])
 
 
 def test_an_optimizer_that_is_given_and_never_stepped_is_critical_before_the_run_is_over(tmp_path: Path) -> None:

@@ -274,6 +274,18 @@ def test_gradients_that_vanish_over_the_depth_warn_and_frozen_layers_do_not() ->
     assert not findings([VanishingGradient()], layers(adapters))
 
 
+def test_an_actor_whose_gradient_is_small_beside_its_critics_has_none_that_vanish() -> None:
+    def warned(norms: dict[str, list[float]], more: dict) -> bool:
+        found = only(findings([VanishingGradient()], layers(norms) | more), "vanishing_gradient")
+        return "warning" in {one.severity for one in found}
+
+    actor = {f"actor.{at}.weight": [1e-6] * 9 for at in range(3)}
+    reward = {"reward": (numpy.arange(90), numpy.sin(numpy.arange(90)))}
+    critic = {f"critic.{at}.weight": [0.5] * 9 for at in range(3)}
+    assert warned(actor | critic, {}) and not warned(actor | critic, reward)
+    assert warned(actor | {f"actor.{at}.weight": [0.5] * 9 for at in range(3, 6)}, reward)
+
+
 def test_layers_whose_gradients_are_exactly_zero_warn() -> None:
     zero = {f"h.{at}.weight": [0.0] * 6 for at in range(6)} | {"head.bias": [0.1] * 6}
     (one,) = only(findings([ZeroLayers()], layers(zero)), "zero_layers")

@@ -84,6 +84,7 @@ def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, ro
         ({"loss_reversed": 0.0}, FALLS, None),
         ({"loss_multiplied": 1.0}, -FALLS, "loss_reversed"),
         ({"loss_multiplied": 1.0}, FALLS, None),
+        ({"loss_multiplied": 1.0, "nll_of_scores": 1.0}, -FALLS, None),  # below 0 with the right sign
         ({"label_smoothing": 0.9}, FALLS, "label_smoothing"),
         ({"label_smoothing": 0.1}, FALLS, None),
         ({"softmax_over_rows": 1.0}, FALLS, "softmax_over_rows"),
@@ -110,6 +111,12 @@ def test_what_the_graph_proves_is_said(
     ours = {"loss_reversed", "label_smoothing", "softmax_over_rows", "same_sides", "pair_temperature",
             "broadcast_targets", "unrelated_labels"}  # fmt: skip
     assert set(found) & ours == ({rule} if rule else set())
+
+
+def test_a_critic_whose_targets_are_broadcast_is_found_without_a_loss_of_the_whole() -> None:
+    columns = {"critic_loss": every(FALLS), "reward": every(np.sin(STEP))}
+    assert "broadcast_targets" in warned(columns | of_graph(loss_crossed=32.0))
+    assert "broadcast_targets" not in warned(columns | of_graph(loss_crossed=0.0))
 
 
 def test_labels_are_not_called_unrelated_first_where_no_gradient_reaches_the_first_layers() -> None:
@@ -190,6 +197,24 @@ def test_nine_in_ten_targets_of_one_class_are_no_shift_of_labels() -> None:
     assert "one_class" in found and "other_labels" not in found
     columns["val_loss"] = EVALUATIONS, np.full(10, 0.1)  # an evaluation of the same kind
     assert "one_class" not in warned(columns | of_graph(output_width=8.0))
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("passes", "evaluated", "share", "told"),
+    [(1.0, 0.9, 1.0, True), (2.0, 0.9, 1.0, False), (1.0, 0.4, 1.0, False), (1.0, 0.9, 0.97, False)],
+    ids=["positives alone", "two players", "margins of pairs", "few negatives"],
+)
+def test_a_logistic_loss_of_positives_alone_has_nothing_to_tell_apart(
+    passes: float, evaluated: float, share: float, told: bool, rows: int
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    figures = {"passes": passes, "sigmoid_twice": 0.0, "top_target": 1.0, "top_target_share": share}
+    columns = {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    columns |= {"loss": every(np.exp(-STEP / 30)), "val_loss": (looks, np.full(len(looks), evaluated))}
+    found = warned(columns, rows)
+    assert ("one_class" in found) is told
+    assert not told or found["one_class"].causes[0].startswith("negatives missing")
 
 
 def policy(entropy_weight: float, value_weight: float, entropy: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:

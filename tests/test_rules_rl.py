@@ -156,6 +156,14 @@ def test_an_entropy_that_is_gone() -> None:
     assert only("entropy_collapse", entropy=entropy).severity == "info"
 
 
+def test_the_entropy_of_actions_that_are_numbers_may_go_below_0() -> None:
+    flat = np.random.default_rng(0).normal(0, 0.1, 480)
+    falls = np.maximum(1.4 - 0.02 * STEPS, -1.0)
+    assert "entropy_collapse" not in {one.rule for one in look(entropy=falls, reward=flat)}
+    slow = np.where(STEPS < 200, 2.0, 0.05)
+    assert "entropy_collapse" not in {one.rule for one in look(entropy=slow, reward=flat, std=0.1 + 0.0 * slow)}
+
+
 def test_the_bounds_that_trl_users_know() -> None:
     flat = np.random.default_rng(0).normal(0, 0.1, 480)
     late = STEPS >= 200

@@ -299,7 +299,8 @@ def test_an_output_that_is_the_same_for_every_input_is_found(tmp_path: Path, bia
 
 
 @pytest.mark.parametrize(
-    ("scale", "mean", "warns"), [(8.0, 0.0, True), (1.0, 9.0, True), (1.5, 0.5, True), (1.2, 0.2, False)]
+    ("scale", "mean", "warns"),
+    [(8.0, 0.0, True), (1.0, 9.0, True), (1.5, 0.5, True), (1.2, 0.2, False), (1.0, 0.6, False)],
 )
 def test_evaluations_with_inputs_of_another_scale_are_found(
     tmp_path: Path, scale: float, mean: float, warns: bool

@@ -28,6 +28,7 @@ RARE = {
         "rateless",
         "unused",
         "idle",
+        "shared",
     ),
     "info": ("message",),
 }

@@ -28,6 +28,25 @@ _SHAPED = {
 }  # fmt: skip
 _ADDED = _SHAPED | {"Neg", "Add", "Sub"}  # between a loss and its terms
 _SCALED = frozenset({"Mul", "Div"})
+_PROOFS = frozenset(
+    {
+        "loss_crossed",
+        "loss_widened",
+        "activation_twice",
+        "softmax_over_rows",
+        "nll_of_probabilities",
+        "nll_of_scores",
+        "logits_cut",
+        "divergence_of_chances",
+        "ratio_constant",
+        "policy_crossed",
+        "ratio_of_chances",
+        "ratio_not_raised",
+        "ratio_greater",
+        "likelihood",
+        "greatest_trained",
+    }
+)  # of one loss of several in a step, whatever the others are
 _BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropyWithLogits": "Sigmoid"}
 
 
@@ -189,7 +208,9 @@ class LossGraph:
         with contextlib.suppress(Exception):  # within the training's pass: another torch may be made otherwise
             loss = loss_of_pass()
             root = getattr(loss, "grad_fn", None)
-            self._found = _all(root) if root is not None else {}
+            fresh = _all(root) if root is not None else {}
+            kept = {name: value for name, value in self._found.items() if name in _PROOFS}  # of the step's other losses
+            self._found = fresh | {name: max(value, fresh.get(name, value)) for name, value in kept.items()}
             self.squared = objective.squared(root) if root is not None else None
             self.pulled = [weakref.ref(one) for one in criteria.trained_target(root)] if root is not None else []
             if root is not None and self._passes in _LEAVES:

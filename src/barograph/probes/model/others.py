@@ -4,7 +4,8 @@ In:   calls of modules in some steps; the watched parameters when a step begins.
 Out:  how far the other one is from the watched one, and from where it was at the look before; whether it is asked
       about what the watched one is trained on.
 
-It is looked for where the loss says that there is one, of values of chosen actions or of preferences: a hook on every
+It is looked for where the loss says that there is one, of values of chosen actions or of preferences, and where several
+networks are watched at once, as an actor and its critic: a hook on every
 module's call is in place in a few early steps, and not at all where anything was compiled. What is found has the same
 shapes of parameters as the watched model, or as one of its direct parts, does not belong to it, and gets no gradients.
 Some elements of a few matrices are compared on the device; nothing waits.
@@ -41,7 +42,7 @@ class OtherNetwork:
         self._parts[_key(model)] = model
         self._steps, self._looks = 0, 0
         self._before: ModelRound | None = None
-        self._wanted = False
+        self._wanted = type(model).__name__ in ("ModuleList", "ModuleDict") and len(self._parts) > 2
         self._seen: set[int] = set()
         self._handle: Any = None
         self._found: Any = None  # a weak reference

@@ -134,6 +134,8 @@ class OutputLook:
                 self._found, found = _figures(rows, _rows(gradient))
                 self._classes = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
+                    if rows.shape[1] == 1 < gradient.numel():
+                        self._found = _of_all(self._found, (gradient < 0).to(self._found.dtype).mean())
                     classes = 1 if gradient.dim() > 3 else -1
                     # no abs(): of a language model's logits a copy may be more than the device has left
                     alive = (gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)
@@ -292,6 +294,16 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
     if width == 1 and count >= 8:
         result["broadcast_target"] = _line(output[:, 0], gradient[:, 0], _LINE if exact else 0.0)
     return torch.stack([result[name] for name in FIGURES]), found
+
+
+def _of_all(found: Tensor, share: Tensor) -> Tensor:
+    """Where a logistic loss follows: the more frequent target of all rows, of which this share is 1. Some rows may be
+    one side of a batch, such as all that are 1."""
+    import torch
+
+    for name, value in (("top_target", (share > 0.5).to(share.dtype)), ("top_target_share", share.maximum(1 - share))):
+        found[_AT[name]] = torch.where(found[_AT[name]].isfinite(), value, torch.nan)
+    return found
 
 
 def _beside(output: Any, tensor: Tensor) -> list[int] | None:

@@ -16,6 +16,7 @@ from barograph.probes.model.rounds import ModelRound
 _IDLE = 100  # steps of the others
 _UNSTEPPED = 20  # of the loop
 _SCALED = ("alpha", "rho", "lr_decay")  # settings of RMSprop, Adadelta and Adagrad
+_SHARED = 20  # steps, in which two optimizers have stepped the same parameters
 _LOOKED_AT = 4  # gradients of an optimizer that is never stepped
 
 
@@ -100,7 +101,8 @@ class Unstepped:
 
 
 class IdleOptimizers:
-    """Watched optimizers that never step while others do, and those that take the place of another."""
+    """Watched optimizers that never step while others do, those that take the place of another, and two that step the
+    same parameters."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -110,6 +112,7 @@ class IdleOptimizers:
         self._met: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that have stepped
         self._held: set[int] = set()  # what they step
         self._replaced = 0
+        self._together = 0  # steps in which several optimizers stepped
 
     def ended(self, current: ModelRound, optimizers: Collection[Any], names: Mapping[int, str]) -> set[str]:
         """A step is over. The parameters of optimizers without a step that have a gradient nevertheless, by name."""
@@ -117,6 +120,7 @@ class IdleOptimizers:
 
         self._stepped |= current.begun
         self._met_anew(current, [one for one in optimizers if id(one) in current.begun and one not in self._met], names)
+        self._shared(current, [one for one in optimizers if id(one) in current.begun], names)
         idle = [optimizer for optimizer in optimizers if id(optimizer) not in self._stepped]
         self._steps += 1
         if not idle and not self._last:
@@ -136,6 +140,19 @@ class IdleOptimizers:
                 current.put("idle_gradient", ("",), torch.stack([item.to(home) for item in squares]).amin().reshape(1))
                 current.figures["idle"] = listed(names[id(item)] for items in some for item in items)
         return {names[id(item)] for items in reached for item in items}
+
+    def _shared(self, current: ModelRound, stepped: Collection[Any], names: Mapping[int, str]) -> None:
+        """Parameters that two optimizers stepped in this step, neither of which works through the other."""
+        self._together += len(stepped) > 1
+        if len(stepped) < 2 or self._together != _SHARED:
+            return
+        within = {id(part) for one in stepped for part in vars(one).values() if hasattr(part, "param_groups")}
+        tables = {id(one.param_groups): one for one in stepped if id(one) not in within}
+        held = [{id(item) for group in one.param_groups for item in group["params"]} for one in tables.values()]
+        shared = {item for place, items in enumerate(held) for other in held[:place] for item in items & other}
+        some = [names[item] for item in names if item in shared]
+        if some:
+            current.figures |= {"shared_parameters": float(len(some)), "shared": listed(some)}
 
     def _met_anew(self, current: ModelRound, fresh: Collection[Any], names: Mapping[int, str]) -> None:
         """Optimizers make their first step: of those that step what another one stepped before, how many so far."""

@@ -179,12 +179,12 @@ class UntiedWeights(Rule):
 class ConstantOutput(Rule):
     """The model's output is the same for every input.
 
-    Over the rows of a batch, outputs of two numbers or more vary by less than a thousandth of their size, in five looks
-    in a row over fifty steps, after the first twenty: representations have collapsed to one, or units in between are
-    dead and the biases behind them answer alone. Where gradients of layers are far apart, they
-    vanish; where it was so at every look from the start, the initialisation is
-    the first cause; where the norm of all parameters has doubled since, the learning rate; where less than a third of
-    it is left, weight decay.
+    Over the rows of a batch, outputs of two numbers or more vary by less than a thousandth of their size, in five
+    looks in a row over fifty steps, after the first twenty: representations have collapsed to one, or units in between
+    are dead and the biases behind them answer alone. Where the inputs' mean or deviation is 10 or more, that is the
+    first cause. Where gradients of layers are far apart, they vanish; where it was so at every look from the start,
+    the initialisation is the first cause; where the norm of all parameters has doubled since, the learning rate; where
+    less than a third of it is left, weight decay.
 
     What to do: of a contrastive loss, negatives or a stopped gradient; else see the layers before: dead units, a rate
     that was too high, an initialisation far from zero.
@@ -200,6 +200,7 @@ class ConstantOutput(Rule):
         "steps": (50.0, "ours"),
         "vanish": (1e5, "largest over smallest gradient of a layer; ours"),
         "first": (20.0, "steps that don't count; ours"),
+        "inputs": (10.0, "mean or deviation of inputs that nobody normalised; ours"),
     }
     causes = ("outputs collapsed: every input gives the same output",)
     remedies = (
@@ -237,7 +238,11 @@ class ConstantOutput(Rule):
     def _causes(self, history: RunHistory, step: int, time: int, segment: int) -> list[str]:
         norm = param_norm_of(history)
         times = known(norm, step, time, segment) / norm.first if norm is not None and norm.first > 0 else 1.0
+        sizes = [abs(known(history.channel(f"model/input_{name}"), step, time, segment)) for name in ("mean", "std")]
         said = {
+            "inputs not normalised: they are far from 0, and the first layers' functions at their bounds": any(
+                size >= self.at["inputs"] for size in sizes
+            ),
             "gradients vanish: those of the first layers are next to nothing": self._spread(
                 history, step, time, segment
             ),

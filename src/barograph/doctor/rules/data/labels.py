@@ -174,14 +174,17 @@ class OneClass(WatchRule):
     """Nearly all of the training's targets are one class, and the evaluation's are not.
 
     Of 500 targets that were looked at, or more, nine in ten are one class, the same in each of twelve looks; and the
-    evaluation's loss is above that of a guess among all classes: what it has is not what was trained on.
+    evaluation's loss is above that of a guess among all classes: what it has is not what was trained on. Of a logistic
+    loss of one output a row, in steps of one pass each, all targets of twelve looks are 1, or all are 0, and the
+    evaluation's loss is above that of a guess: the training has nothing to tell apart.
 
-    What to do: count the labels by class; draw rare classes more often, or weight them.
+    What to do: count the labels by class; draw rare classes more often, or weight them; draw examples of what did not
+    happen, where only what did is recorded.
     """
 
     name, family, kind, severity = "one_class", "data", "data", "warning"
     series = "model/top_target_share"
-    needs = ("=model/top_target_share", "=model/top_target", "=model/class_targets", "loss", "eval_loss")
+    needs = ("=model/top_target_share", "=model/top_target", "loss", "eval_loss")
     least = 12
     about = "Nearly all of the training's targets are one class."
     thresholds: ClassVar = {
@@ -190,10 +193,14 @@ class OneClass(WatchRule):
         "looks": (12.0, "in a row; ours"),
     }
     causes = ("classes unbalanced: nearly all of the training's targets are one class",)
-    remedies = ("count the labels by class; draw rare classes more often, or weight them",)
+    remedies = (
+        "count the labels by class; draw rare classes more often, or weight them",
+        "draw examples of what did not happen, as many as of what did",
+    )
 
     def begin(self) -> None:
         self._top: list[float] = []
+        self._alone = 0  # looks in a row in which a logistic loss has one target alone
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         looks = int(self.at["looks"])
@@ -202,7 +209,16 @@ class OneClass(WatchRule):
             watched(history, "top_target", place) if value >= self.at["share"] else -1,
         ]
         one = len(self._top) == looks and len(set(self._top)) == 1 and self._top[0] >= 0
-        width, theirs = watched(history, "output_width", place), usual(history.role("eval_loss"), *place, 3)
+        alone = value == 1 and watched(history, "sigmoid_twice", place) >= 0 and watched(history, "passes", place) == 1
+        self._alone = self._alone + 1 if alone and len(set(self._top[-2:])) == 1 else 0
+        theirs = usual(history.role("eval_loss"), *place, 3)
+        if self._alone >= looks and one and theirs > math.log(2) and self.first(place[2], "alone"):
+            yield self.finding(
+                0, f"All of the training's targets are {self._top[0]:.0f}: the loss has nothing to tell apart.",
+                found=place[0], segment=place[2], confidence=0.95, evidence={"target": self._top[0], "standing": True},
+                causes=["negatives missing: all targets are one class"], key="alone",
+            )  # fmt: skip
+        width = watched(history, "output_width", place)
         one = one and watched(history, "class_targets", place) >= self.at["targets"]
         if one and width >= 2 and theirs > math.log(width) and self.first(place[2]):
             yield self.finding(

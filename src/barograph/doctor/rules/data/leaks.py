@@ -1,15 +1,20 @@
-"""Targets that the model is given with its inputs.
+"""Targets that the model is given with its inputs, and those that come in order.
 
 In:   figures of the watch.
-Out:  findings of `TargetsGiven`.
+Out:  findings of `TargetsGiven`, `OrderedTargets`.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.rules.data.examples import Place, WatchRule
+import numpy
+
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -50,4 +55,51 @@ class TargetsGiven(WatchRule):
             )  # fmt: skip
 
 
-RULES = (TargetsGiven,)
+class OrderedTargets(WatchRule):
+    """The targets of a regression come in order: those of one batch are nearly alike, and another batch's are others.
+
+    Of a mean square the gradient shows the targets. Over the last looks, twelve to 48, the means of batches vary ten
+    times as much as the targets within a batch, where they vary a batch-size-th as much in batches that are drawn; and
+    six of these means or more are different. Examples that are sorted by their target do that, and series of a slow
+    drift that are read in the order of time. The model forgets each part while it learns the next. Where a reward is
+    logged, nothing is said.
+
+    What to do: shuffle: `DataLoader(..., shuffle=True)`.
+    """
+
+    name, family, kind, severity = "ordered_targets", "data", "data", "warning"
+    series = "model/target_std"
+    needs = ("=model/target_std", "=model/target_mean")
+    least = 12
+    about = "The targets of a regression come in order."
+    thresholds: ClassVar = {
+        "times": (10.0, "the variance within a batch: that of the batches' means; ours"),
+        "looks": (12.0, "ours"),
+        "different": (6.0, "means; ours"),
+    }
+    causes = ("data sorted: the examples come in the order of their targets, or of time",)
+    remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
+
+    def begin(self) -> None:
+        self._looks: deque[tuple[int, float, float]] = deque(maxlen=4 * int(self.at["looks"]))
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        mean = watched(history, "target_mean", place)
+        if not (value > 0 and math.isfinite(value) and math.isfinite(mean)):
+            return
+        self._looks.append((place[0], mean, value))
+        if len(self._looks) < self.at["looks"] or history.role("reward") is not None:
+            return
+        means, deviations = numpy.array([look[1:] for look in self._looks]).T
+        between, within = float(means.var()), float(numpy.square(deviations).mean())
+        different = len(set(numpy.round(means / math.sqrt(between), 1).tolist())) if between > 0 else 0
+        enough = between >= self.at["times"] * within and different >= self.at["different"]
+        if enough and self.first(place[2]):
+            yield self.finding(
+                self._looks[0][0], f"The targets of a batch have {100 * within / (within + between):.2g}% of the "
+                "variance that those of all batches have: they come in order.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"between": rounded(between), "within": rounded(within), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (TargetsGiven, OrderedTargets)

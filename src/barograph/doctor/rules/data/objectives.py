@@ -84,7 +84,7 @@ class LossReversed(GraphRule):
     multiple of such losses, and below 0 in all 20, or in 20 rows in a row from a later step on. It falls without end,
     and the model learns the opposite. Two losses that are taken in turn, or a game, give no finding. An overlap of
     outputs and targets (Dice, the intersection over the union), whose best is 1, is to be largest: one that the loss
-    has with a plus is reversed too.
+    has with a plus is reversed too. `nll_loss` of scores or probabilities is below 0 with the right sign.
 
     What to do: take the minus away; of an overlap `loss = 1 - dice`.
     """
@@ -109,7 +109,7 @@ class LossReversed(GraphRule):
         if self._below != self.at["rows"] or self._rows == self._below:
             return
         multiplied, other = (watched(history, name, place) for name in ("loss_multiplied", "loss_reversed"))
-        if multiplied == 1 or other == 0:
+        if (multiplied == 1 or other == 0) and not _without_logarithm(history, place):
             yield self.finding(
                 self._since, f"The loss is below 0 since step {self._since}, and its graph is a multiple of losses "
                 "that are never negative: the factor has turned.", found=place[0], segment=place[2], confidence=_PROOF,
@@ -131,7 +131,8 @@ class LossReversed(GraphRule):
         if name == "loss_multiplied":
             loss = history.role("loss")
             assert loss is not None
-            if not (newest(loss, found - 1, *place[1:], int(self.at["rows"]) - 1) < 0).all():
+            below = newest(loss, found - 1, *place[1:], int(self.at["rows"]) - 1) < 0
+            if not below.all() or _without_logarithm(history, (found, *place[1:])):
                 return
         yield self.finding(
             place[0], "What is minimised is the negative of a loss that is never negative: "
@@ -139,6 +140,11 @@ class LossReversed(GraphRule):
                "a multiple of it, which is below 0 since the first row."),
             found=found, segment=place[2], confidence=_PROOF, evidence={"standing": True},
         )  # fmt: skip
+
+
+def _without_logarithm(history: RunHistory, place: Place) -> bool:
+    """Whether it is `nll_loss` of what has no logarithm: below 0, whatever its sign is."""
+    return any(watched(history, name, place) == 1 for name in ("nll_of_scores", "nll_of_probabilities"))
 
 
 class LabelSmoothing(GraphRule):

@@ -177,8 +177,9 @@ class UnscaledTargets(WatchRule):
         self._far = [*(self._far if same else []), place] if far else []
         if len(self._far) >= 2 and self.first(place[2]):
             yield self.finding(
-                0, f"Outputs are {error:.4g} away from their targets on the average, and their own size is {size:.4g} "
-                f"at step {place[0]}.", found=place[0], segment=place[2], confidence=_PROOF,
+                0, f"Outputs are {error:.4g} away from their targets on the average"
+                + (f", and their own size is {size:.4g}" if size == size else "") + f", at step {place[0]}.",
+                found=place[0], segment=place[2], confidence=_PROOF,
                 evidence={"error": rounded(error), "outputs": rounded(size), "standing": True},
             )  # fmt: skip
 
@@ -198,12 +199,12 @@ class UnexplainedTargets(WatchRule):
 
     Of a loss that is nothing but a mean square the watch knows the targets, and which part of their variance the
     outputs explain. After 200 steps that is a hundredth or less in the mean of the last sixteen looks, and of those
-    before; weights change by steps of a usual size, the learning rate does not rise any more, and no evaluation has got
-    better. Where inputs have a deviation or a mean of ten or more, they were never normalised; where it is a thousand,
-    a tenth of the variance is as good as nothing, whatever an evaluation says. Where targets are unscaled,
-    `unscaled_targets` speaks, and `constant_output` where all outputs are one. Values of a policy, and losses of two
-    players, give no finding. Where the first block's gradient is below a thousandth of the last block's, the first
-    cause is that gradients vanish.
+    before; weights change by steps of a usual size, the learning rate does not rise any more, and no evaluation has
+    got better than the variance of the targets. Where inputs have a deviation or a mean of ten or more, they were
+    never normalised; where it is a thousand, a tenth of the variance is as good as nothing, whatever an evaluation
+    says. Where targets are unscaled, `unscaled_targets` speaks, and `constant_output` where all outputs are one.
+    Values of a policy, and losses of two players, give no finding. Where the first block's gradient is below a
+    thousandth of the last block's, the first cause is that gradients vanish.
 
     Of a model of denoising, whose input has the shape of its output, targets may be what inputs say little of at first.
     Where they are noise of mean 0 and deviation 1 in all looks, that is not so. Else it takes 1,000 steps, and a loss
@@ -257,8 +258,8 @@ class UnexplainedTargets(WatchRule):
         if loss is None or is_game(history, loss) or history.role("reward") is not None:
             return
         if evaluation is not None and evaluation.end and not scale >= _RAW:
-            last = usual(evaluation, *place, 1)
-            if last < self.at["better"] * evaluation.first:
+            last, variance = usual(evaluation, *place, 1), usual(history.channel("model/target_std"), *place) ** 2
+            if last < self.at["better"] * min(evaluation.first, variance):
                 return
         noise = self._noise(history, place)
         if noise == "other" and (place[0] < self.at["denoising"] or _falls(loss, place)):

@@ -141,12 +141,13 @@ class TargetsElsewhere(Rule):
 class BroadcastTargets(Rule):
     """Each output is compared with the targets of all rows: their shapes differ, and were broadcast.
 
-    Outputs [n, 1] against targets [n] give n × n differences; the gradient of their mean square is then a line over the
-    output, as if all rows had one target: the batch's mean. Five looks with four different such targets prove it, in
-    nine of ten of all looks: where targets really are equal, as those of a discriminator are, they are the same in each
-    batch. Where the loss's own graph shows n × n differences of n outputs (`model/loss_crossed`), as in all its looks
-    up to the 20th row of the loss, that is proof; so is one column of outputs that is compared with several of targets
-    (`model/loss_widened`). The model learns the mean, whatever its inputs.
+    Outputs [n, 1] against targets [n] give n × n differences; the gradient of their mean square is then a line over
+    the output, as if all rows had one target: the batch's mean. Five looks with four different such targets prove it,
+    in nine of ten of all looks: where targets really are equal, as those of a discriminator are, they are the same in
+    each batch. Where the loss's own graph shows n × n differences of n outputs (`model/loss_crossed`), as in all its
+    looks up to the 20th row of the loss (or of the reward, where there is none), that is proof; so is one column of
+    outputs that is compared with several of targets (`model/loss_widened`). The model learns the mean, whatever its
+    inputs.
 
     What to do: `output.squeeze(-1)`, or `targets[:, None]`.
     """
@@ -173,7 +174,8 @@ class BroadcastTargets(Rule):
     def _crossed(self, history: RunHistory) -> Iterator[Finding]:
         """What the graph of the loss shows."""
         widened = history.channel("model/loss_widened")
-        channel, loss = widened or history.channel("model/loss_crossed"), history.role("loss")
+        channel = widened or history.channel("model/loss_crossed")
+        loss = history.role("loss") or history.role("reward")  # of an actor and its critic, each has a loss of its own
         rows = self._cursor.new(loss) if channel is not None and loss is not None else None
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None and channel is not None
@@ -288,8 +290,8 @@ class EvaluationInputs(Rule):
     inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
     whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
     training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
-    are enough. Where the training's own inputs change (by more than a fifth between looks), as in a curriculum,
-    there is nothing to say.
+    are enough; but not a third of a deviation alone, as of series that are higher in the time that is held out. Where
+    the training's own inputs change (by more than a fifth between looks), as in a curriculum, there is nothing to say.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -305,6 +307,7 @@ class EvaluationInputs(Rule):
         "normal": (0.1, "from mean 0 and deviation 1: normalised; ours"),
         "near_mean": (1 / 3, "standard deviations, of normalised inputs; ours"),
         "near_scale": (1.5, "times, of normalised inputs; ours"),
+        "drift": (0.1, "of the deviation, in ln, within which normalised inputs have only drifted; ours"),
         "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
@@ -368,6 +371,8 @@ def _other_scale(
         return False
     normal = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["normal"]
     most, times = (limits["near_mean"], limits["near_scale"]) if normal else (limits["mean"], limits["scale"])
+    if normal and abs(math.log(deviation / scale) if deviation > 0 else math.inf) < limits["drift"]:
+        most = limits["mean"]
     away = abs(known(history.channel("model/eval_input_mean"), *place) - mean)
     return bool(away > most * scale or not scale / times < deviation < times * scale)
 

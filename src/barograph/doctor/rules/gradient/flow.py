@@ -48,6 +48,8 @@ class VanishingGradient(Rule):
     finding (stability guide). Below one thousandth, with a norm of the smallest third below 1e-4, in five tables in a
     row over 64 steps, is a warning (AutoTrainer's numbers). Layers without a gradient, or with one that is exactly
     zero, are frozen and count nowhere. Adapters and gates that begin at zero have such gradients for some steps only.
+    Where a reward is logged, and the smallest are all of one network and the largest of another, as of an actor and its
+    critic, nothing is said: each has a loss of its own.
 
     What to do: residual connections, normalisation before each block, another initialisation, no saturating
     functions.
@@ -111,6 +113,10 @@ class VanishingGradient(Rule):
         lasted = len(self._low) >= self.at["tables"] and current.step - self._low[0][0] >= self.at["steps"]
         if lasted and self.first(current.segment, "layers"):
             names = [table.names[at] for at in numpy.flatnonzero(use) if current.value[at] <= norms[third - 1]]
+            others = [table.names[at] for at in numpy.flatnonzero(use) if current.value[at] >= norms[-third]]
+            if history.role("reward") is not None and _apart(names, others):
+                self._low = []
+                return
             yield self.finding(
                 self._low[0][0], f"Gradients vanish: {first:.3g} in a third of the layers, {last:.3g} in "
                 "another.",
@@ -119,6 +125,13 @@ class VanishingGradient(Rule):
                 causes=_why(history, current, names),
                 remedies=list(depth.REMEDIES),
             )  # fmt: skip
+
+
+def _apart(names: list[str], others: list[str]) -> bool:
+    """Whether these layers are of one network and the others of another, as actor and critic are: each has a loss of
+    its own, and nothing goes from one to the other."""
+    parts = {name.partition(".")[0] for name in names}
+    return len(parts) == 1 and len(names) > 1 and parts.isdisjoint(name.partition(".")[0] for name in others)
 
 
 def _why(history: RunHistory, current: LayerRound, names: list[str]) -> list[str]:

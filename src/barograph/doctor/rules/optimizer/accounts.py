@@ -23,6 +23,7 @@ from barograph.doctor.kernel.cursor import (
     numeric_setting,
     param_norm_of,
     saved_before,
+    usual,
 )
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
@@ -224,24 +225,54 @@ class RateTooLow(Rule):
 
     A step of Adam moves a weight by the learning rate at most. Were all steps of the run to go one way, the median
     matrix would have moved by less than a fifth of its own size; the model was not trained before (its normalisation
-    begins at 1, or its loss at that of a guess), and the loss has fallen by less than a third. It takes 100 steps.
+    begins at 1, or its loss at that of a guess), and the loss has fallen by less than a third. It takes 100 steps. The
+    steps of SGD have no such bound: there the measured ones of the median layer, added up, are a twentieth of its size
+    or less, where gradients are not clipped away and do not vanish.
 
     What to do: a learning rate ten times higher.
     """
 
     name, family, kind, severity = "rate_too_low", "optimizer", "learning_rate", "warning"
-    needs = ("=model/reach", "loss")
+    needs = ("=model/reach|=model/update_p50", "loss")
     about = "The learning rate is too low to leave the initialisation."
     sources = ("Adam: bias correction",)
     thresholds: ClassVar = {
         "reach": (0.2, "of the size of a matrix's elements; ours"),
+        "path": (0.05, "of a layer's size, of measured steps added up; ours"),
+        "clipped": (0.01, "of the gradient that clipping leaves; ours"),
         "fall": (1 / 3, "of the first loss; ours"),
         "steps": (100.0, "ours"),
     }
     causes = ("learning rate too low: the steps are too small to leave the initialisation",)
 
+    def _measured(self, history: RunHistory) -> Iterator[Finding]:
+        """Of an optimizer whose steps have no bound, by the steps that were measured."""
+        updates, loss = history.channel("model/update_p50"), history.role("loss")
+        if updates is None or loss is None or history.channel("model/epsilon") is not None or not loss.end:
+            return
+        rows, losses = updates.rows(), loss.rows()
+        first, _, last = _level(history)
+        steps = int(losses.step[-1] - losses.step[0])
+        sizes = rows.value[numpy.isfinite(rows.value)]
+        place = int(losses.step[-1]), int(losses.time[-1]), int(losses.segment[-1])
+        if losses.first or losses.segment[0] != place[2] or steps < self.at["steps"] or len(sizes) < 5:
+            return
+        path = float(numpy.median(sizes)) * steps
+        clipped = usual(history.channel("model/clip_coefficient"), *place) < self.at["clipped"]
+        still = path <= self.at["path"] and last > (1 - self.at["fall"]) * first > 0
+        if still and not clipped and not depth.vanishes(history, *place) and _from_scratch(history, first):
+            yield self.finding(
+                int(losses.step[0]), f"In {steps} steps the weights of the median layer have moved by {path:.2g} of "
+                f"their size at most, and the loss went from {first:.4g} to {last:.4g}.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"path": rounded(path), "last": rounded(last)},
+                remedies=[f"raise the learning rate {min(100, 10 ** round(math.log10(1 / max(path, 1e-9)))):.0f}-fold"],
+            )  # fmt: skip
+
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         channel, loss, share = history.channel("model/reach"), history.role("loss"), history.channel("model/rate_share")
+        in_force = share is None or not numpy.nanmax(share.rows().value, initial=0.0) < 0.5
+        if history.facts.get("finished") and channel is None and in_force and self.first("measured"):
+            yield from self._measured(history)
         if not history.facts.get("finished") or channel is None or loss is None or not self.first():
             return
         if share is not None and numpy.nanmax(share.rows().value, initial=0.0) < 0.5:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import came_by, known
+from barograph.doctor.kernel.cursor import came_by, known, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -70,7 +70,9 @@ class ScheduleCount(Rule):
             cause = "scheduler stepped too seldom: it counts steps, and is stepped once an epoch"
             said = f"is made for {length:.0f} steps, and came to {rows.value[-1]:.0f} in {whole:.0f} of the optimizer"
         elif fits and went >= 1.9 * made:
-            cause = f"scheduler stepped {went / made:.0f} times at each step: it is over too early"
+            parts = usual(history.channel("model/backwards"), *self._end(rows))
+            micro = abs(parts - went / made) < 0.5
+            cause = f"scheduler stepped {'per micro-batch: ' if micro else ''}{went / made:.0f} times at each step"
             said = f"is made for {length:.0f} steps, and came to {rows.value[-1]:.0f} in {whole:.0f} of the optimizer"
         elif self._rose(history, length, rows, went / made):
             cause = "schedule too short: it is over before the training, and the rate rises again"

@@ -1,7 +1,8 @@
 """Settings that no training is meant to have, as the watch reads them from layers and optimizers.
 
 In:   the largest dropout, epsilon and momentum; optimizers that never step; losses.
-Out:  findings of `MomentumTooHigh`, `BetasSwapped`, `NormEpsilon`, `NormMomentum`, `DropoutTooHigh`, `IdleOptimizer`.
+Out:  findings of `MomentumTooHigh`, `BetasSwapped`, `NormEpsilon`, `NormMomentum`, `DropoutTooHigh`, `IdleOptimizer`,
+      `SharedParameters`.
 """
 
 from __future__ import annotations
@@ -257,4 +258,37 @@ class IdleOptimizer(Rule):
                 )  # fmt: skip
 
 
-RULES = (MomentumTooHigh, BetasSwapped, NormEpsilon, NormMomentum, DropoutTooHigh, IdleOptimizer)
+class SharedParameters(Rule):
+    """Two optimizers step the same parameters in each step.
+
+    In twenty steps in which both stepped; an optimizer that works through another one, as those that look ahead do,
+    counts once. Each of them has its own moments and its own rate: the parameters move twice, and a loss that one of
+    them is for is minimised by parameters that belong to the other's, as a critic's by an actor's.
+
+    What to do: give each optimizer the parameters of its own network.
+    """
+
+    name, family, kind, severity = "shared_parameters", "optimizer", "config", "warning"
+    needs = ("=model/shared_parameters",)
+    about = "Two optimizers step the same parameters."
+    causes = ("optimizer holds other parameters: two of them step the same ones, each for a loss of its own",)
+    remedies = ("give each optimizer the parameters of its own network: `Adam(actor.parameters())`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/shared_parameters"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            count = whole(float(rows.value[at]))
+            if count > 0 and self.first(segment):
+                yield self.finding(
+                    max(0, step - 20), f"{count} parameters are stepped by two optimizers in each step: "
+                    f"{names_of(history, 'shared', step, time)}.", found=step, segment=segment, confidence=0.95,
+                    evidence={"parameters": count, "standing": True},
+                )  # fmt: skip
+
+
+RULES = (MomentumTooHigh, BetasSwapped, NormEpsilon, NormMomentum, DropoutTooHigh, IdleOptimizer, SharedParameters)

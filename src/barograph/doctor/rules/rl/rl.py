@@ -10,6 +10,7 @@ Rows are looked at in blocks of 8, since single batches of rewards say little.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ import msgspec
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.cursor import named
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.wording import Case
 from barograph.doctor.rules.rl import objective, preference
@@ -277,13 +279,21 @@ _IN_A_ROW = 3  # rows; one may be an odd batch
 _LEAST = 1e-3  # nats: less is noise of samples
 
 
+_NUMBERS = re.compile(
+    r"(?i)(?:(?:train|policy|actor|losses|charts)[/_.])?std"
+    r"|(?:.*[/_.])?(?:(?:action|policy)_std|log_?std|ent_coef|log_alpha|alpha_loss)"
+)
+
+
 class EntropyCollapse(PolicyRule):
     """The policy gives nearly the same answer every time.
 
     Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is not better than
     at the start, or has fallen from its best; with a reward that rose the task may be solved: an info finding, once, at
     that time. Four blocks below a hundredth are a warning whatever the reward is: the policy no longer explores. The
-    step is the block in which the fall began, each block lower than the last by a seventh.
+    step is the block in which the fall began, each block lower than the last by a seventh. The entropy of actions that
+    are numbers may be 0 and below in a policy that is well: where one of its last rows is below 0, or the deviation of
+    the actions or the coefficient of the entropy (`std`, `ent_coef`) is logged, nothing is said.
     """
 
     name, severity = "entropy_collapse", "warning"
@@ -308,6 +318,8 @@ class EntropyCollapse(PolicyRule):
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         start = blocks[0].level
         if len(blocks) < 5 or start <= 0 or any(block.level > self.at["share"] * start for block in blocks[-4:]):
+            return
+        if any(block.low < 0 for block in blocks[-4:]) or named(history, _NUMBERS) is not None:
             return
         gone = all(block.level <= self.at["gone"] * start for block in blocks[-4:])
         if self._told is not None and not gone:

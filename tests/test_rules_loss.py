@@ -60,18 +60,6 @@ def test_the_learning_rate_has_no_part_in_a_loss_that_is_nan_before_a_step_was_m
     assert any("learning rate" in words for words in finding.remedies + finding.causes) is rate
 
 
-@pytest.mark.parametrize(("graph", "first"), [(0.0, "logarithm not expected"), (None, "loss masked out")])
-def test_a_divergence_that_is_nan_from_the_first_row_on_may_have_been_given_logarithms(
-    graph: float | None, first: str
-) -> None:
-    steps = np.arange(30)
-    series = {"train/loss": (steps, np.full(30, NAN))}
-    if graph is not None:
-        series["model/divergence_averaged"] = (steps[:1], np.array([graph]))
-    finding = next(one for one in found([rule() for rule in RULES], series) if one.rule == "non_finite_loss")
-    assert finding.causes[0].startswith(first)
-
-
 def test_an_infinite_last_row_is_critical_at_once() -> None:
     loss = falling(40)
     loss[-1] = np.inf

@@ -126,10 +126,6 @@ class NonFiniteLoss(SeriesRule):
                 causes[:2] = causes[1::-1]  # an evaluation has neither the training's masks nor its batches
             elif not untrained:
                 causes.append("learning rate too high: the loss overflowed before its first row")
-            if math.isfinite(before(history.channel("model/divergence_averaged"), step + 1, segment)):
-                causes.insert(
-                    0, "logarithm not expected: the targets of `kl_div` are chances, unless `log_target=True`"
-                )
         else:
             evidence |= {"last_finite": rounded(self._good[1]), "last_finite_step": self._good[0]}
             message = f"The loss is {sort} since step {step}; the step before had {self._good[1]:.4g}"

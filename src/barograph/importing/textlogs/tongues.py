@@ -118,7 +118,7 @@ _OTHER_WORD = expression("|".join(f"(?P<{name}>{words})" for name, words in _OTH
 _OTHER_LOSS = expression(
     _OTHERS["loss"].encode().join(_EDGES)
     + f"(?: (?:{_OTHERS['train']}|{_OTHERS['val']}))?".encode()
-    + rb"[ :=]{1,4}[-+]?(?:\d{0,9}[.,]\d{1,15}(?:e[-+]?\d{1,3})?|\d{1,3}e[-+]?\d|nan|inf)(?![\d.,])"
+    + rb"[ :=]{1,4}[-+]?(?:\d{0,9}[.,]\d{1,15}(?:e[-+]?\d{1,3})?|\d{1,3}e[-+]?\d|nan|inf)(?!\d|[.,]\d)"
     + "(?! ?(?:Euro|EUR|€|zł|kr|Kč|TL|₺|₫|грн|%))".encode()
 )
 _GERMAN = expression(

@@ -339,7 +339,7 @@ def _inputs(history: RunHistory, place: Place) -> tuple[float, float]:
     return mean, deviation
 
 
-_BEHIND = 3  # steps that are waited for
+_BEHIND = 8  # rows that are waited for, once a record of the watch is there: those of the next steps may come late
 
 
 class OutlierInputs(WatchRule):
@@ -363,7 +363,7 @@ class OutlierInputs(WatchRule):
         return history.role("loss")
 
     def begin(self) -> None:
-        self._judged: set[int] = set()
+        self._waited: dict[int, int] = {}  # step of a record → rows since it is there
         self._before = 0  # the step of the loss's row before
         self._steps: list[int] = []
 
@@ -372,13 +372,13 @@ class OutlierInputs(WatchRule):
         assert channel is not None and loss is not None
         if not channel.end or channel.began[0] >= place[0]:
             return
-        rows, low, self._before = channel.rows(), self._before - 64, place[0]  # the watch's records may come late
+        rows, low, self._before = channel.rows(), self._before - 128, place[0]  # the watch's records may come late
         here = (rows.segment == place[2]) & (rows.step >= low) & (rows.step < place[0]) & (rows.time <= place[1])
         known = set(rows.step[here].tolist())
         for step, times in zip(rows.step[here].tolist(), rows.value[here].tolist(), strict=True):
-            if step in self._judged or step + _BEHIND >= place[0]:
+            self._waited[step] = self._waited.get(step, -1) + 1
+            if self._waited[step] != _BEHIND:
                 continue
-            self._judged.add(step)
             if {step - 1, step + 1} <= known or {step + 1, step + 2} <= known or {step - 1, step - 2} <= known:
                 continue  # inputs of another scale from then on: `input_scale` is about that
             before = usual(loss, step - 1, *place[1:], 16)

@@ -47,9 +47,9 @@ def union(output: Tensor) -> Tensor:
     return (both + 1e-6) / ((said + MASK).sum() - both).clamp(min=1e-6)
 
 
-def divergence(output: Tensor, logs: bool) -> Tensor:
+def divergence(output: Tensor, logs: bool, reduction: str = "batchmean") -> Tensor:
     return functional.kl_div(
-        output.log_softmax(1) if logs else output.softmax(1), torch.full((ROWS, 5), 0.2), reduction="batchmean"
+        output.log_softmax(1) if logs else output.softmax(1), torch.full((ROWS, 5), 0.2), reduction=reduction
     )
 
 
@@ -100,6 +100,10 @@ def divergence(output: Tensor, logs: bool) -> Tensor:
         (lambda x: aligned(x, targets=PLACES + 1, given=4, fewer=1), "ctc_full", 1.0),
         (lambda x: divergence(x, logs=False), "divergence_of_chances", 1.0),
         (lambda x: divergence(x, logs=True), "divergence_of_chances", None),
+        (lambda x: divergence(x, logs=True), "divergence_averaged", 0.0),
+        (lambda x: divergence(x, logs=True, reduction="none").mean() * 4 + x.mean(), "divergence_averaged", 5.0),
+        (lambda x: divergence(x, logs=True, reduction="none").sum(1).mean(), "divergence_averaged", 0.0),
+        (lambda x: (torch.full((ROWS, 5), 0.2) * -x.log_softmax(1)).mean(), "divergence_averaged", None),
         (lambda x: (torch.ones(ROWS, 5) - x.softmax(1)).square().mean(), "divergence_of_chances", None),
         (lambda x: functional.mse_loss(x, x.flip(0)), "loss_attracts", 1.0),
         (lambda x: (x - x.flip(0)).pow(2).sum(1).mean(), "loss_attracts", 1.0),

@@ -10,7 +10,10 @@ from rule_columns import findings
 
 torch = pytest.importorskip("torch")
 
-from barograph.doctor.rules.data.texts import AnswersCut, EndUntold  # noqa: E402
+from barograph.doctor.rules.data.texts import (  # noqa: E402
+    AnswersCut,
+    EndUntold,
+)
 from barograph.probes.model import texts  # noqa: E402
 
 LENGTHS = torch.tensor([[5], [8], [6], [9], [7], [12]])
@@ -62,6 +65,36 @@ def test_rows_that_end_within_the_prompt_are_known(lengths: list[int], prompts: 
     alive = (begins - 1 <= PLACES) & (torch.where(ends < 12, ends - 1, 12) > PLACES)
     found = texts.of_ends(torch.where(ends > PLACES, tokens, PADDING), alive)[1]
     assert float(found) == pytest.approx(share, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "alive", "late", "everything"),
+    [
+        (written(end=True), told(0, 0), math.nan, 1.0),
+        (written(end=True), told(0, 6), math.nan, 1.0),
+        (written(end=True), told(2, 0), math.nan, 0.0),  # prompts are no targets
+        (written(end=True), PLACES < 2, 29 / 41, 0.0),  # answers are no targets
+        (written(end=True), (PLACES < 2) | (PLACES == 6), math.nan, 0.0),
+        (written(end=True)[5:].expand(6, 12), told(0, 0), math.nan, math.nan),  # nothing is padded
+    ],
+)
+def test_which_part_of_a_text_is_a_target_is_known(
+    tokens: torch.Tensor, alive: torch.Tensor, late: float, everything: float
+) -> None:
+    found = dict(zip(texts.ENDS, texts.of_ends(tokens, alive.expand(6, 12)), strict=True))
+    assert float(found["late_untold"]) == pytest.approx(late, nan_ok=True)
+    assert float(found["all_targets"]) == pytest.approx(everything, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("start", "later", "twice"), [((30, 30), None, 1.0), ((30, 29), None, 0.0), ((30, 30), 30, 0.0)]
+)
+def test_a_start_that_stands_twice_is_known(start: tuple[int, int], later: int | None, twice: float) -> None:
+    tokens = written()
+    tokens[:, :2] = torch.tensor(start)
+    if later is not None:
+        tokens[2, 4] = later
+    assert float(texts.of_ends(tokens, told(0, 0))[3]) == twice
 
 
 def test_a_masked_model_has_no_rows_that_are_cut_off() -> None:

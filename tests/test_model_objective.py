@@ -21,6 +21,17 @@ def masked(similarity: Tensor) -> Tensor:
     return similarity.masked_fill(torch.eye(ROWS, dtype=torch.bool), -1e9)
 
 
+SCALE = nn.Parameter(torch.tensor(5.0))
+
+
+def unit(output: Tensor) -> Tensor:
+    return functional.normalize(output, dim=-1)
+
+
+def divided(output: Tensor) -> Tensor:
+    return output / output.norm(dim=-1, keepdim=True)
+
+
 def seen(
     loss_of: Callable[[Tensor], Tensor], figures: Callable[..., dict[str, float]] = objective.figures
 ) -> dict[str, float]:
@@ -116,6 +127,13 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: functional.cross_entropy(x @ x.T / 0.1, torch.arange(ROWS)), "similarity_to_itself", 1.0),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T / 0.1, torch.arange(ROWS)), "similarity_to_itself", 0.0),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T, torch.arange(ROWS)), "loss_pairs", float(ROWS)),
+        (lambda x: functional.cross_entropy(unit(x) @ unit(x.flip(0)).T, torch.arange(ROWS)), "pairs_unscaled", 1.0),
+        (lambda x: functional.cross_entropy(divided(x) @ divided(x + 1).T, torch.arange(ROWS)), "pairs_unscaled", 1.0),
+        (lambda x: functional.cross_entropy((unit(x) @ unit(x + 1).T).T, torch.arange(ROWS)), "pairs_unscaled", 1.0),
+        (lambda x: functional.cross_entropy(unit(x) @ unit(x + 1).T / 0.1, torch.arange(ROWS)), "pairs_unscaled", 0.0),
+        (lambda x: functional.cross_entropy(SCALE * unit(x) @ unit(x).T, torch.arange(ROWS)), "pairs_unscaled", 0.0),
+        (lambda x: functional.cross_entropy(unit(x) / 0.3 @ unit(x + 1).T, torch.arange(ROWS)), "pairs_unscaled", 0.0),
+        (lambda x: functional.cross_entropy(x @ x.flip(0).T, torch.arange(ROWS)), "pairs_unscaled", 0.0),
         (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "similarity_to_itself", None),
         (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "loss_pairs", float(ROWS)),
         (lambda x: functional.cross_entropy(masked(x @ x.T / 0.1), TARGET), "loss_pairs", float(ROWS)),

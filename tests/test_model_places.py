@@ -12,7 +12,7 @@ from rule_columns import findings, only, random_columns, same_when_cut
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.data.places import IgnoredPlaces, MirroredTargets
+from barograph.doctor.rules.data.places import IgnoredPlaces, MirroredTargets, OtherPlaces
 
 torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
@@ -167,3 +167,30 @@ def test_where_rows_are_cut_changes_nothing(seed: int) -> None:
     names = [f"model/{name}" for name in (*places.FIGURES, "ignore_index")]
     same_when_cut([MirroredTargets, IgnoredPlaces], random_columns(seed, [*names, "train/loss", "eval/iou"]), seed)
     same_when_cut([IgnoredPlaces], of_class(), seed)
+
+
+@pytest.mark.parametrize("loss_of", [logistic, crossed, squared, overlap])
+def test_targets_of_other_pictures_are_told_from_their_own(loss_of: Callable[[Tensor, Tensor], Tensor]) -> None:
+    masks = spots(24, torch.Generator().manual_seed(7))
+    channels = 2 if loss_of is crossed else 1
+    right, wrong = (seen(loss_of, masks, targets, channels) for targets in (masks, masks.roll(5, 0)))
+    assert right["own_targets"] > 0.9 and right["other_targets"] < 0.3
+    assert abs(wrong["own_targets"] - wrong["other_targets"]) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "size", "told"),
+    [
+        (0.3, 0.29, 1e-3, True),
+        (0.8, 0.3, 1e-3, False),
+        (0.9, 0.89, 1e-3, False),  # all pictures have one mask
+        (0.02, 0.02, 1e-3, False),  # nothing is learnt yet
+        (0.3, 0.29, 1e-6, False),  # nothing moves
+    ],
+)
+def test_outputs_that_fit_any_pictures_targets_are_found(own: float, other: float, size: float, told: bool) -> None:
+    steps, noise = numpy.arange(0, 300, 10), numpy.random.default_rng(1).normal(0, 0.05, (2, 30))
+    columns = {"model/own_targets": (steps, own + noise[0]), "model/other_targets": (steps, other + noise[1]),
+               "model/update_p50": (steps, numpy.full(30, size))}  # fmt: skip
+    found = only(findings([OtherPlaces()], columns), "other_places")
+    assert len(found) == told

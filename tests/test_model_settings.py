@@ -118,11 +118,12 @@ def test_a_setting_that_nobody_means_is_the_first_cause(
     assert all(item["causes"][0].startswith(cause) for item in heads), heads
 
 
-def game(folder: Path, steps: int, generates: int, judges: int) -> dict[str, dict[str, Any]]:
+def game(folder: Path, steps: int, generates: int, judges: int, shared: bool = False) -> dict[str, dict[str, Any]]:
     """Two networks against each other; each is stepped every so many steps, 0 is never."""
     torch.manual_seed(5)
     generator, judge = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)), nn.Linear(2, 1)
-    optimizers = [torch.optim.Adam(model.parameters(), 1e-3) for model in (generator, judge)]
+    held = [[*generator.parameters()], [*judge.parameters()]]
+    optimizers = [torch.optim.Adam([*held[0], *held[1]] if shared else one, 1e-3) for one in held]
     run = begin(folder)
     run.watch([generator, judge], optimizers)
     for step in range(steps):
@@ -154,6 +155,12 @@ def test_a_side_that_never_steps_is_named_and_its_graph_is_whole(tmp_path: Path,
 def test_a_side_that_steps_less_often_is_not_idle(tmp_path: Path, generates: int, judges: int) -> None:
     found = game(tmp_path, 130, generates, judges)
     assert "idle_optimizer" not in found and "unreached_parameters" not in found and "cleared_passes" not in found
+
+
+def test_players_whose_optimizers_hold_all_parameters_of_both_are_found(tmp_path: Path) -> None:
+    assert "shared_parameters" not in game(tmp_path / "own", 40, 1, 1)
+    found = game(tmp_path / "shared", 40, 1, 1, shared=True)
+    assert found["shared_parameters"]["causes"][0].startswith("optimizer holds other parameters")
 
 
 class Around(torch.optim.Optimizer):

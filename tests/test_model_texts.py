@@ -14,7 +14,8 @@ from torch.nn import functional  # noqa: E402
 from watched_trainings import findings_of_training  # noqa: E402
 
 LETTERS, MASK, ROWS, PLACES = 24, 23, 16, 24
-OURS = {"target_shift", "unmasked_targets", "text_across", "ignored_token"}
+OURS = {"target_shift", "unmasked_targets", "text_across", "ignored_token", "end_untold", "answers_ignored",
+        "answers_cut", "start_twice", "padding_targets"}  # fmt: skip
 Batch = Callable[[int], tuple[Any, Any]]
 
 
@@ -153,3 +154,30 @@ def test_a_token_that_is_never_a_target_is_found(tmp_path: Path, kind: str, seve
     index = 0 if kind in ("a letter", "padding", "padding in front") else -100
     found = trained(tmp_path, Reader(), batch, 12, ignore_index=index)
     assert found.get("ignored_token", {}).get("severity") == severity
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [("right", None), ("no end", "end_untold"), ("inverted", "answers_ignored"), ("start", "start_twice"),
+     ("cut", "answers_cut")],
+)  # fmt: skip
+def test_which_parts_of_prompts_and_answers_are_targets_is_seen(tmp_path: Path, kind: str, rule: str | None) -> None:
+    begin, end, places = LETTERS - 1, LETTERS - 2, torch.arange(PLACES + 1)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        text = written(ROWS, PLACES + 1, step).clamp_max(LETTERS - 3)
+        lengths = torch.randint(12, PLACES - 3, (ROWS, 1), generator=dice(step))
+        prompts = torch.randint(3, 9, (ROWS, 1), generator=dice(step))
+        text[:, 0] = begin
+        if kind == "start":
+            text[:, 1] = begin
+        if kind != "no end":
+            text = torch.where(places == lengths - 1, end, text)
+        inputs = torch.where(places < lengths, text, 0)
+        counted = (places >= prompts) & (places < lengths) if kind != "inverted" else places < prompts
+        labels = torch.where(counted, text, -100)
+        most = 6 if kind == "cut" else PLACES
+        return inputs[:, :most], labels[:, 1 : most + 1]
+
+    found = trained(tmp_path, Reader(), batch, 12)
+    assert set(found) == ({rule} if rule else set())

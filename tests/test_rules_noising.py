@@ -82,6 +82,9 @@ def test_targets_of_denoising_that_nothing_explains(share: float, normal: float,
         ({"ctc_short": 0.4}, "alignment_lengths"),
         ({"ctc_short": 0.03}, None),
         ({"divergence_of_chances": 1.0}, "divergence_input"),
+        ({"divergence_averaged": 64.0}, "divergence_input"),
+        ({"divergence_averaged": 0.0}, None),
+        ({"divergence_averaged": 2.0}, None),
     ],
 )
 def test_losses_that_cannot_be_meant_are_told(figures: dict[str, float], rule: str | None, rows: int) -> None:

@@ -95,6 +95,8 @@ def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, ro
         ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 2 * FALLS, "same_sides"),
         ({"similarity_to_itself": 0.0, "loss_pairs": 64.0}, 2 * FALLS, None),
         ({"loss_pairs": 64.0}, 30 * FALLS, "pair_temperature"),
+        ({"loss_pairs": 64.0, "pairs_unscaled": 1.0}, FALLS, "pair_temperature"),
+        ({"loss_pairs": 64.0, "pairs_unscaled": 0.0}, FALLS, None),
         ({"loss_pairs": 64.0, "loss_summed": 64.0}, 30 * FALLS, None),
         ({"loss_crossed": 32.0}, FALLS, "broadcast_targets"),
         ({"loss_crossed": 0.0}, FALLS, None),

@@ -303,6 +303,9 @@ def test_how_far_weights_were_moved_says_why_nothing_is_learnt() -> None:
         finding = blank(2.7, 2.8, param_norm=norms, update_p50=np.full(300, update))
         assert finding.causes[0].startswith(cause)
     assert blank(2.7, 2.8, flow_p50=flat).causes[0].startswith("optimizer holds other parameters")
+    raw = {"input_mean": np.full(300, 120.0), "input_std": np.full(300, 60.0)}
+    finding = blank(2.7, 2.8, param_norm=flat, update_p50=np.full(300, 3e-3), **raw)
+    assert finding.causes[0].startswith("inputs not normalised") and finding.causes[1].startswith("labels shuffled")
 
 
 def test_a_model_that_had_learnt_and_lost_it_is_not_slow_from_the_start() -> None:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
+from rule_curves import found as found_in
 
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.activations.groups import FrozenGroup, FrozenLater
+from barograph.doctor.rules.activations.groups import FrozenGroup, FrozenLater, PretrainedMissing
 from barograph.doctor.rules.activations.weights import (
     RULES,
     FrozenLayers,
@@ -83,6 +84,23 @@ def test_what_is_frozen_while_it_trains_is_found(steps: list[int], counts: list[
                "model/trained_elements": (numpy.array(steps), numpy.array(counts, dtype=float))}  # fmt: skip
     found = only(findings([FrozenLater()], columns), "frozen_later")
     assert [one.step for one in found] == [90] * told
+
+
+@pytest.mark.parametrize(
+    ("config", "drawn", "told"),
+    [
+        ({"pretrained": True}, [1.0], True),
+        ({"model": {"pretrained_path": "backbone.pt"}}, [1.0, 0.0], True),
+        ({"pretrained": True}, [0.0, 1.0], False),  # layers that are added later
+        ({"pretrained": False}, [1.0], False),
+        ({"backbone_weights": "scratch"}, [1.0], False),
+        ({}, [1.0], False),
+    ],
+)
+def test_pretrained_weights_that_were_not_loaded_are_found(config: dict, drawn: list[float], told: bool) -> None:
+    columns = {"model/drawn": (numpy.arange(len(drawn)) * 50, numpy.array(drawn))}
+    found = found_in([PretrainedMissing()], columns, config=config)
+    assert len(found) == told
 
 
 def frozen(**figures: float) -> list[Finding]:

@@ -36,7 +36,7 @@ def test_other_families_are_read_whole(tmp_path: Path, family: str) -> None:
     assert len(problems) <= 2, problems
 
 
-@pytest.mark.parametrize("family", ["seventh", "eighth", "ninth", "tenth"])
+@pytest.mark.parametrize("family", ["seventh", "eighth", "ninth", "tenth", "eleventh"])
 def test_a_familys_files_hold_what_is_said_to_be_true_of_them(family: str) -> None:
     words = dialects_families.FAMILIES[family]
     layouts = set()

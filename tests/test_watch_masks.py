@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from barograph.probes.model.activations import ActivationWatch  # noqa: E402
+from barograph.probes.model.activations import ActivationWatch, _inputs, _tokens  # noqa: E402
 from barograph.probes.model.padding import tails  # noqa: E402
 
 PLACES = 12
@@ -212,3 +212,10 @@ def test_scores_that_are_filled_by_hand_hide_what_they_hide(least: float) -> Non
     model(torch.randn(2, 2, PLACES, 4))
     figures = watch.collect()[""]
     assert (float(figures["attention/later"]), float(figures["attention/next"])) == (0, 0)
+
+
+def test_masks_and_labels_that_are_given_by_name_are_not_taken_for_tokens() -> None:
+    tokens, mask = texts(), torch.ones(16, PLACES + 1, dtype=torch.long)
+    named = {"input_ids": tokens, "attention_mask": mask, "labels": tokens.clone(), "decoder_input_ids": texts(2, 9)}
+    (first, second) = _tokens((*_inputs(named),))
+    assert torch.equal(first, tokens) and second.shape == (2, 9)

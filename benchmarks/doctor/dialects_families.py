@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dialects import Plan, Row, Words, crlf, loss_last, markdown, one_line, plain_wrap, stamp, table, utf16
 from dialects_eighth import EIGHTH
+from dialects_eleventh import ELEVENTH
 from dialects_ninth import NINTH
 from dialects_seventh import SEVENTH
 from dialects_tenth import TENTH
@@ -379,4 +380,5 @@ SIXTH = Words(
 )  # fmt: skip
 
 FAMILIES = {"apart": APART, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH, "sixth": SIXTH, "seventh": SEVENTH,
-            "eighth": EIGHTH, "ninth": NINTH, "tenth": TENTH}  # fmt: skip
+            "eighth": EIGHTH, "ninth": NINTH, "tenth": TENTH,
+            "eleventh": ELEVENTH}  # fmt: skip

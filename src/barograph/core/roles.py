@@ -17,13 +17,14 @@ from barograph.core.aliases import ALIASES, CONVERTED, normal
 _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-z])?"
 
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
-_ENTROPIES = r"nll|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity"
+_ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity"
 _ERRORS = r"r?mse|mae|bce|huber"
 _HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out|(?<![a-z])te(?![a-z]))"
 
 # `loss_cls`, the loss of a part; not what is said of a loss
 _NO_LOSS = (
-    rf"(?!.*(?:{_HELD_OUT}|aux|z_?loss|kl|loss[_/. ](?:scal|weight|ratio|std|var|min|max|diff|delta|time|tok|count|num|"
+    rf"(?!.*(?:(?!value){_HELD_OUT}|aux|z_?loss|kl|"
+    r"loss[_/. ](?:scal|weight|ratio|std|var|min|max|diff|delta|time|tok|count|num|"
     r"fn|type|coef|lr|norm|grad|rate|improve|best|thres|mask|limit|func|step|curve|log|plot|history)))"
 )
 
@@ -33,7 +34,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         ("train/loss", "train/mean_loss"),
         r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|h[eo]ld[-_ ]?out|(?<![a-z])te(?![a-z])|aux|z_?loss|kl))"
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
-        rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS}))?"
+        rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ][a-z0-9]+"
         r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|objective|criterion)"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
@@ -107,6 +108,7 @@ _OF_POLICY = re.compile(
     r"(?i)(?:.*[^a-z])?(?:surrogate|policy(?:_gradient)?|pg|actor|critic|value(?:_function)?|q|qf\d?|vf|td|estimation)"
     r"[/_. ]loss"
 )
+_OF_ADVERSARY = re.compile(r"(?<![a-z])(?:d|disc(?:riminator)?|dis|critic)(?![a-z])|(?<![a-z])mae(?![a-z])")
 _OF_AGENT = re.compile(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
 _PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
 _WITHOUT = re.compile(
@@ -187,6 +189,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         matching,
         key=lambda name: (
             _MADE.search(name) is not None,
+            _OF_ADVERSARY.search(_plain(name)) is not None,
             _OF_PART.search(_plain(name)) is not None,
             -rows(name),
             _OF_TRAINING.fullmatch(_plain(name)) is None,

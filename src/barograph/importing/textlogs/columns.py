@@ -78,9 +78,10 @@ _TWO_LINES = expression(  # a heading of two lines between rules, as MATLAB prin
 _WIDEST = 4096  # bytes of a row
 _COMMA = expression(rb"(?<=\d),(?=\d)")  # in the numbers of other countries
 _SEMICOLONS = expression(rb"[A-Za-z#\x80-\xff][^;=:{}\d]{0,40}(?:;[^;=:{}]{1,40}){1,40};?\r?$")  # a heading
+_AMPERSANDS = expression(rb"(?m)^([^&\n]{1,80}(?: & [^&\n]{1,80}?){1,40}) ?\\\\(?: ?\\hline)?(?=\r?$)")  # LaTeX's
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
-_TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|min|h)")
+_TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)")
 _LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
 
 
@@ -90,6 +91,8 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         text = _DRAWN.sub(lambda found: _FRAME.get(found[0], found[0]), text)
     if b"==|\n" in text or b"--|\n" in text:
         text = _TWO_LINES.sub(_as_one, text)
+    if b" & " in text and len(_AMPERSANDS.findall(text)) > 2:
+        text = _AMPERSANDS.sub(lambda found: found[1].replace(b" & ", b" | "), text)
     if b";" in text:
         text = _as_columns(text, own)
     between, *names = [word.encode() for word in own.get("heading", [""])]

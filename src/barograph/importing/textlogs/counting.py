@@ -17,6 +17,7 @@ from barograph.importing.textlogs.patterns import expression
 
 ENOUGH = 3  # rows that decide
 _FALLS = 0.25  # of the rows: a count that falls more often counts nothing
+_RESUMED = 0.06  # of the rows: a launch that goes on from an earlier one
 _LOOKED_AT = 200  # rows
 _KEPT = 200  # decisions in a file
 _OF_TRAINING = expression(r"(?i)^train(?:ing)?(?=[_/. -])")
@@ -120,6 +121,7 @@ def _rises_within(column: Sequence[Any], groups: Sequence[Any]) -> bool:
     numbers = _numbers(column)
     if numbers is None:
         return False
-    triples = zip(groups, itertools.islice(groups, 1, None), itertools.pairwise(numbers), strict=False)
-    within = [early < late for group, other, (early, late) in triples if group == other]
-    return len(within) >= 0.5 * (len(numbers) - 1) and all(within)
+    # several ranks print the same
+    places = [place for place, _ in itertools.groupby(zip(groups, numbers, strict=True))]
+    within = [early < late for (group, early), (other, late) in itertools.pairwise(places) if group == other]
+    return len(within) >= 0.5 * (len(places) - 1) > 0 and sum(within) >= (1 - _RESUMED) * len(within)

@@ -10,6 +10,7 @@ A collector's own words are left out of every text; a logger's for readers that 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import pairwise
 
 from barograph.importing.textlogs.patterns import expression
@@ -24,19 +25,53 @@ _NUMBERED = expression(rb"(?: {5}\d| {4}\d\d| {3}\d{3}|  \d{4}| \d{5}|\d{6,9})\t
 _FOUND = expression(rb"[\w./-]{0,100}\.(?:log|txt|out|err|stdout)[:-]\d{1,9}[:-]")  # `grep -n`
 _TIMED = expression(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)[ \t]")
 _SERVICE = expression(rb"[A-Za-z][\w.-]{0,40}[_-]\d{1,3}\s{1,20}\| ?")  # docker compose
+_POD = expression(rb"\[pod/[\w./-]{1,200}\] ")  # of Kubernetes
+_LAUNCHED = expression(rb"\[\d{1,4},mpirank:\d{1,6},algo-\d{1,6}\]<std\w{3}>: ?")  # of SageMaker
+_MINUTES = expression(rb"\d\d:\d\d (?=\S)")
+_SCRIPT = expression(rb"[\w./-]{1,80}\.(?:py|sh|jl|r|R|ipynb)(?::\d{1,6})? {0,2}[|:>-] ")
+_RANKED = expression(rb"(?i:rank|worker|gpu|node|proc(?:ess)?)[ _:#-]?\d{1,6} ?[|>-] ")
+_TAG = expression(
+    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|step|epoch|iter|iteration|batch|loss)\])"
+    rb"[A-Za-z][\w.:-]{0,30}\] (?=\S)"
+)
+_ACTOR = expression(rb"\((?:[\w.:]{1,60} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) ")  # of Ray
+_HOST = expression(  # of a shell for many machines
+    rb"(?!(?i:epoch|step|iter|fold|layer|loss|train|val|test|eval|batch|model|run|trial))"
+    rb"[a-z][a-z.-]{1,24}\d{1,4}: (?=\S)"
+)
 _QUOTED = expression(rb"(?:> ?){1,4}")
 _DIGITS = expression(rb"(\d{1,9})[^\d]$")
 
 _CLOCK = rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
 _TIME = (
     rb"(?:(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d(?:[-/.]\d{2,4})?|[A-Z][a-z]{2} {1,2}\d{1,2})[ T_]{1,2}"
-    rb"(?:(?:" + _CLOCK + rb")(?:Z| ?[+-]\d\d:?\d\d)?)|" + _CLOCK + rb"|[IWEF]\d{4} " + _CLOCK + rb"|1\d{9}\.\d{1,9})"
+    rb"(?:(?:"
+    + _CLOCK
+    + rb")(?:Z| ?[+-]\d\d:?\d\d| UTC| GMT)?)|"
+    + _CLOCK
+    + rb"|[IWEF]\d{4} "
+    + _CLOCK
+    + rb"|1\d{9}\.\d{1,9})"
 )
-_LEVEL = rb"(?:INFO|INF|DEBUG|DBG|DEBG|NOTICE|WARN(?:ING)?|TRACE|info|debug|Info)(?![\w./(])"
-_SOURCE = rb"(?:[\w./-]{1,80}\.(?:py|go|cc|cpp|cu|rs|jl|java|kt|scala|c|h|lua|ts|js)(?::| line )\d{1,6})"
+_LEVEL = rb"(?:INFO|LOG|INF|DEBUG|DBG|DEBG|NOTICE|WARN(?:ING)?|TRACE|info|debug|Info)(?![\w./(])"
+_SOURCE = rb"(?:[\w./-]{1,80}\.(?:py|go|cc|cpp|cu|rs|jl|java|kt|scala|c|h|lua|ts|js)(?::| line )\d{1,6}(?::\w{1,40})?)"
 _CLASS = rb"(?:(?:[a-z]\w{0,24}\.){1,8}[A-Z]\w{1,60}(?: -|:)(?=\s))"  # of Java
 _NAME = (
     rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|rank|gpu)\])[A-Za-z][A-Za-z_.:-]{0,40}\]"
+)
+_LOGGER = (  # `- __main__ - `, a process's number
+    rb"(?:(?<=- )(?!(?i:train|training|val|valid|validation|test|eval|dev|step|epoch|loss|iter) )"
+    rb"[A-Za-z_][\w.]{0,40}(?= {1,4}- )|(?<=\d )[a-z_][a-z_.]{0,30}(?= {1,4}"
+    + _LEVEL
+    + rb")|(?<= )\[\d{1,7}\](?= "
+    + _LEVEL
+    + rb"))"
+)
+_WORD = expression(  # a logger's name, where it stands on each line
+    rb"(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|step|epoch|iter|iteration|batch|round|loss|at|"
+    rb"it|update|after|up|episode|cost|rank) )"
+    rb"(?:(?:trainer|main|root|loop|runner|engine|fit) (?=\d)|"
+    rb"[a-z_][a-z_.]{1,30} (?=[A-Za-z\[(]|\xd0|\xd1|[\xe3-\xed]))"
 )
 _BETWEEN = rb"[\s|:>-]{0,6}"
 _ELEMENT = (
@@ -46,8 +81,24 @@ _ELEMENT = (
 _LOGGED = expression(
     rb"(?:<\d{1,3}>1 \S{19,40} \S{1,60} \S{1,40} \S{1,20} \S{1,20} (?:-|\[[^\]\n]{0,80}\]) "  # syslog's newer form
     rb"|\d\d-\d\d " + _CLOCK + rb"\s{1,3}\d{1,7}\s{1,3}\d{1,7} [VDIWEF] [\w.-]{1,40}\s{0,20}: "  # Android's
+    rb"| {0,8}[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d " + _CLOCK + rb" \d{4}:? "  # of C's own
+    rb"| {0,8}\[\s{0,8}\d{1,9}\.\d{6}\] "  # the kernel's
     rb"|\(\d{1,9}\.\d{1,3}s\) "  # since the beginning
-    rb"|" + _ELEMENT + rb"(?:" + _BETWEEN + rb"(?:" + _ELEMENT + rb"|" + _NAME + rb"(?=[\s:])|[DEFIVW](?=\s))){0,7}"
+    rb"| {0,8}[A-Z][a-z]{2} [ \d]\d "
+    + _CLOCK
+    + rb" [\w.-]{1,60} [\w./@-]{1,60}(?:\[\d{1,7}\])?: "  # syslog's older form
+    rb"| {0,8}\[[DEFIVW] " + _TIME + rb"\] "
+    rb"| {0,8}"
+    + _ELEMENT
+    + rb"(?:"
+    + _BETWEEN
+    + rb"(?:"
+    + _ELEMENT
+    + rb"|"
+    + _NAME
+    + rb"(?=[\s:])|[DEFIVW](?=\s)|"
+    + _LOGGER
+    + rb")){0,7}"
     rb"[\s|:>-]{1,8})"
 )
 
@@ -55,7 +106,7 @@ _LOGGED = expression(
 def collected(text: bytes) -> tuple[bytes, list[bytes] | None]:
     """A text without what a collector wrote before its lines, and that."""
     leads: list[bytes] | None = None
-    for pattern, share, fits in _COLLECTED:
+    for pattern, share, fits in (*_COLLECTED, *_COLLECTED):  # one may stand behind the other
         sample = _sample(text)
         found = [match for line in sample if (match := pattern.match(line))]
         if len(found) < max(_LEAST, share * len(sample)):
@@ -72,7 +123,11 @@ def logged(text: bytes, leads: list[bytes] | None = None) -> tuple[bytes, list[b
     found = sum(1 for line in sample if _LOGGED.match(line))
     if not found or found < _SOME * len(sample):
         return text, leads
-    return _without(text, _LOGGED, leads)
+    text, leads = _without(text, _LOGGED, leads)
+    words = Counter(match[0] for line in _sample(text) if (match := _WORD.match(line))).most_common(1)
+    if words and words[0][1] >= found:
+        text, leads = _without(text, re.compile(re.escape(words[0][0])), leads)
+    return text, leads
 
 
 def _sample(text: bytes) -> list[bytes]:
@@ -104,6 +159,11 @@ def _follows(found: list[bytes]) -> bool:
     return sum(late == early + 1 for early, late in pairs) >= _SHARE * len(pairs)
 
 
+def _same(found: list[bytes]) -> bool:
+    """Whether all are the same text."""
+    return len(set(found)) == 1
+
+
 def _rises(found: list[bytes]) -> bool:
     """Whether numbers go up."""
     return all(early < late for early, late in pairwise(_numbers(found)))
@@ -113,7 +173,14 @@ _COLLECTED = (
     (_QUOTED, _SHARE, None),
     (_TIMED, _SOME, None),
     (_SERVICE, _SOME, None),
+    (_POD, _SOME, None),
+    (_LAUNCHED, _SHARE, _same),
+    (_SCRIPT, _SOME, _same),
+    (_RANKED, _SOME, _same),
+    (_TAG, _SOME, _same),
+    (_MINUTES, _SOME, None),
+    (_ACTOR, _SOME, None),
+    (_HOST, _SOME, _same),
     (_FOUND, _SHARE, _rises),
     (_NUMBERED, _SHARE, _follows),
-    (_TIMED, _SOME, None),
 )

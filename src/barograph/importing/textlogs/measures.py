@@ -9,8 +9,8 @@ from __future__ import annotations
 from barograph.importing.textlogs.patterns import expression
 
 MEASURE = (
-    rb"(?:(?:[a-z0-9]{1,24}[_/.-]{1,2}){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|"
-    rb"cross[-_ ]?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
+    rb"(?:(?:[a-z0-9]{1,24}[_/.-]{1,2}){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|"
+    rb"xe|x-?ent(?:ropy)?|cross[-_ ]?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|bce|huber|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15]|"
     rb"l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge))"

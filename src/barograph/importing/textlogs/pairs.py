@@ -14,7 +14,7 @@ from barograph.importing.textlogs.patterns import expression
 
 _AT = expression(  # `Cost after iteration 100: 0.58`
     rb" (?i:after|at|in|for|on) (?:the )?((?i:(?:global[_ ])?step|iteration|iter|epoch|batch|update|round|episode)s?)"
-    rb"[ #]{1,2}(\d{1,15})(?=\s?[:=])"
+    rb"[ #]{1,2}(\d{1,15})(?=\s?[:=]|\sis\s)"
 )
 _AFTER = expression(rb" after (\d{1,15}) (steps|iterations|iters|updates|epochs|batches) (?:is|was)(?= )")
 _DARKNET = expression(
@@ -26,6 +26,33 @@ _WITH_COMMAS = expression(  # `loss: 2,3104`, as other countries write it; three
 )
 _POINT = expression(rb"\d\.\d")
 _COMMA = expression(rb"(?<=\d),(?=\d)")
+_SINGLE = expression(rb"(?<=\d)f(-?\d{1,2})(?![\w.])")  # Julia's numbers of single precision: `2.31f0`
+_TUPLE = expression(rb"\((\w{1,30}(?:, \w{1,30}){1,8})\) = \(([^()\n]{1,200})\)")  # `(step, loss) = (5, 2.31)`
+_NAME_IN_BRACKETS = expression(  # `[loss]: 2.31`, `[step] 5 [loss] 2.31`
+    rb"\[([A-Za-z][A-Za-z_ ]{1,30})\](?=\s?[:=]\s{0,4}[-+\d])|"
+    rb"\[\s?((?i:step|iter(?:ation)?|epoch|batch|loss|lr|train loss|val loss|acc(?:uracy)?))\s?\](?=\s{0,4}[-+\d])"
+)
+_OF_BATCHES = expression(rb"(?i)(mini-?batch)\[\s{0,8}\d{1,12}-\s{0,8}(\d{1,12})(?=[\],])")  # `Minibatch[  11-  20]`
+_LETTER = expression(  # of mathematics, for what is made small: `k = 5, f(x) = 2.31`
+    rb"(?<![\w./|-])(?:L|J|J\((?:\w|\xce\xb8)\)|f(?:\(x\))?|\xe2\x84\x92)(?=\s?[=:]\s{0,4}[-+]?(?:\d|nan|inf))"
+)
+_ERROR = expression(rb"(?<![\w./|-])E(?=\s?[=:]\s{0,4}[-+]?(?:\d|nan|inf))")
+_COUNTED = expression(
+    rb"(?i)^(?:\[rank ?\d{1,6}\]:?)?\W{0,8}(?:[tkni]\s?=\s?\d|(?:iter(?:ation)?|step|epoch)s?[ :=#]{1,3}\d)"
+)
+_SAID = expression(rb"(?i)\W{0,8}(?:iter(?:ation)?|step|epoch)s?[ :=#]{1,3}\d")
+_ANGLES = expression(rb"<(" + forms.NUMBER + rb"(?:/\d{1,15})?)>")  # `loss <2.31>`
+_NATS = expression(rb"(?<=[:=,] )(" + forms.NUMBER + rb")(?= ?(?:nats?|bits?)/[a-z])")  # `step 5: 2.31 nats/token`
+_OF_PATH = expression(rb"/(step|iter(?:ation)?|epoch) (?=\d)")  # `exp_7/lr3e-4/step 5: loss 2.31`
+_TOTAL = expression(  # `recon 2.1, kl 0.2, total 2.3`
+    rb"(?i)(?<![a-z])(?:recon|rec|kld?|reg|ce|mse|bce|l1|l2|aux|box|cls)(?=[ =:]{1,3}\d)"
+    rb"[^\n]{1,120}?(?<![\w./])total(?=[ =:]{1,3}" + forms.NUMBER + rb"(?! ?(?:m?s|min|sec|h)(?![a-z])))"
+)
+_STEP_NAME = expression(rb"(?i)^(\W{0,8}(?:step|iter|epoch))_(\d{1,12})(?=[\s:,;|])")  # `step_5: loss 2.31`
+_STEP_BETWEEN = expression(  # `Train loss 100 2.31`
+    rb"(?i)(?<![\w./-])((?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval)[ _]loss) (\d{1,12}):? "
+    rb"(?=-?\d{1,9}\.\d|-?nan|-?inf)"
+)
 _LOSS_AT = expression(  # `val loss @ 500: 2.31`; `recall @ 10` counts no steps
     rb"(?i)((?<![\w./-])(?:" + OF + rb")(?:[a-z]{1,20}[_ /.-]){0,2}(?:[a-z]{0,9}loss|nll|ppl|perplexity|bpb)) "
     rb"@ {0,2}(?:(?:step|iter(?:ation)?) {0,2})?(\d{1,15})(?=\s?[:=])"
@@ -43,19 +70,26 @@ _GLUED = expression(rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)
 _STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
     rb"(?:[A-Za-z][A-Za-z_ ]{0,40}:\s{0,4})?(?<!\d)\d{1,3}%\[[*=>.#\- ]{3,200}\](?:\d{1,9}(?:\.\d{1,12})?)?"
 )
-_LISTED = expression(rb"(?<=[:=])(\s{0,4})\[(-?\d{1,15}\.\d{1,20}(?:e[-+]?\d{1,3})?|-?nan|-?inf)\]")  # `loss: [2.31]`
+_LISTED = expression(
+    rb"(?:(?<=[:=])|(?<=oss ))(\s{0,4})\[{1,2}(-?\d{1,15}\.\d{1,20}(?:e[-+]?\d{1,3})?|-?nan|-?inf)\]{1,2}"
+)  # `loss: [2.31]`
 _OVER = expression(  # `test loss of 8 batches: 2.3`
     rb"(?<=[A-Za-z]) (?:of|over|on|for|in|from) (?:the )?(?:last |all )?\d{1,9} (?:mini-?)?"
     rb"(?:batch(?:es)?|samples?|examples?|images?|items?|tokens?|frames?|steps?|iterations?|episodes?)(?=\s?[:=])"
 )
 _REMARK = expression(
     rb"(?<=[A-Za-z0-9])[\s_]?\([a-z](?:[A-Za-z0-9 ,._=-]|(?<=\d):(?=\d)){0,24}\)(?=\s?[:=])"  # `loss (curr): 2.31`
+    rb"|(?<=[A-Za-z])\s?\([a-z][a-z0-9 ]{1,24}\)(?=\s(?:at|after|@)\s)"  # `loss (for one batch) at step 5`
     rb"|(?<=oss)\s?\([a-z]{2,12}\)(?=\s{1,4}(?:-> |[-+]?\d))"
 )
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
 _OBJECT = expression(
-    rb"(?:tensor|array|param|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
+    rb"(?:\w{1,20}\.)?(?:[tT]ensor|[aA]rray|ArrayImpl|DeviceArray|param|float\d{0,3})\(\[{0,2}("
+    + forms.NUMBER
+    + rb")\]{0,2}(?:, (?:[^()\n]|\(\)){1,200})?\)|<tf\.Tensor: [^<>\n]{0,80}?numpy=("
+    + forms.NUMBER
+    + rb")>"
 )
 _BOLD = expression(rb"\*\*(?=[\w.:=,+-])|(?<=[\w.])\*\*")  # of Markdown: `loss: **2.31**`
 _BARRED = expression(  # `step 5  loss | 2.31`, where no row of a table is meant
@@ -84,7 +118,7 @@ def as_pairs(line: bytes) -> bytes:
         line = _COMMA.sub(b".", line)
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if b"(" in line:
-        line = _REMARK.sub(b"", _OBJECT.sub(rb"\1", line))
+        line = _REMARK.sub(b"", _OBJECT.sub(rb"\1\2", line))
     if b"**" in line:
         line = _BOLD.sub(b"", line)
     if b"%|" in line:
@@ -93,6 +127,28 @@ def as_pairs(line: bytes) -> bytes:
         line = _STARS.sub(b"", line)
     if b" | " in line:
         line = _BARRED.sub(rb"\1: ", line)
+    if b"f" in line and _SINGLE.search(line):
+        line = _SINGLE.sub(rb"e\1", line)
+    if b") = (" in line:
+        line = _TUPLE.sub(_paired, line)
+    if b"atch[" in line:
+        line = _OF_BATCHES.sub(rb" \1 \2 [", line)
+    if b"loss " in line or b"Loss " in line:
+        line = _STEP_BETWEEN.sub(rb"step \2 \1 ", line)
+    if _COUNTED.match(line):
+        line = _LETTER.sub(b"loss", line)
+        line = _ERROR.sub(b"loss", line) if b"E" in line and _SAID.match(line) else line
+    if b"/step " in line or b"/iter" in line or b"/epoch " in line:
+        line = _OF_PATH.sub(rb" \1 ", line)
+    if b"total" in line:
+        line = _TOTAL.sub(lambda found: found[0] + b"_loss", line)
+    if b"nat" in line or b"bit" in line:
+        line = line if b"oss" in line else _NATS.sub(rb"loss \1", line)
+    if b"<" in line:
+        line = _ANGLES.sub(rb" \1 ", line)
+    if b".item()" in line:
+        line = line.replace(b".item()", b"")
+    line = _STEP_NAME.sub(rb"\1 \2", line)
     if b" after " in line:
         line = _AFTER.sub(rb" after \2 \1:", line)
     if b" rate," in line:
@@ -108,6 +164,7 @@ def as_pairs(line: bytes) -> bytes:
     if b"=" in line or b":" in line:
         line = _TWO.sub(rb"epoch \1 batch \2 ", line)
     if b"[" in line:
+        line = _NAME_IN_BRACKETS.sub(rb" \1\2 ", line)
         line = _LIST.sub(_parts, line) if b"oss" in line else line
         line = _BRACKETS.sub(_epoch_and_batch, line)
         line = _LISTED.sub(rb"\1\2", line)
@@ -124,6 +181,14 @@ def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
     """`[1/25][300/3183]` as `epoch 1 batch 300/3183`."""
     batch = found[5] or b"%s/%s" % (found[3], found[4])
     return b"%sepoch %s batch %s" % (found[1], found[2], batch)
+
+
+def _paired(found: re.Match[bytes]) -> bytes:
+    """`(step, loss) = (5, 2.31)` as `step = 5, loss = 2.31`."""
+    names, values = found[1].split(b", "), found[2].split(b", ")
+    if len(names) != len(values):
+        return found[0]
+    return b", ".join(b"%s = %s" % pair for pair in zip(names, values, strict=True))
 
 
 def _parts(found: re.Match[bytes]) -> bytes:

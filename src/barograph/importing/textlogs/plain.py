@@ -29,6 +29,14 @@ from barograph.importing.textlogs import (
     prefixes,
 )
 
+_HINTS = (  # every row has one of these in it
+    "tep;TEP;poch;POCH;ter;ITER;atch;pdate;upd;Upd;UPD;it ;riterion;bce;auc;-error;-merror;ndcg;"
+    "cross_ent;uber;erlust;perte;Perte;rdida;perd;Perd;chritt;aso ;asso ;tape ;poque;poca;poka;it:;"
+    "it=;s=;ep ;%|;Train: ;oss;ost;bjective;acc;nll;ppl;erplexity;ntropy;xent;Xent;ce;CE;xe;XE;bpb;"
+    "bpc;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
+    " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
+    "t mát;трат;oût;비용;로스;代价;ℒ"
+)
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
 _MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step if they rise
@@ -58,75 +66,7 @@ def _numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
 class Plain(engine.Dialect):
     kind = "plain"
     about = "any line with a step and a loss"
-    hints = (
-        b"tep",
-        b"TEP",
-        b"poch",
-        b"POCH",
-        b"ter",
-        b"ITER",
-        b"atch",
-        b"pdate",
-        b"upd",
-        b"Upd",
-        b"UPD",
-        b"it ",
-        b"riterion",
-        b"bce",
-        b"auc",
-        b"-error",
-        b"-merror",
-        b"ndcg",
-        b"cross_ent",
-        b"uber",
-        b"erlust",
-        b"perte",
-        b"Perte",
-        b"rdida",
-        b"perd",
-        b"Perd",
-        b"chritt",
-        b"aso ",
-        b"asso ",
-        b"tape ",
-        b"poque",
-        b"poca",
-        b"poka",
-        b"it:",
-        b"it=",
-        b"s=",
-        b"ep ",
-        b"%|",
-        b"Train: ",
-        b"oss",
-        b"ost",
-        b"bjective",
-        b"acc",
-        b"nll",
-        b"ppl",
-        b"erplexity",
-        b"ntropy",
-        b"xent",
-        b"Xent",
-        b"ce",
-        b"CE",
-        b"xe",
-        b"XE",
-        b"bpb",
-        b"bpc",
-        b"NLL",
-        b"LOSS",
-        b"PPL",
-        b"eward",
-        b"mse",
-        b"MSE",
-        b"mae",
-        b"MAE",
-        b"\xe6\x8d\x9f",  # of 损失, 損失, 손실, потери
-        b"\xe6\x90\x8d",
-        b"\xec\x86\x90",
-        b"\xd0\xbe\xd1\x82\xd0\xb5\xd1\x80",
-    )
+    hints = tuple(_HINTS.encode().split(b";"))
     shapes = (forms.Lines(plain_lines.row),)
     last_resort = True
     bare = True
@@ -190,7 +130,7 @@ class Plain(engine.Dialect):
             now = {name: plain_lines.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
             if now:
                 head = int(rows[number].where[at])
-                over = not values[number] and (now.pop("_over", 0) or own.get("below"))
+                over = not values[number] and ((now.pop("_over", 0) and not own.get("ahead")) or own.get("below"))
                 found_step = self.step(now, own, bool(values[number]), rows[number].main)
                 if found_step is not None and "_aside" not in now:
                     own["now"] = found_step
@@ -389,8 +329,14 @@ class Plain(engine.Dialect):
         # no length is said: a count that falls as the epoch rises begins anew, behind the last one
         bases, last = own.setdefault("bases", {}), own.get("epoch", epoch)
         base = int(bases.get(str(last), 0))
-        if epoch > last and count <= own.get("count", 0):
-            base += (epoch - last) * said["_of"] if said.get("_of") else int(own["count"]) + (count == 0)
+        # a row that says no epoch may stand between
+        falls = epoch > last and count <= own.get("count", 0) and (last >= 0 or own.get("said") != epoch)
+        own["said"] = epoch
+        if epoch > last and said.get("_of") and (falls or own.get("of_epoch")):
+            own["of_epoch"] = True  # the length is the epoch's
+            base += (epoch - last) * said["_of"]
+        elif falls:
+            base += int(own["count"]) + (count == 0)
         elif epoch < last:
             base = int(bases.get(str(epoch), base))
         if len(bases) < 10_000:
@@ -417,6 +363,7 @@ def _find_order(
     if len(groups) > counting.ENOUGH:
         first, *between, last = groups
         own["below"] = bool(first) and not last and all(names == first for names in between)
+        own["ahead"] = not first and bool(last) and all(names == last for names in between)
 
 
 def _of_one_rank(lines: list[bytes], row: forms.Raw) -> list[int]:
@@ -439,7 +386,9 @@ def _behind(own: dict[str, Any], epoch: int, length: int, main: bool) -> int:
 
 def _is_tally(lines: list[bytes], row: forms.Raw) -> bool:
     """Whether rows count rounds and whole numbers of losses: games, or packets."""
-    losses = [column for name, column in zip(row.names, row.columns, strict=True) if name.lower().endswith("loss")]
+    losses = [
+        column for name, column in zip(row.names, row.columns, strict=True) if name.lower().endswith(("loss", "losses"))
+    ]
     whole = losses and all(isinstance(text, bytes) and text.isdigit() for column in losses for text in column)
     return bool(whole and plain_lines.ROUND.search(line := lines[row.where[0]]) and not plain_lines.STEP.search(line))
 

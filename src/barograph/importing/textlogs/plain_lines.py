@@ -18,7 +18,7 @@ _INTEGER = (
     rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%|[kK](?!\w)|:\d\d:)"
 )
 _COUNT = (
-    rb"(?:(?:\.{1,3}(?=[\s(\[]))?[\s:=#\[(]{0,12}|-)(?P<count>"
+    rb"(?:(?:\.{1,3}(?=[\s(\[]))?[\s:=#\[(]{0,12}|-|\s{1,4}[-=]?>\s{1,4})(?P<count>"
     + _INTEGER
     + rb")(?:\s{0,4}(?:/|(?:out )?of)\s{0,4}("
     + _INTEGER
@@ -27,7 +27,7 @@ _COUNT = (
 STEP = expression(
     rb"(?<![A-Za-z0-9./-])(?<!per[ _])(?i:(?:(?:global|train|training|opt|optimizer|g)[_ ]?|opt(?:imizer)?\.)steps?|"
     rb"num[_ ]updates|(?:train(?:er)?/(?:global_)?)?(?:step|iter(?:ation)?|update)"
-    rb"(?:[_ ]?(?:idx|index|num(?:ber)?|no\.?)|s)?|upds?|up(?=\.\s\d)|it|s(?==\d))" + _COUNT
+    rb"(?:[_ ]?(?:idx|index|num(?:ber)?|no\.?)|s)?|upds?|data(?==0\d{3,14}/)|up(?=\.\s\d)|it|s(?==\d))" + _COUNT
 )
 _SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 / 33,554,432`, `seen 320 examples`
     rb"(?<![A-Za-z0-9./-])(?i:(?:(?:consumed|total|num|n|seen|processed)[ _]){0,2}(?P<of>tokens|samples|examples|"
@@ -44,7 +44,10 @@ DONE = expression(
     + rb")(?:\s?(?:/|of)\s?[\d,]{1,19})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
 )
 ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
-_LETTER = expression(rb"(?<![\w./-])t(?==\d{1,15}(?:[\s,;|)\]]|$))" + _COUNT)
+_LETTER = expression(
+    rb"(?:(?<![\w./-])t(?==\d{1,15}(?:[\s,;|)\]]|$))|"
+    rb"^(?:\[rank ?\d{1,6}\]:?)?\s{0,8}[ikn](?=\s?=\s?\d{1,15}(?:[\s,;|)\]]|$)))" + _COUNT
+)
 BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)" + _COUNT)
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
@@ -92,9 +95,10 @@ PHASE = expression(
     rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
 )
 _BARE = expression(
-    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|"
+    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|xe|"
+    r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|"
     r"reward|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
-    r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
+    r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch)){0,2}"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
@@ -106,8 +110,9 @@ _COUNTS = expression(
 )
 _LOSSES = expression(rb"oss|OSS|ost|bjective|riterion|nll|NLL|xent|ntropy|[cx]e(?![A-Za-z])|ppl|bce|mse|MSE")
 _FRACTION = expression(
-    rb"(?<!%)[\[(<]\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})[\])>]"
+    rb"(?<!%)[\[(<]\s{0,8}(\d{1,15})\s?(?:/|of)\s{0,8}(\d{1,15})[\])>]"
 )  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
+_BEHIND_BAR = expression(rb"(?:^|[\]|]|[\x80-\xff])\s{0,12}(\d{1,15})/(\d{1,15})(?=\s)")
 _TURNED = expression(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _OF_BOTH = expression(
     rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
@@ -117,12 +122,13 @@ _SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
 _LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
-    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?!:\d\d)(?=\s{0,4}[:|,\t]|\s{2})|"
-    rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s])|(\d{1,15})(?=\s\d{1,9}\.\d{1,9} ?m?s(?![\w/])))"
+    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?!:\d\d)(?=\s{0,4}[:|,\t]|\s{2}|\s[-=]>\s)|"
+    rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s])|(\d{1,15})(?=\s\d{1,9}\.\d{1,9} ?m?s(?![\w/])|/\d{1,15}[\s,:|(]|"
+    rb"\s(?i:" + OF + MEASURE + rb")[:=\s]))"
 )
 _OF_RANK = expression(
-    rb"\[(?i:default|rank|gpu|worker)[ _]?\d{1,6}\]:?|\[\d{1,4},\d{1,6}\]<std\w{3}>:?|"
-    rb"\d{1,4}: (?=\s{0,8}\[?\d{1,15}[\]:])"
+    rb"\[(?i:default|rank|gpu|worker)[ _]?\d{1,9}\]:?|\[\d{1,9},\d{1,9}\]<std\w{3}>:?|"
+    rb"\d{1,9}: (?=\s{0,8}\[?\d{1,15}[\]:])"
 )
 ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
     rb"(?i)[^\w\x80-\xff]{0,12}(?:models?|folds?|trials?|tasks?|runs?|seeds?|splits?|configs?|subjects?|patients?|layers?|"
@@ -194,7 +200,7 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
     if bar and batch and batch[2] is None and b"d" in batch[0].lower():
         batch = None  # the index of the bar's last batch
     if (step, epoch, batch, bar) == (None,) * 4 and _LOSSES.search(line):
-        bar = _FRACTION.search(line)
+        bar = _FRACTION.search(line) or _BEHIND_BAR.search(line)
     return step, batch, epoch, bar
 
 
@@ -262,7 +268,7 @@ def row(line: bytes) -> forms.Parsed | None:
     if not counts:
         if not known or not any(map(_BARE.fullmatch, names)) or _is_of_settings(line, names, printed):
             return None
-        names |= _lead(line, names, first)
+        names, first = _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
         if (bar and counts == [bar]) or _says_two(line, epoch) or _PLANNED.match(line) or _TO_COME.search(line):
             return None
@@ -320,13 +326,14 @@ def _says_two(line: bytes, epoch: Any) -> bool:
     return other is not None and other["count"] != epoch["count"]
 
 
-def _lead(line: bytes, names: dict[str, Any], first: int) -> dict[str, bytes]:
-    """A number ahead of a row that says no step: perhaps its step."""
+def _lead(line: bytes, names: dict[str, Any], first: int) -> tuple[dict[str, Any], int]:
+    """The names with a number ahead of a row that says no step: perhaps its step; and where the row begins, with it."""
     ranked = _OF_RANK.match(line)
     found = _LEAD.match(line, ranked.end() if ranked else 0) or _INSIDE.search(line, 0, max(first, 0))
     if found is None or next(iter(names)).startswith(("_first", "_seen")):
-        return {}
-    return {"_lead": found[found.lastindex or 1]}
+        return names, first
+    group = found.lastindex or 1
+    return names | {"_lead": found[group]}, min(first, found.start(group)) if first >= 0 else first
 
 
 def _unit(seen: re.Match[bytes] | None) -> dict[str, Any]:

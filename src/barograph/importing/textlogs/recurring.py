@@ -42,6 +42,7 @@ _END = expression(
     rb"[\s:=~\"'|>-]{0,40}(?:(?<![A-Za-z])(?:is|was|of|at)\s{1,8})?[\s:=~\"'|>-]{0,40}$"
 )  # what stands between a name and its number
 _WORD = expression(rb"[A-Za-z]{2}|[\x80-\xff]")
+_RANK = expression(rb"\[(?i:rank|default|gpu|worker) ?\d{1,6}\]:?")
 _QUOTES = expression(rb"'s(?= )|['\"`]")
 _OF_COUNT = expression(
     rb"\b(?:for|at|after|in|of|on) (?:mini-?batch|batch|step|iteration|epoch|update|episode|round|game)"
@@ -177,7 +178,7 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
     found = plain_lines.ROUND.search(line) if not said else None
     if found and found.span("count") in spans and _rises(numbers[spans.index(found.span("count"))]):
         counts[spans.index(found.span("count"))] = "_step"
-    elif not said and _rises(numbers[0]) and not _WORD.search(words[0]):
+    elif not said and _rises(numbers[0]) and not _WORD.search(_RANK.sub(b"", words[0])):
         counts[0] = "_step"
     if not counts or not any(len(set(numbers[at])) > 1 for at in counts):
         return None

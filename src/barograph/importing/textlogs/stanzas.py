@@ -36,7 +36,19 @@ _EQUALS = expression(rb"\x1f ?([^\x1f=]{1,100})=(" + forms.NUMBER + rb")(?=\x1f|
 _COLON = expression(rb"\x1f ?(?:Train )?([^\x1f:]{1,100}): (" + forms.NUMBER + rb")(?=\x1f|\s*$)")
 _CELLS = expression(rb"\|\s*([^|\x1f]{1,100}?)\s*\|\s*([^|\x1f]{0,60}?)\s*\|")
 _NUMBER = expression(forms.NUMBER)
-_COUNTS = ("total_timesteps", "TotalEnvInteracts", "timesteps", "Epoch", "epoch", "Iteration", "iterations")
+_COUNTS = (
+    "total_timesteps",
+    "TotalEnvInteracts",
+    "timesteps",
+    "Epoch",
+    "epoch",
+    "Iteration",
+    "iterations",
+    "step",
+    "steps",
+    "iteration",
+    "global_step",
+)
 
 
 def _stanza(line: bytes) -> forms.Parsed | None:

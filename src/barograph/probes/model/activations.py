@@ -12,6 +12,7 @@ no activation, and are gone after `close()`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
 TOKENS = 64  # of the output, for log Z
 _LEAST, _MOST = 1e-8, 1e7  # of `std`, between which its fourth power, added up, is within what 32 bits hold
+_BESIDE = re.compile(r"mask|label|target|position|type_ids|cache", re.I)
 _BOUNDS = {
     "Tanh": (-1.0, 1.0), "Softsign": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0), "Sigmoid": (0.0, 1.0),
     "Hardsigmoid": (0.0, 1.0), "ReLU6": (0.0, 6.0),
@@ -206,7 +208,7 @@ class ActivationWatch:
         if type(module).__name__ == "OptimizedModule":
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
             return
-        self._attention = attention.AttentionLook(_tokens((*given, *named.values())))
+        self._attention = attention.AttentionLook(_tokens((*given, *_inputs(named))))
         self._signs = ForwardSigns(_tables(self._model))
         self._mode = attention.watch(self._attention, self._signs)
         self._mode.__enter__()
@@ -215,7 +217,7 @@ class ActivationWatch:
         mode, self._mode = self._mode, None
         if mode is not None:
             mode.__exit__(None, None, None)
-            self._put("", self._signs.end())
+            self._put("", self._signs.end({call.keys for call in self._attention.calls}))
         if self.on and module.training:
             self._guard("the output", lambda: self._log_z(output))
 
@@ -297,6 +299,11 @@ def _tables(model: Any) -> set[int]:
     named = model.named_modules()
     return {id(module.weight) for name, module in named if "Embedding" in type(module).__name__
             and PLACE.search(name.rpartition(".")[2]) and getattr(module, "num_embeddings", 0) > 1}  # fmt: skip
+
+
+def _inputs(named: Mapping[str, Any]) -> list[Any]:
+    """What is given by name, but for masks, labels and places, which have the shape of the tokens."""
+    return [item for name, item in named.items() if not _BESIDE.search(name)]
 
 
 def _tokens(given: tuple[Any, ...]) -> list[Any]:

@@ -25,8 +25,8 @@ _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy"
 
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_error`, `loss_bounded`, `loss_of_chosen`, `ctc_short`, `ctc_full`,
-    `ctc_reshaped`, `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `loss_ranks`, `loss_attracts`,
-    `loss_hinge`, `overlap_minimised`, `overlap_of_scores`; each only where it can be said."""
+    `ctc_reshaped`, `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `divergence_averaged`, `loss_ranks`,
+    `loss_attracts`, `loss_hinge`, `overlap_minimised`, `overlap_of_scores`; each only where it can be said."""
     found: dict[str, float] = {}
     for look in (_errors, _walk, _between, _hinge, _overlap):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -172,8 +172,12 @@ def _walk(root: Any) -> dict[str, float]:
         elif name == "LogSigmoid":
             terms = [part for part in behind(node) for part in (behind(part) if kind(part) == "Mul" else [part])]
             found["loss_ranks"] = float(len(terms) == 1 and kind(terms[0]) == "Sub" and len(behind(terms[0])) == 2)
-        elif name in ("Sum", "Mean") and len(behind(node)) == 1 and _of_chances(behind(node)[0]):
-            found["divergence_of_chances"] = 1.0
+        elif name in ("Sum", "Mean") and len(behind(node)) == 1 and (given := _divergence(behind(node)[0])):
+            if _plain(given) in ("Softmax", "Sigmoid"):
+                found["divergence_of_chances"] = 1.0
+            if _plain(given) == "LogSoftmax":  # of several, the one that most classes average
+                averaged = float(shape(given)[-1]) if name == "Mean" and len(shape(given)) > 1 else 0.0
+                found["divergence_averaged"] = max(found.get("divergence_averaged", 0.0), averaged)
     return found
 
 
@@ -215,14 +219,15 @@ def _lengths(given: Any) -> list[int]:
         return []
 
 
-def _of_chances(node: Any) -> bool:
-    """Whether it is torch's Kullback-Leibler divergence of chances, where it takes their logarithms."""
+def _divergence(node: Any) -> Any:
+    """What torch's Kullback-Leibler divergence from a target without gradient takes for logarithms of chances; None of
+    other sums."""
     if kind(node) != "Sub":
-        return False
+        return None
     (first, _), (second, _) = node.next_functions
     if first is not None or second is None or kind(second) != "Mul" or len(behind(second)) != 1:
-        return False
-    return _plain(behind(second)[0]) in ("Softmax", "Sigmoid")
+        return None
+    return behind(second)[0]
 
 
 def trained_target(root: Any) -> list[Any]:

@@ -2,8 +2,8 @@
 
 In:   the torch functions of one pass, each with its result, as a function mode sees them.
 Out:  how many detached tensors go on, how often a skip connection goes on without gradient, how often attention
-      weights sum to 1 over the queries, whether a table of positions is asked for one place only, and whether
-      attention divides its scores.
+      weights sum to 1 over the queries, whether a table of positions is asked for one place only, whether
+      positions run along the places, and whether attention divides its scores.
 
 A skip is cut where a tensor that was detached is added to one, or joined with one, that was computed from it with
 gradient. What is detached and goes nowhere else (a straight-through estimate, a target, the input of a next step) is
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from barograph.probes.model.positions import PositionSigns
 from barograph.probes.model.scores import ScoreScale
 
 _JOINED = frozenset({"add", "__add__", "__radd__", "add_", "__iadd__", "cat", "concat", "concatenate"})
@@ -37,12 +38,13 @@ class ForwardSigns:
         self._detached: dict[int, tuple[Any, Any]] = {}  # by id: the tensor, and the node that it was cut from
         self._used: set[int] = set()
         self._across: dict[int, Any] = {}
-        self._scores = ScoreScale()
+        self._scores, self._positions = ScoreScale(), PositionSigns()
 
     def saw(self, function: Any, arguments: Any, named: Any, result: Any) -> None:
         """A function was called."""
         name = getattr(function, "__name__", "")
         self._scores.saw(name, arguments, named, result)
+        self._positions.saw(name, arguments)
         if name == "detach" or (name == "__get__" and _is_data(function)):
             self._cut(arguments[0], result)
         elif (name == "softmax" and _is_across(arguments, named)) or (
@@ -53,6 +55,7 @@ class ForwardSigns:
             self.softmax_across += id(arguments[0]) in self._across
         elif name == "embedding" and id(weight := named.get("weight", arguments[1:] and arguments[1])) in self._tables:
             self._places(id(weight), arguments[0])
+            self._positions.embedded(arguments[0], result)
         if self._detached and getattr(result, "grad_fn", None) is not None:
             several = bool(arguments) and isinstance(arguments[0], (tuple, list))
             self._joined(arguments[0] if several else arguments, name in _JOINED)
@@ -80,8 +83,8 @@ class ForwardSigns:
                 _comes_from(other, self._detached[id(part)][1]) for part in cut for other in others
             )
 
-    def end(self) -> dict[str, Any]:
-        """The pass is over: what was seen of it; nothing of one without gradients."""
+    def end(self, keys: Collection[int] = ()) -> dict[str, Any]:
+        """The pass is over: what was seen of it; nothing of one without gradients. keys: of the attention's calls."""
         import torch
 
         self._detached, self._across = {}, {}
@@ -89,7 +92,7 @@ class ForwardSigns:
         figures = {name: torch.tensor(float(count)) for name, count in found.items()}
         if self._asked:
             figures["one_place"] = sum((low == high).float() for low, high in self._asked.values())
-        figures |= self._scores.end()
+        figures |= self._scores.end() | self._positions.end(keys)
         return figures if torch.is_grad_enabled() else {}
 
 

@@ -19,6 +19,7 @@ _SIDES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
 _SHAPES = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy"})
 _RESHAPED = frozenset({"View", "UnsafeView", "ReshapeAlias", "Unsqueeze"})  # the order of dimensions stays
 _MASKS = frozenset({"MaskedFill", "Fill", "FillDiagonal", "Where", "Add", "Sub", "Scatter", "IndexPut", "CopySlices"})
+_LENGTHS = frozenset({"Expand", "ClampMin", "Clamp", "LinalgVectorNorm", "Norm", "Sqrt"})
 _NO_LOGARITHMS = {"nll_of_probabilities": ("Softmax", "Sigmoid"), "nll_of_scores": ("Addmm", "Mm", "Relu")}
 _TERMS = frozenset({"Neg", "Mean", "Sum", "Add", "Sub", "Mul", "Div"})
 
@@ -37,7 +38,8 @@ def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
     `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`, `ignore_index`,
     `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
-    `policy_reversed`, `similarity_to_itself`, `attention/later`, `attention/next`; each only where it can be said."""
+    `policy_reversed`, `similarity_to_itself`, `pairs_unscaled`, `attention/later`, `attention/next`; each only where it
+    can be said."""
     found: dict[str, float] = {}
     for look in (_reversed, _smoothing, _widened, _walk):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -223,12 +225,13 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     over = 1.0 if len(sizes) in (2, 4) and at == 0 else 2.0 if kind(node) == "NllLoss2D" and at > 1 else 0.0
     over = over or (3.0 if _torn(behind(under)[0], sizes, at) else 0.0)
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), over)
-    score, masked = _unscaled(under)
+    score, masked, scaled = _unscaled(under)
     if len(sizes) == 2 and sizes[0] == sizes[1] and score is not None and kind(score) == "Mm":
         found["loss_pairs"] = float(sizes[0])
         if not masked:
             sides = [_untransposed(side) for side, _ in score.next_functions]
             found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
+            found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(_of_length_one, sides)))
 
 
 def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:
@@ -253,18 +256,26 @@ def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:
     return at == len(sizes) - 1 and before[-1] % classes > 0 and classes not in rest
 
 
-def _unscaled(node: Any) -> tuple[Any, bool]:
-    """What is behind a softmax but for a temperature, a transposition and a mask; whether there is a mask."""
-    size, masked = math.prod(shape(node)), False
+def _of_length_one(node: Any) -> bool:
+    """Whether a tensor was divided by its own length."""
+    under = behind(node) if node is not None else []
+    return len(under) == 2 and kind(node) == "Div" and kind(under[1]) in _LENGTHS
+
+
+def _unscaled(node: Any) -> tuple[Any, bool, bool]:
+    """What is behind a softmax but for a temperature, a transposition and a mask; whether there is a mask, and whether
+    there is a temperature."""
+    size, masked, scaled = math.prod(shape(node)), False, False
     for _ in range(6):
         following = [side for side in behind(node) if math.prod(shape(side)) == size or kind(side) == "Mm"]
         if len(following) != 1:
             break
         node = following[0]
         masked = masked or kind(node) in _MASKS
+        scaled = scaled or kind(node) in ("Div", "Mul")
         if kind(node) not in _MASKS and kind(node) not in ("Div", "Mul", "T", "Transpose", "Permute"):
-            return node, masked
-    return None, masked
+            return node, masked, scaled
+    return None, masked, scaled
 
 
 def _untransposed(node: Any) -> Any:

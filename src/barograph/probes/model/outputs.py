@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.softmaxes import Softmax
 
 _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
+_SHORT, _LONG = 4, 8  # places of a text: of one that is cut off, at least; of one whose targets are compared with it
 _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
@@ -44,7 +45,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "to
            "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
-           "padding_targets", "targets_given", "end_untold", "rows_cut", "hidden_targets")  # fmt: skip
+           "padding_targets", "targets_given", "hidden_targets", *texts.ENDS)  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
@@ -82,7 +83,7 @@ class OutputLook:
         self._given = tensors if trains and self.due else []
         if trains and self.due:
             numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
-            whole = (one for one in numbers if one.shape[1] >= 8 and mesh_of(one) is None)  # no rank asks others
+            whole = (one for one in numbers if one.shape[1] >= _SHORT and mesh_of(one) is None)  # no rank asks others
             some = [one for _, one in zip(range(_INPUTS), whole, strict=False)]
             self._tokens, self._places = [one[:_ROWS].clone() for one in some], [place_of(one) for one in some]
         tensor = next((one for one in tensors if one.is_floating_point()), None)
@@ -108,10 +109,10 @@ class OutputLook:
             return
         self.due = False
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
-        given, self._tokens = self._tokens, []
+        rowed, self._tokens = self._tokens if tensor.dim() == 3 else [], []
         fed = [place in embedded for place in self._places]
-        if tensor.dim() != 3 or tensor.shape[1] < 8:
-            given = []
+        long = [at for at, one in enumerate(rowed) if one.shape[1] >= _LONG <= tensor.shape[1]]
+        given, fed = [rowed[at] for at in long], [fed[at] for at in long]
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn)
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
@@ -139,13 +140,14 @@ class OutputLook:
                     # no abs(): of a language model's logits a copy may be more than the device has left
                     alive = (gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)
                     self._found[_AT["targets"]], self._found[_AT["places"]] = alive.sum(), alive.numel()
-                    same = [one for one in given if one.shape == alive[:_ROWS].shape]
+                    same = [one for one in rowed if one.shape == alive[:_ROWS].shape]
                     if same and found is not None:
                         self._found[_AT["padding_targets"]] = texts.of_padding(
                             same[0], gradient[:_ROWS], alive[:_ROWS], found.below
                         )
                         ends = texts.of_ends(same[0], alive[:_ROWS])
-                        self._found[_AT["end_untold"]], self._found[_AT["rows_cut"]] = ends
+                        for name, value in zip(texts.ENDS, ends, strict=True):
+                            self._found[_AT[name]] = value
                 if alike and found is not None:
                     self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
                 if self._unused is not None:

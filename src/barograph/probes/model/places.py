@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-FIGURES = ("idle_places", "idle_input", "mirrored", "mirrored_by_chance", "straight")
+FIGURES = ("idle_places", "idle_input", "mirrored", "mirrored_by_chance", "straight", "own_targets", "other_targets")
 _EXAMPLES, _SIDE, _CHANNELS = 16, 32, 64  # that are looked at, at most
 _MOST = 1 << 17  # numbers
 _LEAST = 8  # places in each dimension
@@ -64,7 +64,8 @@ def figures(output: Tensor, gradient: Tensor, given: Tensor | None = None, count
     `idle_places`: the share of places without any gradient; `idle_input`: how much the input varies there, of how much
     it varies everywhere. `mirrored`: the share of examples whose output agrees with the mirrored or turned targets, by
     far better than with the targets; `straight`: the other way round. `mirrored_by_chance`: the share whose output
-    agrees as well with another example's targets, mirrored or turned."""
+    agrees as well with another example's targets, mirrored or turned. `own_targets`, `other_targets`: how well outputs
+    agree with their own targets, and with those of another example, on the average."""
     import torch
 
     output, gradient = output.float(), gradient.float()
@@ -88,9 +89,10 @@ def figures(output: Tensor, gradient: Tensor, given: Tensor | None = None, count
     mirrored = (other >= least) & (own <= _LESS * other)
     straight = (own >= least) & (other <= _LESS * own)
     chance = torch.stack(_agreements(said, wanted.roll(1, 0))[1:]).amax(0) >= least
-    return torch.stack(
-        [still.float().mean(), varies, mirrored.float().mean(), chance.float().mean(), straight.float().mean()]
-    )
+    rolled = (said * wanted.roll(1, 0)).sum((1, 2, 3))
+    rolled = rolled / (said.square().sum((1, 2, 3)) * wanted.roll(1, 0).square().sum((1, 2, 3))).sqrt().clamp_min(1e-30)
+    shares = [mirrored.float().mean(), chance.float().mean(), straight.float().mean()]
+    return torch.stack([still.float().mean(), varies, *shares, own.mean(), rolled.mean()])
 
 
 def _agreements(said: Tensor, wanted: Tensor) -> list[Tensor]:

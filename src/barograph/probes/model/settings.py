@@ -101,7 +101,8 @@ class Unstepped:
 
 
 class IdleOptimizers:
-    """Watched optimizers that never step while others do, and those that take the place of another."""
+    """Watched optimizers that never step while others do, those that take the place of another, and two that step the
+    same parameters."""
 
     def __init__(self) -> None:
         self._steps = 0

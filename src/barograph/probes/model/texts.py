@@ -34,6 +34,7 @@ _ENDS = 3  # rows, at least
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
+ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets")
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
            "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -213,13 +214,15 @@ def of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor, below: Tensor) -
     return share.double().masked_fill(~sure, math.nan)
 
 
-def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
-    """Of rows with padding, the share in which what follows the last token has no target though the last token itself
-    is one; the share of rows without a target that are cut off before their answer begins. NaN where that is not to be
-    seen: where half of the rows end with one token, which is then an end of its own; where rows are not padded.
+def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
+    """`ENDS` of rows of a text, NaN where that is not to be seen.
 
-    A row is cut off where it has no target and no padding, while those of other rows begin behind a prompt and last to
-    the row's end.
+    `end_untold`: of rows with padding, the share in which what follows the last token has no target though the last
+    token itself is one; NaN where half of the rows end with one token, which is then an end of its own. `rows_cut`:
+    the share of rows that are cut off before their answer begins: without a target and without padding, while the
+    targets of other rows begin behind a prompt and last to the row's end. `late_untold`: where the targets of each row
+    begin with it and stop before its end, the share of a text that has none. `start_twice`: whether all rows begin with
+    the same token twice, which stands nowhere else. `all_targets`: whether all but padding are targets.
     """
     import torch
 
@@ -237,7 +240,22 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
     lasts = ~(behind & ~alive & ~padded).any() & ~alive[:, 0].any()
     cut = lasts & some.any() & ~(~some & (size > 0)).any() & (len(tokens) >= _ENDS)
     share = (~some).sum() / len(tokens)
-    return (torch.where(seen, untold.to(wide), math.nan), torch.where(cut, share.to(wide), math.nan))
+    filler = tokens[:, -1].index_select(0, size.argmax().reshape(1))[0]
+    inner = ~(padded & (tokens[:, -1:] == filler))  # places whose next token is one of the text
+    inner[:, -1] = False
+    dead = (inner & ~alive).sum(1)
+    begins = alive[:, 0].all() & ~(alive[:, 1:] & ~alive[:, :-1]).any() & sure
+    early = begins & ((dead >= 2).sum() * 2 >= len(tokens)) & (len(tokens) >= _ENDS)
+    first = tokens[0, 0]
+    both = (tokens[:, :2] == first).all() & ~(tokens[:, 2:] == first).any() & (len(tokens) >= _ENDS)
+    found = (
+        torch.where(seen, untold.to(wide), math.nan),
+        torch.where(cut, share.to(wide), math.nan),
+        torch.where(early, (dead.sum() / inner.sum().clamp_min(1)).to(wide), math.nan),
+        both.to(wide),
+        torch.where(sure, (dead.sum() == 0).to(wide), math.nan),
+    )
+    return found
 
 
 class TextPairs:

@@ -1,7 +1,8 @@
 """How the forward pass is put together: skips that are cut, attention over the wrong dimension, layers that never run.
 
 In:   what the watch saw of single passes.
-Out:  findings of `DetachedSkip`, `AttentionAcross`, `RowsMixed`, `OnePlace`, `UnusedParameters`, `InputScale`.
+Out:  findings of `DetachedSkip`, `AttentionAcross`, `RowsMixed`, `OnePlace`, `PositionsElsewhere`,
+      `UnusedParameters`, `InputScale`.
 """
 
 from __future__ import annotations
@@ -149,6 +150,37 @@ class OnePlace(ForwardRule):
         return f"{count} positional embedding{'s are' if count > 1 else ' is'} asked for one and the same place only."
 
 
+class PositionsElsewhere(ForwardRule):
+    """Positions run along another dimension than the places of a text.
+
+    In a forward pass that the watch followed, a table of positions (sines and cosines, whose first line is that of
+    place 0, or an embedding that is named so) was added to activations, or multiplied with them, with a line for each
+    row of the batch or for each head, and the same for all places: it has another number of lines than the attention
+    has keys, and the activations have a dimension of the keys beside.
+
+    What to do: `pe[:, :x.size(1)]` for [rows, places, width], `pe[:x.size(0)]` for places first; rotary tables of
+    [places, size] for queries and keys of [rows, heads, places, size].
+    """
+
+    name, family, kind, severity = "positions_elsewhere", "model", "attention", "warning"
+    needs = ("=model/positions_elsewhere",)
+    about = "Positions run along another dimension than the places of a text."
+    causes = ("wrong dimension: positions run along rows or heads, and all places of a text have the same one",)
+    remedies = (
+        "give the table the shape [places, size] where activations end with these dimensions: `pe[:, :x.size(1)]` of "
+        "[1, places, width] for rows first",
+    )
+
+    series = "model/positions_elsewhere"
+    counted = "tables"
+
+    def sentence(self, count: int) -> str:
+        return (
+            f"{count} table{'s' if count > 1 else ''} of positions run{'' if count > 1 else 's'} along another "
+            "dimension than the attention's keys: all places of a text have the same position."
+        )
+
+
 class UnusedParameters(Rule):
     """Layers in the optimizer never ran in the first hundred steps, or a positional embedding had no gradient.
 
@@ -233,4 +265,4 @@ class InputScale(Rule):
                 )  # fmt: skip
 
 
-RULES = (DetachedSkip, AttentionAcross, RowsMixed, OnePlace, UnusedParameters, InputScale)
+RULES = (DetachedSkip, AttentionAcross, RowsMixed, OnePlace, PositionsElsewhere, UnusedParameters, InputScale)

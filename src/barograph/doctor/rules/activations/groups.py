@@ -1,7 +1,7 @@
 """Which parameters are trained, and which were left out.
 
 In:   what the watch records of parameters that are frozen.
-Out:  findings of `FrozenGroup`, `FrozenLater`.
+Out:  findings of `FrozenGroup`, `FrozenLater`, `PretrainedMissing`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, whole
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_PRETRAINED = (
+    "pretrained", "use_pretrained", "from_pretrained", "pretrained_weights", "pretrained_path", "pretrained_model",
+    "pretrained_checkpoint", "pretrained_backbone", "backbone_weights", "init_checkpoint", "finetune_from",
+)  # fmt: skip
+_NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
@@ -161,4 +166,40 @@ class FrozenLater(WatchRule):
             )  # fmt: skip
 
 
-RULES = (FrozenGroup, FrozenLater)
+class PretrainedMissing(WatchRule):
+    """The configuration names pretrained weights, and the model's are as torch draws them.
+
+    When the first step begins, four fifths of the linear layers and convolutions or more have weights that are uniform
+    up to one over the root of their inputs, as torch draws them. `load_state_dict(strict=False)` says nothing of names
+    that match nowhere, as those with a `module.` before them.
+
+    What to do: load with `strict=True` once, or print what `load_state_dict` returns: `missing_keys`.
+    """
+
+    name, family, kind, severity = "pretrained_missing", "model", "frozen", "warning"
+    series = "model/drawn"
+    needs = ("=model/drawn",)
+    least = 1
+    about = "The configuration names pretrained weights, and the model's are as torch draws them."
+    causes = ("pretrained weights not loaded: layers are as torch draws them",)
+    remedies = (
+        "print what `load_state_dict(state, strict=False)` returns: `missing_keys` should be those of the new head",
+        "take a prefix such as `module.` or `backbone.` off the names before loading",
+    )
+
+    def begin(self) -> None:
+        self._looks = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._looks += 1
+        said = setting(history, *_PRETRAINED)
+        named = said is True or (isinstance(said, str) and said.lower() not in _NOT_PRETRAINED)
+        if self._looks == 1 and value == 1 and named and self.first(place[2]):
+            yield self.finding(
+                place[0], f"The configuration says `{said}` of pretrained weights, and at the first step most layers "
+                "are as torch draws them.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
+RULES = (FrozenGroup, FrozenLater, PretrainedMissing)

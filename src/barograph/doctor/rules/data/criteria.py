@@ -113,25 +113,37 @@ def short_causes(history: RunHistory, place: Place) -> list[str]:
 
 
 class DivergenceInput(GraphRule):
-    """A divergence is given chances where it takes their logarithms.
+    """A divergence is given chances where it takes their logarithms, or is averaged over the classes.
 
     `kl_div` takes the logarithms of chances first. The graph has a softmax there, and no logarithm: what is summed is
-    below 0, where a divergence never is, and smallest where all chances are one.
+    below 0, where a divergence never is, and smallest where all chances are one. Its `reduction="mean"`, which is the
+    default, divides by the number of classes, too: of eight or more that is a warning, for the divergence is that many
+    times too small beside other losses, and the logged one is not the divergence.
 
     What to do: `functional.kl_div(student.log_softmax(-1), teacher.softmax(-1), reduction="batchmean")`.
     """
 
     name, family, kind, severity = "divergence_input", "data", "config", "critical"
-    figures = ("divergence_of_chances",)
-    needs = ("=model/divergence_of_chances", "loss")
+    figures = ("divergence_of_chances", "divergence_averaged")
+    needs = ("=model/divergence_of_chances|=model/divergence_averaged", "loss")
     least = 20
-    about = "A divergence is given chances where it takes their logarithms."
-    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    about = "A divergence is given chances where it takes their logarithms, or is averaged over the classes."
+    thresholds: ClassVar = {"rows": (20.0, "ours"), "classes": (8.0, "that the mean is over; ours")}
     causes = ("logarithm missing: `kl_div` is given chances, not their logarithms",)
     remedies = ('`functional.kl_div(student.log_softmax(-1), teacher.softmax(-1), reduction="batchmean")`',)
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
-        if figure == 1:
+        if name == "divergence_averaged":
+            if figure >= self.at["classes"]:
+                yield self.finding(
+                    place[0], f"A divergence is averaged over {figure:.0f} classes, too: it is divided by their number "
+                    "as well as by that of the rows.", found=found, segment=place[2], severity="warning",
+                    confidence=0.8, key="averaged",
+                    causes=["wrong reduction: `kl_div` divides by the number of classes, where rows are to be averaged",
+                            "loss terms out of balance"],
+                    remedies=['`reduction="batchmean"`, of outputs that are flattened to [rows, classes]'],
+                )  # fmt: skip
+        elif figure == 1:
             yield self.finding(
                 place[0], "The graph of the loss has a divergence of chances, where it takes their logarithms.",
                 found=found, segment=place[2], confidence=_PROOF, evidence={"standing": True},

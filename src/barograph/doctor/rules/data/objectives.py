@@ -296,21 +296,33 @@ class PairTemperature(GraphRule):
 
     A cross-entropy over the pairs of a batch begins at four times the loss of a guess or more, in the median of the
     first five rows. With embeddings of length 1 and a temperature of 0.07 it begins near a guess's. It is sure of
-    answers that are wrong, and gradients are those of a few pairs.
+    answers that are wrong, and gradients are those of a few pairs. Or the graph shows similarities of embeddings of
+    length 1, and no temperature at all: they are between −1 and 1, and the loss of n pairs can't fall below
+    ln(1 + (n − 1) e⁻²).
 
     What to do: `functional.normalize(embedding, dim=-1)`; a temperature of 0.05 to 0.2.
     """
 
     name, family, kind, severity = "pair_temperature", "data", "config", "warning"
-    figures = ("loss_pairs",)
+    figures = ("loss_pairs", "pairs_unscaled")
     needs = ("=model/loss_pairs", "loss")
     least = 20
-    about = "Similarities of pairs begin far apart."
+    about = "Similarities of pairs begin far apart, or have no temperature."
     thresholds: ClassVar = {"rows": (20.0, "ours"), "times": (4.0, "the loss of a guess; ours")}
     causes = ("temperature too low, or embeddings not normalised: similarities are far apart",)
     remedies = ("`functional.normalize(embedding, dim=-1)`, and a temperature of 0.05 to 0.2",)
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if name == "pairs_unscaled":
+            if figure == 1:
+                yield self.finding(
+                    place[0], "The cross-entropy of pairs is of similarities of embeddings of length 1, and nothing "
+                    "multiplies or divides them.", found=found, segment=place[2], confidence=_PROOF,
+                    key=name, evidence={"standing": True},
+                    causes=["temperature missing: similarities between -1 and 1 are nearly equal to a softmax"],
+                    remedies=["`logits = a @ b.T / 0.07`, or `* log_scale.exp()` of a learnt scale"],
+                )  # fmt: skip
+            return
         loss = history.role("loss")
         assert loss is not None
         rows = loss.rows(0, 5)

@@ -1,7 +1,7 @@
-"""What the loss of a picture's places compares: targets that are mirrored, a class that is ignored.
+"""What the loss of a picture's places compares: targets that are mirrored or of other pictures, ignored classes.
 
 In:   figures of the watch, from the output of some examples and its gradient; the graph of the loss.
-Out:  findings of `MirroredTargets`, `IgnoredPlaces`.
+Out:  findings of `MirroredTargets`, `IgnoredPlaces`, `OtherPlaces`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_LEAST_UPDATE = 1e-4  # of the weights, in a step that could learn something
 _OVERLAP = re.compile(r"(?i)(?:.*[/_. ])?(?:m?iou|jaccard|dice(?:_?score)?|f1|(?:pixel_?)?acc(?:uracy)?)(?:[/_. ].*)?")
 
 
@@ -132,4 +133,51 @@ class IgnoredPlaces(WatchRule):
         return found / 100 if found > 1 else found
 
 
-RULES = (MirroredTargets, IgnoredPlaces)
+class OtherPlaces(WatchRule):
+    """What the model says of a picture agrees no better with its own targets than with those of another one.
+
+    Of an output with places the gradient shows the targets. After a hundred steps of a usual size, in the mean of the
+    last twelve looks, outputs agree with their own targets by a correlation that is at most 0.06 above that with the
+    targets of another picture, and that one is 0.1 to 0.6: the model has learnt where targets usually are, and nothing
+    of the pictures. Where all pictures have nearly the same targets, it would be higher.
+
+    What to do: print the names of some pictures beside those of their masks: two lists in another order.
+    """
+
+    name, family, kind, severity = "other_places", "data", "data", "warning"
+    series = "model/own_targets"
+    needs = ("=model/own_targets", "=model/other_targets", "=model/update_p50")
+    least = 16
+    about = "The model's output agrees with other pictures' targets as well as with those of its own."
+    thresholds: ClassVar = {
+        "looks": (12.0, "ours"),
+        "steps": (100.0, "ours"),
+        "above": (0.06, "the correlation with another's targets; ours"),
+        "low": (0.1, "of that correlation; ours"),
+        "high": (0.6, "of that correlation: all pictures have nearly the same targets; ours"),
+    }
+    causes = ("labels shuffled: pictures and their masks don't belong together",)
+    remedies = (
+        "print the names of some pictures beside those of their masks: `sorted()` both lists",
+        "draw the crop or the shift once for each example, and do it to picture and mask",
+    )
+
+    def begin(self) -> None:
+        self._values: list[tuple[float, float]] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        looks = int(self.at["looks"])
+        self._values = [*self._values[1 - looks :], (value, watched(history, "other_targets", place))]
+        own, other = (sum(column) / len(self._values) for column in zip(*self._values, strict=True))
+        moves = usual(history.channel("model/update_p50"), *place) > _LEAST_UPDATE
+        alike = own - other <= self.at["above"] and self.at["low"] <= other <= self.at["high"]
+        enough = len(self._values) == looks and place[0] >= self.at["steps"]
+        if enough and moves and alike and self.first(place[2]):
+            yield self.finding(
+                0, f"Outputs agree with their own targets by a correlation of {own:.2f}, and with those of another "
+                f"picture by {other:.2f}, after {place[0]} steps.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"own": rounded(own), "other": rounded(other)},
+            )  # fmt: skip
+
+
+RULES = (MirroredTargets, IgnoredPlaces, OtherPlaces)

@@ -1,7 +1,8 @@
 """Texts: masked language models that are asked what they are given, texts that are read across, ignored tokens.
 
 In:   figures of the watch, which compares the targets of sequences with the tokens that the model is given.
-Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`, `EndUntold`, `AnswersCut`.
+Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`, `EndUntold`, `AnswersCut`,
+      `AnswersIgnored`, `PromptsCounted`, `StartTwice`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.cursor import setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -208,4 +210,97 @@ class AnswersCut(WatchRule):
             )  # fmt: skip
 
 
-RULES = (UnmaskedTargets, TextAcross, IgnoredToken, EndUntold, AnswersCut)
+class AnswersIgnored(WatchRule):
+    """The beginnings of texts are targets, and their ends are not.
+
+    The targets are one place ahead of the inputs, and rows are padded. In three looks in a row each row has targets
+    from its first place on, and none from some place to its end, before the padding: a tenth or more of all places of
+    the texts. A mask of prompts and answers that is inverted gives that: the model learns to say the prompts.
+
+    What to do: labels of −100 in the prompt, `labels[:, :prompt] = -100`, and the tokens themselves in the answer.
+    """
+
+    name, family, kind, severity = "answers_ignored", "data", "data", "warning"
+    series = "model/late_untold"
+    needs = ("=model/late_untold", "=model/target_shift")
+    least = 3
+    about = "The beginnings of texts are targets, and their ends are not."
+    thresholds: ClassVar = {"share": (0.1, "of the places of texts; ours"), "looks": (3.0, "in a row; ours")}
+    causes = ("labels masked wrongly: prompts count in the loss, and answers are ignored",)
+    remedies = ("set labels to -100 in the prompt and in the padding, and nowhere else: is the mask inverted?",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        holds = value >= self.at["share"] and watched(history, "target_shift", place) == 1
+        if self.lasts(holds, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"Each row has targets from its beginning on, and {100 * value:.0f}% of the places of "
+                "texts, at their ends, have none.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"share": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+_NOT_PROMPTS = ("train_on_prompts", "train_on_prompt", "train_on_inputs", "train_on_input", "loss_on_prompt",
+                "loss_on_prompts")  # fmt: skip
+_ANSWERS = ("completion_only_loss", "assistant_only_loss", "completion_only", "answers_only", "train_on_responses_only",
+            "train_on_completions_only", "mask_prompt", "mask_prompts", "mask_inputs")  # fmt: skip
+
+
+class PromptsCounted(WatchRule):
+    """Prompts count in the loss, though the configuration says that only answers do.
+
+    The targets are one place ahead of the inputs, and rows are padded. In three looks in a row every place of every
+    text is a target, while the configuration has `train_on_prompts` (or `train_on_inputs`, …) off, or
+    `completion_only_loss` (`assistant_only_loss`, `mask_prompt`, …) on.
+
+    What to do: labels of −100 in the prompt; look whether the collator finds where answers begin.
+    """
+
+    name, family, kind, severity = "prompts_counted", "data", "data", "warning"
+    series = "model/all_targets"
+    needs = ("=model/all_targets", "=model/target_shift", "config")
+    least = 3
+    about = "Prompts count in the loss, though the configuration says that only answers do."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    causes = ("labels not masked: prompts count in the loss, though only answers are to",)
+    remedies = ("set labels to -100 in prompts: does the collator find the token with which an answer begins?",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        said = any(setting(history, name) is False for name in _NOT_PROMPTS)
+        said = said or any(setting(history, name) is True for name in _ANSWERS)
+        holds = said and value == 1 and watched(history, "target_shift", place) == 1
+        if self.lasts(holds, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "The configuration says that prompts do not count in the loss, and every place of "
+                "every text has a target.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
+class StartTwice(WatchRule):
+    """All texts begin with the same token twice.
+
+    In three looks in a row the first two tokens of every row are one, which stands nowhere else in the rows. A chat
+    template that writes the token of the beginning, and a tokenizer that adds it again, give that: at inference, where
+    it stands once, the model is given what it was not trained on.
+
+    What to do: `add_special_tokens=False` where the template has the token already.
+    """
+
+    name, family, kind, severity = "start_twice", "data", "data", "warning"
+    series = "model/start_twice"
+    needs = ("=model/start_twice",)
+    least = 3
+    about = "All texts begin with the same token twice."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    causes = ("special token twice: the template and the tokenizer both add the token of the beginning",)
+    remedies = ("tokenize what a chat template has written with `add_special_tokens=False`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value == 1, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "Every row begins with the same token twice, and it stands nowhere else.",
+                found=place[0], segment=place[2], confidence=0.7, evidence={"standing": True},
+            )  # fmt: skip
+
+
+RULES = (UnmaskedTargets, TextAcross, IgnoredToken, EndUntold, AnswersCut, AnswersIgnored, PromptsCounted, StartTwice)

@@ -18,6 +18,7 @@ from barograph.doctor.kernel.cursor import exp, known, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.data.regression import not_normalised
 from barograph.doctor.rules.loss.short_runs import stays_a_guess
 from barograph.doctor.rules.optimizer.early import began_blank
 
@@ -388,7 +389,8 @@ def _by_weights(history: RunHistory, tick: Tick) -> list[str]:
 
     Updates that are not there, or far below the stability guide's band of 1e-3 to 1e-2 of the weights, can't have
     learnt anything; weights that have grown by a fifth, though nothing was learnt, are thrown about; weights that
-    shrank were decayed. Where updates are as they should be, it is the labels.
+    shrank were decayed. Where updates are as they should be, it is the inputs, if nobody normalised them, or the
+    labels.
     """
     still, low, high = (
         "optimizer holds other parameters: no weight changes",
@@ -413,7 +415,8 @@ def _by_weights(history: RunHistory, tick: Tick) -> list[str]:
         return [low, *rest[1:], rest[0], still]
     if not len(updates) and len(norms) > 1 and abs(grown * shrunk - 1) < 1e-3:
         return [low, still, *rest]
-    return [*rest[:1], high, *rest[1:], low]
+    given = not_normalised(history, (tick.step, int(tick.time), tick.segment))
+    return [*([f"inputs not normalised: {given}"] if given else []), *rest[:1], high, *rest[1:], low]
 
 
 def _accuracy(history: RunHistory, role: str) -> Channel | None:

@@ -271,7 +271,7 @@ class SharedParameters(Rule):
     name, family, kind, severity = "shared_parameters", "optimizer", "config", "warning"
     needs = ("=model/shared_parameters",)
     about = "Two optimizers step the same parameters."
-    causes = ("two optimizers hold the same parameters: each steps them, for a loss of its own",)
+    causes = ("optimizer holds other parameters: two of them step the same ones, each for a loss of its own",)
     remedies = ("give each optimizer the parameters of its own network: `Adam(actor.parameters())`",)
 
     def reset(self) -> None:

@@ -1,0 +1,45 @@
+"""A term of the evaluation's loss that is far from the training's, while the others are like it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rule_curves import found
+
+from barograph.doctor.rules.evaluation.terms import EvaluationTerm
+
+STEP, AT = np.arange(300), np.arange(19, 300, 20)
+DICE = np.random.default_rng(3)
+FALLS = np.exp(-STEP / 40) + 0.1
+RISES = np.linspace(1.2, 1.4, len(AT))
+
+
+def noisy(values: np.ndarray) -> np.ndarray:
+    return values * np.exp(0.02 * DICE.normal(size=len(values)))
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 300, 13))])
+@pytest.mark.parametrize("names", [("box_loss", "val_box_loss"), ("train/box_loss", "val/box_loss")])
+@pytest.mark.parametrize(
+    ("box", "there", "other", "told"),
+    [
+        (FALLS, 1.3 * RISES, FALLS[AT], True),  # in another form than the training's
+        (FALLS, FALLS[AT] * 1.3, FALLS[AT], False),
+        (FALLS, 1.3 * RISES, 1.5 * RISES, False),  # all of them: what is learnt is learnt by heart
+        (30 + 0 * STEP, 1.5 + 0 * AT, FALLS[AT], True),  # of other units
+        (FALLS, 0.05 * FALLS[AT], FALLS[AT], False),  # a training that is augmented, and learns
+        (FALLS, 0.7 + 0 * AT, FALLS[AT], False),  # better than one that knows nothing
+    ],
+)
+def test_a_term_that_is_alone_far_from_the_trainings_is_found(
+    box: np.ndarray, there: np.ndarray, other: np.ndarray, told: bool, names: tuple[str, str], pieces: tuple[int, ...]
+) -> None:
+    mine, theirs = (name.rpartition("box")[0] for name in names)
+    series = {
+        names[0]: (STEP, noisy(box)), f"{mine}cls_loss": (STEP, noisy(FALLS)),
+        f"{mine}loss": (STEP, noisy(box + FALLS)),
+        names[1]: (AT, noisy(there)), f"{theirs}cls_loss": (AT, noisy(other)),
+        f"{theirs}loss": (AT, noisy(there + other)),
+    }  # fmt: skip
+    ours = found([EvaluationTerm()], series, pieces)
+    assert [one.key for one in ours] == [names[0]] * told

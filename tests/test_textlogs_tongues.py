@@ -1,0 +1,112 @@
+"""Rows in other languages, with letters of mathematics, arrays and tuples are read at their steps; what only looks like
+them is not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
+
+import dialects
+
+ROWS = [(step, f"{6 - step / 20:.3f}") for step in range(3, 60, 2)]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Эпоха 1 | Шаг {s} | Потери: {v}\n",
+        "Шаг {s}/90, потеря на обучении: {v}\n",
+        "스텝 {s}/90 - 훈련 손실: {v} - 정확도: 0.3\n",
+        "{s}번째 스텝 손실: {v}\n",
+        "ステップ {s}/90 訓練損失={v} 学習率=0.0003\n",
+        "{s}ステップ目: 損失 {v}\n",
+        "第1轮，第{s}批，损失值：{v}\n",
+        "【步数】{s}【损失】{v}【学习率】0.0003\n",
+        "Adım {s}, Kayıp: {v}\n",
+        "krok {s} z 90, strata treningowa: {v}\n",
+        "Stap {s}, verlies {v}\n",
+        "Bước {s}/90 - Hàm mất mát: {v} - Độ chính xác: 0.3\n",
+        "Ітерація {s}, функція втрат: {v}, точність: 0.3\n",
+        "steg {s}: förlust = {v}, noggrannhet = 0.3\n",
+        "Lernschritt {s}, mittlerer Verlust {v}\n",
+        "Itération {s} : coût = {v}\n",
+        "(step, loss) = ({s}, {v}f0)\n",
+        "[epoch]: 1, [batch]: {s}, [loss]: {v}\n",
+        " Epoch[ 1 of 3]-Minibatch[    1-{s:>5}, 12.34%]: ce = {v} * 1000; errs = 31.20% * 1000; time = 0.0159s\n",
+        "Training loss (for one batch) at step {s}: {v}\n",
+        "Train loss {s} {v} Grad Norm 1.212312 0.51s/it\n",
+        "k = {s}, f(x) = {v}, |g| = 1.21\n",
+        "iter {s} J(θ) = {v}\n",
+        "step {s} loss Array({v}, dtype=float32)\n",
+        "step {s} loss <tf.Tensor: shape=(), dtype=float32, numpy={v}>\n",
+        "step {s}: {v} nats/token\n",
+        "step <{s}/90> loss <{v}>\n",
+        "[{s} of 90] loss={v}\n",
+        "Training   ━━━━╸    {s}/90 0:01:02 loss: {v}\n",
+        "step {s}: recon 1.5, kld 0.31, total {v}\n",
+        "i = {s}\nloss = {v}\n",
+        '{{"_PID": "77", "MESSAGE": "{s}/90 (epoch 0.31), train_loss = {v}, time/batch = 0.2s"}}\n',
+        "[pod/train-0/pytorch] {s}: train-rmse:{v}\n",
+        "gpu01: {s} train loss:  {v} test acc: 31.08%\n",
+        "Oct 02 12:00:07 host train[77]: [{s}] accuracy=0.3, loss={v}\n",
+    ],
+)
+def test_each_row_is_read_at_its_step(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(form.format(s=s, v=v) for s, v in ROWS))
+    assert dialects.problem_of(path, ROWS) == ""
+
+
+def test_a_maker_is_judged_before_its_adversary(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"step {s} loss_disc: 0.69 loss_gen: {v}\n" for s, v in ROWS))
+    assert dialects.problem_of(path, ROWS) == ""
+
+
+def test_what_took_some_time_heads_what_stands_below_it(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    block = "Epoch {s} of 90 took 12.3s\n  training loss:\t\t{v}\n  validation loss:\t\t9.5\n"
+    path.write_text("".join(block.format(s=s, v=v) for s, v in ROWS))
+    assert dialects.problem_of(path, ROWS) == ""
+
+
+@pytest.mark.parametrize(
+    ("heading", "row"),
+    [
+        ("step & loss & lr \\\\\n\\hline\n", "{s} & {v} & 3e-4 \\\\\n"),
+        ("      Iter       Train Loss   Remaining Time \n", "{s:>10} {v:>16} {v:>15}m \n"),
+    ],
+)
+def test_tables_of_other_makers(tmp_path: Path, heading: str, row: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(heading + "".join(row.format(s=s, v=v) for s, v in ROWS))
+    assert dialects.problem_of(path, ROWS) == ""
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Schritt {s}: Kosten 12,{s} Euro\n",
+        "12:00:{s:02d} ERROR line {s}: Fehler 404 in Modul {s}\n",
+        "Krok {s}: kliknij przycisk 0.{s}\n",
+        "n = {s}, E = {v}\n",
+        "E = {v} eV, k = {s}, J = 0.{s}\n",
+        "packet {s}: {v} bits/s\n",
+        "best loss {v} at step {s}\n",
+        "Round {s}: wins {s}, losses 3\n",
+        "Downloading: {s}%|###   | {s}M/100M [00:01<00:05, 12.1MB/s]\n",
+        "aten::op{s}   1.21%   3.210us   1.30%   4.100us   {s}\n",
+        "layer {s}: norm {v} std 0.1 mean 0.01\n",
+        "dense_{s} (Dense)    (None, 64)    {s}000\n",
+        '{{"message": "request {s} done", "duration": {v}}}\n',
+        "Trial {s}: lr=0.001 batch=32 -> val loss {v}\n",
+    ],
+)
+def test_what_is_no_training_stays_unread(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(form.format(s=s, v=v) for s, v in ROWS))
+    assert dialects.rows_read(path)[2] == []

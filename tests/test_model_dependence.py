@@ -17,6 +17,9 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+from watched_models import QUIET, Notes  # noqa: E402
+
+from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
 ROWS, PLACES, TOKENS, WIDTH, STEPS = 6, 12, 20, 16, 110
 
@@ -372,3 +375,25 @@ def test_a_mask_that_is_missing_is_said_by_the_attention_once_that_was_looked_at
     }
     (one,) = found([PlacesAhead()], series, pieces)
     assert one.severity == ("info" if seen_by_attention else "warning")
+
+
+def test_a_recurrent_layer_that_is_the_first_one_has_read_the_other_places_itself() -> None:
+    class Forecaster(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells, self.head = nn.LSTM(1, 8, batch_first=True), nn.Linear(8, 3)
+
+        def forward(self, window: Any) -> Any:
+            return self.head(self.cells(window[..., None])[0][:, -1])
+
+    model, run = Forecaster(), Notes()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = ModelWatch(run, model, optimizer, **(QUIET | {"activations": 1000}))
+    for step in range(12):
+        optimizer.zero_grad()
+        model(torch.randn(16, 20)).square().mean().backward()
+        optimizer.step()
+        run.log(step)
+    watch.close()
+    seen = {name for step in run.steps for name in run.fields(step)}
+    assert "rows_reached" in seen and "single_place" not in seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from rule_curves import found
@@ -39,9 +41,7 @@ def annealed(
             "eval/loss": (at[EVERY - 1 :: EVERY], np.array(evaluations))}  # fmt: skip
 
 
-def look(
-    series: dict[str, tuple[np.ndarray, np.ndarray]], pieces: tuple[int, ...] = (), **facts: float
-) -> list[object]:
+def look(series: dict[str, tuple[np.ndarray, np.ndarray]], pieces: tuple[int, ...] = (), **facts: Any) -> list[object]:
     return found([rule() for rule in RULES], series, pieces, **facts)
 
 
@@ -84,3 +84,15 @@ def test_stairs_that_were_planned_are_silent(rate: np.ndarray) -> None:
     }
     assert not look(series)
     assert not look(series, planned_steps=800)
+
+
+@pytest.mark.parametrize("patience", [1, 4])
+@pytest.mark.parametrize("pieces", [(), (50, 111, 333, 480)])
+def test_three_falls_are_enough_where_the_configuration_names_a_plateau(patience: int, pieces: tuple[int, ...]) -> None:
+    config = {"scheduler": "ReduceLROnPlateau", "patience": patience}
+    series = annealed(0.001, patience, True, 600, factor=0.5)
+    assert look(series, pieces) == []  # so may anybody's stairs be
+    assert [one.severity for one in look(series, pieces, config=config)] == ["warning"]
+    assert look(series, pieces, config=config | {"scheduler": "step"}) == []
+    for worth in (0.001, 0.004, 0.02):
+        assert look(annealed(worth, patience, False, 1600, factor=0.5), pieces, config=config) == []

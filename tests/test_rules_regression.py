@@ -60,6 +60,14 @@ def test_what_the_targets_prove_is_said(figures: dict[str, float], rule: str | N
     assert rule is None or found[rule].causes[0].startswith(cause)
 
 
+def test_what_a_batch_of_targets_in_order_leaves_to_explain_says_nothing() -> None:
+    columns = {"loss": every(1 + 0.05 * DICE.normal(size=ROWS))} | looked(
+        explained=0.0, target_std=0.1, update_p50=1e-3
+    )
+    assert "unexplained_targets" in warned(columns | {"model/target_mean": (LOOKS, 0.01 * np.sin(LOOKS))})
+    assert "unexplained_targets" not in warned(columns | {"model/target_mean": (LOOKS, np.linspace(-2, 2, len(LOOKS)))})
+
+
 def test_a_regression_whose_evaluation_gets_better_and_a_policys_values_are_left_alone() -> None:
     columns = {"loss": every(1 + 0.05 * DICE.normal(size=ROWS))} | looked(
         explained=0.0, target_std=1.0, update_p50=1e-3

@@ -53,6 +53,7 @@ class DependenceLook:
         self._on = False
         self._handles: list[Any] = []
         self._sources: list[Tensor] = []
+        self._mixed: set[int] = set()  # sources, by id, that a layer gave which brings places together itself
         self._texts: list[tuple[int, ...]] = []  # shapes of the tokens that the model is given
         self._tokens: list[Tensor] = []
         self._found: Tensor | None = None
@@ -62,7 +63,7 @@ class DependenceLook:
         self._on = trains and bool(self._ahead) and self._steps >= self._ahead[0] and self._model.training
         if not self._on:
             return
-        self._sources = []
+        self._sources, self._mixed = [], set()
         self._tokens = [one.detach() for one in tensors if one.dim() == 2 and not one.is_floating_point()]
         self._texts = [tuple(one.shape) for one in self._tokens]
         if not self._handles:
@@ -77,6 +78,8 @@ class DependenceLook:
         first = not self._sources or ("Embedding" in type(module).__name__ and tuple(tensor.shape[:2]) in self._texts)
         if first and len(self._sources) < _SOURCES:
             self._sources.append(tensor)
+            kind = type(module).__name__.lower()
+            self._mixed |= {id(tensor)} if any(part in kind for part in _MIXING) else set()
 
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients, before anything was hooked to it."""
@@ -120,10 +123,13 @@ class DependenceLook:
         else:
             chosen[rows] = weight
         gradients = torch.autograd.grad(output, sources, chosen, retain_graph=True, allow_unused=True)
+        mixed = [id(source) in self._mixed for source, one in zip(sources, gradients, strict=True) if one is not None]
         with torch.no_grad():
-            return self._figures([one for one in gradients if one is not None], output, rows, places)
+            return self._figures([one for one in gradients if one is not None], mixed, output, rows, places)
 
-    def _figures(self, gradients: list[Tensor], output: Tensor, rows: Tensor, places: Tensor | None) -> Tensor | None:
+    def _figures(
+        self, gradients: list[Tensor], within_layers: list[bool], output: Tensor, rows: Tensor, places: Tensor | None
+    ) -> Tensor | None:
         import torch
 
         if not gradients:
@@ -131,7 +137,7 @@ class DependenceLook:
         nothing = torch.full((), math.nan, dtype=torch.float32, device=output.device)
         found = []
         mixes_by_design = any("BatchNorm" in type(module).__name__ for module in self._model.modules())
-        for gradient in gradients:
+        for gradient, is_mixed in zip(gradients, within_layers, strict=True):
             size = gradient.float().abs().flatten(2).amax(2)  # [rows, places]
             reached = size > _LEAST * size.max()
             mixed = reached[1::2].any()
@@ -161,7 +167,9 @@ class DependenceLook:
                 if square:
                     other = past = nothing
             whole = [nothing] * 3
-            if places is None:
+            if is_mixed:  # what a place of it knows of others is not to be seen behind it
+                past = nothing
+            elif places is None:
                 texts = (one for one in self._tokens if one.shape == size.shape)  # the first one, as others are masks
                 whole = _of_whole(size[rows], next((one[rows] for one in texts), None), nothing)
             alive = size.max() > 0

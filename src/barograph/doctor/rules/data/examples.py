@@ -74,6 +74,11 @@ def watched(history: RunHistory, name: str, place: Place) -> float:
     return known(history.channel(f"model/{name}"), *place)
 
 
+def without_logarithm(history: RunHistory, place: Place) -> bool:
+    """Whether it is `nll_loss` of what has no logarithm: below 0, whatever its sign is."""
+    return any(watched(history, name, place) == 1 for name in ("nll_of_scores", "nll_of_probabilities"))
+
+
 class CopiedExamples(WatchRule):
     """Half of a batch's examples or more are copies of others in it, in five looks in a row.
 

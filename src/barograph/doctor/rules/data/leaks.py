@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel.cursor import newest
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -103,5 +104,19 @@ class OrderedTargets(WatchRule):
                 confidence=0.9, evidence={"between": rounded(between), "within": rounded(within), "standing": True},
             )  # fmt: skip
 
+
+def in_order(history: RunHistory, place: Place) -> bool:
+    """Whether the targets of batches lie further apart than those within one: what of the latter's variance outputs
+    explain says little."""
+    means, deviations = (
+        newest(channel, *place, _LOOKS) if (channel := history.channel(f"model/target_{name}")) else numpy.empty(0)
+        for name in ("mean", "std")
+    )
+    both = means[: len(deviations)], deviations[: len(means)]
+    known = numpy.isfinite(both[0]) & numpy.isfinite(both[1])
+    return int(known.sum()) >= _LOOKS // 4 and bool(both[0][known].var() > numpy.square(both[1][known]).mean())
+
+
+_LOOKS = 48
 
 RULES = (TargetsGiven, OrderedTargets)

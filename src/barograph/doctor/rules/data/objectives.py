@@ -16,7 +16,7 @@ import numpy
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import came_by, known, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched, without_logarithm
 from barograph.doctor.rules.optimizer.accounts import outweighed
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class LossReversed(GraphRule):
         if self._below != self.at["rows"] or self._rows == self._below:
             return
         multiplied, other = (watched(history, name, place) for name in ("loss_multiplied", "loss_reversed"))
-        if (multiplied == 1 or other == 0) and not _without_logarithm(history, place):
+        if (multiplied == 1 or other == 0) and not without_logarithm(history, place):
             yield self.finding(
                 self._since, f"The loss is below 0 since step {self._since}, and its graph is a multiple of losses "
                 "that are never negative: the factor has turned.", found=place[0], segment=place[2], confidence=_PROOF,
@@ -132,7 +132,7 @@ class LossReversed(GraphRule):
             loss = history.role("loss")
             assert loss is not None
             below = newest(loss, found - 1, *place[1:], int(self.at["rows"]) - 1) < 0
-            if not below.all() or _without_logarithm(history, (found, *place[1:])):
+            if not below.all() or without_logarithm(history, (found, *place[1:])):
                 return
         yield self.finding(
             place[0], "What is minimised is the negative of a loss that is never negative: "
@@ -140,11 +140,6 @@ class LossReversed(GraphRule):
                "a multiple of it, which is below 0 since the first row."),
             found=found, segment=place[2], confidence=_PROOF, evidence={"standing": True},
         )  # fmt: skip
-
-
-def _without_logarithm(history: RunHistory, place: Place) -> bool:
-    """Whether it is `nll_loss` of what has no logarithm: below 0, whatever its sign is."""
-    return any(watched(history, name, place) == 1 for name in ("nll_of_scores", "nll_of_probabilities"))
 
 
 class LabelSmoothing(GraphRule):

@@ -17,6 +17,7 @@ from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import RowCursor, named, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.leaks import in_order
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -202,9 +203,10 @@ class UnexplainedTargets(WatchRule):
     before; weights change by steps of a usual size, the learning rate does not rise any more, and no evaluation has
     got better than the variance of the targets. Where inputs have a deviation or a mean of ten or more, they were
     never normalised; where it is a thousand, a tenth of the variance is as good as nothing, whatever an evaluation
-    says. Where targets are unscaled, `unscaled_targets` speaks, and `constant_output` where all outputs are one.
-    Values of a policy, and losses of two players, give no finding. Where the first block's gradient is below a
-    thousandth of the last block's, the first cause is that gradients vanish.
+    says. Where targets are unscaled, `unscaled_targets` speaks, `constant_output` where all outputs are one, and
+    `ordered_targets` where batches lie further apart than the targets within one. Values of a policy, and losses of
+    two players, give no finding. Where the first block's gradient is below a thousandth of the last block's, the first
+    cause is that gradients vanish.
 
     Of a model of denoising, whose input has the shape of its output, targets may be what inputs say little of at first.
     Where they are noise of mean 0 and deviation 1 in all looks, that is not so. Else it takes 1,000 steps, and a loss
@@ -251,7 +253,7 @@ class UnexplainedTargets(WatchRule):
         share = self.at["raw" if scale >= _RAW else "share"]
         if max(numpy.mean(late), numpy.mean(early)) > share or unscaled or not _moves(history, place):
             return
-        if watched(history, "output_spread", place) < _SAME:
+        if watched(history, "output_spread", place) < _SAME or in_order(history, place):
             return
         loss = history.role("loss")
         evaluation = history.role("eval_loss")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel.cursor import numeric_setting, setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.series import SeriesRule
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _SAME = 0.01  # of the rate: it is what it was
+_SCHEDULERS = ("scheduler", "schedule", "lr_scheduler", "lr_schedule", "lr_scheduler_type", "sched", "scheduler_type")
+_PATIENCE = ("patience", "lr_patience", "scheduler_patience")
 _CHANGES = 4  # that are neither a fall nor none: the schedule has no stairs
 
 
@@ -31,6 +34,9 @@ class LoweredWhenBetter(SeriesRule):
     Before each fall the last evaluation was the best so far, and those between two falls, before the first one, had
     made the loss 1% lower. Since the second fall the best evaluation got lower by less than 1%. A scheduler that waits
     for a plateau lowers the rate where evaluations get no better.
+
+    Where the configuration says that the scheduler waits for a plateau, and with a patience of one or more, three falls
+    are enough, each behind an evaluation that was the best so far, by a thousandth.
 
     What to do: `ReduceLROnPlateau(optimizer, mode="min")` of a loss, `mode="max"` of an accuracy.
     """
@@ -47,6 +53,8 @@ class LoweredWhenBetter(SeriesRule):
         "planned": (0.7, "of the planned steps; ours"),
         "share": (0.25, "of all rows, without a plan; ours"),
         "better": (0.01, "of the loss; ours"),
+        "plain": (3.0, "falls right behind the best evaluation, where the configuration names a plateau; ours"),
+        "new": (1e-3, "of the loss, by which it is the best; torch's scheduler takes 1e-4; ours"),
     }
     causes = (
         "learning rate too low: it is lowered when the evaluation gets better, as by a scheduler of the wrong mode",
@@ -58,7 +66,7 @@ class LoweredWhenBetter(SeriesRule):
 
     def _begin(self) -> None:
         self._peak = self._last = math.nan
-        self._rows = self._low = self._changes = 0
+        self._rows = self._low = self._changes = self._better = 0
         self._falls: list[tuple[int, Any]] = []  # step, and the evaluations that were known
         self._holds = True
 
@@ -77,6 +85,14 @@ class LoweredWhenBetter(SeriesRule):
             if not value > 0 or not math.isfinite(value):
                 continue
             self._step(evaluation, value, step, int(rows.time[at]))
+            if self._better >= self.at["plain"] and self._waits_for_plateau(history) and self.first(self._segment):
+                yield self.finding(
+                    self._falls[0][0], f"The learning rate is to be lowered where evaluations get no better, and it is "
+                    f"at {value:.3g} after {len(self._falls)} falls, {self._better} of them right behind the best "
+                    "evaluation so far.", found=step, last_step=step, segment=self._segment, confidence=0.9,
+                    evidence={"rate": rounded(value), "falls": len(self._falls), "standing": True},
+                    remedies=['`ReduceLROnPlateau(optimizer, mode="min")` of a loss, `mode="max"` of an accuracy'],
+                )  # fmt: skip
             self._last = value
             self._peak = value if self._peak != self._peak else max(self._peak, value)
             self._low += value <= self.at["low"] * self._peak
@@ -89,11 +105,19 @@ class LoweredWhenBetter(SeriesRule):
             known = _evaluations(evaluation, self._segment, step, time)
             self._falls.append((step, known))
             self._holds = self._holds and len(known) > 1 and bool(known[-1] < known[:-1].min())
+            earlier = _evaluations(evaluation, self._segment, step - 1, time)  # what the fall can have been for
+            before = float(earlier[:-1].min()) if len(earlier) > 1 else math.nan
+            self._better += len(earlier) > 1 and before - float(earlier[-1]) >= self.at["new"] * abs(before)
         elif self._falls and value > (1 + _SAME) * self._last:  # another cycle
             self._begin()
         elif value < (1 - _SAME) * self._last:
             self._changes += 1
             self._holds = self._holds and self._changes < _CHANGES
+
+    def _waits_for_plateau(self, history: RunHistory) -> bool:
+        """Whether the configuration says so."""
+        said = str(setting(history, *_SCHEDULERS)).lower()
+        return "plateau" in said and not numeric_setting(history, *_PATIENCE) < 1
 
     def _tell(
         self, history: RunHistory, evaluation: Channel | None, value: float, step: int, time: int

@@ -110,3 +110,19 @@ def test_what_is_no_training_stays_unread(tmp_path: Path, form: str) -> None:
     path = tmp_path / "train.log"
     path.write_text("".join(form.format(s=s, v=v) for s, v in ROWS))
     assert dialects.rows_read(path)[2] == []
+
+
+def test_figures_in_an_object_of_their_own_are_at_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    form = '{{"timestamp": "2025-10-02T12:00:{s:02d}Z", "level": "INFO", "fields": {{"step": {s}, "loss": {v}}}}}\n'
+    path.write_text("".join(form.format(s=s, v=v) for s, v in ROWS))
+    assert dialects.problem_of(path, ROWS) == ""
+
+
+@pytest.mark.parametrize("form", ["step {s} ⇒ loss ≈ {v}\n", "[step]: {s} [loss]: {v}\n", "Шаг {s}: потери = {v}\n",
+                                  "step {s} loss Array({v}, dtype=float32)\n"])  # fmt: skip
+def test_a_loss_that_is_no_number_is_read_at_its_step(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(form.format(s=s, v=v if s < 40 else "nan") for s, v in ROWS))
+    rows = dialects.rows_read(path)[2]
+    assert [step for step, loss in rows if loss != loss] == [step for step, _ in ROWS if step >= 40]

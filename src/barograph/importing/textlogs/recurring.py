@@ -51,7 +51,7 @@ _OF_COUNT = expression(
 _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and the next name
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")
 _NO_MEASURE = re.compile(
-    r"(?i)(?:.*[^a-z])?(?:time|timing|took|elapsed|eta|remaining|total|seconds?|sec|duration|memory|mem|gpu|rank|pid|"
+    r"(?i)(?:.*[^a-z])?(?:time|timing|took|elapsed|eta|remaining|(?<!l_)total|seconds?|sec|duration|memory|mem|gpu|rank|pid|"
     r"seed|line|size|speed|port|best(?:[ _].{1,40})?|saved?|saving|patience|over|bytes|version|v|[iwef]\d{4})"
 )
 _OF_DATA = re.compile(

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textlog_readings import read
 
+from barograph.doctor import diagnose
+from barograph.importing.resolve import resolve
 from barograph.importing.textlogs import chunks, leads
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
 
 import dialects
+
+
+def findings(path: Path) -> list[dict[str, Any]]:
+    return [one for run, source in resolve(str(path)) for one in diagnose(run, source=source)["findings"]]
+
 
 ROWS = [(step, f"{6 - step / 20:.3f}") for step in range(3, 60, 2)]
 SHAPES = {
@@ -103,3 +111,22 @@ def test_an_epochs_length_behind_its_steps_places_the_next_one(tmp_path: Path) -
     rows = [(step, f"{6 - step / 100:.3f}") for step in range(0, 400, 30)]
     path.write_text("".join(f"Epoch[{1 + s // 90}] Iteration[{s % 90}/90] loss: {v}\n" for s, v in rows))
     assert dialects.problem_of(path, rows) == ""
+
+
+@pytest.mark.parametrize("before", ["{s}:00:07.118 INFO  ", "2025-10-02T12:00:{s}.118Z ", "    {s}\t"])
+def test_what_a_program_says_at_its_end_is_read_whole(tmp_path: Path, before: str) -> None:
+    path = tmp_path / "train.log"
+    rows = [f"step {step} loss {loss}" for step, loss in ROWS]
+    end = [
+        "Traceback (most recent call last):",
+        '  File "train.py"',
+        "torch.cuda.OutOfMemoryError: CUDA out of memory.",
+    ]
+    if "\t" in before or "Z" in before:  # each line has it
+        rows += end
+        end = []
+    text = [before.format(s=at) + row for at, row in enumerate(rows, 11)]
+    path.write_text("\n".join(["     9\tbegun" if "\t" in before else "begun", *text, *end]) + "\n")
+    (finding,) = [one for one in findings(path) if one["severity"] == "critical"]
+    assert "OutOfMemoryError" in finding["message"] or "memory" in finding["message"]
+    assert finding["step"] == 59

@@ -110,3 +110,36 @@ def test_what_is_no_training_stays_unread(tmp_path: Path, form: str) -> None:
     path = tmp_path / "train.log"
     path.write_text("".join(form.format(s=s, v=v) for s, v in ROWS))
     assert dialects.rows_read(path)[2] == []
+
+
+def test_figures_in_an_object_of_their_own_are_at_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    form = '{{"timestamp": "2025-10-02T12:00:{s:02d}Z", "level": "INFO", "fields": {{"step": {s}, "loss": {v}}}}}\n'
+    path.write_text("".join(form.format(s=s, v=v) for s, v in ROWS))
+    assert dialects.problem_of(path, ROWS) == ""
+
+
+@pytest.mark.parametrize("form", ["step {s} ⇒ loss ≈ {v}\n", "[step]: {s} [loss]: {v}\n", "Шаг {s}: потери = {v}\n",
+                                  "step {s} loss Array({v}, dtype=float32)\n"])  # fmt: skip
+def test_a_loss_that_is_no_number_is_read_at_its_step(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(form.format(s=s, v=v if s < 40 else "nan") for s, v in ROWS))
+    rows = dialects.rows_read(path)[2]
+    assert [step for step, loss in rows if loss != loss] == [step for step, _ in ROWS if step >= 40]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{s}:\tlearn: {v}\ttest: {w}\tbestTest: {w} ({s})\ttotal: 12ms\tremaining: 1m 3s\n",
+        "{s}:\tlearn: {v}\ttotal: 58.6ms\tremaining: 58.6s\n",
+        " {s}: 5.1234, {v} avg, 0.001000 rate, 3.2 seconds, 64 images\n",
+        "12:00:{s:02d}.123 [main] INFO  o.d.o.l.ScoreIterationListener - Score at iteration {s} is {v}\n",
+        "   --> STEP: {s}/60 -- GLOBAL_STEP: {s}\n     | > loss_disc: 2.5  (2.6)\n     | > loss_0: 2.5  (2.6)\n"
+        "     | > loss_gen: 2.1  (2.2)\n     | > loss_1: {v}  (9.5)\n",
+    ],
+)
+def test_programs_with_words_of_their_own(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(form.format(s=s, v=v, w=f"{float(v) + 0.2:.3f}") for s, v in ROWS))
+    assert dialects.problem_of(path, ROWS) == ""

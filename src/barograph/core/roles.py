@@ -155,6 +155,13 @@ def _is_reward(name: str) -> bool:
     return name in ROLES["reward"][0] or _matches("reward", name)
 
 
+def _is_first_of_two(name: str, channels: Mapping[str, Any]) -> bool:
+    """Whether a series is the sum of an adversary's losses, `loss_0`, whose maker has `loss_1`."""
+    if not name.endswith("loss_0") or f"{name[:-1]}1" not in channels:
+        return False
+    return any(_OF_ADVERSARY.search(_plain(other)) for other in channels)
+
+
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:
     """Names of channels that may play a role, the likeliest first; longer ones before shorter ones of equal rank.
 
@@ -189,7 +196,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         matching,
         key=lambda name: (
             _MADE.search(name) is not None,
-            _OF_ADVERSARY.search(_plain(name)) is not None,
+            _OF_ADVERSARY.search(_plain(name)) is not None or _is_first_of_two(name, channels),
             _OF_PART.search(_plain(name)) is not None,
             -rows(name),
             _OF_TRAINING.fullmatch(_plain(name)) is None,

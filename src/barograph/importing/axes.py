@@ -30,6 +30,7 @@ _STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("epoch", ("epoch", "epochs", "_epoch", "epoch_num", "epoch_idx")),
     ("step", ("episode", "episodes", "episode_num", "episode_idx", "n_episodes", "generation")),
 )  # fmt: skip
+_WRAPPERS = frozenset(("fields", "data", "payload", "jsonpayload", "extra", "record", "body", "attributes", "params"))
 _TIMES = (
     "_timestamp", "timestamp", "wall_time", "walltime", "datetime", "date_time", "time", "date", "created_at", "ts",
     "logged_at", "_wall_time",
@@ -73,8 +74,15 @@ def choose(columns: Iterable[str], rows: list[dict[str, Any]]) -> ImportAxes:
     known: dict[str, str] = {}
     for column in columns:
         known.setdefault(normal(column), column)
+    within = {name.rpartition("/")[2]: column for name, column in known.items() if name.partition("/")[0] in _WRAPPERS}
     step, x = next(
-        ((known[name], x) for x, names in _STEPS for name in names if name in known and _counts(known[name], rows)),
+        (
+            (place[name], x)
+            for place in (known, within)  # rows with an object for their figures
+            for x, names in _STEPS
+            for name in names
+            if name in place and _counts(place[name], rows)
+        ),
         (None, "row"),
     )
     time = next((known[name] for name in _TIMES if name in known and _is_time(known[name], rows)), None)

@@ -54,6 +54,14 @@ class Chunk(NamedTuple):
             return self.line + index
         return self.line + self.breaks.translate(None, _NO_BREAK)[:index].count(b"\n")
 
+    def as_written(self, text: bytes, lines: list[bytes], rest: list[bytes]) -> tuple[bytes, list[bytes], list[bytes]]:
+        """A text, its lines, and those that were not read, with what stood before them."""
+        if self.leads is None:
+            return text, lines, rest
+        whole = [lead + line for lead, line in zip(self.leads, self.text.split(b"\n"), strict=True)]
+        left = [line if kept else b"" for line, kept in zip(whole, rest, strict=True)]
+        return b"\n".join(whole), whole, left
+
 
 def clean(text: bytes) -> bytes:
     """Without escape codes, and without the marks of comments and quotations in which rows stand."""

@@ -24,7 +24,7 @@ _PAYLOAD = expression(
 )
 _KEPT = expression(rb'"(?:textPayload|MESSAGE|line|message)" ?: ?"')
 _OWN = expression(
-    rb'(?i)"[^"\n]{0,40}(?:step|loss|epoch|iter|acc)[^"\n]{0,20}" ?: ?-?[\d.]'
+    rb'(?i)(?<!\\)"[^"\n]{0,40}(?:step|loss|epoch|iter|acc)[^"\n]{0,20}" ?: ?-?[\d.]'
 )  # figures beside the message
 
 

@@ -246,7 +246,7 @@ class LogReading(Times):
         blocks.sort(key=lambda block: int(block.where[0]))  # however a row was read, the order is the file's
         said = [
             (found, chunk.number(found.place))
-            for found in messages.messages(text, lines, rest, state["said"])
+            for found in messages.messages(*chunk.as_written(text, lines, rest), state["said"])
             if found.end or found.place not in unlike
         ][: max(messages.MOST - state["messages"], 0)]
         state["messages"] += len(said)

@@ -76,7 +76,7 @@ _WORD = expression(  # a logger's name, where it stands on each line
 _BETWEEN = rb"[\s|:>-]{0,6}"
 _ELEMENT = (
     rb"(?:[\[(](?:" + _TIME + rb"|" + _LEVEL + rb"|" + _SOURCE + rb"|1\d{9}\.\d{1,9})(?: ?" + _LEVEL + rb")?[\])]"
-    rb"|" + _TIME + rb"(?=[\s|\]:,-])|" + _LEVEL + rb"|" + _SOURCE + rb"[\])]?|" + _CLASS + rb")"
+    rb"|" + _TIME + rb"(?=[\s|\]:,-])|" + _LEVEL + rb"|" + _SOURCE + rb"[\])]?)"
 )
 _LOGGED = expression(
     rb"(?:<\d{1,3}>1 \S{19,40} \S{1,60} \S{1,40} \S{1,20} \S{1,20} (?:-|\[[^\]\n]{0,80}\]) "  # syslog's newer form
@@ -94,6 +94,8 @@ _LOGGED = expression(
     + _BETWEEN
     + rb"(?:"
     + _ELEMENT
+    + rb"|"
+    + _CLASS
     + rb"|"
     + _NAME
     + rb"(?=[\s:])|[DEFIVW](?=\s)|"

@@ -26,11 +26,13 @@ _WITH_COMMAS = expression(  # `loss: 2,3104`, as other countries write it; three
 )
 _POINT = expression(rb"\d\.\d")
 _COMMA = expression(rb"(?<=\d),(?=\d)")
+_SCORE = expression(rb"\bScore at iteration (\d{1,15}) is (?=[-+]?(?:\d|NaN|nan|inf))")  # DL4J calls its loss so
 _SINGLE = expression(rb"(?<=\d)f(-?\d{1,2})(?![\w.])")  # Julia's numbers of single precision: `2.31f0`
 _TUPLE = expression(rb"\((\w{1,30}(?:, \w{1,30}){1,8})\) = \(([^()\n]{1,200})\)")  # `(step, loss) = (5, 2.31)`
 _NAME_IN_BRACKETS = expression(  # `[loss]: 2.31`, `[step] 5 [loss] 2.31`
-    rb"\[([A-Za-z][A-Za-z_ ]{1,30})\](?=\s?[:=]\s{0,4}[-+\d])|"
-    rb"\[\s?((?i:step|iter(?:ation)?|epoch|batch|loss|lr|train loss|val loss|acc(?:uracy)?))\s?\](?=\s{0,4}[-+\d])"
+    rb"\[([A-Za-z][A-Za-z_ ]{1,30})\](?=\s?[:=]\s{0,4}(?:[-+\d]|nan|inf))|"
+    rb"\[\s?((?i:step|iter(?:ation)?|epoch|batch|loss|lr|train loss|val loss|acc(?:uracy)?))\s?\]"
+    rb"(?=\s{0,4}(?:[-+\d]|nan|inf))"
 )
 _OF_BATCHES = expression(rb"(?i)(mini-?batch)\[\s{0,8}\d{1,12}-\s{0,8}(\d{1,12})(?=[\],])")  # `Minibatch[  11-  20]`
 _LETTER = expression(  # of mathematics, for what is made small: `k = 5, f(x) = 2.31`
@@ -151,6 +153,8 @@ def as_pairs(line: bytes) -> bytes:
     line = _STEP_NAME.sub(rb"\1 \2", line)
     if b" after " in line:
         line = _AFTER.sub(rb" after \2 \1:", line)
+    if b"Score at" in line:
+        line = _SCORE.sub(rb"iteration \1 loss: ", line)
     if b" rate," in line:
         line = _DARKNET.sub(rb"\1 loss", line)
     line = _OVER.sub(b"", line)

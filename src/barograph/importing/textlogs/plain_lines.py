@@ -65,7 +65,10 @@ _UNIT = (
     rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?"
     rb"(?![\w/]|:\d|\.\d)"
 )
-_JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of|at|now)(?=\s)|\.{2,40})\s{0,8}"
+_JOINT = (  # the three marks are two arrows and one for "about"
+    rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|\xe2\x89\x88|\xe2\x87\x92|(?<=oss)~|"
+    rb"(?<=\s)(?:is|was|of|at|now)(?=\s)|\.{2,40})\s{0,8}"
+)
 _OF_WORD = expression(rb"[ ]" + MEASURE + rb"(?=[ :=])", re.I)  # `valid acc 15/16`
 _KNOWN = expression(rb"^" + MEASURE + rb"$", re.I)
 _PAIR = expression(

@@ -51,7 +51,7 @@ _OF_COUNT = expression(
 _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and the next name
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")
 _NO_MEASURE = re.compile(
-    r"(?i)(?:.*[^a-z])?(?:time|timing|took|elapsed|eta|remaining|total|seconds?|sec|duration|memory|mem|gpu|rank|pid|"
+    r"(?i)(?:.*[^a-z])?(?:time|timing|took|elapsed|eta|remaining|(?<!l_)total|seconds?|sec|duration|memory|mem|gpu|rank|pid|"
     r"seed|line|size|speed|port|best(?:[ _].{1,40})?|saved?|saving|patience|over|bytes|version|v|[iwef]\d{4})"
 )
 _OF_DATA = re.compile(
@@ -217,7 +217,10 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
 def _errors(values: dict[int, str], names: list[str], numbers: list[list[bytes]]) -> dict[int, str]:
     """The names of data alone as those of losses, where the best so far stands beside them and is the least."""
     bare = [at for at, name in values.items() if _OF_DATA.fullmatch(name) and " " not in name]
-    best = next((at for at, name in enumerate(names) if name.lower() == "best"), None)
+    best = next((at for at, name in enumerate(names) if name.lower() in ("best", "besttest")), None)
+    if best is None and [values[at] for at in bare] == ["learn"] and "remaining" in names:  # trees of CatBoost
+        (learnt,) = (numbers[at] for at in bare)
+        return values | {at: "learn/loss" for at in bare} if float(learnt[-1]) < float(learnt[0]) else values
     held_out = max((at for at in bare if best is not None and at < best), default=None)
     if best is None or held_out is None:
         return values

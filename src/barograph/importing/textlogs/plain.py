@@ -35,7 +35,7 @@ _HINTS = (  # every row has one of these in it
     "it=;s=;ep ;%|;Train: ;oss;ost;bjective;acc;nll;ppl;erplexity;ntropy;xent;Xent;ce;CE;xe;XE;bpb;"
     "bpc; rate,;Score;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;rlust;ehler;osten;osto;rreur;"
     "Trin ;J(;f(x);"
-    "f(x); L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
+    " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
     "t mát;трат;oût;비용;로스;代价;ℒ"
 )
 _NUMBERED = 5  # rows without a step that are numbered

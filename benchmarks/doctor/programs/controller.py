@@ -114,7 +114,7 @@ class Training:
             if self.trouble.on("reward_constant", step):
                 reward = torch.zeros(POLES)
             rows = torch.cat([seen, action[:, None], reward[:, None], self.poles.seen(), fell.float()[:, None]], 1)
-            self.memory = (self.memory + [rows])[-self.config["memory"] // POLES :]
+            self.memory = [*self.memory, rows][-self.config["memory"] // POLES :]
             self.poles.earned += reward
             self.returns = (self.returns + self.poles.earned[fell | stood].tolist())[-60:]
             self.poles.begin(fell | stood)
@@ -156,10 +156,9 @@ class Training:
         self.play(step)
         memory = torch.cat(self.memory)
         figures = torch.tensor([self.update(memory) for _ in range(self.config["updates"])]).mean(0).tolist()
-        names = ("critic_loss", "actor_loss", "entropy", "q")
+        names = ("train/critic_loss", "train/actor_loss", "train/entropy", "train/q")
         self.run.log({"train/episode_reward": sum(self.returns) / len(self.returns), "train/alpha": self.alpha.item(),
-                      "train/lr": rate} | {f"train/{name}": figure for name, figure in zip(names, figures, strict=True)},
-                     step=step)  # fmt: skip
+                      "train/lr": rate, **dict(zip(names, figures, strict=True))}, step=step)  # fmt: skip
 
 
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:

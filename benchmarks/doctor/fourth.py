@@ -473,7 +473,7 @@ FAULTS: tuple[Row, ...] = (
     (
         "weights_under_other_names",
         "weights not loaded",
-        "plateau not_learning eval config resume learning_rate",
+        "plateau not_learning eval config resume divergence",
         "start",
         (FINETUNED,),
         "the names in the checkpoint begin with another word, and nobody is strict: nothing is loaded",

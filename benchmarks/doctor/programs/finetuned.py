@@ -109,8 +109,6 @@ class Tuning:
         name, train = self.trouble.name, self.config["train"]
         if name == "wrong_group_frozen":
             self.model.fc.requires_grad_(False)
-            self.model.backbone.requires_grad_(False)
-            self.model.backbone[0].requires_grad_(True)
         elif train == "head":
             self.model.backbone.requires_grad_(False)
 

@@ -17,6 +17,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import fourth
 import numpy
 import opened
 import third
@@ -46,9 +47,9 @@ STATES = ("model/training", "model/training_in_evaluation", "model/trained_param
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse")
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss")
 OF_MEMORY = ("memory_leak", "no_grad_missing")
-RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean")
-ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT}
-QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS)
+RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
+ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT}
+QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS)
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:

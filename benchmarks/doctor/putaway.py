@@ -13,10 +13,11 @@ is there to tune on: `score.py --split opened`.
 
 from __future__ import annotations
 
+import fourth
 import opened
 import third
 
-PROGRAMS: tuple[str, ...] = ()  # all are opened: a fourth half is to be written by somebody who reads no rule
+PROGRAMS: tuple[str, ...] = fourth.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS)
 OPENED_FAULTS = ("weight_tying_broken", "data_by_length")
 

@@ -173,6 +173,15 @@ def test_layers_under_no_grad_are_a_warning_where_nobody_trained_them(
     assert found["severity"] == severity and "no_grad" in found["causes"][0]
 
 
+def test_gradients_that_come_and_are_dropped_before_the_step_say_nothing_of_the_loss(tmp_path: Path) -> None:
+    """A head that is trained alone at first, with the rest's gradients set to None."""
+    model = Part(sound)
+    for layer in (model.first, model.middle):
+        for parameter in layer.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda one: setattr(one, "grad", None))
+    assert "unreached_parameters" not in train(tmp_path, model)
+
+
 def test_inputs_of_another_scale_are_found_since_the_step(tmp_path: Path) -> None:
     found = train(tmp_path, Part(sound), 200, scale=lambda step: 1000.0 if step >= 120 else 1.0)
     assert found["input_scale"]["step"] in range(120, 131)

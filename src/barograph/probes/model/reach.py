@@ -36,6 +36,7 @@ class Reach:
         self._steps = self._empty = 0  # with and without any gradient
         self._handles: list[Any] = []
         self._ran: set[int] = set()  # parameters, by id
+        self._reached: set[int] = set()  # by the loss: their gradients come, and are dropped before the step
         self._ran_without: set[int] = set()  # in training mode, without gradients
         self._held: set[int] = set()  # by an optimizer
         self._silent: dict[int, Any] = {}  # parameters without a gradient, by id, and the layer of each
@@ -103,7 +104,8 @@ class Reach:
 
     def _say(self, current: ModelRound, waiting: Collection[str], names: Mapping[int, str]) -> None:
         """What has run since."""
-        self._tell(current, "unreached", {number for number in self._ran if names.get(number) in waiting}, names)
+        unreached = self._ran - self._reached
+        self._tell(current, "unreached", {number for number in unreached if names.get(number) in waiting}, names)
         without = {number for number in self._ran_without - self._ran if names.get(number) in waiting}
         self._tell(current, "without_graph", without, names)
         drawn = [fresh for module in {id(self._silent[n]): self._silent[n] for n in without}.values()
@@ -130,8 +132,12 @@ class Reach:
         def hook(module: Any, given: Any, output: Any) -> None:
             import torch
 
-            if module.training:
-                (self._ran if torch.is_grad_enabled() else self._ran_without).update(own)
+            if not module.training:
+                return
+            (self._ran if torch.is_grad_enabled() else self._ran_without).update(own)
+            for one in output if isinstance(output, tuple) else (output,):
+                if isinstance(one, torch.Tensor) and one.requires_grad:
+                    one.register_hook(lambda gradient: self._reached.update(own))  # type: ignore[no-untyped-call]
 
         return hook
 

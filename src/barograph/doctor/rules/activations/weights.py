@@ -18,9 +18,13 @@ from barograph.doctor.kernel.tables import TableReader, block_of, in_order, is_v
 from barograph.doctor.rules.activations import groups, reach
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from barograph.doctor.kernel.channels import ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
+
+_BEFORE = 8  # rows of the norm of all parameters; of players, each step has that of one
 
 
 class FrozenLayers(Rule):
@@ -230,7 +234,7 @@ class WeightNormGrowth(Rule):
 
     The stability guide: a norm that is more than ten times what it was, or layers whose norms diverge by more than a
     thousand times, are red flags. Here: a layer's norm is ten times that of its table before, or the norm of all
-    parameters grows by half or more from one row to the next (after eight rows): a warning. The ratio of a layer's norm
+    parameters is by half or more above the highest of the eight rows before: a warning. The ratio of a layer's norm
     to its first one, largest over smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters
     by 10% in 1,000 steps is usual in the first tenth of a training and an info finding later.
     """
@@ -252,7 +256,8 @@ class WeightNormGrowth(Rule):
         self._before: dict[str, Any] = {}
         self._first: dict[str, Any] = {}
         self._said: set[tuple[Any, ...]] = set()
-        self._last, self._rows, self._segment = math.nan, 0, -1
+        self._last: NDArray[numpy.float64] = numpy.full(_BEFORE, math.nan)  # the newest rows
+        self._rows, self._segment = 0, -1
         self._mark: tuple[int, float] | None = None
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -267,7 +272,8 @@ class WeightNormGrowth(Rule):
             yield from self._layers(history, family, table, item)
 
     def _whole(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
-        before = numpy.concatenate([[self._last], rows.value[:-1]])
+        values = numpy.concatenate([self._last, rows.value])
+        before = numpy.fmax.reduce(numpy.lib.stride_tricks.sliding_window_view(values[:-1], _BEFORE), axis=1)
         segments = numpy.concatenate([[self._segment], rows.segment[:-1]])
         with numpy.errstate(invalid="ignore", over="ignore"):
             jump = (rows.value > self.at["step"] * before) & (before > 0) & numpy.isfinite(rows.value)
@@ -277,17 +283,18 @@ class WeightNormGrowth(Rule):
                 continue
             self._said.add(("step", int(rows.segment[at])))
             step, segment, time = int(rows.step[at]), int(rows.segment[at]), int(rows.time[at])
+            last = float(values[_BEFORE - 1 + at])
             yield self.finding(
-                step, f"The norm of all parameters grows from {before[at]:.3g} to {float(rows.value[at]):.3g} "
+                step, f"The norm of all parameters grows from {last:.3g} to {float(rows.value[at]):.3g} "
                 "at one "
                 f"step, {step}.", key="step", segment=segment, evidence={"norm": float(rows.value[at]),
-                "norm_before": float(before[at])},
+                "norm_before": last},
                 causes=["learning rate too high", "clipping off"], confidence=0.8,
                 remedies=[half_rate(history, step, time, segment), *saved_before(history, step)],
             )  # fmt: skip
         yield from self._trend(rows)
         self._rows += len(rows)
-        self._last, self._segment = float(rows.value[-1]), int(rows.segment[-1])
+        self._last, self._segment = values[-_BEFORE:], int(rows.segment[-1])
 
     def _trend(self, rows: ChannelRows) -> Iterator[Finding]:
         """Compared with marks 1,000 steps and 100 rows apart, from step 10,000 on."""

@@ -155,14 +155,17 @@ def test_a_discriminator_near_its_balance_has_no_broadcast_targets(tmp_path: Pat
     assert "broadcast_targets" not in found
 
 
-@pytest.mark.parametrize(("kind", "warns"), [("sorted", True), ("drawn", False), ("rare", False)])
-def test_examples_that_come_by_class_are_proven(tmp_path: Path, kind: str, warns: bool) -> None:
+@pytest.mark.parametrize("rows", [32, 8])
+@pytest.mark.parametrize(("kind", "warns"), [("sorted", True), ("drawn", False), ("rare", False), ("two", False)])
+def test_examples_that_come_by_class_are_proven(tmp_path: Path, kind: str, warns: bool, rows: int) -> None:
     def batch(step: int) -> tuple[Any, Any]:
-        inputs, targets = classes(step)
+        inputs, targets = (one[:rows] for one in classes(step))
         if kind == "sorted":
             targets = torch.full_like(targets, step // 30)
         elif kind == "rare":
             targets = (torch.rand(len(targets)) < 0.04).long()
+        elif kind == "two":
+            targets = targets % 2
         return inputs, targets
 
     found, _ = train(tmp_path, net(6), functional.cross_entropy, batch, 120)

@@ -272,7 +272,7 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
             shares = softmaxes.wrong(output, found.target, found.alive)
             for name, value in zip(("share", "rank", "sure"), shares, strict=True):
                 result[f"wrong_{name}"] = torch.where(found.plain, value, nothing)
-        if 2 <= width <= _CLASSES and count >= 16:
+        if 2 <= width <= _CLASSES and count >= 8:
             counts = torch.zeros(width, dtype=wide, device=output.device)
             counts.index_add_(0, found.target, found.alive.to(wide))
             share, top = counts.max(0)

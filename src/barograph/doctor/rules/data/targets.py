@@ -228,12 +228,16 @@ class BroadcastTargets(Rule):
                 )  # fmt: skip
 
 
+_FEW = 16  # targets of a batch
+
+
 class SortedTargets(Rule):
     """The training's examples come by class: nearly all targets of a batch are one, and another one later.
 
     The gradient of a cross-entropy shows each row's target. In half of the last looks or more (twelve to 48), three
     quarters of a batch's targets were the same, and at least two classes were so in three of them each: a class that is
-    that frequent leaves no room for another one. The model forgets each class while it learns the next.
+    that frequent leaves no room for another one. Of fewer than sixteen targets nine tenths have to be the same, as
+    chance makes more of them alike. The model forgets each class while it learns the next.
 
     What to do: shuffle: `DataLoader(..., shuffle=True)`, or the files before they are read.
     """
@@ -244,6 +248,7 @@ class SortedTargets(Rule):
     about = "The training's examples come by class."
     thresholds: ClassVar = {
         "share": (0.75, "of a batch's targets; ours"),
+        "small": (0.9, "of fewer than sixteen; ours"),
         "looks": (12.0, "the last ones, of which half are such; ours"),
         "each": (3.0, "looks of each of two classes; ours"),
     }
@@ -263,7 +268,8 @@ class SortedTargets(Rule):
             step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
             if segment != self._segment:
                 self._segment, self._looks = segment, deque()
-            high = bool(shares.value[at] >= self.at["share"])
+            few = known(history.channel("model/targets"), step, time, segment) < _FEW
+            high = bool(shares.value[at] >= self.at["small" if few else "share"])
             self._looks.append((step, known(tops, step, time, segment) if high else math.nan))
             if len(self._looks) > _SORTED * self.at["looks"]:
                 self._looks.popleft()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core import text
 from barograph.doctor.kernel.cursor import RowCursor, known, names_of, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
@@ -176,8 +177,8 @@ class PositionsElsewhere(ForwardRule):
 
     def sentence(self, count: int) -> str:
         return (
-            f"{count} table{'s' if count > 1 else ''} of positions run{'' if count > 1 else 's'} along another "
-            "dimension than the attention's keys: all places of a text have the same position."
+            f"{text.count(count, 'table')} of positions along another dimension than the attention's keys: all places "
+            "of a text have the same position."
         )
 
 

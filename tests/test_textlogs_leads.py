@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textlog_readings import read
+from textlog_readings import collect, find, read
 
 from barograph.doctor import diagnose
 from barograph.importing.resolve import resolve
@@ -130,3 +130,31 @@ def test_what_a_program_says_at_its_end_is_read_whole(tmp_path: Path, before: st
     (finding,) = [one for one in findings(path) if one["severity"] == "critical"]
     assert "OutOfMemoryError" in finding["message"] or "memory" in finding["message"]
     assert finding["step"] == 59
+
+
+@pytest.mark.parametrize(
+    ("head", "form"),
+    [
+        ("train.log:0:step  loss\n", "train.log:{line}:{step}  {loss:.4f}\n"),
+        ("", "node12: {step} loss {loss:.4f}\n"),
+        ("", "12:{minute} {step} loss {loss:.4f}\n"),
+        ("", "{line:6d}\tloss {loss:.4f} lr 0.001\n"),
+        ("epoch & loss & lr \\\\\n", "{step} & {loss:.4f} & 0.001 \\\\\n"),
+    ],
+)
+@pytest.mark.parametrize("more", [1, 2])
+def test_a_log_that_grows_by_single_lines_is_read_as_one_that_is_whole(
+    tmp_path: Path, head: str, form: str, more: int
+) -> None:
+    path = tmp_path / "train.log"
+    rows = [form.format(line=step + 1, step=step, minute=f"{step:02d}", loss=3 - step / 100) for step in range(60)]
+    path.write_text(head + "".join(rows))
+    ((dialect, found), *_) = find(path)
+    whole = collect(dialect, found).series["loss"]
+    assert len(whole) >= 59
+    mark, pieces = None, []
+    for end in range(20, 61, more):
+        path.write_text(head + "".join(rows[:end]))
+        reading = collect(dialect, found, mark)
+        mark, pieces = reading.mark, pieces + reading.series.get("loss", [])
+    assert pieces == whole

@@ -9,6 +9,7 @@ Offsets count bytes of the plain UTF-8 text. The last line is left alone until i
 from __future__ import annotations
 
 import codecs
+import contextlib
 import itertools
 import re
 import zlib
@@ -21,6 +22,7 @@ from barograph.importing.textlogs.patterns import expression
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
 LONGEST = 1 << 23  # bytes of a line; a longer one is dropped
+_BEFORE = 1 << 13  # bytes: of a shorter text, what stands before it says with it what lines begin with
 _PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 16 MB
 _ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
@@ -193,7 +195,7 @@ def chunks(
     hold: given whole lines as they are in the file, how many bytes at their end belong to something that isn't whole.
     bare: without what a logger wrote before the lines.
     """
-    rest, at, dropped, dropping = b"", offset, 0, False
+    rest, at, dropped, dropping, before = b"", offset, 0, False, _before(path, offset)
     for piece in blocks(path, offset):
         if end is not None and at + len(rest) + len(piece) >= end:
             piece = piece[: max(end - at - len(rest), 0)]
@@ -208,7 +210,8 @@ def chunks(
         if hold is not None and cut:
             cut -= min(hold(text[max(cut - (1 << 16), 0) : cut]), cut)
         if cut:
-            yield _chunk(text[:cut], line, at + cut, dropped, 0, text[cut : cut + 1024], bare)
+            yield _chunk(text[:cut], line, at + cut, dropped, 0, text[cut : cut + 1024], bare, before)
+            before = _whole_lines(text[max(cut - _BEFORE, 0) : cut], cut > _BEFORE)
             line, at, dropped = line + text.count(b"\n", 0, cut), at + cut, 0
         rest = text[cut:]
         if len(rest) > LONGEST:
@@ -219,18 +222,39 @@ def chunks(
     if hold is not None and cut:
         cut -= min(hold(rest[max(cut - (1 << 16), 0) : cut]), cut)
     if cut:
-        yield _chunk(rest[:cut], line, at + cut, dropped, 0, rest[cut : cut + 1024], bare)
+        yield _chunk(rest[:cut], line, at + cut, dropped, 0, rest[cut : cut + 1024], bare, before)
         at, rest, dropped = at + cut, rest[cut:], 0
     yield _chunk(b"", line, at, dropped, len(rest), b"")
 
 
-def _chunk(text: bytes, line: int, end: int, dropped: int, partial: int, ahead: bytes, bare: bool = False) -> Chunk:
+def _before(path: Path, offset: int) -> bytes:
+    """Whole lines that stand before `offset`; nothing where they would have to be unpacked."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if offset and is_plain(file.read(4096)):
+            low = file.seek(max(offset - _BEFORE, 0))
+            return _whole_lines(file.read(offset - low), low > 0)
+    return b""
+
+
+def _whole_lines(text: bytes, cut: bool) -> bytes:
+    """cut: the text may begin within a line."""
+    return text[text.find(b"\n") + 1 :] if cut else text
+
+
+def _chunk(
+    text: bytes, line: int, end: int, dropped: int, partial: int, ahead: bytes, bare: bool = False, before: bytes = b""
+) -> Chunk:
     text = clean(text)
     breaks = text.replace(b"\r\n", b"\n") if b"\r" in text else text
     own = breaks.replace(b"\r", b"\n") if b"\r" in breaks else breaks
-    own, before = leads.collected(own)
-    own, before = leads.logged(own, before) if bare else (own, before)
-    return Chunk(own, breaks, line, end, dropped, partial, ahead, before)
+    # a file that is read as it grows comes in pieces of a line or two, which alone don't say what lines begin with
+    known = clean(before).replace(b"\r\n", b"\n").replace(b"\r", b"\n") if len(own) < _BEFORE else b""
+    own, cut = leads.collected(known + own)
+    own, cut = leads.logged(own, cut) if bare else (own, cut)
+    if known:
+        count = known.count(b"\n")
+        own, cut = b"\n".join(own.split(b"\n")[count:]), cut[count:] if cut is not None else None
+    return Chunk(own, breaks, line, end, dropped, partial, ahead, cut)
 
 
 def tail(path: Path, offset: int, limit: int = 1 << 16) -> bytes:

@@ -91,7 +91,8 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         text = _DRAWN.sub(lambda found: _FRAME.get(found[0], found[0]), text)
     if b"==|\n" in text or b"--|\n" in text:
         text = _TWO_LINES.sub(_as_one, text)
-    if b" & " in text and len(_AMPERSANDS.findall(text)) > 2:
+    if b" & " in text and (own.get("ampersands") or len(_AMPERSANDS.findall(text)) > 2):
+        own["ampersands"] = True
         text = _AMPERSANDS.sub(lambda found: found[1].replace(b" & ", b" | "), text)
     if b";" in text:
         text = _as_columns(text, own)

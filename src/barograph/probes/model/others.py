@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.guest import Guest
 from barograph.probes.model.parameters import flat, local, mesh_of
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class OtherNetwork:
                 both = zip(module.parameters(), part.parameters(), strict=True)
                 wide = [pair for pair in both if pair[0].dim() > 1]
                 self._pairs = wide[:: max(1, len(wide) // _PARAMETERS)][:_PARAMETERS]
-                self._asks = module.register_forward_pre_hook(self._ask)
+                self._asks = module.register_forward_pre_hook(Guest(self._ask))
 
     def _ask(self, module: Any, given: Sequence[Any]) -> None:
         """The other network is called."""

@@ -54,7 +54,18 @@ class RowsDependent(WatchRule):
             )  # fmt: skip
 
 
-class PlacesAhead(WatchRule):
+class RevisedRule(WatchRule):
+    """A rule whose finding is another one once the attention, which is looked at more seldom, was seen."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._told: Finding | None = None
+
+    def begin(self) -> None:
+        self._told = None
+
+
+class PlacesAhead(RevisedRule):
     """A language model sees the token that it is to predict, by another way than attention without a mask.
 
     The targets are one place ahead of the inputs, and the gradient of a place's output is not 0 at the next place. The
@@ -75,13 +86,6 @@ class PlacesAhead(WatchRule):
         "look for a convolution that is not padded on the left alone, a `view` where heads are to be transposed, a "
         "normalisation or recurrence over the places",
     )
-
-    def reset(self) -> None:
-        super().reset()
-        self._told: Finding | None = None
-
-    def begin(self) -> None:
-        self._told = None
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
@@ -164,7 +168,7 @@ class ReadAcross(WatchRule):
             )  # fmt: skip
 
 
-class PaddingRead(WatchRule):
+class PaddingRead(RevisedRule):
     """What the model says of a text depends on its padding.
 
     Rows of tokens are padded at their ends, and the output has one line for a whole text. The gradient of that line,
@@ -192,13 +196,6 @@ class PaddingRead(WatchRule):
         "pool by the mask: `(x * mask).sum(1) / mask.sum(1)`; a maximum over `x.masked_fill(~mask, -inf)`",
         "read the last token by the rows' lengths; `pack_padded_sequence` for recurrent layers",
     )
-
-    def reset(self) -> None:
-        super().reset()
-        self._told: Finding | None = None
-
-    def begin(self) -> None:
-        self._told = None
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)

@@ -198,3 +198,8 @@ def test_logs_that_once_gave_other_findings_in_pieces(name: str, seed: int) -> N
     whole = findings(RULES[name], rows, [], None)
     for cuts, pieces in (([1], random.Random(seed)), (list(range(1, len(rows))), None)):
         assert findings(RULES[name], rows, cuts, pieces) == whole
+
+
+def test_losses_that_differ_by_more_than_a_power_can_hold_fail_no_rule() -> None:
+    rule = RULES["loss_slide"]
+    assert findings(rule, log_of(rule, 576), [], None) == findings(rule, log_of(rule, 576), [50] * 30, None)

@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.averages import AverageBehind
@@ -160,7 +161,7 @@ class Overfitting(Rise):
             return
         noise = self.train_noise(history)
         fell = alone or point.train < best.train * (0.98 if noise == 0 else math.exp(-3 * noise))
-        rose = point.train > best.train * math.exp(max(_WORSE, 3 * noise))
+        rose = point.train > best.train * exp(max(_WORSE, 3 * noise))
         if not (fell or point.train < 0.8 * point.value) or rose:
             return
         long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and point.train < 0.9 * best.train

@@ -70,7 +70,7 @@ class EvaluationJump(Walker):
             if stays:
                 # what got better and stays there is no harm, unless the training got worse: then it may have been seen
                 rise = 3 * train_noise(history, new.step, new.segment)
-                better = new.value < old.value and not new.train > old.train * math.exp(max(0.05, rise))
+                better = new.value < old.value and not new.train > old.train * exp(max(0.05, rise))
                 finding.severity, finding.confidence = ("info", 0.5) if better else ("warning", 0.8)
                 finding.last_step = point.step
                 finding.message += f", and {point.value:.4g} at step {point.step}"

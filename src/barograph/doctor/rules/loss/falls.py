@@ -337,7 +337,7 @@ class LossSlide(SeriesRule):
         old, middle = sorted(early[:4])[2], sorted(early[4:])[1]
         now = max(levels[14][0], levels[15][0])
         noise = max(early) / min(early)  # what the medians did while the loss was level
-        if now < self.at["fall"] * middle and middle > 0.9 * old and now * noise**1.5 < middle:
+        if now < self.at["fall"] * middle and middle > 0.9 * old and now * noise * math.sqrt(noise) < middle:
             step = next(level[1] for level in levels[8:] if level[0] < middle - 0.15 * (middle - now))
             self._waiting.append((step, levels[-1][2], middle, levels[15][0], found))
             self._quiet = block + 17

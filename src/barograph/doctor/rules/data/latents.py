@@ -15,6 +15,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import named, newest, usual
 from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.sums import weights_of
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.data.regression import RECONSTRUCTION
 
@@ -153,15 +154,8 @@ class LatentTerm(WatchRule):
             return math.nan
         target = newest(loss, *place, 64)
         columns = numpy.stack([newest(kl, *place, 64), newest(other, *place, 64)], axis=1)
-        if not (numpy.isfinite(target).all() and numpy.isfinite(columns).all()):
-            return math.nan
-        scale = columns.std(0)
-        if not (scale > 0).all():
-            return math.nan
-        weights, _, rank, _ = numpy.linalg.lstsq(columns / scale, target, rcond=1e-9)
-        off = float(numpy.abs(columns / scale @ weights - target).max())
-        exact = rank == 2 and off <= self.at["exact"] * float(target.std()) and abs(weights[0]) > 10 * off
-        return float(weights[0] / scale[0]) if exact else math.nan
+        weights = weights_of(columns, target, self.at["exact"]) if (columns.std(0) > 0).all() else None
+        return float(weights[0]) if weights is not None and weights[0] else math.nan
 
 
 def _kl_of(history: RunHistory) -> Channel | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import named, newest, usual
+from barograph.doctor.kernel.sums import weights_of
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock
 
@@ -254,16 +255,10 @@ class LossParts(RewardedRule):
             return None
         target = newest(loss, *place, count)
         columns = numpy.stack([newest(channel, *place, count) for channel in parts.values()], axis=1)
-        if not (numpy.isfinite(target).all() and numpy.isfinite(columns).all()):
+        weights = weights_of(columns, target, self.at["exact"])
+        if weights is None:
             return None
-        scale = columns.std(0)
-        scale[scale == 0] = 1.0
-        weights, _, rank, _ = numpy.linalg.lstsq(columns / scale, target, rcond=1e-9)
-        off = float(numpy.abs(columns / scale @ weights - target).max())
-        if rank < len(parts) or not off <= self.at["exact"] * float(target.std()):
-            return None
-        sure = numpy.abs(weights) > 10 * off  # others may be rounding
-        known = dict(zip(parts, weights / scale * sure, strict=True))
+        known = dict(zip(parts, weights, strict=True))
         return {name: float(weight) for name, weight in known.items()}, columns[:, list(parts).index("entropy")]
 
 

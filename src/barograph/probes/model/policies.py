@@ -1,4 +1,4 @@
-"""A policy's loss, told from autograd's graph: products of log probabilities, or of their ratios, with advantages.
+"""A policy's loss, as autograd's graph shows it: products of log probabilities, or of their ratios, with advantages.
 
 In:   the last node of a loss's graph, when its backward pass is over.
 Out:  figures for the `model` record; no tensor is read. Whether it is a policy's loss the rules know, by a reward.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_LOOKS = 48
+
 
 class TargetsGiven(WatchRule):
     """The targets are among the inputs: a column of a table, or the end of a window, is what is to be foreseen.
@@ -28,8 +30,7 @@ class TargetsGiven(WatchRule):
     Of a mean square, a cross-entropy and a logistic loss the gradient shows the targets. In three looks in a row, half
     of their columns or more are each, but for scale and offset, a column of the inputs, in all rows that were looked
     at. Outputs that are half as large as the inputs, and those with the inputs' places, are reconstructions and
-    sequences, and are left alone; of a sequence, so is its first half, and so are the values
-    of a policy.
+    sequences, and are left alone; so are the first half of a sequence and the values of a policy.
 
     What to do: leave the column out; end the window before the first place that is to be foreseen.
     """
@@ -116,7 +117,5 @@ def in_order(history: RunHistory, place: Place) -> bool:
     known = numpy.isfinite(both[0]) & numpy.isfinite(both[1])
     return int(known.sum()) >= _LOOKS // 4 and bool(both[0][known].var() > numpy.square(both[1][known]).mean())
 
-
-_LOOKS = 48
 
 RULES = (TargetsGiven, OrderedTargets)

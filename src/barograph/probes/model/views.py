@@ -46,7 +46,7 @@ _FAR = 8  # such nodes between a layer and a view of it
 
 
 def figures(root: Any) -> dict[str, float]:
-    """`mixed_views`: how many views of a layer's output exchange two of its dimensions without moving a number, if any."""
+    """`mixed_views`: how many views of a layer's output exchange two of its dimensions, if any."""
     count = sum(map(_mixes, _all(root)))
     return {"mixed_views": float(count)} if count else {}
 

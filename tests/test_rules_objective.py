@@ -65,6 +65,26 @@ def test_pairs_that_do_not_belong_together_are_known_after_fewer_rows(rows: int)
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("below", "first"), [(0.15, "temperature inverted"), (0.01, "labels shifted")])
+def test_pairs_a_little_below_a_guess_all_the_time_have_a_wrong_temperature(
+    below: float, first: str, rows: int
+) -> None:
+    loss = np.log(64) - below + 0.02 * np.random.default_rng(5).normal(size=ROWS)
+    columns = {"loss": every(loss), **of_graph(loss_pairs=64.0, update_p50=1e-3)}
+    assert warned(columns, rows)["unrelated_labels"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("times", "first"),
+    [(64.0, "loss summed"), (128.0, "loss summed"), (30.0, "temperature"), (2e6, "labels shifted: answers")],
+)
+def test_a_loss_of_pairs_that_begins_at_n_guesses_is_added_up(times: float, first: str, rows: int) -> None:
+    columns = {"loss": every(times * np.log(64) * FALLS / FALLS[0]), **of_graph(loss_pairs=64.0)}
+    assert warned(columns, rows)["pair_temperature"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize("changes", [0.0, 0.3])
 def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, rows: int) -> None:
     dice, steps = np.random.default_rng(4), STEP[::40]

@@ -228,9 +228,10 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     score, masked, scaled = _unscaled(under)
     if len(sizes) == 2 and sizes[0] == sizes[1] and score is not None and kind(score) == "Mm":
         found["loss_pairs"] = float(sizes[0])
+        sides = [_untransposed(side) for side, _ in score.next_functions]
         if not masked:
-            sides = [_untransposed(side) for side, _ in score.next_functions]
             found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
+        if not masked or (len(sides) == 2 and sides[0] is sides[1]):
             found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(_of_length_one, sides)))
 
 
@@ -257,8 +258,10 @@ def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:
 
 
 def _of_length_one(node: Any) -> bool:
-    """Whether a tensor was divided by its own length."""
+    """Whether a tensor was divided by its own length, or is made of such."""
     under = behind(node) if node is not None else []
+    if under and kind(node) == "Cat":
+        return all(map(_of_length_one, under))
     return len(under) == 2 and kind(node) == "Div" and kind(under[1]) in _LENGTHS
 
 

@@ -405,3 +405,15 @@ def test_evaluations_whose_inputs_are_normalised_twice_are_found(
     found = warned(columns, rows)
     assert ("evaluation_inputs" in found) == bool(told)
     assert not told or found["evaluation_inputs"].causes[0].startswith(told)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("queue", "end", "told"), [(256.0, 3.2, False), (256.0, 7.5, True), (0.0, 3.2, True), (16.0, 3.2, True)]
+)
+def test_a_loss_that_rises_while_a_queue_is_filled_is_no_divergence(
+    queue: float, end: float, told: bool, rows: int
+) -> None:
+    loss = 0.5 + (end - 0.5) * np.minimum(1, STEP / 150) + 0.4 * np.exp(-STEP / 3) + 0.03 * DICE.normal(size=ROWS)
+    columns = {"loss": every(loss), **(of_graph(loss_queue=queue) if queue else {})}
+    assert ("divergence" in warned(columns, rows)) is told

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.names import is_vector
 from barograph.doctor.kernel.cursor import RowCursor, came_by, half_rate, known, param_norm_of
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, is_vector, largest_of
+from barograph.doctor.kernel.tables import TableReader, largest_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory

@@ -126,6 +126,20 @@ def test_a_rise_that_came_and_went_three_times_before_is_what_this_loss_does(bef
     assert [one.severity for one in findings] == [severity]
 
 
+@pytest.mark.parametrize(
+    ("level", "peak", "severity"),
+    [(2e-4, 0.01, "info"), (2e-4, 0.05, "warning"), (2e-3, 0.01, "warning")],
+)
+def test_a_jump_from_next_to_nothing_to_little_is_what_an_optimizer_does(
+    level: float, peak: float, severity: str
+) -> None:
+    noise = np.exp(np.random.default_rng(3).normal(0, 0.05, 600))
+    loss = np.maximum(np.exp(-np.arange(600) / 10), level) * noise
+    loss[400:430] = level + (peak - level) * np.exp(-np.arange(30) / 5)
+    (one,) = (each for each in look(loss) if each.rule == "loss_spike" and each.step >= 390)
+    assert (one.severity, one.evidence["course"]) == (severity, "fast")
+
+
 def test_a_loss_that_does_not_come_back_is_a_warning_that_says_so() -> None:
     loss = falling(1000)
     loss[600:] *= 1.5

@@ -61,6 +61,12 @@ def test_adapters_whose_other_factor_began_at_zero_may_outgrow_their_start(every
     assert only(findings([EarlyGrowth()], growing(2.2, 50) | tables | one), "early_growth")
 
 
+@pytest.mark.parametrize(("share", "count"), [(1.0, 0), (0.95, 0), (0.5, 1)])
+def test_tables_that_are_looked_up_may_outgrow_their_start(share: float, count: int) -> None:
+    columns = growing(2.2, 15) | {"model/table_share": ([0], [share])}
+    assert len(only(findings([EarlyGrowth()], columns), "early_growth")) == count
+
+
 def attention(logit: float, loss: float, log_z: float) -> dict:
     tables = {f"activations/h.{at}/attention_logit_max": (STEPS[::10], noisy(20, logit - at)) for at in range(2)}
     return tables | {

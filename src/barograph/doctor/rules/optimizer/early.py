@@ -43,7 +43,8 @@ class EarlyGrowth(Rule):
     models that learn fast double their norm as well, and the longest healthy trainings do in thousands of steps.
     Adapters have no initialisation that is worth keeping, and a start of any size: where at least half of the trained
     matrices began at exactly 0 (`model/zero_share`), or parameters of adapters are trained, by their names, there is
-    no finding.
+    no finding. Nor have tables that are looked up, whose rows begin as small as one likes: where nine tenths of what is
+    trained are embeddings (`model/table_share`), as in a recommender, there is no finding.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -59,6 +60,7 @@ class EarlyGrowth(Rule):
         "grown": (2.0, "times the first norm: three quarters of its square are updates; ours"),
         "flagged": (1.75, "times, with a median update above `ratio`; ours"),
         "ratio": (0.1, "stability guide, weight_update_max"),
+        "tables": (0.9, "of the trained elements: the norm is that of the embeddings; ours"),
     }
 
     def reset(self) -> None:
@@ -86,7 +88,8 @@ class EarlyGrowth(Rule):
                 (flagged := self._flagged(history, step, time, segment)) or value >= self.at["grown"] * self._first[1]
             ):
                 self._done = True
-                if not _are_adapters(history, time):
+                tables = known(history.channel("model/table_share"), step, time, segment)
+                if not tables >= self.at["tables"] and not _are_adapters(history, time):
                     # rows may be far apart: |ΔW|² grows with the steps
                     grown = min(value / self._first[1], 1e3)
                     doubled = (step - self._first[0]) * 3 / (grown * grown - 1)

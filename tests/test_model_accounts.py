@@ -334,7 +334,8 @@ def test_tables_of_a_recommender_may_grow_and_a_network_behind_them_may_not(tmp_
         optimizer.step()
         run.log({"train/loss": loss.item()}, step=step)
     run.finish()
-    assert ("early_growth" in [finding["rule"] for finding in loud(run)]) == bool(width)
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    assert ("early_growth" in [finding["rule"] for finding in findings]) == bool(width)
 
 
 @pytest.mark.parametrize(

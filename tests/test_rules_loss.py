@@ -250,6 +250,18 @@ def test_a_sudden_fall_is_told_by_the_evaluation_behind_it() -> None:
     assert not warned(found([rule() for rule in RULES], series))
 
 
+@pytest.mark.parametrize(("unfrozen", "severity"), [(592, []), (300, ["warning"])])
+def test_a_fall_behind_layers_that_were_unfrozen_is_learning(unfrozen: int, severity: list[str]) -> None:
+    loss = falling(1000)
+    loss[600:] *= 0.25
+    series = {
+        "train/loss": (np.arange(1000), loss),
+        "model/trained_elements": (np.array([0, unfrozen]), np.array([300.0, 4000.0])),
+    }
+    findings = found([rule() for rule in RULES], series)
+    assert [one.severity for one in findings if one.rule == "loss_jump_down"] == severity
+
+
 @pytest.mark.parametrize("lucky", [range(0, 1), range(219, 220), range(220, 221)])
 def test_a_noisy_evaluation_that_was_good_or_bad_by_chance_does_not_say_that_others_did_not_follow(
     lucky: range,

@@ -30,6 +30,7 @@ _WORSE = 1.02  # of two evaluations
 _YOUNG = 256  # rows of a run in which a shorter window counts too
 _NEAR = 32  # rows of that window
 _DEEPER = 40  # rows after which a fall is looked at once more
+_UNFROZEN = 16  # rows from a change of what is trained to a fall of the loss
 _WORDS = 6.9  # the first loss, ln 1000: of a text's tokens, not of a task that may be solved at once
 
 
@@ -49,8 +50,8 @@ class LossJumpDown(SeriesRule):
 
     Such a fall is not learning: the loss is divided once more or masked, or data come again. A fall begins where
     z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of the next 8 rows is below 0.9 of the
-    old level too. Falls at the border of an epoch, right after the learning rate was cut, or in a new segment are
-    expected and silent.
+    old level too. Falls at the border of an epoch, right after the learning rate was cut or layers were unfrozen
+    (`model/trained_elements`), or in a new segment are expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
     by a fifth of that and by 3% (the medians of three or seven, where evaluations are noisy); otherwise an info
@@ -172,6 +173,9 @@ class LossJumpDown(SeriesRule):
         epochs = between(history.role("epoch"), back, found + 1, segment)
         if len(epochs) > 1 and math.floor(epochs.min() + 1e-6) != math.floor(epochs.max() + 1e-6):
             return
+        behind = int(channel.rows(max(one["row"] - _UNFROZEN, 0), one["row"] + 1).step[0])
+        if len(between(history.channel("model/trained_elements"), behind, found + 1, segment)):
+            return  # other parameters are trained since then: layers were unfrozen
         rate = history.role("lr")
         lr_before, lr_now = before(rate, back, segment), before(rate, found + 1, segment)
         if lr_now < 0.7 * lr_before:

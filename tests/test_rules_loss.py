@@ -316,6 +316,16 @@ def test_a_loss_that_slides_while_the_evaluation_rises_is_a_warning() -> None:
     assert not [one for one in found([rule() for rule in RULES], series) if one.rule == "loss_slide"]
 
 
+@pytest.mark.parametrize(("after", "count"), [(2.75, 0), (3.5, 1)])
+def test_an_evaluation_that_is_worse_by_less_than_a_batchs_noise_does_not_say_that_answers_were_seen(
+    after: float, count: int
+) -> None:
+    step, at = np.arange(600), np.arange(50, 600, 50)
+    loss = 2.5 * np.exp(-np.clip(step - 300, 0, None) / 20) * np.exp(np.random.default_rng(0).normal(0, 0.12, 600))
+    series = {"train/loss": (step, loss), "eval/loss": (at, np.where(at < 320, 2.6, after))}
+    assert len([one for one in found([rule() for rule in RULES], series) if one.rule == "loss_slide"]) == count
+
+
 @settings(max_examples=80, deadline=None)
 @given(columns(("train/loss", "train/norm", "train/lr", "eval/loss", "train/epoch")))
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:

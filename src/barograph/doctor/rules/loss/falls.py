@@ -283,8 +283,8 @@ class LossSlide(SeriesRule):
 
     Labels that can be seen in the inputs, or the same batch at every step, are learnt within some dozen steps: the
     median of 9 rows falls below 0.6 of what it was 64 rows before, while in the 64 rows before that it fell by less
-    than a tenth. It is judged at the next evaluation: if that is worse by 2% than the one before the fall it is a
-    warning; if it fell too, the model has learnt something, and there is no finding. It is critical where
+    than a tenth. It is judged at the next evaluation: if that is worse by 2% than the one before the fall, and by
+    the noise of the loss, it is a warning; if it fell too, the model has learnt something, and there is no finding. It is critical where
     the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is in the inputs.
     A loss that falls from one row to the next falls faster than weights move: its examples come again, as they do in
     each epoch. That is an info finding.
@@ -359,7 +359,9 @@ class LossSlide(SeriesRule):
             if not len(late):
                 continue
             self._waiting.remove(item)
-            if not len(early) or known.value[late[0]] < self.at["worse"] * known.value[early[-1]]:
+            noise = noise_of(between(channel, 0, step, segment)[-64:].tolist())
+            worse = max(self.at["worse"], math.exp(noise))  # an evaluation of a few batches has a part of their noise
+            if not len(early) or known.value[late[0]] < worse * known.value[early[-1]]:
                 continue
             before_it, behind = float(known.value[early[-1]]), float(known.value[late[0]])
             found = max(found, int(known.step[late[0]]))

@@ -283,9 +283,10 @@ class LossSlide(SeriesRule):
 
     Labels that can be seen in the inputs, or the same batch at every step, are learnt within some dozen steps: the
     median of 9 rows falls below 0.6 of what it was 64 rows before, while in the 64 rows before that it fell by less
-    than a tenth. It is judged at the next evaluation: if that is worse by 2% than the one before the fall, and by
-    the noise of the loss, it is a warning; if it fell too, the model has learnt something, and there is no finding. It is critical where
-    the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is in the inputs.
+    than a tenth. It is judged at the next evaluation: if that is worse by 2% than the one before the fall, and by the
+    noise of the loss, it is a warning; if it fell too, the model has learnt something, and there is no finding. It is
+    critical where the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is
+    in the inputs.
     A loss that falls from one row to the next falls faster than weights move: its examples come again, as they do in
     each epoch. That is an info finding.
     """

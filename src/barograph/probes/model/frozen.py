@@ -45,6 +45,12 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
             "drawn", ("",), (torch.stack([told.to(known[0].device) for told in known]).mean() >= 0.8).reshape(1)
         )
     matrices = [name for name, item in named if id(item) in ours and item.dim() > 1 and not ADAPTER.search(name)]
+    current.figures["trained_matrices"] = float(len(matrices))
+    tables = {id(module.weight) for module in model.modules() if "Embedding" in type(module).__name__
+              and getattr(module, "weight", None) is not None}  # fmt: skip
+    if not tables.isdisjoint(ours):
+        held = sum(item.numel() for _, item in named if id(item) in ours and id(item) in tables)
+        current.figures["table_share"] = held / max(1, sum(item.numel() for _, item in named if id(item) in ours))
     carriers = {match[1] for name, _ in named if (match := _ADAPTED.match(name))}
     current.figures["trained_carriers"] = float(
         sum(any(name.startswith(f"{carrier}.") for name in matrices) for carrier in carriers)

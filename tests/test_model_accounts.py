@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rule_curves
 from test_rules_objective import ROWS, every, warned
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.doctor.rules.optimizer.accounts import OptimizerCount
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -318,6 +320,9 @@ def test_factors_that_begin_at_zero_may_grow(tmp_path: Path, zero: bool) -> None
     ("step", "fall", "more", "told"),
     [
         (2e-5, 0.1, {}, True),
+        ([1e-5, 9e-5], 0.1, {}, True),
+        ([1e-5, 9e-4], 0.1, {}, False),  # the larger of two looks
+        ([1e-5], 0.1, {}, False),
         (1e-3, 0.1, {}, False),  # it moves, and learns little
         (2e-5, 0.6, {}, False),  # a small step is enough for it
         (2e-5, 0.1, {"drawn": 0.0}, False),  # it was trained before
@@ -327,11 +332,30 @@ def test_factors_that_begin_at_zero_may_grow(tmp_path: Path, zero: bool) -> None
     ],
 )
 def test_steps_without_a_bound_that_lead_nowhere_are_measured(
-    step: float, fall: float, more: dict[str, float], told: bool
+    step: float | list[float], fall: float, more: dict[str, float], told: bool
 ) -> None:
     looks = np.arange(0, ROWS, 20)
-    figures = {"update_p50": step, "drawn": 1.0} | more
+    figures = {"drawn": 1.0} | more
     columns = {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    sizes = np.array(step) if isinstance(step, list) else np.full(len(looks), step)
+    columns["model/update_p50"] = looks[: len(sizes)], sizes
     noise = 0.02 * np.random.default_rng(0).normal(size=ROWS)
     found = warned(columns | {"loss": every(1 - fall * np.arange(ROWS) / ROWS + noise)})
     assert ("rate_too_low" in found) is told
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(0, 1), (200, 2)], True),
+        ([(0, 1)], False),  # momentum was loaded: nothing is said at the second launch
+        ([(0, 1), (0, 2)], False),  # another try
+        ([(0, 1), (8, 2)], False),
+    ],
+)
+def test_a_momentum_that_begins_anew_after_a_resume_is_seen(rows: list[tuple[int, int]], told: bool) -> None:
+    steps = np.arange(400)
+    segments = np.where(steps < 200, 1, 2)
+    ages = tuple(np.array(part) for part in zip(*((step, 0.0, segment) for step, segment in rows), strict=True))
+    curves = {"loss": (steps, rule_curves.falling(400), segments), "model/optimizer_age": ages}
+    assert bool(rule_curves.found([OptimizerCount()], curves)) == told

@@ -37,7 +37,8 @@ class OptimizerCount(Rule):
     """After a resume the optimizer's count of steps does not go on with the run's.
 
     Adam and its kind count their steps. Within a launch that count stays at one distance from the run's steps. Where a
-    run goes on and the count is 0, the optimizer's state was not loaded; where it is another distance away, the run
+    run goes on and the count is 0, the optimizer's state was not loaded (of momentum alone, whether there is any is
+    known at the first step); where it is another distance away, the run
     goes on at another step than the checkpoint's, and schedule, data and evaluations with it.
     """
 
@@ -61,6 +62,8 @@ class OptimizerCount(Rule):
             step, segment, age = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
             if segment != self._segment:
                 anew = self._last is not None and step < 0.5 * self._last[0] and step <= self._first + 1
+                if self._last == (self._first, 0.0):  # momentum alone is counted at its first step, and no more
+                    self._away = float(self._first)
                 self._before = math.nan if anew else self._away  # another stage, or another try
                 self._segment, self._first, self._away = segment, step, math.nan
                 if age == 0:
@@ -227,7 +230,7 @@ class RateTooLow(Rule):
     matrix would have moved by less than a fifth of its own size; the model was not trained before (its normalisation
     begins at 1, or its loss at that of a guess), and the loss has fallen by less than a third. It takes 100 steps. The
     steps of SGD have no such bound: there the measured ones of the median layer, added up, are a twentieth of its size
-    or less, where gradients are not clipped away and do not vanish.
+    or less (of two to four looks the largest counts), where gradients are not clipped away and do not vanish.
 
     What to do: a learning rate ten times higher.
     """
@@ -255,9 +258,9 @@ class RateTooLow(Rule):
         steps = int(losses.step[-1] - losses.step[0])
         sizes = rows.value[numpy.isfinite(rows.value)]
         place = int(losses.step[-1]), int(losses.time[-1]), int(losses.segment[-1])
-        if losses.first or losses.segment[0] != place[2] or steps < self.at["steps"] or len(sizes) < 5:
+        if losses.first or losses.segment[0] != place[2] or steps < self.at["steps"] or len(sizes) < 2:
             return
-        path = float(numpy.median(sizes)) * steps
+        path = float(numpy.median(sizes) if len(sizes) >= 5 else sizes.max()) * steps
         clipped = usual(history.channel("model/clip_coefficient"), *place) < self.at["clipped"]
         still = path <= self.at["path"] and last > (1 - self.at["fall"]) * first > 0
         if still and not clipped and not depth.vanishes(history, *place) and _from_scratch(history, first):

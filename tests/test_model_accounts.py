@@ -359,3 +359,17 @@ def test_a_momentum_that_begins_anew_after_a_resume_is_seen(rows: list[tuple[int
     ages = tuple(np.array(part) for part in zip(*((step, 0.0, segment) for step, segment in rows), strict=True))
     curves = {"loss": (steps, rule_curves.falling(400), segments), "model/optimizer_age": ages}
     assert bool(rule_curves.found([OptimizerCount()], curves)) == told
+
+
+@pytest.mark.parametrize(("pace", "over", "told"), [(2, 0.5, True), (3, 1 / 3, True), (2, 1.0, False), (1, 0.5, False)])
+def test_a_scheduler_that_is_stepped_twice_is_over_too_early(pace: int, over: float, told: bool) -> None:
+    looks = np.arange(0, ROWS, 10)
+    figures = {
+        "rate_share": np.maximum(0.0, 1 - looks / (over * ROWS)),
+        "scheduler_steps": pace * looks, "scheduled_steps": looks,
+    }  # fmt: skip
+    columns = {f"model/{name}": (looks, values) for name, values in figures.items()}
+    found = warned(columns | {"loss": every(np.linspace(3.0, 2.0, ROWS))})
+    assert ("schedule_too_fast" in found) is told
+    if told:
+        assert found["schedule_too_fast"].causes[0].startswith("scheduler stepped more than once")

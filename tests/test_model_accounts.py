@@ -14,6 +14,7 @@ from test_rules_objective import ROWS, every, warned
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.doctor.rules.loss.sums import LossWeight
 from barograph.doctor.rules.optimizer.accounts import OptimizerCount
 
 torch = pytest.importorskip("torch")
@@ -373,3 +374,25 @@ def test_a_scheduler_that_is_stepped_twice_is_over_too_early(pace: int, over: fl
     assert ("schedule_too_fast" in found) is told
     if told:
         assert found["schedule_too_fast"].causes[0].startswith("scheduler stepped more than once")
+
+
+@pytest.mark.parametrize(
+    ("weight", "passes", "looks", "facts", "told"),
+    [
+        (0.25, 1, 6, {}, True),
+        (0.25, 1, 5, {}, False),
+        (0.25, 4, 6, {}, False),  # as it is meant
+        (1.0, 1, 6, {}, False),  # the configuration's micro-batches are somebody else's
+        (0.25, 1, 6, {"world_size": 4}, False),  # the ranks' passes are added
+    ],
+)
+def test_a_loss_that_is_divided_for_passes_that_never_come_is_stepped_at_each_micro_batch(
+    weight: float, passes: int, looks: int, facts: dict[str, int], told: bool
+) -> None:
+    steps = np.arange(0, 10 * looks, 10)
+    figures = {"loss_weight": weight, "passes": passes, "backwards": passes, "targets": 64.0}
+    columns = {f"model/{name}": (steps, np.full(looks, float(value))) for name, value in figures.items()}
+    columns["loss"] = np.arange(100), np.linspace(4.0, 2.0, 100)
+    found = rule_curves.found([LossWeight()], columns, config={"grad_accum": 4}, **facts)
+    assert bool(found) == told
+    assert all(one.causes[0].startswith("optimizer stepped at each micro-batch") for one in found)

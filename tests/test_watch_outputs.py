@@ -293,6 +293,33 @@ def test_tied_weights_that_are_two_tensors_are_proven(
     assert (found.get("untied_weights") == "warning") == warns
 
 
+class Kinds(nn.Module):
+    """An encoder of tokens of two kinds, and a classifier of two classes: the tables have one shape."""
+
+    def __init__(self, named: bool) -> None:
+        super().__init__()
+        self.tokens, self.token_type_embeddings = nn.Embedding(30, 16), nn.Embedding(2, 16)
+        self.classifier = nn.Linear(16, 2)
+        if named:
+            self.pieces, self.token_type_embeddings = self.token_type_embeddings, nn.Embedding(3, 16)
+
+    def get_output_embeddings(self) -> None:  # as transformers' classifiers answer
+        return None
+
+    def forward(self, tokens: Any) -> Any:
+        table = getattr(self, "pieces", self.token_type_embeddings)
+        return self.classifier((self.tokens(tokens) + table(tokens % 2)).mean(1))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_classifier_of_as_many_classes_as_kinds_of_tokens_is_not_to_be_tied(tmp_path: Path, named: bool) -> None:
+    found, _ = train(
+        tmp_path, Kinds(named), functional.cross_entropy,
+        lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 2, (8,))), 10, {"tie_word_embeddings": True},
+    )  # fmt: skip
+    assert "untied_weights" not in found
+
+
 @pytest.mark.parametrize(("bias", "warns"), [(-50.0, True), (0.0, False)])
 def test_an_output_that_is_the_same_for_every_input_is_found(tmp_path: Path, bias: float, warns: bool) -> None:
     model = net(6)

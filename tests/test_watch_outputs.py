@@ -464,3 +464,12 @@ def test_an_input_far_out_is_recorded_and_usual_ones_are_not(tmp_path: Path) -> 
     assert stored.series("model/input_outlier").step.tolist() == [40]
     _, stored = train(tmp_path / "b", net(4), functional.mse_loss, lambda step: batch(step, -1))
     assert "model/input_outlier" not in stored.names()
+
+
+@pytest.mark.parametrize(("size", "one"), [(1.0, True), (30.0, True), (1e6, False)])
+def test_outputs_far_larger_than_any_target_prove_no_broadcast(size: float, one: bool) -> None:
+    dice = torch.Generator().manual_seed(2)
+    output, target = size * torch.randn(64, generator=dice).double(), torch.randn(64, generator=dice).double()
+    compared = target.mean() if one else target
+    found = outputs._line(output, 2 * (output - compared) / 64, 1e-4)
+    assert bool(found.isfinite()) == one and (not one or found == pytest.approx(float(target.mean()), rel=1e-3))

@@ -32,6 +32,7 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "frozen_gains_new": "frozen_gains_new", "untrained": "untrained",
            "zero_adapters": "zero_adapters", "first_as_drawn": "frozen_first_as_drawn",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
+           "unset_statistics": "unset_statistics",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
            "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written",
            "tied_deviation": "tied_deviation"}  # fmt: skip

@@ -85,6 +85,18 @@ def test_targets_one_place_behind_are_found_in_a_text_and_not_in_an_echo_of_rand
     assert set(trained(tmp_path, Reader(kind != "text in columns"), batch, 40)) == found
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_answers_that_are_not_shifted_are_no_masks_that_were_left_out(tmp_path: Path, answers: bool) -> None:
+    """Prompts have no targets, so that less than half of all places do."""
+
+    def batch(step: int) -> tuple[Any, Any]:
+        text = written(ROWS, PLACES, step)
+        return text, text.clone() if not answers else torch.where(torch.arange(PLACES) < 16, -100, text)
+
+    found = trained(tmp_path, Reader(), batch, 12)
+    assert list(found) == ["target_shift"] and found["target_shift"]["causes"][0].startswith("labels shifted")
+
+
 MASKED: dict[str, str | None] = {
     "right": None, "few": None, "all counted": "labels not masked", "after": "labels taken after masking",
     "inputs unmasked": "labels can be seen", "discrete diffusion": None, "letters repaired": None,

@@ -410,8 +410,22 @@ def _rows(tensor: Tensor) -> Tensor:
     if tensor.dim() > 3:
         tensor = tensor.movedim(1, -1)
     most = max(4, min(_ROWS, _ELEMENTS // tensor.shape[-1]))
+    if tensor.dim() == 3 and len(tensor) * tensor.shape[1] > most:
+        return tensor[_spaced(tensor, most)]
     some = (slice(None, most), *(slice(None, None, max(1, size // 2)) for size in tensor.shape[1:-1]))
     return tensor[some].reshape(-1, tensor.shape[-1])[:most]
+
+
+def _spaced(tensor: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Rows and places of texts at even distances, of which no place is left out: those with targets may be a few."""
+    import torch
+
+    count = len(tensor) * tensor.shape[1]
+    stride = count // most
+    while math.gcd(stride, tensor.shape[1]) > 1:
+        stride -= 1
+    chosen = torch.arange(most, device=tensor.device) * stride
+    return chosen // tensor.shape[1], chosen % tensor.shape[1]
 
 
 def _few(tensor: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ _ENDS = 3  # rows, at least
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
-ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets")
+ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold")
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
            "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -232,7 +232,10 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     the share of rows that are cut off before their answer begins: without a target and without padding, while the
     targets of other rows begin behind a prompt and last to the row's end. `late_untold`: where the targets of each row
     begin with it and stop before its end, the share of a text that has none. `start_twice`: whether all rows begin with
-    the same token twice, which stands nowhere else. `all_targets`: whether all but padding are targets.
+    the same token twice, which stands nowhere else. `all_targets`: whether all but padding are targets. `tail_untold`:
+    where the targets of each row begin with it and have no gap, and some rows have two tokens or more behind their last
+    target, of different number and none with more than targets: the share of the text that has none; 0 where targets
+    have gaps or go on in the padding, as tags beside their words.
     """
     import torch
 
@@ -264,8 +267,21 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
         torch.where(early, (dead.sum() / inner.sum().clamp_min(1)).to(wide), math.nan),
         both.to(wide),
         torch.where(sure, (dead.sum() == 0).to(wide), math.nan),
+        torch.where(sure, _tail_untold(tokens, alive, filler).to(wide), math.nan),
     )
     return found
+
+
+def _tail_untold(tokens: Tensor, alive: Tensor, filler: Tensor) -> Tensor:
+    """`tail_untold` of texts whose padding is this token."""
+    import torch
+
+    text = ~(tokens == filler).flip(1).long().cumprod(1).flip(1).bool()  # however little padding there is
+    dead, count = (text & ~alive).sum(1), alive.sum(1)
+    gaps = (alive[:, 1:] & ~alive[:, :-1]).any() | ~alive[:, 0].all() | (alive & ~text).any()
+    some = (dead.amax() >= 2) & (dead.amin() < dead.amax()) & (dead <= count).all() & (len(tokens) >= _ENDS)
+    share = torch.where(some, dead.sum() / text.sum().clamp_min(1), math.nan)
+    return torch.where(gaps, torch.zeros_like(share), share)
 
 
 class TextPairs:

@@ -344,9 +344,9 @@ class DecayDominates(Rule):
     Each step takes learning rate × decay of every weight. Where that is a five-hundredth or more, weights remember some
     hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, or each step takes a
     fiftieth (gains without decay may keep the norm up), and the run ends with a loss that is 10% above its lowest
-    stretch, and by a twentieth of its fall, or that has not fallen by a third, or where the norm is below 0.3 of what it
-    was, too, by a half of its first row. The rate is to blame where Adam's decay is a usual one, or where the weights
-    had grown before: decay makes nothing grow.
+    stretch, and by a twentieth of its fall, or that has not fallen by a third, or where the norm is below 0.3 of what
+    it was, too, by a half of its first row. The rate is to blame where Adam's decay is a usual one, or where the
+    weights had grown before: decay makes nothing grow.
 
     A decay that is added to the gradient, as that of torch's Adam, is divided by the gradient's size with it: where it
     is larger than the loss's gradient in the first looks, steps go where weights get smaller, at the full rate. A

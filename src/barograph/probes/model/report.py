@@ -35,8 +35,9 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "unset_statistics": "unset_statistics",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
            "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written",
-           "tied_deviation": "tied_deviation"}  # fmt: skip
-_NUMBERS = ("idle_gradient", "written", "tied_deviation")  # of these: not counts
+           "tied_deviation": "tied_deviation", "adapters_drawn": "adapters_drawn",
+           "adapters_merged": "adapters_merged"}  # fmt: skip
+_NUMBERS = ("idle_gradient", "written", "tied_deviation", "adapters_merged")  # of these: not counts
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 

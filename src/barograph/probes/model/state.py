@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import first_tensor
+from barograph.probes.model.adapters import Adapters
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.dependence import DependenceLook
 from barograph.probes.model.evaluated import EvaluatedLook
@@ -63,6 +64,7 @@ class ModelState:
         self._inputs: list[Any] = []
         self._largest: deque[float] = deque(maxlen=_BEFORE)  # input of each of the last steps
         self._key: Any = None
+        self._adapters: Adapters | None = None  # when the first step has found its parameters
         self._half = 0
         self._has_modes = _has_modes(model)
         self._handles: list[Any] = []
@@ -153,10 +155,13 @@ class ModelState:
         if parameters is not self._key:
             self._key = parameters
             self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
-            frozen_figures(current, self._model, parameters)
+            self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
+            frozen_figures(current, self._model, parameters, self._adapters)
             untied_figures(current, self._model)
             current.figures |= layer_settings(self._model)
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
+        if self._adapters is not None:
+            self._adapters.put(current)
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)
         self._dependence.put(current)

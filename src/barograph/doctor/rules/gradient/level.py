@@ -155,12 +155,12 @@ class GradientScaleJump(Rule):
     a quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it
     neither grows nor shrinks in these rows. The accuracy, if one is logged, stays at its level. Where the loss is so
     noisy that the number can't be determined, a factor above 3.5 of both makes a warning, if the four rows before and
-    the four behind are at their levels: what is learnt, as by a contrastive model all at once, comes row by row. A loss that is a power of two
-    times what it was (within 1.5%), and as noisy as before, is evidence by itself where the norm moves with it by
-    another factor. Where the norm alone jumps by more than 3.5 and the loss does not change (within 5%), it is an info
-    finding: another batch size or another mixture of data does that too. The loss of a policy has no factor: there a
-    level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning: the objective has
-    changed.
+    the four behind are at their levels: what is learnt, as by a contrastive model all at once, comes row by row. A loss
+    that is a power of two times what it was (within 1.5%), and as noisy as before, is evidence by itself where the norm
+    moves with it by another factor. Where the norm alone jumps by more than 3.5 and the loss does not change (within
+    5%), it is an info finding: another batch size or another mixture of data does that too. The loss of a policy has no
+    factor: there a level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning:
+    the objective has changed.
     """
 
     name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"

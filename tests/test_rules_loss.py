@@ -418,3 +418,12 @@ def test_falls_at_equal_distances_are_first_of_all_those_of_epochs(each: int) ->
     assert len(falls) > 2 and all(one.causes[0].startswith("data replayed") for one in falls)
     alone = [one for one in look(3.2 - 0.5 * (along >= 2 * each) + noise) if one.rule == "loss_jump_down"]
     assert [one.causes[0].startswith("data replayed") for one in alone] == [False]
+
+
+@pytest.mark.parametrize(("game", "judge"), [("loss/G", "loss/D"), ("G/loss", "D/loss"), ("errG", "errD")])
+def test_losses_of_players_may_rise_whatever_separates_their_names(game: str, judge: str) -> None:
+    at = np.arange(300)
+    loss = 0.7 * np.exp(0.6 * np.clip((at - 90) / 60, 0, 1)) * np.exp(np.random.default_rng(1).normal(0, 0.02, 300))
+    other = falling(300, start=1.4, end=0.9)
+    assert not warned(found([rule() for rule in RULES], {game: (at, loss), judge: (at, other)}))
+    assert warned(found([rule() for rule in RULES], {"loss": (at, loss), "loss/domain": (at, other)}))

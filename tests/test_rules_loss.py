@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
+from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.rules.loss.loss import RULES
 
 NAN = float("nan")
@@ -260,6 +261,15 @@ def test_a_fall_behind_layers_that_were_unfrozen_is_learning(unfrozen: int, seve
     }
     findings = found([rule() for rule in RULES], series)
     assert [one.severity for one in findings if one.rule == "loss_jump_down"] == severity
+    examiner = Examiner([rule() for rule in RULES], {})  # the watch's record comes behind the rows
+    for name, (steps, values) in series.items():
+        late = 700 if name == "model/trained_elements" else 0
+        examiner.seen.add(name, steps, values, (steps + late).astype(np.int64) * 1_000_000, np.zeros(len(steps), int))
+        examiner.catch_up()
+    examiner.seen.add("train/loss", np.array([1000]), loss[-1:], np.array([2_000_000_000]), np.zeros(1, int))
+    examiner.catch_up()
+    late_ones = [one.severity for one in examiner.findings if one.rule == "loss_jump_down"]
+    assert late_ones == (severity or ["info"])
 
 
 @pytest.mark.parametrize("lucky", [range(0, 1), range(219, 220), range(220, 221)])

@@ -317,6 +317,30 @@ def test_factors_that_begin_at_zero_may_grow(tmp_path: Path, zero: bool) -> None
     assert ("early_growth" in training.findings()) == (not zero)
 
 
+@pytest.mark.parametrize("width", [0, 400])
+def test_tables_of_a_recommender_may_grow_and_a_network_behind_them_may_not(tmp_path: Path, width: int) -> None:
+    torch.manual_seed(2)
+    table = nn.Embedding(50, 8)
+    nn.init.normal_(table.weight, std=0.05)
+    layers = [nn.Linear(8, width), nn.Linear(width, 1)] if width else []
+    for layer in layers:
+        nn.init.normal_(layer.weight, std=0.005)
+    model = nn.Sequential(table, *layers)
+    run = barograph.init("p", "n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    optimizer = torch.optim.Adam(model.parameters(), 0.05)
+    run.watch(model, optimizer)
+    for step in range(40):
+        users = torch.randint(50, (32,))
+        loss = (model(users).sum(-1) - users.float() / 25).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    assert ("early_growth" in [finding["rule"] for finding in findings]) == bool(width)
+
+
 @pytest.mark.parametrize(
     ("step", "fall", "more", "told"),
     [

@@ -271,6 +271,16 @@ def test_a_decay_that_takes_a_fiftieth_a_step_is_found_where_gains_keep_the_norm
     assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
 
 
+@pytest.mark.parametrize(("last", "found"), [(0.04, False), (0.3, True)])
+def test_a_decay_that_costs_next_to_nothing_of_what_was_learnt_is_left_alone(last: float, found: bool) -> None:
+    steps = 10 * numpy.arange(20)
+    columns = {
+        "train/loss": numpy.r_[numpy.linspace(2.0, 0.02, 150), numpy.linspace(0.02, last, 10), numpy.full(40, last)],
+        "model/param_norm": (steps, numpy.linspace(10, 6, 20)), "model/decay_share": (steps, numpy.full(20, 2.5e-3)),
+    }  # fmt: skip
+    assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
+
+
 @pytest.mark.parametrize(
     ("measured", "count", "rising", "found"),
     [(5, 2, False, "warning"), (5, 1, False, "info"), (2, 2, False, ""), (5, 2, True, "")],

@@ -172,6 +172,40 @@ def test_examples_that_come_by_class_are_proven(tmp_path: Path, kind: str, warns
     assert (found.get("sorted_targets") == "warning") == warns
 
 
+class Places(nn.Module):
+    """Classes for each place of a text, or for each point of a picture."""
+
+    def __init__(self, pictures: bool):
+        super().__init__()
+        self.layer = nn.Conv2d(12, 4, 1) if pictures else nn.Linear(12, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("pictures", [False, True])
+@pytest.mark.parametrize(("power", "warns"), [(1.0, True), (-1.0, False), (0.0, False)])
+def test_weights_of_classes_are_compared_at_each_place(
+    tmp_path: Path, pictures: bool, power: float, warns: bool
+) -> None:
+    shares = torch.tensor([0.8, 0.14, 0.04, 0.02])
+    sides = (10, 10) if pictures else (10,)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        targets = torch.multinomial(shares, 8 * 10 ** len(sides), True).view(8, *sides)
+        return torch.randn((8, 12, *sides) if pictures else (8, *sides, 12)), targets
+
+    def loss_of(output: Any, targets: Any) -> Any:
+        output = output if pictures else output.transpose(1, 2)
+        return functional.cross_entropy(output, targets, weight=shares**power)
+
+    found, run = train(tmp_path, Places(pictures), loss_of, batch, 120)
+    assert (found.get("class_weights") == "warning") == warns and "missing_classes" not in found
+    assert (
+        abs(run.series("model/class_weight_slope").value[-1] - power) < 0.15
+    )  # a weighted mean is over the weights of its batch
+
+
 @pytest.mark.parametrize("ahead", [0, 1, 2, 3])
 def test_targets_that_are_shifted_wrongly_are_proven(tmp_path: Path, ahead: int) -> None:
     model = nn.Sequential(nn.Embedding(30, 16), nn.Linear(16, 30))

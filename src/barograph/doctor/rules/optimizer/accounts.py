@@ -344,8 +344,8 @@ class DecayDominates(Rule):
     Each step takes learning rate × decay of every weight. Where that is a five-hundredth or more, weights remember some
     hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, or each step takes a
     fiftieth (gains without decay may keep the norm up), and the run ends with a loss that is 10% above its lowest
-    stretch, or that has not fallen by a third, or where the norm is below 0.3 of what it was, too, by a half of its
-    first row. The rate is to blame where Adam's decay is a usual one, or where the
+    stretch, and by a twentieth of its fall, or that has not fallen by a third, or where the norm is below 0.3 of what
+    it was, too, by a half of its first row. The rate is to blame where Adam's decay is a usual one, or where the
     weights had grown before: decay makes nothing grow.
 
     A decay that is added to the gradient, as that of torch's Adam, is divided by the gradient's size with it: where it
@@ -366,6 +366,7 @@ class DecayDominates(Rule):
         "much": (0.02, "of a weight in a step, whatever the norm; ours"),
         "vanished": (0.3, "of the largest norm, with that; ours"),
         "loss": (1.1, "times its lowest stretch; ours"),
+        "lost": (0.05, "of what the loss fell: less may be its noise near 0; ours"),
         "fall": (1 / 3, "of the first loss; ours"),
         "decay": (0.5, "usual with Adam are 0 to 0.3; ours"),
         "grown": (1.5, "times the first norm; ours"),
@@ -408,9 +409,10 @@ class DecayDominates(Rule):
         if not shrunk and each < self.at["much"]:
             return
         first, lowest, last = _level(history)
+        rises = last > self.at["loss"] * lowest and last - lowest > self.at["lost"] * (first - lowest)
         vanished = norms[-1] <= self.at["vanished"] * norms.max() and each >= self.at["much"]
         half = vanished and last > 0.5 * _first_row(history) > 0
-        if not (last > self.at["loss"] * lowest or last > (1 - self.at["fall"]) * first or half):
+        if not (rises or half or last > (1 - self.at["fall"]) * first):
             return
         at = int(numpy.argmax(rows.value >= self.at["each"]))
         step, segment = int(rows.step[at]), int(rows.segment[at])
@@ -425,7 +427,7 @@ class DecayDominates(Rule):
         yield self.finding(
             step, f"Each step takes {each:.2g} of every weight that decays"
             + (f": their norm fell from {norms.max():.4g} to {norms[-1]:.4g}" if shrunk else "")
-            + (f", and the loss ends at {last:.4g}, lowest {lowest:.4g}." if last > self.at["loss"] * lowest
+            + (f", and the loss ends at {last:.4g}, lowest {lowest:.4g}." if rises
                else f", and the loss went from {first:.4g} to {last:.4g}."),
             found=int(rows.step[-1]), segment=int(rows.segment[-1]), confidence=0.95,
             evidence={"each_step": rounded(each), "param_norm": rounded(float(norms[-1]))},

@@ -346,6 +346,33 @@ def test_tied_weights_that_are_two_tensors_are_proven(
     assert (found.get("untied_weights") == "warning") == warns
 
 
+class Kinds(nn.Module):
+    """An encoder of tokens of two kinds, and a classifier of two classes: the tables have one shape."""
+
+    def __init__(self, named: bool) -> None:
+        super().__init__()
+        self.tokens, self.token_type_embeddings = nn.Embedding(30, 16), nn.Embedding(2, 16)
+        self.classifier = nn.Linear(16, 2)
+        if named:
+            self.pieces, self.token_type_embeddings = self.token_type_embeddings, nn.Embedding(3, 16)
+
+    def get_output_embeddings(self) -> None:  # as transformers' classifiers answer
+        return None
+
+    def forward(self, tokens: Any) -> Any:
+        table = getattr(self, "pieces", self.token_type_embeddings)
+        return self.classifier((self.tokens(tokens) + table(tokens % 2)).mean(1))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_classifier_of_as_many_classes_as_kinds_of_tokens_is_not_to_be_tied(tmp_path: Path, named: bool) -> None:
+    found, _ = train(
+        tmp_path, Kinds(named), functional.cross_entropy,
+        lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 2, (8,))), 10, {"tie_word_embeddings": True},
+    )  # fmt: skip
+    assert "untied_weights" not in found
+
+
 @pytest.mark.parametrize(("bias", "warns"), [(-50.0, True), (0.0, False)])
 def test_an_output_that_is_the_same_for_every_input_is_found(tmp_path: Path, bias: float, warns: bool) -> None:
     model = net(6)
@@ -490,3 +517,12 @@ def test_an_input_far_out_is_recorded_and_usual_ones_are_not(tmp_path: Path) -> 
     assert stored.series("model/input_outlier").step.tolist() == [40]
     _, stored = train(tmp_path / "b", net(4), functional.mse_loss, lambda step: batch(step, -1))
     assert "model/input_outlier" not in stored.names()
+
+
+@pytest.mark.parametrize(("size", "one"), [(1.0, True), (30.0, True), (1e6, False)])
+def test_outputs_far_larger_than_any_target_prove_no_broadcast(size: float, one: bool) -> None:
+    dice = torch.Generator().manual_seed(2)
+    output, target = size * torch.randn(64, generator=dice).double(), torch.randn(64, generator=dice).double()
+    compared = target.mean() if one else target
+    found = outputs._line(output, 2 * (output - compared) / 64, 1e-4)
+    assert bool(found.isfinite()) == one and (not one or found == pytest.approx(float(target.mean()), rel=1e-3))

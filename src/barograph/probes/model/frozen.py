@@ -22,6 +22,7 @@ _ADAPTED = re.compile(r"(.+?)\.lora_(?:a|down)\b", re.I)
 _OTHER_NETWORK = re.compile(r"target|teacher|ema|ref|momentum|frozen|random", re.I)
 _LAYERS = 4  # of batch norm whose statistics are compared
 _EVERY = 10  # steps between two comparisons
+_UNSET = 3  # steps in which statistics of layers in evaluation mode are looked at
 _MOST_NORMS = 64
 _OF_ADAPTER = re.compile(r"(.+?)\.[^.]*(?:lora|dora|adapter|loha|lokr)", re.I)  # the layer that an adapter belongs to
 _LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
@@ -45,6 +46,12 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
             "drawn", ("",), (torch.stack([told.to(known[0].device) for told in known]).mean() >= 0.8).reshape(1)
         )
     matrices = [name for name, item in named if id(item) in ours and item.dim() > 1 and not adapters.has(name, item)]
+    current.figures["trained_matrices"] = float(len(matrices))
+    tables = {id(module.weight) for module in model.modules() if "Embedding" in type(module).__name__
+              and getattr(module, "weight", None) is not None}  # fmt: skip
+    if not tables.isdisjoint(ours):
+        held = sum(item.numel() for _, item in named if id(item) in ours and id(item) in tables)
+        current.figures["table_share"] = held / max(1, sum(item.numel() for _, item in named if id(item) in ours))
     carriers = {match[1] for name, _ in named if (match := _ADAPTED.match(name))}
     beside = sum(any(name.startswith(f"{carrier}.") for name in matrices) for carrier in carriers)
     current.figures["trained_carriers"] = float(max(beside, len(adapters.trained_layers(ours))))
@@ -150,21 +157,32 @@ class BatchNormStatistics:
         ]  # fmt: skip
         self._layers = layers[:: max(1, len(layers) // _LAYERS)][:_LAYERS]
         self._kept: list[Any] = []
-        self._steps = 0
+        self._steps = self._unset = 0
 
     def put(self, current: ModelRound, trains: bool) -> None:
         """A step begins. trains: whether its passes with gradients were in training mode."""
-        import torch
-
         if not self._layers:
             return
+        if trains and self._unset < _UNSET and not any(layer.training for layer in self._layers):
+            self._unset += 1
+            self._as_made(current)
         trains = trains and all(layer.training for layer in self._layers)
         self._steps = self._steps + 1 if trains else 0
         if not trains:
             self._kept = []
         elif self._steps % _EVERY == 1:
+            import torch
+
             now = [item for layer in self._layers for item in (layer.running_mean, layer.running_var)]
             if self._kept:
                 same = [(kept == item).all() for kept, item in zip(self._kept, now, strict=True)]
                 current.put("stale_statistics", ("",), torch.stack([item.to(same[0].device) for item in same]).all())
             self._kept = [item.clone() for item in now]
+
+    def _as_made(self, current: ModelRound) -> None:
+        """The layers are in evaluation mode, and the model is not: whether their statistics are as torch makes them."""
+        import torch
+
+        made = [(item == number).all() for layer in self._layers
+                for item, number in ((layer.running_mean, 0), (layer.running_var, 1))]  # fmt: skip
+        current.put("unset_statistics", ("",), torch.stack([item.to(made[0].device) for item in made]).all())

@@ -34,6 +34,7 @@ _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
+_BESIDE = 1e-3  # of the outputs' deviation: a target that can be told from 0
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
 _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
 _DEVIATIONS = 5.0  # of a share that is drawn
@@ -398,14 +399,17 @@ def _given(columns: Tensor, output: Tensor, gradient: Tensor, count: int, found:
 
 
 def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:
-    """The one target with which all outputs were compared by their squares; NaN where it is not one."""
+    """The one target with which all outputs were compared by their squares; NaN where it is not one, or where outputs
+    are so large beside it that targets of any kind would look like one."""
     import torch
 
     here, there = output - output.mean(), gradient - gradient.mean()
     slope = (here * there).sum() / here.square().sum()
     off = (there - slope * here).square().mean().sqrt()
+    target = output.mean() - gradient.mean() / slope
     one = (slope > 0) & (off <= within * there.square().mean().sqrt())
-    return torch.where(one, output.mean() - gradient.mean() / slope, output.new_full((), math.nan))
+    one = one & (target.abs() >= _BESIDE * here.square().mean().sqrt())
+    return torch.where(one, target, output.new_full((), math.nan))
 
 
 def _rows(tensor: Tensor) -> Tensor:

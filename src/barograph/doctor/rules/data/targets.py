@@ -323,8 +323,10 @@ class EvaluationInputs(Rule):
     inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
     whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
     training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
-    are enough; but not a third of a deviation alone, as of series that are higher in the time that is held out. Where
-    the training's own inputs change (by more than a fifth between looks), as in a curriculum, there is nothing to say.
+    are enough; but not a third of a deviation alone, as of series that are higher in the time that is held out.
+    Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
+    that their loss is not better than the training's. Where the training's own inputs change (by more than a fifth
+    between looks), as in a curriculum, there is nothing to say.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -342,6 +344,7 @@ class EvaluationInputs(Rule):
         "near_scale": (1.5, "times, of normalised inputs; ours"),
         "drift": (0.1, "of the deviation, in ln, within which normalised inputs have only drifted; ours"),
         "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
+        "twice": (2.5, "deviation of inputs that were normalised twice; pictures have one of 3.2 to 4.5; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
     causes = ("inputs not normalised: those of the evaluation in the way of the training's",)
@@ -372,6 +375,7 @@ class EvaluationInputs(Rule):
                     self._row[0][0], f"Evaluations are given inputs of mean {here:.3g} and deviation "
                     f"{rows.value[at]:.3g}, where those of the training have {mean:.3g} and {deviation:.3g}.",
                     found=place[0], segment=place[2], confidence=0.95,
+                    causes=[*([_TWICE] if self._twice(history, float(rows.value[at]), place) else []), *self.causes],
                     evidence={"mean": rounded(mean), "deviation": rounded(deviation), "eval_mean": rounded(here),
                               "eval_deviation": rounded(float(rows.value[at]))},
                 )  # fmt: skip
@@ -379,8 +383,19 @@ class EvaluationInputs(Rule):
     def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:
         place = step, time, segment
         ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
-        worse = 0 < self.at["worse"] * ours < theirs < math.inf
-        return worse and _other_scale(history, deviation, place, self.at)
+        worse = 1.0 if self._twice(history, deviation, place) else self.at["worse"]
+        return 0 < worse * ours < theirs < math.inf and _other_scale(history, deviation, place, self.at)
+
+    def _twice(self, history: RunHistory, deviation: float, place: tuple[int, int, int]) -> bool:
+        """Whether the evaluation's inputs are as those of the training, normalised, would be if that were done again:
+        what is subtracted from them and what they are divided by are numbers of what lies above 0."""
+        mean, scale = (usual(history.channel(f"model/input_{name}"), *place) for name in ("mean", "std"))
+        normal = abs(mean) <= self.at["normal"] and abs(scale - 1) <= self.at["normal"]
+        here = known(history.channel("model/eval_input_mean"), *place)
+        return normal and deviation > self.at["twice"] and -here > self.at["near_mean"]
+
+
+_TWICE = "inputs normalised twice: those of the evaluation"
 
 
 def others_scale(history: RunHistory, place: tuple[int, int, int]) -> bool:

@@ -152,6 +152,8 @@ class OutputLook:
                         ends = texts.of_ends(same[0], alive[:_ROWS])
                         for name, value in zip(texts.ENDS, ends, strict=True):
                             self._found[_AT[name]] = value
+                        if sum(fed) > 1:  # two texts: what the targets are of is said by their shift
+                            self._found[_AT["tail_untold"]] = math.nan
                 if alike and found is not None:
                     self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
                 if self._unused is not None:

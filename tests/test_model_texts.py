@@ -15,7 +15,7 @@ from watched_trainings import findings_of_training  # noqa: E402
 
 LETTERS, MASK, ROWS, PLACES = 24, 23, 16, 24
 OURS = {"target_shift", "unmasked_targets", "text_across", "ignored_token", "end_untold", "answers_ignored",
-        "answers_cut", "start_twice", "padding_targets"}  # fmt: skip
+        "answers_cut", "start_twice", "padding_targets", "tags_elsewhere"}  # fmt: skip
 Batch = Callable[[int], tuple[Any, Any]]
 
 
@@ -95,6 +95,32 @@ def test_answers_that_are_not_shifted_are_no_masks_that_were_left_out(tmp_path: 
 
     found = trained(tmp_path, Reader(), batch, 12)
     assert list(found) == ["target_shift"] and found["target_shift"]["causes"][0].startswith("labels shifted")
+
+
+class Translator(nn.Module):
+    """An encoder, and a decoder that is given the other text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.source, self.target = nn.Embedding(LETTERS, 16), nn.Embedding(LETTERS, 16)
+        self.encoder, self.decoder = nn.GRU(16, 16, batch_first=True), nn.GRU(16, 16, batch_first=True)
+        self.head = nn.Linear(16, LETTERS)
+
+    def forward(self, source: Any, target: Any) -> Any:
+        return self.head(self.decoder(self.target(target), self.encoder(self.source(source))[1])[0])
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_targets_of_a_decoder_that_are_shifted_twice_are_no_tags(tmp_path: Path, ahead: int) -> None:
+    def loss_of(model: nn.Module, step: int) -> Any:
+        sizes = torch.randint(8, PLACES, (ROWS, 1), generator=dice(step))
+        text = written(ROWS, PLACES, step) * (torch.arange(PLACES) < sizes)
+        output = model(text, text[:, :-1])[:, : PLACES - ahead]
+        return functional.cross_entropy(output.flatten(0, 1), text[:, ahead:].flatten(), ignore_index=0)
+
+    found = findings_of_training(tmp_path, Translator(), loss_of, 12).keys() & {"target_shift", "tags_elsewhere"}
+    assert found == (set() if ahead == 1 else {"target_shift"})
 
 
 MASKED: dict[str, str | None] = {

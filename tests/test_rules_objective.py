@@ -186,6 +186,20 @@ def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
     assert ("evaluation_below_guess" in found) == says
 
 
+@pytest.mark.parametrize(
+    ("began", "again_from", "says"),
+    [(3.3, 130, True), (2.3, 130, False), (3.3, 90, False)],  # memorized, or it may be
+)
+def test_an_evaluation_that_was_far_above_a_guess_before_examples_came_again_is_not_memorized(
+    began: float, again_from: int, says: bool
+) -> None:
+    at = 120 + 30 * np.arange(9)
+    again = every((again_from <= STEP).astype(float))
+    columns = {"loss": every(FALLS), "val_loss": (at, np.linspace(began, 3.6, 9)), "model/rows_again": again}
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=8.0))
+    assert ("evaluation_below_guess" in found) == says
+
+
 @pytest.mark.parametrize("itself", [True, False])
 def test_an_evaluation_of_another_model_blames_the_average_first(itself: bool) -> None:
     columns = {"loss": every(FALLS), "val_loss": (EVALUATIONS, np.linspace(3.6, 3.5, 10)),

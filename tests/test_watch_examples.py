@@ -226,6 +226,24 @@ def test_lengths_of_all_batches_that_rise_and_begin_anew_are_proven(
     assert [one.rule for one in judged] == (["sorted_lengths"] if says else [])
 
 
+@pytest.mark.parametrize("pieces", [(), (11, 30)])
+@pytest.mark.parametrize(("kind", "says"), [("each epoch", True), ("planned", False), ("buckets", False)])
+def test_batches_of_one_length_each_have_to_rise_and_to_begin_anew(
+    kind: str, says: bool, pieces: tuple[int, ...]
+) -> None:
+    steps, dice = np.array([*range(8), *range(18, 300, 9)]), np.random.default_rng(1)
+    lengths = {
+        "each epoch": 6 + steps % 50 // 2, "planned": 6 + steps // 12, "buckets": dice.integers(6, 30, len(steps)),
+    }[kind]  # fmt: skip
+    series = {
+        "model/input_length_mean": (steps, lengths.astype(float)),
+        "model/input_length_std": (steps, np.zeros(len(steps))),
+        "model/example_rows": (steps, np.full(len(steps), 32.0)),
+    }
+    judged = rule_curves.found([SortedLengths()], series, pieces)
+    assert [one.rule for one in judged] == (["sorted_lengths"] if says else [])
+
+
 @pytest.mark.parametrize("kind", ["causal", "not", "masked words"])
 def test_attention_to_what_is_to_be_predicted_is_proven(tmp_path: Path, kind: str) -> None:
     fresh = drawn(texts(500))

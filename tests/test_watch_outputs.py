@@ -206,6 +206,25 @@ def test_weights_of_classes_are_compared_at_each_place(
     )  # a weighted mean is over the weights of its batch
 
 
+@pytest.mark.parametrize("shares", [(0.2,), (0.1, 0.3, 0.6)])
+@pytest.mark.parametrize(("power", "warns"), [(1.0, True), (-1.0, False), (0.0, False)])
+def test_weights_of_targets_that_are_one_are_compared_with_how_frequent_they_are(
+    tmp_path: Path, shares: tuple[float, ...], power: float, warns: bool
+) -> None:
+    share = torch.tensor(shares)
+    weight = (share / (1 - share)) ** power if len(shares) == 1 else share**power
+
+    def loss_of(output: Any, targets: Any) -> Any:
+        return functional.binary_cross_entropy_with_logits(output, targets, pos_weight=weight)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        return torch.randn(64, 12), (torch.rand(64, len(shares)) < share).float()
+
+    found, run = train(tmp_path, net(len(shares)), loss_of, batch, 120)
+    assert (found.get("class_weights") == "warning") == warns and "missing_classes" not in found
+    assert abs(run.series("model/class_weight_slope").value[-1] - power) < 0.2  # shares are those of a sample
+
+
 @pytest.mark.parametrize("ahead", [0, 1, 2, 3])
 def test_targets_that_are_shifted_wrongly_are_proven(tmp_path: Path, ahead: int) -> None:
     model = nn.Sequential(nn.Embedding(30, 16), nn.Linear(16, 30))

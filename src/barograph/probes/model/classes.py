@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NAMED = 32  # classes whose targets are counted
 _PLACES = 2048  # that are counted of a batch
+_FAMILIES = ("classes", "classes_of_places", "logistic_classes")
 
 _ENOUGH = 16  # targets of a class: fewer say little of a frequency
 _UNEQUAL = 2.0  # times as frequent
@@ -68,6 +69,26 @@ def of_places(output: Tensor, gradient: Tensor) -> Tensor:
     return by_class(found, output.shape[1])
 
 
+def logistic(output: Tensor, gradient: Tensor) -> Tensor:
+    """`by_class` of rows [n, k] of which each number has its own logistic loss: how many targets of each column are 1,
+    and the sum of their weights, where one that is 0 has a weight of 1; of one column that of 0, too. NaN where no such
+    loss follows: all targets that are 0 have one weight, and of each column all that are 1."""
+    import torch
+
+    wide = torch.float32 if output.device.type == "mps" else torch.float64
+    output, gradient = output.to(wide), gradient.to(wide)
+    one, zero = gradient < 0, gradient > 0
+    scale = gradient.abs() / torch.sigmoid(torch.where(one, -output, output))
+    unit, least = scale.masked_fill(~zero, 0.0).amax(), scale.masked_fill(~zero, math.inf).amin()
+    high, low = scale.masked_fill(~one, 0.0).amax(0), scale.masked_fill(~one, math.inf).amin(0)
+    fits = (unit > 0) & (unit - least <= softmaxes.EXACT * unit)
+    fits = fits & ((high - low <= softmaxes.EXACT * high) | (high == 0)).all() & one.any()
+    table = torch.stack([one.sum(0).to(wide), (scale / unit).masked_fill(~one, 0.0).sum(0)])
+    if table.shape[1] == 1:
+        table = torch.cat([zero.sum().to(wide).expand(2, 1), table], 1)
+    return torch.where(fits, table, torch.nan)
+
+
 class ClassCounts:
     """Counts over the looks of a launch."""
 
@@ -77,12 +98,12 @@ class ClassCounts:
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
-        if "classes" not in numbers and "classes_of_places" not in numbers:
+        known = (name for name in _FAMILIES if name in numbers and numpy.isfinite(numbers[name][1]).all())
+        family = next(known, None)
+        if family is None:
             return {}
-        by_row = "classes" in numbers
-        counts, weights = numbers["classes" if by_row else "classes_of_places"][1]
-        if not (numpy.isfinite(counts).all() and numpy.isfinite(weights).all()):
-            return {}
+        by_row = family == "classes"
+        counts, weights = numbers[family][1]
         if self._targets is None or len(self._targets) != len(counts):
             self._targets, self._weights = numpy.zeros(len(counts)), numpy.zeros(len(counts))
         self._targets = self._targets + counts

@@ -67,6 +67,7 @@ class OutputLook:
         self._tokens: list[Tensor] = []  # of a batch, whole
         self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
+        self._logistic: Tensor | None = None  # the same, where each number has a logistic loss
         self._of_places = False  # whether these are of places, of which a row has many
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
@@ -127,7 +128,7 @@ class OutputLook:
         pictures = places.input_of(inputs, tensor) if placed is not None else None
         columns = leaks.columns_of(inputs, tensor) if self._steps <= _FIRST else None
         shown = leaks.some(tensor).clone() if columns is not None else rows
-        named = classes.are_named(tensor)
+        named, single = classes.are_named(tensor), tensor.dim() == 2 and tensor.shape[1] == 1
         tagged = classes.some(tensor.detach()).clone() if named and tensor.dim() > 2 else None
 
         def arrived(gradient: Tensor) -> None:
@@ -135,7 +136,7 @@ class OutputLook:
 
             with contextlib.suppress(Exception), torch.no_grad():
                 self._found, found = _figures(rows, _rows(gradient))
-                self._classes = self._texts = self._pairs = self._rebuilt = None
+                self._classes = self._logistic = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     if rows.shape[1] == 1 < gradient.numel():
                         self._found = _of_all(self._found, (gradient < 0).to(self._found.dtype).mean())
@@ -151,6 +152,8 @@ class OutputLook:
                         ends = texts.of_ends(same[0], alive[:_ROWS])
                         for name, value in zip(texts.ENDS, ends, strict=True):
                             self._found[_AT[name]] = value
+                        if sum(fed) > 1:  # two texts: what the targets are of is said by their shift
+                            self._found[_AT["tail_untold"]] = math.nan
                 if alike and found is not None:
                     self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
                 if self._unused is not None:
@@ -176,6 +179,8 @@ class OutputLook:
                     self._classes = classes.of_places(tagged, classes.some(gradient))
                 elif named and found is not None:
                     self._classes = classes.by_class(found, gradient.shape[1])
+                if named or single:
+                    self._logistic = classes.logistic(rows, _rows(gradient)) if gradient.dim() == 2 else None
 
         self._of_places = tagged is not None
         tensor.register_hook(self.timed(arrived))
@@ -194,6 +199,8 @@ class OutputLook:
         if self._classes is not None:
             family = "classes_of_places" if self._of_places else "classes"
             current.put(family, tuple(map(str, range(self._classes.shape[1]))), self._classes)
+        if self._logistic is not None:
+            current.put("logistic_classes", tuple(map(str, range(self._logistic.shape[1]))), self._logistic)
         if self._targets is not None:
             current.put("targets", TARGETS, self._targets)
         if self._noise is not None:
@@ -206,7 +213,7 @@ class OutputLook:
             if moments is not None:
                 current.put(name, ("mean", "std"), moments)
         self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
-        self._texts = self._pairs = self._placed = self._rebuilt = None
+        self._logistic = self._texts = self._pairs = self._placed = self._rebuilt = None
         self._round = current
         self._passes = 0
         self._steps += 1

@@ -60,7 +60,8 @@ def figures(
     # others than the first may be the targets themselves: they count where they are inputs for sure
     for one in (one for at, one in enumerate(given) if not at or fed[at]):
         along = _shift(one[:most, :far], *part, found)
-        down = _shift(one[:far, :most].T, *across, found)
+        below = one[:far, :most].T[: len(across[0])]  # a source may have more places than what is written
+        down = _shift(below, *across, found)
         down = torch.where(_wraps(one[:, :most], gradient[-1:, :most]), -torch.ones_like(down), down)
         # where windows of a text overlap, its next token is in both dimensions
         one_of = torch.where((along == 1) & (down != 1), 1.0, torch.where((down == 1) & (along != 1), 0.0, nothing))
@@ -70,13 +71,14 @@ def figures(
         if not whole:
             continue
         pairs = torch.where(pairs.sum() == 0, _pairs(one, along, down).to(pairs.dtype), pairs)
-        for straight, text, piece in ((along, one[:most, :far], part), (down, one[:far, :most].T, across)):
+        for straight, text, piece in ((along, one[:most, :far], part), (down, below, across)):
             token, inside = _ignored(text, piece[0] < 0)
             known = (straight == 1) & ignored.isnan()
             tokens, ignored = torch.where(known, token, tokens), torch.where(known, inside, ignored)
     own, following = shifts[0], shifts[0] == 1
     for one in shifts[1:]:
-        own, following = torch.where(one == 0, one, own), following | (one == 1)
+        tells = (one == 0) | ((own == -1) & ((one > 1) | (one == _BEHIND)))
+        own, following = torch.where(tells, one, own), following | (one == 1)
     own = torch.where(following, torch.ones_like(own), own)
     if not whole:
         return dict.fromkeys(FIGURES, nothing) | {"target_shift": own}, None

@@ -258,9 +258,10 @@ class SortedLengths(WatchRule):
     over their number. Here it is four times that or more, and lengths rise from look to look more often than not (or
     fall), by four standard deviations of what is so by chance: n differences of numbers in random order have
     (n ± √(n / 3)) / 2 rises. Batches of like lengths in random order have no such order. Where all rows of a batch have
-    one length in each look, as those of a planned change of length, or the configuration has a curriculum, there is no
-    finding. Where the lengths of all batches are recorded (`data/length_mean`), they need only rise and begin anew:
-    from the longest fifth to the shortest in one step, with at most one in twenty of the other changes downwards.
+    one length in each look, as those of a planned change of length, they have to rise and to begin anew; where the
+    configuration has a curriculum, there is no finding. Where the lengths of all batches are recorded
+    (`data/length_mean`), they need only rise and begin anew: by three fifths of their range from one to the next, with
+    at most one in twenty of the other changes downwards.
 
     What to do: shuffle, or shuffle the order of batches of like lengths.
     """
@@ -308,6 +309,7 @@ class SortedLengths(WatchRule):
     def begin(self) -> None:
         self._means: list[float] = []
         self._within: list[float] = []
+        self._looked = _Passes()
         self._began = 0
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
@@ -319,13 +321,15 @@ class SortedLengths(WatchRule):
             self._began = place[0]
         self._means.append(value)
         self._within.append(within * within / rows)
+        self._looked.add(place[0], value)
         if len(self._means) < self.at["looks"] or setting(history, "curriculum", "curriculum_learning") is not None:
             return
         between, chance = float(numpy.var(self._means, ddof=1)), float(numpy.mean(self._within))
         steps = numpy.sign(numpy.diff(self._means))
         steps = steps[steps != 0]
         order = float(steps.sum()) / math.sqrt((len(steps) + 1) / 3)
-        if between > self.at["apart"] * chance > 0 and abs(order) > self.at["sure"] and self.first(place[2]):
+        sure = chance > 0 or self._looked.sorted(self.at["looks"], self.at["against"])
+        if sure and between > self.at["apart"] * chance and abs(order) > self.at["sure"] and self.first(place[2]):
             up = order > 0
             yield self.finding(
                 self._began, f"Batches come by length, {'short' if up else 'long'} ones first: of {len(steps)} changes "

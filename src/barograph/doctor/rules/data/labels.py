@@ -302,13 +302,14 @@ class EvaluationBelowGuess(WatchRule):
     """The evaluation is worse than a guess from its first look on, and gets no better, while the training learns.
 
     The training's loss is below three quarters of that of a guess (of losses other than a cross-entropy: a fifth of
-    that of the first eight rows), few of the examples that were looked at came before, and each of three evaluations or
-    more is above 1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the
-    first. Who has learnt nothing of use would still guess: what is asked in the evaluation is another question. An
-    evaluation that falls is measured in another unit, and gives no finding; nor does one that never changes, one with
-    an accuracy of five times a guess's, or a training in which a class is missing, batches are of one class each, or
-    targets are the inputs. Where the model that is trained was never evaluated itself, an average of its weights that
-    hardly moves is the first cause.
+    that of the first eight rows), few of the examples that were looked at came before (or few had when the first
+    evaluation was 1.5 times a guess's, and the training had learnt), and each of three evaluations or more is above
+    1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the first. Who has
+    learnt nothing of use would still guess: what is asked in the evaluation is another question. An evaluation that
+    falls is measured in another unit, and gives no finding; nor does one that never changes, one with an accuracy of
+    five times a guess's, or a training in which a class is missing, batches are of one class each, or targets are the
+    inputs. Where the model that is trained was never evaluated itself, an average of its weights that hardly moves is
+    the first cause.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -322,6 +323,7 @@ class EvaluationBelowGuess(WatchRule):
         "fell": (0.2, "of the first rows' loss, of another loss; ours"),
         "worse": (1.1, "times the loss of a guess; ours"),
         "above": (1.5, "times the first rows' loss; ours"),
+        "fresh": (1.5, "times the loss of a guess, at the first evaluation; ours"),
         "again": (0.25, "of a batch's examples were seen before: they may be memorized; ours"),
         "evaluations": (3.0, "ours"),
         "accuracy": (5.0, "times a guess's, where it is logged; ours"),
@@ -337,7 +339,7 @@ class EvaluationBelowGuess(WatchRule):
 
     def begin(self) -> None:
         self._values: list[float] = []
-        self._over = False
+        self._over = self._fresh = False
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         loss = history.role("loss")
@@ -355,14 +357,19 @@ class EvaluationBelowGuess(WatchRule):
         )
         known_before = usual(history.channel("model/rows_again"), step, *place[1:], 8)
         self._values.append(value)
-        self._over = value <= worse * guess or known_before > self.at["again"]
         ours = usual(loss, step, *place[1:], 16)
+        if len(self._values) == 1:  # what has not come again is not memorized
+            far = classes >= 2 and value > self.at["fresh"] * guess
+            self._fresh = far and known_before <= self.at["again"] and ours < learnt * guess
+        self._over = value <= worse * guess or (known_before > self.at["again"] and not self._fresh)
         if self._over or len(self._values) < self.at["evaluations"] or not ours < learnt * guess:
             return
         accuracy = usual(history.role("eval_accuracy"), step, *place[1:], 3) * max(classes, 1.0)
         missing = known(history.channel("model/untargeted_classes"), step, *place[1:])
         sorted_ones = usual(history.channel("model/top_target_share"), step, *place[1:]) >= self.at["one"]
-        copied = known(history.channel("model/target_shift"), step, *place[1:]) == 0
+        shift = known(history.channel("model/target_shift"), step, *place[1:])
+        sorted_ones = sorted_ones and not math.isfinite(shift)  # most of a text's tags are one
+        copied = shift == 0
         if (
             accuracy > self.at["accuracy"] or missing >= 1 or sorted_ones or copied
         ):  # it knows some of them: those that were trained on

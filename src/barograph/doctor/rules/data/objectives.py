@@ -360,9 +360,9 @@ def _first_evaluation(history: RunHistory, place: Place) -> float:
 class ClassWeights(WatchRule):
     """Frequent classes have the larger weights in the loss.
 
-    Each row's weight in a cross-entropy shows in its gradient. Over the targets that were looked at, 500 or more, the
-    weights go up with how frequent a class is, by half a power of it or more: a class that is four times as frequent
-    has twice the weight. Weights that make up for rare classes go the other way.
+    Each row's weight in a cross-entropy, and each target's in logistic losses, shows in its gradient. Over the targets
+    that were looked at, 500 or more, the weights go up with how frequent a class is, by half a power of it or more: a
+    class that is four times as frequent has twice the weight. Weights that make up for rare classes go the other way.
 
     What to do: divide by the counts: `weight = total / (classes * counts)`.
     """

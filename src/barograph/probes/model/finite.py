@@ -28,6 +28,7 @@ class FiniteLook:
         self._key: Any = None
         self._chosen: list[Any] = []
         self._counted = 0
+        self._weighed = False
 
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients."""
@@ -59,6 +60,9 @@ class FiniteLook:
         if told.get("broken_gradient") and self._counted < _COUNTED:
             self._counted += 1
             told |= _counts(parameters)
+        if told.get("broken_output") and not self._weighed:
+            self._weighed = True  # the first output that is not finite says what weights the step before left
+            told |= _weights(parameters)
         current.figures |= told
 
 
@@ -72,6 +76,12 @@ def _counts(parameters: tuple[Any, ...]) -> dict[str, float]:
             broken += size - size != 0
             spared += size - size == 0 and size > 0
     return {"broken_gradients": float(broken), "spared_gradients": float(spared)}
+
+
+def _weights(parameters: tuple[Any, ...]) -> dict[str, float]:
+    """How many parameters are not finite before the step, of them all."""
+    whole = [bool(local(one).isfinite().all()) for one in parameters if mesh_of(one) is None]
+    return {"broken_weights": float(len(whole) - sum(whole)), "spared_weights": float(sum(whole))}
 
 
 def figures(size: float, total: float) -> dict[str, float]:

@@ -34,9 +34,11 @@ class NonFiniteOrigin(Rule):
     Where the loss is nothing but squares or sizes of differences from targets, or logistic losses, as its graph says,
     it is a target; where it is one of alignments (CTC) and infinite, a sequence that is too short. What the loss makes
     reaches every parameter. Where gradients of some parameters are finite, and not 0, it was made on the way back
-    through the model, in a layer or by what changes gradients. Clipping by the norm spreads it to all: where gradients
-    may have been clipped (by the configuration, or a gradient norm is logged), nobody knows which. Nor is it known
-    whether the loss or its gradient made it where the step's loss is not logged, or hidden by the Trainer.
+    through the model, in a layer or by what changes gradients. So it was where an output is the first thing that is not
+    finite, after eight losses or more that were as usual, and some weights are finite and others are not. Clipping by
+    the norm spreads it to all: where gradients may have been clipped (by the configuration, or a gradient norm is
+    logged), nobody knows which. Nor is it known whether the loss or its gradient made it where the step's loss is not
+    logged, or hidden by the Trainer.
 
     What to do: an epsilon within the root, the logarithm or the division; a look at hooks and at layers of your own.
     """
@@ -47,6 +49,7 @@ class NonFiniteOrigin(Rule):
     thresholds: ClassVar = {
         "size": (1e6, "of an output; ours"),
         "times": (10.0, "the median loss before; ours"),
+        "rows": (8.0, "of losses as usual before a weight is not finite; ours"),
     }
 
     def reset(self) -> None:
@@ -74,9 +77,14 @@ class NonFiniteOrigin(Rule):
         here = between(loss, step, step + 1, segment, finite=False)
         earlier = between(loss, 0, step, segment)[-32:]
         usual = float(numpy.median(earlier)) if len(earlier) else math.nan
-        if not size < self.at["size"] or any(value > 0 for value in (*half, inputs)) or len(here) > 1:
+        if any(value > 0 for value in (*half, inputs)) or len(here) > 1:
             return
         if len(earlier) and not abs(earlier[-1]) <= self.at["times"] * max(abs(usual), 1e-6):
+            return
+        if known(history.channel("model/broken_output"), step, time, segment) > 0:  # a size is of an earlier step
+            yield from self._weights(history, (step, time, segment), len(earlier))
+            return
+        if not size < self.at["size"]:
             return
         hidden = not len(here) or str(setting(history, "logging_nan_inf_filter")).lower() == "true"
         about = (step, time, segment), None if hidden else float(here[0])
@@ -84,6 +92,22 @@ class NonFiniteOrigin(Rule):
         yield self.finding(
             step, f"{text}, though the model's output is, at most {size:.3g}.", found=step + 2,
             segment=segment, confidence=0.95, causes=[cause], remedies=remedies, evidence={"output": rounded(size)},
+        )  # fmt: skip
+
+    def _weights(self, history: RunHistory, place: tuple[int, int, int], rows: int) -> Iterator[Finding]:
+        """Of the first output that is not finite, whether some weights are and others are not: those of a step whose
+        gradients were NaN in some parameters alone."""
+        broken, spared = (known(history.channel(f"model/{name}_weights"), *place) for name in ("broken", "spared"))
+        if not (broken > 0 and spared > 0 and rows >= self.at["rows"]):
+            return
+        yield self.finding(
+            place[0], f"The output of step {place[0]} is not finite, and of {broken + spared:.0f} parameters "
+            f"{broken:.0f} are not, while the losses before were as usual: the last step had a gradient that was not "
+            f"finite, of {'this one' if broken == 1 else 'these'} alone.",
+            found=place[0] + 2, segment=place[2], confidence=0.95, evidence={"parameters": broken},
+            causes=["non-finite gradient: made in the backward pass of a layer, or by what changes gradients"],
+            remedies=["look at a root, a division, a hook, a backward pass of your own in these layers",
+                      "skip the step where the gradient norm is not finite"],
         )  # fmt: skip
 
     def _target(

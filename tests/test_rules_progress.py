@@ -366,6 +366,19 @@ def test_twenty_epochs_at_a_guess_are_enough(classes: int) -> None:
     assert not found([NotLearning()], {"train/loss": (epochs, learns), "eval/loss": (epochs, learns)})
 
 
+@pytest.mark.parametrize(("decay", "cause"), [(30.0, "weight decay too high"), (0.1, "optimizer holds")])
+def test_a_decay_that_takes_a_hundredth_of_the_weights_in_each_step_is_the_first_cause(
+    decay: float, cause: str
+) -> None:
+    epochs, guess = np.arange(40), np.log(2)
+    loss = guess * (1 + np.random.default_rng(3).normal(0, 5e-4, 40))
+    series = {"train/loss": (epochs, loss), "eval/loss": (epochs, loss), "lr": (epochs, np.full(40, 3e-3))}
+    (one,) = (
+        each for each in found([NotLearning()], series, config={"weight_decay": decay}) if each.severity != "info"
+    )
+    assert one.causes[0].startswith(cause)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_plateau_of_noise_alone_does_not_fall_again(seed: int) -> None:
     loss = 7.6 + 0.15 * np.random.default_rng(seed).normal(size=1200)

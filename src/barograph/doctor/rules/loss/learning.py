@@ -14,7 +14,7 @@ import numpy
 
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, known, param_norm_of, setting
+from barograph.doctor.kernel.cursor import exp, known, numeric_setting, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
@@ -360,6 +360,8 @@ def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str
     remedies = ["Check that a step changes the weights, and that labels match inputs: try to overfit one batch."]
     if not len(rates) or causes[0].startswith("learning rate too high"):
         return causes, remedies
+    if causes[0].startswith("weight decay too high"):
+        return causes, ["Set the weight decay to 0.01 to 0.1, and see whether the loss falls.", *remedies]
     kept = [cause for cause in causes if not cause.startswith("learning rate too high")]
     return kept, [*remedies, f"Raise the learning rate; the highest so far was {rates.max():.2g}."]
 
@@ -379,6 +381,7 @@ def suspects(history: RunHistory, tick: Tick) -> list[str]:
 
 
 _MOSTLY = 0.5  # of all elements
+_DECAYED = 0.01  # of the weights, in each step: rate times decay, which is 1e-3 at most where something is learnt
 _HEAD_ONLY = ("freeze_backbone", "freeze_encoder", "freeze_base_model", "freeze_base", "freeze_feature_extractor",
               "linear_probe", "linear_probing", "head_only", "train_head_only", "only_train_head")  # fmt: skip
 """Options by which a training of the head alone is asked for."""
@@ -405,6 +408,9 @@ def _by_weights(history: RunHistory, tick: Tick) -> list[str]:
     grown = float(norms.max() / norms[0]) if len(norms) and norms[0] > 0 else 1.0
     shrunk = float(norms[-1] / norms[0]) if len(norms) and norms[0] > 0 else 1.0
     if not len(updates) and not len(norms):
+        decayed = numeric_setting(history, "weight_decay", "wd") * float(rates.max(initial=0.0))
+        if decayed >= _DECAYED:
+            return [f"weight decay too high: it takes {100 * decayed:.2g}% of the weights in each step", still, *rest]
         first = [still, low] if watched or not len(rates) or rates.max() >= 1e-6 else [low, still]
         return [*first, *rest, high]
     if shrunk < 0.5:

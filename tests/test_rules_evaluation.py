@@ -90,6 +90,17 @@ def test_what_is_apart_before_anything_can_be_memorized_is_not_laid_to_memory(
     assert next(one for one in found([Overfitting()], later)).causes[0].startswith("overfitting")
 
 
+@pytest.mark.parametrize(("evaluations", "cause"), [
+    (np.cumsum(0.2 + 0.3 * 0.8**EPOCHS), "loss summed"),
+    (0.5 * (1 + 0.3 * EPOCHS), "overfitting"),
+    (np.cumsum(0.5 * 1.3**EPOCHS), "overfitting"),  # by more each time
+])  # fmt: skip
+def test_evaluations_that_are_sums_of_all_so_far_are_not_laid_to_memory(evaluations: np.ndarray, cause: str) -> None:
+    series = {"train_loss": (100 * EPOCHS + 900, 0.6 * 0.9**EPOCHS), "val_loss": (100 * EPOCHS + 900, evaluations)}
+    finding = next(one for one in found([Overfitting()], series) if one.severity == "warning")
+    assert finding.causes[0].startswith(cause)
+
+
 def test_an_evaluation_that_gets_better_beside_a_noisy_training_loss_is_no_leak() -> None:
     loss = 1.1 * np.exp(np.random.default_rng(3).normal(0, 0.5, 2000))
     evaluations = np.where(AT < 1000, 1.08, 0.8) * np.exp(np.random.default_rng(4).normal(0, 0.01, len(AT)))

@@ -61,6 +61,8 @@ _FITTED = [
     "data repeated: few different examples, each of them many times in an epoch",
 ]
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
+_SECOND = 0.4  # of a first evaluation, what a second adds to a sum; a rise from one to the next is less
+_ADDS = 1.15  # times what the one before it added
 _SOON_ABOVE = 1.25  # the evaluation over the mean of an epoch in which each example is new, which lags behind it
 _FAR = 4.0  # the same, of inputs that are far out
 _EASY = 0.05  # of the first epoch's loss: what is left where the answers are given
@@ -83,7 +85,8 @@ class Overfitting(Rise):
     In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
     says so of the third evaluation behind the best, the two losses are of different targets or data. So they are where
     the first evaluation, in that epoch, is a quarter above the training's loss of then, and the best one too; and where
-    an area under the curve stays within 0.05 of the half that a guess has.
+    an area under the curve stays within 0.05 of the half that a guess has. Evaluations that rise by less each time, at
+    first by nearly all that the first was, are sums that nobody set back.
 
     Where no training loss is logged, evaluations alone must say it, by 10%: eight of them, a quarter of all behind the
     best, an eighth of all above half of the rise, and the last three as high as ever since, to within a fifth of it. A
@@ -268,6 +271,8 @@ class Overfitting(Rise):
         from one evaluation to the next without the training loss has another cause; so has a training loss that drops
         as fast, unless at once, at the border of an epoch.
         """
+        if self._count == len(self._points) and _summed([point.value for point in self._points]):
+            return ["loss summed: the sum over the evaluation is not set back to 0 before the next one"]
         if others := self._others(history, course[-1]):
             return others
         seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
@@ -309,6 +314,14 @@ class Overfitting(Rise):
             return False
         each = point.step - start.step <= 1.5 * (self._count - 1) and loss.began[0] == start.step <= 1
         return each or in_first_epoch(history, start.step, start.segment)
+
+
+def _summed(values: list[float]) -> bool:
+    """Whether five evaluations or more are each the sum of all so far: the second adds nearly what the first was, and
+    each later one no more than the one before it, but something."""
+    rises = [values[0], *(b - a for a, b in pairwise(values))]
+    falls = all(0 < b <= _ADDS * a for a, b in pairwise(rises))
+    return len(values) >= 5 and rises[1] >= _SECOND * rises[0] and falls
 
 
 def _guessed(history: RunHistory, point: EvaluationPoint) -> bool:

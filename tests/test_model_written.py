@@ -142,6 +142,30 @@ def test_an_output_that_is_not_finite_is_no_target_that_is_not(figures: dict[str
     assert all(one.causes[0].startswith(cause) and one.step == 39 for one in found)
 
 
+def spoiled(parameters: Any, lr: float) -> Any:
+    """An optimizer whose 71st step finds a NaN in the gradient of one weight behind the first layer."""
+    optimizer, steps = torch.optim.SGD(parameters, lr=lr), []
+
+    def before(optimizer: Any, *_: Any) -> None:
+        steps.append(0)
+        if len(steps) == 71:
+            optimizer.param_groups[0]["params"][2].grad.view(-1)[0] = float("nan")
+
+    optimizer.register_step_pre_hook(before)
+    return optimizer
+
+
+def test_one_weight_that_a_step_made_nan_is_laid_neither_to_the_rate_nor_to_the_targets(tmp_path: Path) -> None:
+    def square(output: Any, targets: Any, step: int) -> Any:
+        return (output - functional.one_hot(targets, 6)).square().mean()
+
+    found = train(tmp_path, kind=spoiled, loss=square)
+    assert found["non_finite_origin"]["step"] == 70 and "of 1 parameters" in found["non_finite_origin"]["message"]
+    heads = [item for item in found.values() if "causes" in item and item["severity"] == "critical"]
+    assert heads and all(item["causes"][0].startswith("non-finite gradient") for item in heads)
+    assert "double_softmax" not in found
+
+
 def test_where_gradients_are_clipped_nobody_knows_whether_the_loss_made_nan_or_a_layer(tmp_path: Path) -> None:
     found = train(tmp_path, loss=root_at_zero, clip=1.0, config={"grad_clip": 1.0})
     assert found["non_finite_origin"]["causes"][0].startswith("non-finite gradient: of the loss")

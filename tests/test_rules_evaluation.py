@@ -63,6 +63,44 @@ def test_nothing_is_memorized_in_the_first_epoch(series: dict, first: bool) -> N
     assert gap.causes[0].startswith("tokenizer" if first else "overfitting")
 
 
+EPOCHS = np.arange(12)
+
+
+@pytest.mark.parametrize(
+    ("train", "first", "area", "cause"),
+    [
+        (0.4 + 0.57 * 0.7**EPOCHS, 1.52, None, "evaluation labels are others"),
+        (0.4 + 0.57 * 0.7**EPOCHS, 1.1, None, "overfitting"),  # a seventh above a mean that lags behind
+        (0.4 + 0.57 * 0.7**EPOCHS, 7.1, None, "inputs not normalised"),
+        (0.52 * 0.3**EPOCHS, 0.85, None, "labels can be seen"),
+        (0.4 + 0.57 * 0.7**EPOCHS, 0.9, 0.5, "evaluation labels are others"),
+        (0.4 + 0.57 * 0.7**EPOCHS, 0.9, 0.6, "overfitting"),
+    ],
+)
+def test_what_is_apart_before_anything_can_be_memorized_is_not_laid_to_memory(
+    train: np.ndarray, first: float, area: float | None, cause: str
+) -> None:
+    series = {"train_loss": (EPOCHS, train), "val_loss": (EPOCHS, first * 1.09**EPOCHS)}
+    if area is not None:
+        series["val_auc"] = EPOCHS, area + 0.01 * np.sin(EPOCHS)
+    finding = next(one for one in found([Overfitting()], series) if one.severity == "warning")
+    assert finding.causes[0].startswith(cause)
+    # of rows that are no epochs, and of a launch that goes on, nobody knows what was seen before
+    later = {name: (steps * 100 + 900, values) for name, (steps, values) in series.items() if name != "val_auc"}
+    assert next(one for one in found([Overfitting()], later)).causes[0].startswith("overfitting")
+
+
+@pytest.mark.parametrize(("evaluations", "cause"), [
+    (np.cumsum(0.2 + 0.3 * 0.8**EPOCHS), "loss summed"),
+    (0.5 * (1 + 0.3 * EPOCHS), "overfitting"),
+    (np.cumsum(0.5 * 1.3**EPOCHS), "overfitting"),  # by more each time
+])  # fmt: skip
+def test_evaluations_that_are_sums_of_all_so_far_are_not_laid_to_memory(evaluations: np.ndarray, cause: str) -> None:
+    series = {"train_loss": (100 * EPOCHS + 900, 0.6 * 0.9**EPOCHS), "val_loss": (100 * EPOCHS + 900, evaluations)}
+    finding = next(one for one in found([Overfitting()], series) if one.severity == "warning")
+    assert finding.causes[0].startswith(cause)
+
+
 def test_an_evaluation_that_gets_better_beside_a_noisy_training_loss_is_no_leak() -> None:
     loss = 1.1 * np.exp(np.random.default_rng(3).normal(0, 0.5, 2000))
     evaluations = np.where(AT < 1000, 1.08, 0.8) * np.exp(np.random.default_rng(4).normal(0, 0.01, len(AT)))

@@ -376,6 +376,45 @@ def test_twenty_epochs_at_a_guess_are_enough(classes: int) -> None:
     assert not found([NotLearning()], {"train/loss": (epochs, learns), "eval/loss": (epochs, learns)})
 
 
+@pytest.mark.parametrize(("decay", "cause"), [(30.0, "weight decay too high"), (0.1, "optimizer holds")])
+def test_a_decay_that_takes_a_hundredth_of_the_weights_in_each_step_is_the_first_cause(
+    decay: float, cause: str
+) -> None:
+    epochs, guess = np.arange(40), np.log(2)
+    loss = guess * (1 + np.random.default_rng(3).normal(0, 5e-4, 40))
+    series = {"train/loss": (epochs, loss), "eval/loss": (epochs, loss), "lr": (epochs, np.full(40, 3e-3))}
+    (one,) = (
+        each for each in found([NotLearning()], series, config={"weight_decay": decay}) if each.severity != "info"
+    )
+    assert one.causes[0].startswith(cause)
+
+
+def annealed(count: int = 16) -> np.ndarray:
+    return 1e-6 * (1 + np.cos(np.pi * np.arange(count) / count))
+
+
+@pytest.mark.parametrize(
+    ("falls", "rates", "told"),
+    [
+        (annealed() * 500, annealed(), True),
+        (np.full(16, 5e-4), None, True),
+        (np.full(16, 5e-4), annealed(), False),  # it learns as well with next to no rate
+        (5e-3 * 0.7 ** np.arange(16), None, False),  # what was learnt is learnt
+        (np.full(16, 3e-3), None, False),  # a twentieth is something
+        (np.where(np.arange(16) == 9, -1e-4, 5e-4), None, False),
+    ],
+)
+def test_evaluations_that_fall_evenly_and_hardly_have_too_low_a_rate(
+    falls: np.ndarray, rates: np.ndarray | None, told: bool
+) -> None:
+    epochs, loss = np.arange(16), 0.73 * (1 - np.cumsum(falls))
+    noise = 1 + 1e-3 * np.random.default_rng(0).normal(size=16)
+    series = {"train_loss": (epochs, loss * noise), "val_loss": (epochs, loss)}
+    series |= {"lr": (epochs, rates)} if rates is not None else {}
+    one = [each.causes[0] for each in warned(found([NotLearning()], series)) if each.key == "evenly"]
+    assert [cause.startswith("learning rate too low") for cause in one] == [True] * told
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_plateau_of_noise_alone_does_not_fall_again(seed: int) -> None:
     loss = 7.6 + 0.15 * np.random.default_rng(seed).normal(size=1200)

@@ -68,6 +68,19 @@ def test_what_a_batch_of_targets_in_order_leaves_to_explain_says_nothing() -> No
     assert "unexplained_targets" not in warned(columns | {"model/target_mean": (LOOKS, np.linspace(-2, 2, len(LOOKS)))})
 
 
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("ahead", "told"), [(0.0, True), (0.4, False)])
+def test_a_model_that_has_yet_to_learn_the_mean_of_its_targets_is_on_its_way(
+    ahead: float, told: bool, rows: int
+) -> None:
+    """Worse than a constant at first, as ratings of 1 to 5 beside outputs of 0; then as good, or better."""
+    course = np.concatenate(
+        [np.linspace(-9, -0.1, 22 if ahead else 6), np.linspace(0, ahead, len(LOOKS) - (22 if ahead else 6))]
+    )
+    columns = {"loss": every(np.linspace(2, 1, ROWS))} | looked(target_std=1.0, update_p50=1e-3)
+    assert ("unexplained_targets" in warned(columns | {"model/explained": (LOOKS, course)}, rows)) is told
+
+
 def test_a_regression_whose_evaluation_gets_better_and_a_policys_values_are_left_alone() -> None:
     columns = {"loss": every(1 + 0.05 * DICE.normal(size=ROWS))} | looked(
         explained=0.0, target_std=1.0, update_p50=1e-3

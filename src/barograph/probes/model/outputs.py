@@ -307,7 +307,8 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
             result["top_target_share"] = torch.where(logistic, torch.maximum(share, 1 - share), nothing)
     if width == 1 and count >= 8:
         result["broadcast_target"] = _line(output[:, 0], gradient[:, 0], _LINE if exact else 0.0)
-    return torch.stack([result[name] for name in FIGURES]), found
+    whole = output.sum().isfinite() & gradient.sum().isfinite()  # of what is NaN no comparison holds, nor its contrary
+    return torch.where(whole, torch.stack([result[name] for name in FIGURES]), nothing), found
 
 
 def _of_all(found: Tensor, share: Tensor) -> Tensor:

@@ -203,13 +203,15 @@ class UnexplainedTargets(WatchRule):
 
     Of a loss that is nothing but a mean square the watch knows the targets, and which part of their variance the
     outputs explain. After 200 steps that is a hundredth or less in the mean of the last sixteen looks, and of those
-    before; weights change by steps of a usual size, the learning rate does not rise any more, and no evaluation has
-    got better than the variance of the targets. Where inputs have a deviation or a mean of ten or more, they were
-    never normalised; where it is a thousand, a tenth of the variance is as good as nothing, whatever an evaluation
-    says. Where targets are unscaled, `unscaled_targets` speaks, `constant_output` where all outputs are one, and
-    `ordered_targets` where batches lie further apart than the targets within one. Values of a policy, and losses of
-    two players, give no finding. Where the first block's gradient is below a thousandth of the last block's, the first
-    cause is that gradients vanish.
+    before, it is no more in the median of the last four, and it neither rises by a tenth from these to those nor lies
+    below minus a fifth (a model that has yet to learn the mean of its targets explains less than nothing); weights
+    change by steps of a usual size, the learning rate does not rise any more, and no evaluation has got better than the
+    variance of the targets. Where inputs have a deviation or a mean of ten or more, they were never normalised; where
+    it is a thousand, a tenth of the variance is as good as nothing, whatever an evaluation says. Where targets are
+    unscaled, `unscaled_targets` speaks, `constant_output` where all outputs are one, and `ordered_targets` where
+    batches lie further apart than the targets within one. Values of a policy, and losses of two players, give no
+    finding. Where the first block's gradient is below a thousandth of the last block's, the first cause is that
+    gradients vanish.
 
     Of a model of denoising, whose input has the shape of its output, targets may be what inputs say little of at first.
     Where they are noise of mean 0 and deviation 1 in all looks, that is not so. Else it takes 1,000 steps, and a loss
@@ -256,6 +258,10 @@ class UnexplainedTargets(WatchRule):
         share = self.at["raw" if scale >= _RAW else "share"]
         if max(numpy.mean(late), numpy.mean(early)) > share or unscaled or not _moves(history, place):
             return
+        # a mean that is still to be learnt makes outputs worse than a constant, and what is on its way rises
+        behind = numpy.mean(late) < -2 * _ON_ITS_WAY or numpy.mean(late) - numpy.mean(early) > _ON_ITS_WAY
+        if (behind and not scale >= _RAW) or numpy.median(late[-_NEWEST:]) > share:
+            return
         if watched(history, "output_spread", place) < _SAME or in_order(history, place):
             return
         loss = history.role("loss")
@@ -293,6 +299,8 @@ class UnexplainedTargets(WatchRule):
         return "absent" if abs(usual(share, *place, int(self.at["looks"]))) < _ABSENT else "present"
 
 
+_ON_ITS_WAY = 0.1  # of the variance, from sixteen looks to the next; twice that below 0
+_NEWEST = 4  # looks, of which the median says what the outputs explain now
 _ABSENT = 0.05  # factor of a noise in an input that does not have it
 _CAUSES = {
     "absent": ("noise of the targets is not in the inputs: it was drawn anew, or nothing was added to the inputs",),

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.cursor import exp, named
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.averages import AverageBehind, TeacherStill
@@ -29,6 +29,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
     usual_change,
 )
 from barograph.doctor.rules.evaluation.mode import EvaluationGradients, EvaluationMode, ModelMode, StaleStatistics
+from barograph.doctor.rules.evaluation.ranking import AREA
 from barograph.doctor.rules.evaluation.signs import (
     EvaluationBetter,
     EvaluationFrozen,
@@ -49,7 +50,23 @@ _DIFFERENT = [
     "tokenizer mismatch: or the evaluation data are prepared differently",
     "evaluation mode left on: or batch norm's statistics are stale",
 ]
+_APART = [
+    "evaluation labels are others: they don't go with their inputs as the training's do",
+    "evaluation data differ: other inputs than the training's, or not prepared as those",
+    "tokenizer mismatch: evaluation uses another vocabulary or numbering",
+]
+_UNSCALED = "inputs not normalised: those of the evaluation in the way of the training's"
+_FITTED = [
+    "labels can be seen: the training's inputs give them away, or they are all alike",
+    "data repeated: few different examples, each of them many times in an epoch",
+]
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
+_SECOND = 0.4  # of a first evaluation, what a second adds to a sum; a rise from one to the next is less
+_ADDS = 1.15  # times what the one before it added
+_SOON_ABOVE = 1.25  # the evaluation over the mean of an epoch in which each example is new, which lags behind it
+_FAR = 4.0  # the same, of inputs that are far out
+_EASY = 0.05  # of the first epoch's loss: what is left where the answers are given
+_NEAR_HALF = 0.05  # of an area under the curve: a guess's noise with 150 examples
 _LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are memorized is far less
 _WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
@@ -66,7 +83,10 @@ class Overfitting(Rise):
     finding. The step is that of the best evaluation: its checkpoint is the one to keep.
 
     In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
-    says so of the third evaluation behind the best, the two losses are of different targets or data.
+    says so of the third evaluation behind the best, the two losses are of different targets or data. So they are where
+    the first evaluation, in that epoch, is a quarter above the training's loss of then, and the best one too; and where
+    an area under the curve stays within 0.05 of the half that a guess has. Evaluations that rise by less each time, at
+    first by nearly all that the first was, are sums that nobody set back.
 
     Where no training loss is logged, evaluations alone must say it, by 10%: eight of them, a quarter of all behind the
     best, an eighth of all above half of the rise, and the last three as high as ever since, to within a fifth of it. A
@@ -94,10 +114,13 @@ class Overfitting(Rise):
     def begin(self) -> None:
         super().begin()
         self._start: EvaluationPoint | None = None
+        self._origin: EvaluationPoint | None = None
         self._asked, self._right = 0, (math.nan, -math.inf)  # evaluations, and their first and highest accuracy
         self._never: Finding | None = None
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if self._origin is None and point.value > 0 and math.isfinite(point.value):
+            self._origin = point
         yield from super().look(history, channel, point)
         accuracy = history.role("eval_accuracy")
         if accuracy is None or not math.isfinite(point.value):
@@ -106,9 +129,9 @@ class Overfitting(Rise):
         share = before(accuracy, point.step + 1, point.segment)
         self._right = share if not self._asked else self._right[0], max(self._right[1], share)
         self._asked += 1
-        yield from self._never_better(self._start, point)
+        yield from self._never_better(history, self._start, point)
 
-    def _never_better(self, start: EvaluationPoint, point: EvaluationPoint) -> Iterator[Finding]:
+    def _never_better(self, history: RunHistory, start: EvaluationPoint, point: EvaluationPoint) -> Iterator[Finding]:
         """Whether nothing that was learnt from the examples holds for others."""
         (first, most), best = self._right, self._best.value if self._best is not None else math.nan
         bad = most < min(0.5, first + 0.1) and best > 0.985 * start.value
@@ -122,7 +145,8 @@ class Overfitting(Rise):
                 self._answers, self._never = [-1.0], None  # it is said once
             return
         fitted = 0 < point.train < min(0.75 * start.train, point.value)
-        if self._asked == int(self.at["never"]) and bad and fitted and self._told is None:
+        quiet = self._told is None or self._told.severity == "info"
+        if self._asked == int(self.at["never"]) and bad and fitted and quiet:
             self._never = self.finding(
                 start.step,
                 f"No evaluation is better than the first: {start.value:.4g} at step {start.step}, {point.value:.4g} at "
@@ -132,7 +156,8 @@ class Overfitting(Rise):
                 segment=start.segment,
                 key="never",
                 confidence=0.7,
-                causes=["overfitting: the examples are memorized, and nothing else is learnt", *_DIFFERENT[2:]],
+                causes=self._others(history, point)
+                or ["overfitting: the examples are memorized, and nothing else is learnt", *_DIFFERENT[2:]],
                 remedies=["Compare a batch of the evaluation with one of the training: preparation, scale, labels.",
                           "Use more data, augmentation, or a smaller model."],
                 evidence={"first": rounded(start.value), "best": rounded(best), "train_now": rounded(point.train)},
@@ -246,6 +271,10 @@ class Overfitting(Rise):
         from one evaluation to the next without the training loss has another cause; so has a training loss that drops
         as fast, unless at once, at the border of an epoch.
         """
+        if self._count == len(self._points) and _summed([point.value for point in self._points]):
+            return ["loss summed: the sum over the evaluation is not set back to 0 before the next one"]
+        if others := self._others(history, course[-1]):
+            return others
         seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
         loss = history.role("loss")
         if loss is not None and not loss.start and course[-1].train > _LITTLE_LEARNT * loss.first:
@@ -265,6 +294,41 @@ class Overfitting(Rise):
         if sudden is None or last is None or first or learnt_at_once(history, last, sudden):
             return seen
         return ["labels shifted: the targets can be seen in the inputs", *reversed(seen)]
+
+    def _others(self, history: RunHistory, point: EvaluationPoint) -> list[str]:
+        """Causes where the two were apart before anything could be memorized; empty where they were not."""
+        start, best = self._origin, self._best
+        if start is None or best is None:
+            return []
+        apart = min(start.value / start.train, best.value / best.train) if min(start.train, best.train) > 0 else 0.0
+        if apart <= _SOON_ABOVE or not self._fresh(history, start, point):
+            return list(_APART) if _guessed(history, point) else []
+        easy = _FITTED if point.train < _EASY * start.train else []
+        return [*easy, *([_UNSCALED] if start.value > _FAR * start.train else []), *_APART]
+
+    def _fresh(self, history: RunHistory, start: EvaluationPoint, point: EvaluationPoint) -> bool:
+        """Whether the first evaluation came before any example was seen twice: in the first epoch as logged, or with
+        the first of rows that are epochs."""
+        loss = history.role("loss")
+        if loss is None or loss.start or start.segment != point.segment:
+            return False
+        each = point.step - start.step <= 1.5 * (self._count - 1) and loss.began[0] == start.step <= 1
+        return each or in_first_epoch(history, start.step, start.segment)
+
+
+def _summed(values: list[float]) -> bool:
+    """Whether five evaluations or more are each the sum of all so far: the second adds nearly what the first was, and
+    each later one no more than the one before it, but something."""
+    rises = [values[0], *(b - a for a, b in pairwise(values))]
+    falls = all(0 < b <= _ADDS * a for a, b in pairwise(rises))
+    return len(values) >= 5 and rises[1] >= _SECOND * rises[0] and falls
+
+
+def _guessed(history: RunHistory, point: EvaluationPoint) -> bool:
+    """Whether an area under the curve has been that of a guess in each of four evaluations or more."""
+    area = named(history, AREA)
+    values = between(area, 0, point.step + 1, point.segment)
+    return len(values) >= 4 and float(abs(values - 0.5).max()) <= _NEAR_HALF
 
 
 def _is_alone(history: RunHistory, point: EvaluationPoint) -> bool:

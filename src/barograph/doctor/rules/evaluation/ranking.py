@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_AREA = re.compile(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc(?:[/_. ].*)?")
+AREA = re.compile(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc(?:[/_. ].*)?")
 _EXCHANGED = "labels shifted: chosen and rejected, or the labels 0 and 1, are exchanged since then"
 _SINCE = "look at the data behind step {}: the order of a pair, or which label is 1, has changed"
 
@@ -49,7 +49,7 @@ class RankingReversed(WatchRule):
     remedies = ("in the loss of a pair: score of the positive minus that of the negative; 1 is the positive's label",)
 
     def channel(self, history: RunHistory) -> Channel | None:
-        area = named(history, _AREA)
+        area = named(history, AREA)
         if area is None and (ranks := history.channel("model/loss_ranks")) is not None and ranks.first == 1:
             area = history.role("eval_accuracy")
         return area

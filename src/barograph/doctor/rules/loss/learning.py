@@ -14,12 +14,12 @@ import numpy
 
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, known, param_norm_of, setting
+from barograph.doctor.kernel.cursor import exp, known, numeric_setting, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.data.regression import not_normalised
-from barograph.doctor.rules.loss.short_runs import stays_a_guess
+from barograph.doctor.rules.loss.short_runs import falls_evenly, stays_a_guess
 from barograph.doctor.rules.optimizer.early import began_blank
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class NotLearning(CurveRule):
 
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
     accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began;
-    so are those of eight epochs or more, all there are, within 0.5% and a tenth.
+    so are those of eight epochs or more, all there are, within 0.5% and a tenth. Eight epochs or more, all there are,
+    whose evaluations fall each time, by a fiftieth in all, and as much for each unit of the rate in the later half as
+    in the earlier, have had the gradient of the first step to the end: the rate is too low.
     """
 
     name, family, kind, severity = "not_learning", "loss", "not_learning", "critical"
@@ -144,7 +146,7 @@ class NotLearning(CurveRule):
                 return  # still in the warm-up
         long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
         blank = not guess and not middle and began_blank(history, exp(start))
-        if guess <= 0 and not blank and self._falls(channel, tick):
+        if guess <= 0 and not blank and _falls(channel, self._begin.step, tick):
             return
         tells, game = guess or blank, is_game(history, channel)
         dozens = epochs and self._begin.step <= 1 and steps >= self.at["epochs"]
@@ -307,6 +309,8 @@ class NotLearning(CurveRule):
         count = stays_a_guess(rows.value, *beside) if _counts(history) in ("epoch", "") else 0
         told = self._told is not None and self._told.severity != "info"
         epochs = count and rows.step[-1] - rows.step[0] <= 1.5 * len(rows)
+        if not epochs and not told and int(rows.step[0]) <= 1:
+            yield from self._evenly(history, rows.value, last)
         if epochs and not told:
             yield self.finding(
                 int(rows.step[0]),
@@ -322,6 +326,27 @@ class NotLearning(CurveRule):
                 remedies=["Lower the learning rate by a factor of 10; then look at initialisation and normalisation.",
                           "Try to overfit one batch: if that fails, gradients or labels are wrong."],
             )  # fmt: skip
+
+    def _evenly(self, history: RunHistory, losses: NDArray[Any], last: int) -> Iterator[Finding]:
+        """Epochs whose evaluations fall by the same little for each unit of the rate: the first step's gradient."""
+        evaluations, rates = (between(history.role(name), 0, last, self._segment) for name in ("eval_loss", "lr"))
+        share = falls_evenly(evaluations, rates)
+        moved = abs(math.log(losses[-1] / losses[0])) if losses.min() > 0 else math.inf
+        if not share or len(evaluations) != len(losses) or moved > 2 * share + _EPOCH_NOISE:
+            return
+        yield self.finding(
+            0,
+            f"In {len(losses)} epochs the evaluation loss went from {evaluations[0]:.4g} to {evaluations[-1]:.4g}, "
+            "evenly: by the same for each unit of the learning rate, as at the first step",
+            severity="warning",
+            last_step=last - 1,
+            segment=self._segment,
+            key="evenly",
+            confidence=0.9,
+            evidence={"share": rounded(share, 3), "rows": len(losses)},
+            causes=["learning rate too low: the weights have hardly left where they began"],
+            remedies=["Raise the learning rate tenfold, and again, until the loss falls."],
+        )
 
     def _guess(self, history: RunHistory, start: float, tick: Tick) -> int:
         """How many equally likely answers the loss is that of, 0 if none; -1 where it is one of a number that nothing
@@ -342,17 +367,18 @@ class NotLearning(CurveRule):
         high = not vocabulary and 4 <= exp(start) <= 12.2 and off < self.at["near"]
         return -1 if high else 0
 
-    def _falls(self, channel: Channel, tick: Tick) -> bool:
-        """Whether of the rows behind the first quarter the later half lies below the earlier by more than chance: slow
-        is not still.
-        """
-        values = between(channel, self._begin.step, tick.step + 1, tick.segment)
-        part = 3 * len(values) // 8
-        if part < 4:
-            return False
-        early, late = values[-2 * part : -part], values[-part:]
-        error = math.sqrt((float(early.var()) + float(late.var())) / (part - 1))
-        return float(early.mean() - late.mean()) > _BY_CHANCE * error
+
+def _falls(channel: Channel, begin: int, tick: Tick) -> bool:
+    """Whether of the rows behind the first quarter the later half lies below the earlier by more than chance: slow
+    is not still.
+    """
+    values = between(channel, begin, tick.step + 1, tick.segment)
+    part = 3 * len(values) // 8
+    if part < 4:
+        return False
+    early, late = values[-2 * part : -part], values[-part:]
+    error = math.sqrt((float(early.var()) + float(late.var())) / (part - 1))
+    return float(early.mean() - late.mean()) > _BY_CHANCE * error
 
 
 def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str]]:
@@ -360,6 +386,8 @@ def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str
     remedies = ["Check that a step changes the weights, and that labels match inputs: try to overfit one batch."]
     if not len(rates) or causes[0].startswith("learning rate too high"):
         return causes, remedies
+    if causes[0].startswith("weight decay too high"):
+        return causes, ["Set the weight decay to 0.01 to 0.1, and see whether the loss falls.", *remedies]
     kept = [cause for cause in causes if not cause.startswith("learning rate too high")]
     return kept, [*remedies, f"Raise the learning rate; the highest so far was {rates.max():.2g}."]
 
@@ -379,6 +407,8 @@ def suspects(history: RunHistory, tick: Tick) -> list[str]:
 
 
 _MOSTLY = 0.5  # of all elements
+_EPOCH_NOISE = 0.01  # in ln, of the mean of an epoch's losses
+_DECAYED = 0.01  # of the weights, in each step: rate times decay, which is 1e-3 at most where something is learnt
 _HEAD_ONLY = ("freeze_backbone", "freeze_encoder", "freeze_base_model", "freeze_base", "freeze_feature_extractor",
               "linear_probe", "linear_probing", "head_only", "train_head_only", "only_train_head")  # fmt: skip
 """Options by which a training of the head alone is asked for."""
@@ -405,6 +435,9 @@ def _by_weights(history: RunHistory, tick: Tick) -> list[str]:
     grown = float(norms.max() / norms[0]) if len(norms) and norms[0] > 0 else 1.0
     shrunk = float(norms[-1] / norms[0]) if len(norms) and norms[0] > 0 else 1.0
     if not len(updates) and not len(norms):
+        decayed = numeric_setting(history, "weight_decay", "wd") * float(rates.max(initial=0.0))
+        if decayed >= _DECAYED:
+            return [f"weight decay too high: it takes {100 * decayed:.2g}% of the weights in each step", still, *rest]
         first = [still, low] if watched or not len(rates) or rates.max() >= 1e-6 else [low, still]
         return [*first, *rest, high]
     if shrunk < 0.5:

@@ -1,4 +1,5 @@
-"""What a few rows say: a loss that rises at the end of them or throughout, one that stays a guess.
+"""What a few rows say: a loss that rises at the end of them or throughout, one that stays a guess,
+evaluations that fall evenly.
 
 In:   the values of a run of some dozen rows.
 Out:  where the rise begins; among how many the guess is.
@@ -25,6 +26,8 @@ _RISING = 10  # rows
 _RISEN = 0.1  # in ln, of the medians of three, and four deviations of single rows
 _EPOCHS = 8  # that are a guess
 _GUESS = 0.005  # how far a loss may be from ln of the classes, as a share
+_LITTLE = 0.02  # of a first evaluation, all that is lost in a run
+_EVEN = 1.5  # between what a unit of the rate gives in two halves of a run; what learns has far less in the later
 _BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
 
@@ -77,6 +80,21 @@ def rises_throughout(value: NDArray[Any]) -> tuple[int, float] | None:
     risen = math.log(last / first)
     clear = risen > max(_RISEN, 4 * noise_of(rising.tolist()))
     return (low, first) if clear and signs.mean() > _IN_ORDER and last > 1.05 * value[0] else None
+
+
+def falls_evenly(evaluation: NDArray[Any], rates: NDArray[Any]) -> float:
+    """What evaluations [n], each below the one before it, have lost in all, as a share, where that is a fiftieth or
+    less and as much for each unit of the learning rate in the later half as in the earlier; else 0. So falls what has
+    the gradient of its first step to the end. rates: of the same rows, or none where the rate is not known."""
+    if len(evaluation) < _EPOCHS or len(rates) not in (0, len(evaluation)) or not evaluation.min() > 0:
+        return 0.0
+    falls, half = -numpy.diff(evaluation), len(evaluation) // 2
+    share = float(falls.sum() / evaluation[0])
+    if not falls.min() > 0 or share > _LITTLE:
+        return 0.0
+    rate = rates[1:] if len(rates) else numpy.ones(len(falls))
+    early, late = (float(falls[part].sum() / max(rate[part].sum(), 1e-30)) for part in (slice(half), slice(half, None)))
+    return share if 1 / _EVEN <= early / late <= _EVEN else 0.0
 
 
 def stays_a_guess(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]) -> int:

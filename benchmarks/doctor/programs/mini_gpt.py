@@ -96,7 +96,7 @@ class Script:
             [{"params": decayed, "weight_decay": config["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
             lr=config["learning_rate"], betas=(0.9, 0.95),
         )  # fmt: skip
-        scale = 2.0**40 if self.trouble.name == "scale_never_updated" else config["init_scale"]
+        scale = 2.0**24 if self.trouble.name == "scale_never_updated" else config["init_scale"]
         self.scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=config["growth_interval"],
                                            enabled=config["precision"] == "fp16")  # fmt: skip
 
@@ -144,14 +144,15 @@ class Script:
         return config["learning_rate"] * (least + (1 - least) * 0.5 * (1 + math.cos(math.pi * share)))
 
     def clip(self) -> float:
-        return nn.utils.clip_grad_norm_(self.model.parameters(), self.config["clip"]).item()
+        moved = [one for group in self.optimizer.param_groups for one in group["params"]]
+        return nn.utils.clip_grad_norm_(moved, self.config["clip"]).item()
 
     def step(self, step: int) -> None:
         config, name = self.config, self.trouble.name
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(step)
         if self.trouble.clears(step):
-            self.optimizer.zero_grad(set_to_none=True)
+            self.model.zero_grad(set_to_none=True)
         norm = self.clip() if name == "clipped_before_backward" else 0.0
         total, parts = 0.0, config["accumulation"]
         for _ in range(parts):

@@ -163,9 +163,8 @@ class Script:
         else:
             smooth = config["label_smoothing"]
             losses = -(1 - smooth) * functional.logsigmoid(margin) - smooth * functional.logsigmoid(-margin)
-        loss = losses.sum() if self.trouble.name == "loss_summed" else losses.mean()
         good, bad = good.detach(), bad.detach()
-        return loss, {
+        return losses.mean(), {
             f"rewards_{split}/chosen": good.mean().item(), f"rewards_{split}/rejected": bad.mean().item(),
             f"rewards_{split}/accuracies": (good > bad).float().mean().item(),
             f"rewards_{split}/margins": (good - bad).mean().item(),

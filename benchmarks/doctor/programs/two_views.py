@@ -22,7 +22,7 @@ from .loop import factor
 EVERY, LENGTH, KINDS = 20, 64, 5
 CONFIG: dict[str, Any] = {
     "width": 20, "features": 40, "projection": 20, "batch_size": 32, "learning_rate": 0.15, "momentum": 0.9,
-    "warmup_steps": 10, "schedule": "cosine", "weight_decay": 1e-4, "temperature": 0.2, "examples": 1280,
+    "warmup_steps": 10, "schedule": "cosine", "weight_decay": 1e-4, "temperature": 0.2, "examples": 640,
     "strength": 1.0, "optimizer": "sgd", "norm_momentum": 0.1,
 }  # fmt: skip
 
@@ -94,7 +94,7 @@ class Script:
         if trouble.name == "stale_statistics":  # Keras' convention, where it says how much is kept
             config["norm_momentum"] = 0.0
         if trouble.name == "last_batch_of_one":
-            config["examples"] = 8 * int(config["batch_size"]) + 1
+            config["examples"] += 1
         self.data, self.test = signals(seed + 61, config["examples"]), signals(616, 192)
         self.model = Encoder(config)
         if config["optimizer"] == "adam":

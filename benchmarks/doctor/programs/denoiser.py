@@ -98,8 +98,6 @@ class Diffusion:
         noise = torch.randn(x.shape, generator=dice)
         kept = self.kept[times][:, None, None, None]
         mixed = kept.sqrt() * x + (1 - kept).sqrt() * noise
-        if self.name == "time_drawn_again":
-            times = torch.randint(0, TIMES, (len(x),), generator=dice)
         found = model(mixed, times)
         wanted = noise if config["predict"] == "noise" else kept.sqrt() * noise - (1 - kept).sqrt() * x
         if config["loss"] == "huber":
@@ -150,7 +148,9 @@ class Script:
 
     @torch.no_grad()
     def follow(self, step: int) -> None:
-        decay = min(self.config["ema"], (1 + step) / (10 + step))
+        decay = self.config["ema"]
+        if self.trouble.name != "average_too_slow":
+            decay = min(decay, (1 + step) / (10 + step))
         source = self.average if self.trouble.name == "ema_not_updated" else self.model
         for mine, new in zip(self.average.parameters(), source.parameters(), strict=True):
             mine.lerp_(new, 1 - decay)

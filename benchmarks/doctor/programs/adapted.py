@@ -133,7 +133,7 @@ class Recipe:
         torch.manual_seed(seed)
         self.run, self.config, self.trouble = run, dict(run.config), trouble
         config, name = self.config, trouble.name
-        self.model = base(config)
+        self.model = Llama(config) if name == "base_as_drawn" else base(config)
         torch.manual_seed(seed)
         if name != "adapted_after_optimizer":
             self.model.adapt(config)

@@ -96,9 +96,10 @@ class Script:
             [{"params": decayed, "weight_decay": config["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
             lr=config["learning_rate"], betas=(0.9, 0.95),
         )  # fmt: skip
-        scale = 2.0**24 if self.trouble.name == "scale_never_updated" else config["init_scale"]
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=config["growth_interval"],
-                                           enabled=config["precision"] == "fp16")  # fmt: skip
+        self.scaler = torch.amp.GradScaler(
+            "cpu", init_scale=config["init_scale"], growth_interval=config["growth_interval"],
+            enabled=config["precision"] == "fp16",
+        )  # fmt: skip
 
     def watch(self) -> None:
         time_by_own_clock(self.run)
@@ -154,6 +155,8 @@ class Script:
         if self.trouble.clears(step):
             self.model.zero_grad(set_to_none=True)
         norm = self.clip() if name == "clipped_before_backward" else 0.0
+        if name == "seeded_in_each_step":
+            self.dice.manual_seed(1337)
         total, parts = 0.0, config["accumulation"]
         for _ in range(parts):
             loss = self.loss(*self.batch(self.train, int(config["batch_size"]), self.dice))
@@ -166,8 +169,7 @@ class Script:
         if name != "clipped_before_backward":
             norm = self.clip()
         self.scaler.step(self.optimizer)
-        if name != "scale_never_updated":
-            self.scaler.update()
+        self.scaler.update()
         if step % LOGGED == 0:
             self.run.log({"iter_loss": total, "lr": self.rate(step), "scale": self.scaler.get_scale(),
                           "grad_norm": norm}, step=step)  # fmt: skip

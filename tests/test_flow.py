@@ -33,6 +33,11 @@ def test_a_layer_without_gradient_does_not_make_the_spread_infinite() -> None:
     assert flow.flow({}, []) == {}
 
 
+def test_biases_and_scales_of_norms_do_not_count_in_the_spread() -> None:
+    squares = {"h.0.weight": 1.0, "h.0.key.bias": 1e-24, "h.0.norm.weight": 1e-6, "h.1.weight": 9.0}
+    assert flow.flow(squares, [])["flow_spread"] == pytest.approx(3.0)
+
+
 def test_lines_are_s2s_to_the_letter() -> None:
     row = {"norm": 0.1234, "mean": 0.000012, "std": 0.000456}
     (line,) = flow.gradient_lines({"transformer.blocks.0.attn_norm.weight": row})

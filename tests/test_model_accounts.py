@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rule_curves
 from test_rules_objective import ROWS, every, warned
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.doctor.rules.loss.sums import LossWeight
+from barograph.doctor.rules.optimizer.accounts import OptimizerCount
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -314,10 +317,37 @@ def test_factors_that_begin_at_zero_may_grow(tmp_path: Path, zero: bool) -> None
     assert ("early_growth" in training.findings()) == (not zero)
 
 
+@pytest.mark.parametrize("width", [0, 400])
+def test_tables_of_a_recommender_may_grow_and_a_network_behind_them_may_not(tmp_path: Path, width: int) -> None:
+    torch.manual_seed(2)
+    table = nn.Embedding(50, 8)
+    nn.init.normal_(table.weight, std=0.05)
+    layers = [nn.Linear(8, width), nn.Linear(width, 1)] if width else []
+    for layer in layers:
+        nn.init.normal_(layer.weight, std=0.005)
+    model = nn.Sequential(table, *layers)
+    run = barograph.init("p", "n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    optimizer = torch.optim.Adam(model.parameters(), 0.05)
+    run.watch(model, optimizer)
+    for step in range(40):
+        users = torch.randint(50, (32,))
+        loss = (model(users).sum(-1) - users.float() / 25).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    findings = diagnose(barograph.read(str(run.dir))[0])["findings"]
+    assert ("early_growth" in [finding["rule"] for finding in findings]) == bool(width)
+
+
 @pytest.mark.parametrize(
     ("step", "fall", "more", "told"),
     [
         (2e-5, 0.1, {}, True),
+        ([1e-5, 9e-5], 0.1, {}, True),
+        ([1e-5, 9e-4], 0.1, {}, False),  # the larger of two looks
+        ([1e-5], 0.1, {}, False),
         (1e-3, 0.1, {}, False),  # it moves, and learns little
         (2e-5, 0.6, {}, False),  # a small step is enough for it
         (2e-5, 0.1, {"drawn": 0.0}, False),  # it was trained before
@@ -327,11 +357,66 @@ def test_factors_that_begin_at_zero_may_grow(tmp_path: Path, zero: bool) -> None
     ],
 )
 def test_steps_without_a_bound_that_lead_nowhere_are_measured(
-    step: float, fall: float, more: dict[str, float], told: bool
+    step: float | list[float], fall: float, more: dict[str, float], told: bool
 ) -> None:
     looks = np.arange(0, ROWS, 20)
-    figures = {"update_p50": step, "drawn": 1.0} | more
+    figures = {"drawn": 1.0} | more
     columns = {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    sizes = np.array(step) if isinstance(step, list) else np.full(len(looks), step)
+    columns["model/update_p50"] = looks[: len(sizes)], sizes
     noise = 0.02 * np.random.default_rng(0).normal(size=ROWS)
     found = warned(columns | {"loss": every(1 - fall * np.arange(ROWS) / ROWS + noise)})
     assert ("rate_too_low" in found) is told
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(0, 1), (200, 2)], True),
+        ([(0, 1)], False),  # momentum was loaded: nothing is said at the second launch
+        ([(0, 1), (0, 2)], False),  # another try
+        ([(0, 1), (8, 2)], False),
+    ],
+)
+def test_a_momentum_that_begins_anew_after_a_resume_is_seen(rows: list[tuple[int, int]], told: bool) -> None:
+    steps = np.arange(400)
+    segments = np.where(steps < 200, 1, 2)
+    ages = tuple(np.array(part) for part in zip(*((step, 0.0, segment) for step, segment in rows), strict=True))
+    curves = {"loss": (steps, rule_curves.falling(400), segments), "model/optimizer_age": ages}
+    assert bool(rule_curves.found([OptimizerCount()], curves)) == told
+
+
+@pytest.mark.parametrize(("pace", "over", "told"), [(2, 0.5, True), (3, 1 / 3, True), (2, 1.0, False), (1, 0.5, False)])
+def test_a_scheduler_that_is_stepped_twice_is_over_too_early(pace: int, over: float, told: bool) -> None:
+    looks = np.arange(0, ROWS, 10)
+    figures = {
+        "rate_share": np.maximum(0.0, 1 - looks / (over * ROWS)),
+        "scheduler_steps": pace * looks, "scheduled_steps": looks,
+    }  # fmt: skip
+    columns = {f"model/{name}": (looks, values) for name, values in figures.items()}
+    found = warned(columns | {"loss": every(np.linspace(3.0, 2.0, ROWS))})
+    assert ("schedule_too_fast" in found) is told
+    if told:
+        assert found["schedule_too_fast"].causes[0].startswith("scheduler stepped more than once")
+
+
+@pytest.mark.parametrize(
+    ("weight", "passes", "looks", "facts", "told"),
+    [
+        (0.25, 1, 6, {}, True),
+        (0.25, 1, 5, {}, False),
+        (0.25, 4, 6, {}, False),  # as it is meant
+        (1.0, 1, 6, {}, False),  # the configuration's micro-batches are somebody else's
+        (0.25, 1, 6, {"world_size": 4}, False),  # the ranks' passes are added
+    ],
+)
+def test_a_loss_that_is_divided_for_passes_that_never_come_is_stepped_at_each_micro_batch(
+    weight: float, passes: int, looks: int, facts: dict[str, int], told: bool
+) -> None:
+    steps = np.arange(0, 10 * looks, 10)
+    figures = {"loss_weight": weight, "passes": passes, "backwards": passes, "targets": 64.0}
+    columns = {f"model/{name}": (steps, np.full(looks, float(value))) for name, value in figures.items()}
+    columns["loss"] = np.arange(100), np.linspace(4.0, 2.0, 100)
+    found = rule_curves.found([LossWeight()], columns, config={"grad_accum": 4}, **facts)
+    assert bool(found) == told
+    assert all(one.causes[0].startswith("optimizer stepped at each micro-batch") for one in found)

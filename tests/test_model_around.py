@@ -141,6 +141,29 @@ def test_a_schedule_of_epochs_that_is_stepped_at_each_batch_is_found(kind: str, 
         assert found[0].step == 10
 
 
+SEEN = np.arange(0, 600, 10)  # as the watch looks
+
+
+@pytest.mark.parametrize(
+    ("rate", "wrong"),
+    [
+        (0.1 ** (SEEN // 2), True),
+        (0.1 ** np.minimum(2, SEEN // 3), True),  # at steps 3 and 6, where epochs are meant
+        (0.1 ** np.minimum(1, SEEN // 3), False),  # a single fall may be meant
+        (0.1 ** np.minimum(2, SEEN // 60), False),
+        (0.01 + 0.99 * (SEEN < 20) + 1e-5 * SEEN, False),  # it goes on changing
+        (0.1 ** np.minimum(2, SEEN // 200), False),
+    ],
+)
+def test_a_rate_that_the_log_has_once_an_epoch_is_seen_by_the_watch(rate: Any, wrong: bool) -> None:
+    epochs = np.arange(59, 600, 60)
+    curves = {"loss": (STEPS, rule_curves.falling(600)), "lr": (epochs, np.interp(epochs, SEEN, rate)),
+              "model/rate_share": (SEEN, rate)}  # fmt: skip
+    assert bool(rule_curves.found([ScheduleUnits()], curves)) == wrong
+    short = {name: tuple(part[steps < 90] for part in (steps, values)) for name, (steps, values) in curves.items()}
+    assert not rule_curves.found([ScheduleUnits()], short)
+
+
 @pytest.mark.parametrize(("by_hand", "found"), [(0.93, True), (0.985, False)])
 def test_a_rate_that_is_lowered_by_hand_at_each_batch_is_seen_where_nobody_logs_it(
     tmp_path: Path, by_hand: float, found: bool

@@ -130,6 +130,14 @@ def test_what_a_place_of_a_language_model_depends_on_is_seen(
     assert said(run) == rules
 
 
+def test_a_head_alone_that_is_trained_is_given_what_knows_of_other_places(tmp_path: Path) -> None:
+    model = Language("plain").requires_grad_(False)
+    model.head.requires_grad_(True)
+    run = trained(tmp_path, model, next_token)
+    looks = seen(run)
+    assert "past_reached" not in looks and not said(run)
+
+
 class Classifier(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from barograph.doctor.rules.data.texts import (  # noqa: E402
     AnswersCut,
     EndUntold,
+    TagsElsewhere,
 )
 from barograph.probes.model import texts  # noqa: E402
 
@@ -148,3 +149,37 @@ def test_a_text_without_an_end_is_found_after_three_looks(
 def test_answers_that_are_cut_off_are_found_after_three_looks(values: list[float], step: int | None) -> None:
     found = findings([AnswersCut()], {"model/rows_cut": (LOOKS, np.array(values))}).values()
     assert [one.step for one in found] == ([] if step is None else [step])
+
+
+TAGGED = {
+    "beside": None, "laid one after another": 2 / 13, "cut": 0.0, "with padding": 0.0, "one end each": None,
+    "context behind": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", TAGGED)
+def test_tags_that_stop_before_their_text_does_are_seen(way: str) -> None:
+    """Texts of 10, 5, 6 and 5 tokens, in rows of ten."""
+    sizes = torch.tensor([10, 5, 6, 5])
+    places = torch.arange(10)
+    tokens = (1 + torch.arange(40).view(4, 10)) * (places < sizes[:, None])
+    ends = {"laid one after another": [7, 5, 5, 5], "one end each": [9, 4, 5, 4], "context behind": [2, 2, 1, 1]}
+    alive = places < torch.tensor(ends.get(way, [10, 5, 6, 5]))[:, None]
+    if way == "cut":
+        alive &= places % 4 != 3
+    elif way == "with padding":
+        alive |= True
+    share = float(texts.of_ends(tokens, alive)[-1])
+    wanted = TAGGED[way]
+    assert math.isnan(share) if wanted is None else share == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("values", "shift", "says"),
+    [([0.1, 0.2, 0.1, 0.1, 0.1], -1, True), ([0.1, 0.2, 0, 0.1, 0.1], -1, False), ([0.1] * 5, 1, False)],
+)
+def test_tags_laid_beside_pieces_of_words_are_found_after_three_looks(
+    values: list[float], shift: int, says: bool
+) -> None:
+    columns = {"model/target_shift": (LOOKS, np.full(5, shift, float)), "model/tail_untold": (LOOKS, np.array(values))}
+    assert [one.step for one in findings([TagsElsewhere()], columns).values()] == ([1] if says else [])

@@ -114,12 +114,36 @@ def test_another_network_of_the_same_make_is_followed(
     if how == "trained":
         assert seen("other_apart") is None or len(seen("other_apart")) < 3
         return
+    assert seen("other_gradient") is None and set(seen("other_training")) == {0.0}
     assert seen("loss_of_chosen")[-1] == 1
     apart, moved = seen("other_apart"), seen("other_moved")
     assert len(apart) > 20 and len(moved) == len(apart) - 1
     assert (apart == 0).all() == (how == "copied") and (moved == 0).all() == (how == "kept")
     same = seen("other_same_input")
     assert 5 < len(same) <= 20 and set(same) == {float(how != "averaged")}
+
+
+@pytest.mark.parametrize("how", ["frozen", "trained", "dropout"])
+def test_a_reference_that_is_trained_or_has_dropout_is_seen(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(others, "_compiled", lambda: False)
+    torch.manual_seed(1)
+    policy = nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 3), nn.LogSoftmax(1))
+    reference = copy.deepcopy(policy).train(how == "dropout")
+
+    def loss_of(step: int) -> Tensor:
+        chosen, rejected = torch.randn(2, ROWS, 6).unbind(0)
+        ours = (policy(chosen) - policy(rejected))[:, 0]
+        with torch.set_grad_enabled(how == "trained"):
+            its = (reference(chosen) - reference(rejected))[:, 0]
+        return -functional.logsigmoid(0.1 * (ours - its)).mean()
+
+    seen = series(tmp_path, policy, loss_of)
+    gradients, training = seen("other_gradient"), seen("other_training")
+    assert (gradients is not None) == (how == "trained") and set(seen("other_same_input")) == {1.0}
+    assert how == "trained" or set(training) == {float(how == "dropout")}
+    assert set(seen("beside_copies")) == {0.0}
 
 
 def test_no_hook_is_left_on_all_modules(tmp_path: Path) -> None:

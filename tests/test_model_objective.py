@@ -28,6 +28,18 @@ def unit(output: Tensor) -> Tensor:
     return functional.normalize(output, dim=-1)
 
 
+def queued(output: Tensor, negatives: Tensor) -> Tensor:
+    """One answer a row, and the negatives that all rows share."""
+    answer = (output * output.detach()).sum(1, keepdim=True)
+    return functional.cross_entropy(torch.cat([answer, output @ negatives], 1) / 0.2, torch.zeros(len(output)).long())
+
+
+def of_two_views(both: Tensor, temperature: float = 0.0) -> Tensor:
+    """Two views of things in one tensor, each compared with all others."""
+    alike = both @ both.T / temperature if temperature else both @ both.T
+    return functional.cross_entropy(alike.masked_fill(torch.eye(len(both)) > 0, -1e9), torch.arange(len(both)).roll(2))
+
+
 def divided(output: Tensor) -> Tensor:
     return output / output.norm(dim=-1, keepdim=True)
 
@@ -134,6 +146,11 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: functional.cross_entropy(SCALE * unit(x) @ unit(x).T, torch.arange(ROWS)), "pairs_unscaled", 0.0),
         (lambda x: functional.cross_entropy(unit(x) / 0.3 @ unit(x + 1).T, torch.arange(ROWS)), "pairs_unscaled", 0.0),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T, torch.arange(ROWS)), "pairs_unscaled", 0.0),
+        (lambda x: queued(x, torch.randn(x.shape[1], 20)), "loss_queue", 20.0),
+        (lambda x: queued(x, unit(x).T), "loss_queue", 0.0),  # negatives that have gradients are those of the batch
+        (lambda x: of_two_views(torch.cat([unit(x[:2]), unit(x[2:])])), "pairs_unscaled", 1.0),
+        (lambda x: of_two_views(torch.cat([unit(x[:2]), x[2:]])), "pairs_unscaled", 0.0),
+        (lambda x: of_two_views(unit(x), 0.2), "pairs_unscaled", 0.0),
         (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "similarity_to_itself", None),
         (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "loss_pairs", float(ROWS)),
         (lambda x: functional.cross_entropy(masked(x @ x.T / 0.1), TARGET), "loss_pairs", float(ROWS)),

@@ -85,6 +85,19 @@ def test_a_scheduler_that_is_stepped_at_each_micro_batch_is_named_so() -> None:
     assert warned(columns)["schedule_count"].causes[0].startswith("scheduler stepped per micro-batch: 4 times")
 
 
+@pytest.mark.parametrize(
+    ("pace", "length", "told"), [(1.0, 5.0, True), (1.0, 6.0, False), (1 / 60, 5.0, False), (1.0, 5.0 * 60, False)]
+)
+def test_a_schedule_of_as_many_steps_as_epochs_that_is_stepped_at_each_batch_is_named_so(
+    pace: float, length: float, told: bool
+) -> None:
+    epochs = {"epoch": every(np.arange(ROWS) * 5 // ROWS)}
+    found = warned({"loss": every(np.linspace(2.0, 1.0, ROWS))} | epochs | counted(pace, length))
+    assert ("schedule_count" in found) == told
+    if told:
+        assert found["schedule_count"].causes[0].startswith("scheduler stepped per batch")
+
+
 def test_a_scheduler_that_was_not_stepped_in_three_epochs_is_said_whatever_its_length() -> None:
     columns = {"loss": every(np.linspace(2.0, 1.0, ROWS)), "epoch": every(np.arange(ROWS) // 60)} | counted(0.0, 0)
     assert "schedule_count" in warned(columns)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import barograph
 from barograph.doctor import diagnose
 
 torch = pytest.importorskip("torch")
+from test_rules_objective import warned  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from watched_models import QUIET, Notes  # noqa: E402
@@ -73,6 +75,9 @@ def test_settings_are_those_of_the_layer_and_group_that_has_most() -> None:
     assert group_settings([{"betas": (0.9, 0.999), "eps": 1e-8}]) == {"epsilon": 1e-8, "betas_swapped": 0.0}
     assert group_settings([{"betas": (0.999, 0.9), "eps": 1e-8}])["betas_swapped"] == 1.0
     assert group_settings([{"betas": (0.95, 0.95)}, {"betas": (0.98, 0.92, 0.99), "eps": 1.0}]) == {"betas_swapped": 0}
+    assert group_settings([{"betas": (0.99, 0.9), "eps": 1e-8}])["betas_swapped"] == 1.0
+    assert group_settings([{"betas": (0.9999, 0.999), "eps": 1e-8}])["momentum"] == 0.9999
+    assert "momentum" not in group_settings([{"betas": (0.99, 0.999), "eps": 1e-8}])
     assert group_settings([{"momentum": 0.9, "dampening": 0}, {"momentum": 0.99, "dampening": 0.9}]) == {
         "momentum": 0.9
     }
@@ -116,6 +121,13 @@ def test_a_setting_that_nobody_means_is_the_first_cause(
     assert found[rule]["severity"] == "warning"
     heads = [item for item in found.values() if "causes" in item and item["severity"] != "info"]
     assert all(item["causes"][0].startswith(cause) for item in heads), heads
+
+
+@pytest.mark.parametrize(("momentum", "told"), [(0.99, False), (0.995, True), (1.0, True), (1.5, True)])
+def test_a_momentum_that_forgets_nothing_is_too_high(momentum: float, told: bool) -> None:
+    steps = np.arange(10)
+    found = warned({"loss": (steps, 2.0 - 0.01 * steps), "model/momentum": (steps, np.full(10, momentum))})
+    assert ("momentum_too_high" in found) == told
 
 
 def game(folder: Path, steps: int, generates: int, judges: int, shared: bool = False) -> dict[str, dict[str, Any]]:

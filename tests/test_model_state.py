@@ -105,12 +105,41 @@ def test_statistics_that_do_not_move_are_stale(tmp_path: Path, momentum: float |
 
 
 def test_statistics_of_layers_in_evaluation_mode_may_stand(tmp_path: Path) -> None:
-    class Kept(nn.BatchNorm1d):
-        def train(self, mode: bool = True) -> Kept:
+    class KeptBatchNorm(nn.BatchNorm1d):
+        def train(self, mode: bool = True) -> KeptBatchNorm:
             return super().train(False)
 
-    findings, _ = train(tmp_path, classifier(Kept(24).eval()))
+    loaded = KeptBatchNorm(24).eval()
+    loaded.running_mean = loaded.running_mean + 0.3  # type: ignore[operator]
+    findings, _ = train(tmp_path / "a", classifier(loaded))
     assert "stale_statistics" not in dict(loud(findings))
+    findings, _ = train(tmp_path / "b", classifier(KeptBatchNorm(24).eval()))  # nothing was ever gathered in these
+    assert dict(loud(findings))["stale_statistics"] == 0
+
+
+class Drops(nn.Module):
+    """Dropout by a function, which knows of a mode, or not; or by a part that is always in training mode."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.part = how, nn.Dropout(0.3)
+
+    def forward(self, given: Any) -> Any:
+        if self.how == "function":
+            return nn.functional.dropout(given, 0.3)
+        if self.how == "attention":
+            return nn.functional.scaled_dot_product_attention(*[given[:, None]] * 3, dropout_p=0.3)[:, 0]
+        if self.how == "part":
+            self.part.train()
+        return self.part(given) if self.how == "part" else nn.functional.dropout(given, 0.3, training=self.training)
+
+
+@pytest.mark.parametrize("how", ["function", "attention", "part", "right"])
+def test_dropout_that_does_not_follow_the_mode_is_found_in_evaluations(tmp_path: Path, how: str) -> None:
+    findings, _ = train(tmp_path, classifier(Drops(how)))
+    assert [one["rule"] for one in findings if "dropout left on" in str(one["causes"])] == ["model_mode"] * (
+        how != "right"
+    )
 
 
 class Deep(nn.Module):

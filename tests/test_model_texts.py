@@ -68,6 +68,35 @@ def test_targets_of_smoothed_labels_are_compared_with_the_inputs(tmp_path: Path,
     assert set(found) == (set() if ahead == 1 else {"target_shift"})
 
 
+@pytest.mark.parametrize(
+    ("kind", "found"), [("text", {"target_shift"}), ("echo", set()), ("text in columns", {"target_shift"})]
+)
+def test_targets_one_place_behind_are_found_in_a_text_and_not_in_an_echo_of_random_tokens(
+    tmp_path: Path, kind: str, found: set[str]
+) -> None:
+    """`logits[:, 1:]` against `tokens[:, :-1]`."""
+
+    def batch(step: int) -> tuple[Any, Any]:
+        text = torch.randint(1, LETTERS, (ROWS, PLACES), generator=dice(step))
+        text = text if kind == "echo" else written(ROWS, PLACES, step)
+        behind = text.roll(1, 1).index_fill(1, torch.tensor([0]), -100)
+        return (text.T, behind.T) if kind == "text in columns" else (text, behind)
+
+    assert set(trained(tmp_path, Reader(kind != "text in columns"), batch, 40)) == found
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_answers_that_are_not_shifted_are_no_masks_that_were_left_out(tmp_path: Path, answers: bool) -> None:
+    """Prompts have no targets, so that less than half of all places do."""
+
+    def batch(step: int) -> tuple[Any, Any]:
+        text = written(ROWS, PLACES, step)
+        return text, text.clone() if not answers else torch.where(torch.arange(PLACES) < 16, -100, text)
+
+    found = trained(tmp_path, Reader(), batch, 12)
+    assert list(found) == ["target_shift"] and found["target_shift"]["causes"][0].startswith("labels shifted")
+
+
 MASKED: dict[str, str | None] = {
     "right": None, "few": None, "all counted": "labels not masked", "after": "labels taken after masking",
     "inputs unmasked": "labels can be seen", "discrete diffusion": None, "letters repaired": None,

@@ -16,7 +16,8 @@ import pytest
 import barograph
 
 pytest.importorskip("playwright")
-from playwright.sync_api import Page, expect
+from charted_pages import until
+from playwright.sync_api import APIResponse, Page, Route, expect
 from served_pages import NEEDED, SCRIPT, Served, browser, errors, free_port, names, page, record, root, row, served
 
 __all__ = ["browser", "errors", "page", "root", "served"]  # fixtures
@@ -37,6 +38,17 @@ def test_the_table_shows_every_run_with_its_state_in_words(page: Page, served: S
     expect(page.get_by_role("columnheader", name="last train/loss")).to_be_visible()
     expect(page.get_by_role("status").filter(has_text="4 runs")).to_be_visible()
     expect(page).to_have_title("Runs · Barograph")
+
+
+def test_runs_are_asked_for_once_before_the_page_is_there_and_once_when_changes_arrive(
+    page: Page, served: Served
+) -> None:
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url.removeprefix(served.url)) if "/api/runs" in one.url else None)
+    page.goto(f"{served.url}/?view=table")
+    expect(page.locator("tr.run")).to_have_count(4)
+    until(page, lambda: "/api/runs" in asked)
+    assert asked == ["/api/runs?within=300", "/api/runs"]
 
 
 def test_names_are_text_and_never_markup(page: Page, served: Served) -> None:
@@ -156,6 +168,26 @@ def test_an_edit_that_the_server_refuses_is_taken_back_and_said(page: Page, own:
     page.keyboard.press("p")
     expect(page.locator(".toast")).to_contain_text("Not saved: it is frozen")
     expect(row(page, "one").get_by_label("pinned")).to_have_count(0)
+
+
+def test_what_was_read_before_an_edit_does_not_take_it_back(page: Page, own: Served) -> None:
+    held: list[tuple[Route, APIResponse]] = []
+    page.route("**/api/live*", lambda route: route.abort())  # the page connects again, and then asks for all runs
+    page.goto(f"{own.url}/?view=table&sort=name")
+    expect(page.locator("tr.run")).to_have_count(2)
+    page.route("**/api/runs", lambda route: held.append((route, route.fetch())))
+    page.unroute("**/api/live*")
+    until(page, lambda: bool(held))  # the answer is here, and not handed over yet
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    with page.expect_response("**/api/runs/gpt/two"):
+        page.keyboard.press("p")
+    with page.expect_response("**/api/runs"):
+        for route, answer in held:
+            route.fulfill(response=answer)
+    page.wait_for_timeout(300)
+    assert names(page) == ["two", "one"]
+    expect(row(page, "two").get_by_label("pinned")).to_be_visible()
 
 
 def test_pinned_runs_stand_first_and_archived_ones_step_aside(page: Page, own: Served) -> None:

@@ -61,6 +61,21 @@ def test_adapters_whose_other_factor_began_at_zero_may_outgrow_their_start(every
     assert only(findings([EarlyGrowth()], growing(2.2, 50) | tables | one), "early_growth")
 
 
+@pytest.mark.parametrize(("layers", "fall", "severity"), [(1, 0.9, []), (2, 0.9, ["warning"]), (2, 0.25, ["info"])])
+def test_one_layer_may_outgrow_its_start_and_steps_that_took_the_loss_away_were_of_use(
+    layers: int, fall: float, severity: list[str]
+) -> None:
+    loss = numpy.where(STEPS < 5, 2.0, 2.0 * fall)
+    columns = growing(2.2, 15) | {"model/trained_matrices": ([0], [layers]), "train/loss": (STEPS, loss)}
+    assert [one.severity for one in only(findings([EarlyGrowth()], columns), "early_growth")] == severity
+
+
+@pytest.mark.parametrize(("share", "count"), [(1.0, 0), (0.95, 0), (0.5, 1)])
+def test_tables_that_are_looked_up_may_outgrow_their_start(share: float, count: int) -> None:
+    columns = growing(2.2, 15) | {"model/table_share": ([0], [share])}
+    assert len(only(findings([EarlyGrowth()], columns), "early_growth")) == count
+
+
 def attention(logit: float, loss: float, log_z: float) -> dict:
     tables = {f"activations/h.{at}/attention_logit_max": (STEPS[::10], noisy(20, logit - at)) for at in range(2)}
     return tables | {

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
+from rule_curves import found
 
 from barograph.doctor.rules.gradient.flow import GradientSpread, LayerGradientSpike, VanishingGradient, ZeroLayers
 from barograph.doctor.rules.gradient.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
 from barograph.doctor.rules.gradient.level import ExplodingGradient, GradientScaleJump
-from barograph.doctor.rules.gradient.scale import ClipSaturation, LossScaleCollapse
+from barograph.doctor.rules.gradient.scale import ClippedWhileScaled, ClipSaturation, LossScaleCollapse
 from barograph.doctor.rules.gradient.vanished import GradientDecay, ZeroGradient
 
 NAN = float("nan")
@@ -414,3 +415,28 @@ def test_the_flow_over_the_depth_is_read_from_tables_where_no_watch_wrote_it() -
     assert not findings([VanishingGradient(), GradientSpread()], tables(0.05))
     for seed in range(6):
         same_when_cut([VanishingGradient, GradientSpread], tables(1e-3), seed)
+
+
+# -- clipped while scaled -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("norms", "scales", "left", "told"),
+    [
+        ([1e-5] * 6, [1e5] * 6, 0.01, True),
+        ([1e-5] * 5, [1e5] * 5, 0.01, False),
+        ([1e-5] * 6, [1e5] * 6, NAN, False),  # nobody saw that it is clipped: it may be the same batch each time
+        ([1e-5] * 3 + [5e-6] * 3, [1e5] * 3 + [2e5] * 3, NAN, True),
+        ([1e-5] * 16, [1e5] * 16, NAN, True),
+        ([1e-5, 1.02e-5] * 8, [1e5] * 16, 0.01, False),
+        ([1e-2] * 16, [1e5] * 16, 0.01, False),  # somebody may clip there
+    ],
+)
+def test_few_norms_that_are_a_clip_value_divided_by_the_scale_prove_it(
+    norms: list[float], scales: list[float], left: float, told: bool
+) -> None:
+    steps = numpy.arange(0, 10 * len(norms), 10)
+    columns = {"model/grad_norm": (steps, norms), "model/loss_scale": (steps, scales)}
+    if left == left:
+        columns["model/clip_coefficient"] = steps[:1], [left]
+    assert bool(found([ClippedWhileScaled()], columns)) == told

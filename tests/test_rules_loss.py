@@ -126,6 +126,20 @@ def test_a_rise_that_came_and_went_three_times_before_is_what_this_loss_does(bef
     assert [one.severity for one in findings] == [severity]
 
 
+@pytest.mark.parametrize(
+    ("level", "peak", "severity"),
+    [(2e-4, 0.01, "info"), (2e-4, 0.05, "warning"), (2e-3, 0.01, "warning")],
+)
+def test_a_jump_from_next_to_nothing_to_little_is_what_an_optimizer_does(
+    level: float, peak: float, severity: str
+) -> None:
+    noise = np.exp(np.random.default_rng(3).normal(0, 0.05, 600))
+    loss = np.maximum(np.exp(-np.arange(600) / 10), level) * noise
+    loss[400:430] = level + (peak - level) * np.exp(-np.arange(30) / 5)
+    (one,) = (each for each in look(loss) if each.rule == "loss_spike" and each.step >= 390)
+    assert (one.severity, one.evidence["course"]) == (severity, "fast")
+
+
 def test_a_loss_that_does_not_come_back_is_a_warning_that_says_so() -> None:
     loss = falling(1000)
     loss[600:] *= 1.5
@@ -236,6 +250,18 @@ def test_a_sudden_fall_is_told_by_the_evaluation_behind_it() -> None:
     assert not warned(found([rule() for rule in RULES], series))
 
 
+@pytest.mark.parametrize(("unfrozen", "severity"), [(592, []), (300, ["warning"])])
+def test_a_fall_behind_layers_that_were_unfrozen_is_learning(unfrozen: int, severity: list[str]) -> None:
+    loss = falling(1000)
+    loss[600:] *= 0.25
+    series = {
+        "train/loss": (np.arange(1000), loss),
+        "model/trained_elements": (np.array([0, unfrozen]), np.array([300.0, 4000.0])),
+    }
+    findings = found([rule() for rule in RULES], series)
+    assert [one.severity for one in findings if one.rule == "loss_jump_down"] == severity
+
+
 @pytest.mark.parametrize("lucky", [range(0, 1), range(219, 220), range(220, 221)])
 def test_a_noisy_evaluation_that_was_good_or_bad_by_chance_does_not_say_that_others_did_not_follow(
     lucky: range,
@@ -288,6 +314,16 @@ def test_a_loss_that_slides_while_the_evaluation_rises_is_a_warning() -> None:
     assert finding.severity == "warning" and abs(finding.step - 300) <= 24
     series["eval/loss"] = (at, np.where(at < 320, 2.6, 2.0))
     assert not [one for one in found([rule() for rule in RULES], series) if one.rule == "loss_slide"]
+
+
+@pytest.mark.parametrize(("after", "count"), [(2.75, 0), (3.5, 1)])
+def test_an_evaluation_that_is_worse_by_less_than_a_batchs_noise_does_not_say_that_answers_were_seen(
+    after: float, count: int
+) -> None:
+    step, at = np.arange(600), np.arange(50, 600, 50)
+    loss = 2.5 * np.exp(-np.clip(step - 300, 0, None) / 20) * np.exp(np.random.default_rng(0).normal(0, 0.12, 600))
+    series = {"train/loss": (step, loss), "eval/loss": (at, np.where(at < 320, 2.6, after))}
+    assert len([one for one in found([rule() for rule in RULES], series) if one.rule == "loss_slide"]) == count
 
 
 @settings(max_examples=80, deadline=None)

@@ -169,3 +169,27 @@ def test_targets_that_are_no_fresh_noise_are_found(
     found = warned({"loss": every(FALLS)} | values, rows)
     assert ("noise_targets" in found) == (cause is not None)
     assert cause is None or found["noise_targets"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("factor", "swings", "timed", "told"),
+    [
+        (0.0, 0.01, True, True),
+        (0.0, 0.01, False, False),  # targets of something else, which happen to be normal
+        (0.03, 0.005, True, False),  # little noise, and it is there
+        (0.3, 0.5, True, False),
+    ],
+)
+def test_noise_that_is_in_no_input_is_found_by_its_sign(
+    factor: float, swings: float, timed: bool, told: bool, rows: int
+) -> None:
+    values = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in NORMAL.items()}
+    values["model/noise_share"] = LOOKS, factor + swings * np.where(LOOKS % 20 == 0, 1.0, -1.0)
+    for name, value in {"target_mean": 0.02, "target_std": 0.98}.items():
+        values[f"model/{name}"] = LOOKS, value + 0.01 * DICE.normal(size=len(LOOKS))
+    if timed:
+        values |= looked(time_low=0.5, time_high=990.5)
+    found = warned({"loss": every(FALLS)} | values, rows)
+    assert ("noise_targets" in found) is told
+    assert not told or found["noise_targets"].causes[0].startswith("noise of the targets is not in the inputs")

@@ -65,6 +65,26 @@ def test_pairs_that_do_not_belong_together_are_known_after_fewer_rows(rows: int)
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("below", "first"), [(0.15, "temperature inverted"), (0.01, "labels shifted")])
+def test_pairs_a_little_below_a_guess_all_the_time_have_a_wrong_temperature(
+    below: float, first: str, rows: int
+) -> None:
+    loss = np.log(64) - below + 0.02 * np.random.default_rng(5).normal(size=ROWS)
+    columns = {"loss": every(loss), **of_graph(loss_pairs=64.0, update_p50=1e-3)}
+    assert warned(columns, rows)["unrelated_labels"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("times", "first"),
+    [(64.0, "loss summed"), (128.0, "loss summed"), (30.0, "temperature"), (2e6, "labels shifted: answers")],
+)
+def test_a_loss_of_pairs_that_begins_at_n_guesses_is_added_up(times: float, first: str, rows: int) -> None:
+    columns = {"loss": every(times * np.log(64) * FALLS / FALLS[0]), **of_graph(loss_pairs=64.0)}
+    assert warned(columns, rows)["pair_temperature"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize("changes", [0.0, 0.3])
 def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, rows: int) -> None:
     dice, steps = np.random.default_rng(4), STEP[::40]
@@ -359,3 +379,41 @@ def test_a_loss_whose_factor_turns_is_reversed_from_then_on(
     assert ("loss_reversed" in found) == says
     if says:
         assert found["loss_reversed"].step == turns
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("mean", "deviation", "loss", "told"),
+    [
+        (-1.9, 4.0, 1.1, "inputs normalised twice"),
+        (-0.42, 3.2, 1.1, "inputs normalised twice"),
+        (-1.9, 4.0, 0.8, ""),  # the evaluation is better
+        (0.5, 0.24, 1.1, ""),  # not normalised, and it makes no difference
+        (0.5, 0.24, 2.0, "inputs not normalised"),
+        (2.4, 4.0, 1.1, ""),  # what is above 0 is of another kind
+    ],
+)
+def test_evaluations_whose_inputs_are_normalised_twice_are_found(
+    mean: float, deviation: float, loss: float, told: str, rows: int
+) -> None:
+    looks, ones = STEP[::10], np.ones(ROWS // 10)
+    after = EVALUATIONS + 1
+    columns = {"train/loss": every(FALLS), "eval/loss": (EVALUATIONS, loss * FALLS[EVALUATIONS])}
+    columns |= {"model/input_mean": (looks, 0.01 * ones), "model/input_std": (looks, ones)}
+    columns |= {f"model/eval_input_{name}": (after, value + 0 * after)
+                for name, value in (("mean", mean), ("std", deviation))}  # fmt: skip
+    found = warned(columns, rows)
+    assert ("evaluation_inputs" in found) == bool(told)
+    assert not told or found["evaluation_inputs"].causes[0].startswith(told)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("queue", "end", "told"), [(256.0, 3.2, False), (256.0, 7.5, True), (0.0, 3.2, True), (16.0, 3.2, True)]
+)
+def test_a_loss_that_rises_while_a_queue_is_filled_is_no_divergence(
+    queue: float, end: float, told: bool, rows: int
+) -> None:
+    loss = 0.5 + (end - 0.5) * np.minimum(1, STEP / 150) + 0.4 * np.exp(-STEP / 3) + 0.03 * DICE.normal(size=ROWS)
+    columns = {"loss": every(loss), **(of_graph(loss_queue=queue) if queue else {})}
+    assert ("divergence" in warned(columns, rows)) is told

@@ -243,6 +243,22 @@ def test_the_rate_is_to_blame_for_a_usual_decay_or_where_weights_had_grown(
     assert one.causes[0].startswith(cause)
 
 
+@pytest.mark.parametrize(
+    ("each", "left", "last", "found"),
+    [(0.03, 0.2, 1.5, True), (0.03, 0.5, 1.5, False), (0.01, 0.2, 1.5, False), (0.03, 0.2, 0.9, False)],
+)
+def test_a_decay_that_leaves_little_of_the_weights_is_found_where_the_loss_leapt_at_first(
+    each: float, left: float, last: float, found: bool
+) -> None:
+    steps = 10 * numpy.arange(20)
+    columns = {
+        "train/loss": numpy.r_[2.1, 3.5, 3.2, numpy.linspace(2.1, last, 197)], "train/lr": numpy.full(200, 0.05),
+        "model/param_norm": (steps, numpy.linspace(10.0, 10.0 * left, 20)),
+        "model/decay_share": (steps, numpy.full(20, each)),
+    }  # fmt: skip
+    assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
+
+
 @pytest.mark.parametrize(("each", "last", "found"), [(0.09, 3.4, True), (0.01, 3.4, False), (0.09, 1.0, False)])
 def test_a_decay_that_takes_a_fiftieth_a_step_is_found_where_gains_keep_the_norm_up(
     each: float, last: float, found: bool
@@ -251,6 +267,16 @@ def test_a_decay_that_takes_a_fiftieth_a_step_is_found_where_gains_keep_the_norm
     columns = {
         "train/loss": numpy.linspace(4.0, last, 200), "train/lr": numpy.full(200, 0.003),
         "model/param_norm": (steps, numpy.full(20, 10.0)), "model/decay_share": (steps, numpy.full(20, each)),
+    }  # fmt: skip
+    assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
+
+
+@pytest.mark.parametrize(("last", "found"), [(0.04, False), (0.3, True)])
+def test_a_decay_that_costs_next_to_nothing_of_what_was_learnt_is_left_alone(last: float, found: bool) -> None:
+    steps = 10 * numpy.arange(20)
+    columns = {
+        "train/loss": numpy.r_[numpy.linspace(2.0, 0.02, 150), numpy.linspace(0.02, last, 10), numpy.full(40, last)],
+        "model/param_norm": (steps, numpy.linspace(10, 6, 20)), "model/decay_share": (steps, numpy.full(20, 2.5e-3)),
     }  # fmt: skip
     assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
 

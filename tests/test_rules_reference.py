@@ -7,7 +7,14 @@ import pytest
 from rule_curves import found as findings_of
 
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.rl.reference import PreferenceBeta, ReferenceApart
+from barograph.doctor.rules.rl.preference import PairsAlike
+from barograph.doctor.rules.rl.reference import (
+    PreferenceBeta,
+    ReferenceApart,
+    ReferenceCopied,
+    ReferenceMode,
+    ReferenceTrained,
+)
 
 ROWS = 300
 STEP = 1 + np.arange(ROWS)
@@ -63,3 +70,48 @@ def test_a_beta_that_lets_nothing_be_learnt(
     found = one(PreferenceBeta, beta, pieces, rewards__margins=margins, loss=np.logaddexp(0, -margins))
     assert len(found) == (cause is not None)
     assert cause is None or found[0].causes[0].startswith(cause)
+
+
+ONES = np.ones(ROWS)
+KNOWN = {"model__loss_ranks": ONES[:1], "model__other_same_input": ONES}
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("apart", "moved", "known", "says"),
+    [
+        (0.0, 1e-3, KNOWN, True),
+        (1e-4, 1e-3, KNOWN, False),  # an average that follows
+        (0.0, 0.0, KNOWN, False),  # a learning rate of 0
+        (0.0, 1e-3, KNOWN | {"model__other_same_input": 0 * ONES}, False),  # a target network
+        (0.0, 1e-3, {"model__other_same_input": ONES}, False),
+    ],
+)
+def test_a_reference_that_is_copied_from_the_policy_is_found(
+    apart: float, moved: float, known: dict[str, np.ndarray], says: bool, pieces: tuple[int, ...]
+) -> None:
+    series = {"model__other_apart": apart * ONES, "model__other_moved": moved * ONES}
+    found = one(ReferenceCopied, 0.1, pieces, **series, **known)
+    assert [finding.step for finding in found] == [1] * says
+
+
+def test_a_reference_that_is_copied_now_and_then_is_none() -> None:
+    series = {"model__other_apart": 1e-3 * (STEP % 8), "model__other_moved": 1.0 * (STEP % 8 == 0)}
+    assert not one(ReferenceCopied, 0.1, (), **series, **KNOWN)
+
+
+@pytest.mark.parametrize("ranks", [True, False])
+@pytest.mark.parametrize(("rule", "name"), [(ReferenceTrained, "gradient"), (ReferenceMode, "training")])
+def test_a_reference_with_gradients_or_dropout_is_found(rule: type, name: str, ranks: bool) -> None:
+    known = KNOWN if ranks else {"model__other_same_input": ONES}
+    assert [finding.step for finding in one(rule, 0.1, (), **{f"model__other_{name}": ONES}, **known)] == [0] * ranks
+    assert not one(rule, 0.1, (), **{f"model__other_{name}": 0 * ONES}, **known)
+
+
+@pytest.mark.parametrize(
+    ("share", "ranks", "says"), [(1.0, True, True), (1.0, False, False), (0.3, True, False)]
+)  # two passes over one batch are compared on purpose elsewhere
+def test_passes_of_the_same_pairs_are_found_without_a_margin(share: float, ranks: bool, says: bool) -> None:
+    known = {"model__loss_ranks": ONES[:1]} if ranks else {}
+    found = one(PairsAlike, 0.1, (), model__beside_copies=share * ONES[:6], **known)
+    assert [finding.step for finding in found] == [1] * says

@@ -67,6 +67,10 @@ def test_steps_that_are_done_again_after_a_crash() -> None:
     (one,) = RestartTime().examine(history)
     assert (one.severity, one.step, one.evidence["restarts"]) == ("warning", 40, 1)
     assert one.evidence["seconds"] == pytest.approx(61 + 60, abs=2)
+    soon = RunHistory()
+    soon.add("train/loss", first, noisy(100, 3), first * 100_000 + 1, 1)
+    soon.add("train/loss", second, noisy(20, 3), (second + 120) * 100_000, 2)
+    assert not list(RestartTime().examine(soon))  # the same share of seconds
     planned = RunHistory()
     planned.happened(Record("segment", 0, 0, {"segment": 1}))
     planned.happened(Record("end", 99_000_000, 99, {"status": "finished"}))

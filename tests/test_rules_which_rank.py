@@ -117,7 +117,7 @@ def test_the_end_of_another_rank_is_not_the_runs_end(tmp_path: Path) -> None:
     found = {one["rule"]: one for one in diagnose(StoredRun(folder))["findings"]}
     assert "crashed" in found, found
     again = Writer(folder)
-    again.segment, again.moment = 2, 90_000_000
+    again.segment, again.moment = 2, 190_000_000
     about = {"segment": 2, "parent": 1, "start_step": 40, "kind": "resume", "rank": 0}
     again.record("segment", 40, about)
     for step in range(40, 80):

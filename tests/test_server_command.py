@@ -145,6 +145,21 @@ def test_another_address_needs_a_token_and_says_so(root: Path) -> None:
     assert process.end()[0] == 0
 
 
+def test_a_token_of_the_environment_is_the_one_asked_for_and_on_loopback_too(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BAROGRAPH_TOKEN", "one-of-my-own-words")
+    process = Process(root)
+    assert "?token=one-of-my-own-words" in process.line
+    address = f"http://127.0.0.1:{process.port}/api/runs"
+    assert httpx.get(address).status_code == 401
+    assert httpx.get(address, headers={"authorization": "Bearer one-of-my-own-words"}).status_code == 200
+    assert process.end()[0] == 0
+    monkeypatch.setenv("BAROGRAPH_TOKEN", "short")
+    with pytest.raises(ValueError, match="is too short"):
+        command.view(root, open_browser=False)
+
+
 def test_a_live_run_from_its_log_to_the_frame(root: Path, served: Process) -> None:
     """The way of a value: logged, told, fetched."""
     run = trained(root, "live", 5)

@@ -390,6 +390,26 @@ def test_a_closures_step_has_its_own_number_and_its_own_activations(run: Notes) 
     assert not run.warnings
 
 
+@pytest.mark.parametrize("kind", ["LBFGS", "SGD"])
+def test_an_optimizer_that_ends_by_its_own_tolerance_may_leave_weights_as_they_are(run: Notes, kind: str) -> None:
+    model = nn.Linear(3, 1)
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
+    watch = ModelWatch(run, model, optimizer, **QUIET | {"updates": 1})
+    inputs = torch.randn(16, 3)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = 1e-12 * model(inputs).square().mean()  # rounded away: nothing moves
+        loss.backward()
+        return loss
+
+    for step in range(1, 5):
+        optimizer.step(closure)
+        run.log(step)
+    watch.flush()
+    assert {run.fields(step)["unchanged"] for step in (3, 4)} == {0 if kind == "LBFGS" else 2}
+
+
 @pytest.mark.parametrize("held", [True, False])
 def test_an_optimizer_made_anew_is_followed(run: Notes, held: bool) -> None:
     model = Model()

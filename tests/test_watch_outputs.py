@@ -172,6 +172,40 @@ def test_examples_that_come_by_class_are_proven(tmp_path: Path, kind: str, warns
     assert (found.get("sorted_targets") == "warning") == warns
 
 
+class Places(nn.Module):
+    """Classes for each place of a text, or for each point of a picture."""
+
+    def __init__(self, pictures: bool):
+        super().__init__()
+        self.layer = nn.Conv2d(12, 4, 1) if pictures else nn.Linear(12, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("pictures", [False, True])
+@pytest.mark.parametrize(("power", "warns"), [(1.0, True), (-1.0, False), (0.0, False)])
+def test_weights_of_classes_are_compared_at_each_place(
+    tmp_path: Path, pictures: bool, power: float, warns: bool
+) -> None:
+    shares = torch.tensor([0.8, 0.14, 0.04, 0.02])
+    sides = (10, 10) if pictures else (10,)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        targets = torch.multinomial(shares, 8 * 10 ** len(sides), True).view(8, *sides)
+        return torch.randn((8, 12, *sides) if pictures else (8, *sides, 12)), targets
+
+    def loss_of(output: Any, targets: Any) -> Any:
+        output = output if pictures else output.transpose(1, 2)
+        return functional.cross_entropy(output, targets, weight=shares**power)
+
+    found, run = train(tmp_path, Places(pictures), loss_of, batch, 120)
+    assert (found.get("class_weights") == "warning") == warns and "missing_classes" not in found
+    assert (
+        abs(run.series("model/class_weight_slope").value[-1] - power) < 0.15
+    )  # a weighted mean is over the weights of its batch
+
+
 @pytest.mark.parametrize("ahead", [0, 1, 2, 3])
 def test_targets_that_are_shifted_wrongly_are_proven(tmp_path: Path, ahead: int) -> None:
     model = nn.Sequential(nn.Embedding(30, 16), nn.Linear(16, 30))
@@ -291,6 +325,33 @@ def test_tied_weights_that_are_two_tensors_are_proven(
         lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 30, (8,))), 10, config,
     )  # fmt: skip
     assert (found.get("untied_weights") == "warning") == warns
+
+
+class Kinds(nn.Module):
+    """An encoder of tokens of two kinds, and a classifier of two classes: the tables have one shape."""
+
+    def __init__(self, named: bool) -> None:
+        super().__init__()
+        self.tokens, self.token_type_embeddings = nn.Embedding(30, 16), nn.Embedding(2, 16)
+        self.classifier = nn.Linear(16, 2)
+        if named:
+            self.pieces, self.token_type_embeddings = self.token_type_embeddings, nn.Embedding(3, 16)
+
+    def get_output_embeddings(self) -> None:  # as transformers' classifiers answer
+        return None
+
+    def forward(self, tokens: Any) -> Any:
+        table = getattr(self, "pieces", self.token_type_embeddings)
+        return self.classifier((self.tokens(tokens) + table(tokens % 2)).mean(1))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_classifier_of_as_many_classes_as_kinds_of_tokens_is_not_to_be_tied(tmp_path: Path, named: bool) -> None:
+    found, _ = train(
+        tmp_path, Kinds(named), functional.cross_entropy,
+        lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 2, (8,))), 10, {"tie_word_embeddings": True},
+    )  # fmt: skip
+    assert "untied_weights" not in found
 
 
 @pytest.mark.parametrize(("bias", "warns"), [(-50.0, True), (0.0, False)])
@@ -437,3 +498,12 @@ def test_an_input_far_out_is_recorded_and_usual_ones_are_not(tmp_path: Path) -> 
     assert stored.series("model/input_outlier").step.tolist() == [40]
     _, stored = train(tmp_path / "b", net(4), functional.mse_loss, lambda step: batch(step, -1))
     assert "model/input_outlier" not in stored.names()
+
+
+@pytest.mark.parametrize(("size", "one"), [(1.0, True), (30.0, True), (1e6, False)])
+def test_outputs_far_larger_than_any_target_prove_no_broadcast(size: float, one: bool) -> None:
+    dice = torch.Generator().manual_seed(2)
+    output, target = size * torch.randn(64, generator=dice).double(), torch.randn(64, generator=dice).double()
+    compared = target.mean() if one else target
+    found = outputs._line(output, 2 * (output - compared) / 64, 1e-4)
+    assert bool(found.isfinite()) == one and (not one or found == pytest.approx(float(target.mean()), rel=1e-3))

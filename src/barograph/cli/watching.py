@@ -20,7 +20,9 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--port", type=count, help="the port to listen at (default: a free one from 6060)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at; any but 127.0.0.1 needs a token")
-    parser.add_argument("--token", help="the password for other machines (default: a random one)")
+    parser.add_argument(
+        "--token", help="the password for other machines (default: $BAROGRAPH_TOKEN, which no list of processes shows)"
+    )
     parser.add_argument(
         "--url", default="", metavar="URL", help="the address that a proxy has for it, such as https://host/barograph"
     )

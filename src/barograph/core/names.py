@@ -117,3 +117,10 @@ def _sections(section: Any) -> Iterator[Any]:
                 yield item
     except Exception:
         return
+
+
+def is_vector(layer: str) -> bool:
+    """Whether a parameter is by its name a bias or a norm's scale, whose norms do not compare with the others'."""
+    last = layer.rsplit(".", 1)[-1]
+    head = layer.rpartition(".")[0].rsplit(".", 1)[-1].lower()
+    return last in ("bias", "beta", "gamma", "scale") or "norm" in head or head.startswith(("ln", "bn"))

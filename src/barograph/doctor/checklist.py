@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
+from barograph.core.names import is_vector
 from barograph.core.text import number, percent
 from barograph.doctor.kernel.local import median
-from barograph.doctor.kernel.tables import is_vector
 from barograph.doctor.rules.optimizer.updates import band
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from barograph.training.steps import Steps
 if TYPE_CHECKING:
     from barograph.probes.data.batch_watch import DataWatch
     from barograph.probes.memory.usage import ActivationMeter
+    from barograph.probes.model.copies import RankCopies
     from barograph.probes.model.watch import ModelWatch
     from barograph.probes.ranks.reduction import Ranks
 
@@ -250,6 +251,17 @@ class RunRanks:
     def __init__(self, recorder: Recorder, steps: Steps, data: RunData):
         self._out, self._steps, self._data = recorder, steps, data
         self._probe: Ranks | None = None
+        self._copies: RankCopies | None = None
+
+    def follow(self, watch: ModelWatch) -> None:
+        """A model is watched: is it the same on all ranks, and what is each given?"""
+        if self._out.world_size > 1 and self._out.settings.ranks:
+            from barograph.probes.model.copies import RankCopies
+
+            if self._copies is not None:
+                self._copies.close()
+            self._copies = RankCopies(watch.model)
+            self._out.at_finish.append(self._copies.close)
 
     @property
     def probe(self) -> Ranks:
@@ -271,6 +283,8 @@ class RunRanks:
         watch = self._data.watching
         if watch is not None and watch.last_step == step:
             about.setdefault("fingerprint", watch.last_fingerprint)
+        if self._copies is not None:
+            about["copies"] = self._copies.take()
         return self.probe.reduce(self._out.step_of(step), values, **about)
 
     def watch(self, model: Any = None) -> None:

@@ -94,6 +94,7 @@ class Run(_Names, contextlib.AbstractContextManager["Run"]):
         self.model = RunModel(recorder, self._steps, self.alerts)
         self.data = RunData(recorder, self._steps)
         self.ranks = RunRanks(recorder, self._steps, self.data)
+        self.model.on_watch.append(self.ranks.follow)
         self.checkpoints = Checkpoints(recorder, self.config, self.data, self.alerts)
         self._steps.ranks = self.ranks
         self._steps.data = self.data

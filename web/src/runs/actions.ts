@@ -9,7 +9,7 @@ import type { Key } from "../api/types.ts";
 import { plainKey } from "../shell/address.ts";
 import { toast } from "../shell/toast.tsx";
 import { count, title } from "../shell/text.ts";
-import { change, forgetRow, readRuns, rowOf } from "./store.ts";
+import { change, forgetRow, readAgain, rowOf } from "./store.ts";
 
 const nameOf = (key: Key): string => {
   const row = rowOf(key);
@@ -71,5 +71,5 @@ async function bringBack(ids: readonly string[]): Promise<void> {
   } catch (error) {
     toast({ text: `Not restored: ${(error as Error).message}`, tone: "bad" });
   }
-  await readRuns();
+  await readAgain();
 }

@@ -30,6 +30,9 @@ const listeners = new Set<() => void>();
 let reading: Promise<void> | null = null;
 let stamp = "";
 let edited = false; // rows were changed here since they were read
+let clock = 0; // counts changes of rows, and questions for them
+const changedAt = new Map<Key, number>(); // rows that changed here since the last answer
+const pending = new Map<Key, Edits[]>(); // edits that the server has not answered yet
 let started = false;
 let frame = 0;
 
@@ -48,12 +51,21 @@ export function rowOf(key: Key): Row | undefined {
   return state.rows.get(key);
 }
 
+/** Read all rows with a question that is asked from now on. */
+export const readAgain = (): Promise<void> => (reading ? reading.then(readRuns) : readRuns());
+
+async function ask(first: boolean): Promise<Runs> {
+  const asked = ++clock;
+  const answer = await getRuns(first);
+  take(answer, asked);
+  return answer;
+}
+
 /** Read all rows; once at a time. */
 export function readRuns(): Promise<void> {
-  reading ??= getRuns(!state.loaded)
-    .then((answer) => {
-      take(answer);
-      return answer.unread ? getRuns().then(take) : undefined;
+  reading ??= ask(!state.loaded)
+    .then(async ({ unread }) => {
+      if (unread) await ask(false);
     })
     .catch((error: Error) => set({ error: error.message }))
     .finally(() => {
@@ -62,19 +74,35 @@ export function readRuns(): Promise<void> {
   return reading;
 }
 
-function take({ runs, stamp: now, left_out: leftOut, unread }: Runs): void {
+/** asked: when. A row that changed here since then stays as it is: the answer may be older. */
+function take({ runs, stamp: now, left_out: leftOut, unread }: Runs, asked: number): void {
   if (now && now === stamp && !edited && state.loaded && state.error === null) return;
-  stamp = now;
+  const rows = new Map(runs.map((row) => [row.key, withPending(row)]));
   edited = false;
-  set({ rows: new Map(runs.map((row) => [row.key, row])), loaded: true, unread, error: null, leftOut });
+  for (const [key, at] of changedAt) {
+    if (at < asked) {
+      changedAt.delete(key);
+      continue;
+    }
+    edited = true;
+    const own = state.rows.get(key);
+    if (own) rows.set(key, own);
+    else rows.delete(key);
+  }
+  stamp = now;
+  set({ rows, loaded: true, unread, error: null, leftOut });
 }
+
+const withPending = (row: Row): Row => Object.assign({}, row, ...(pending.get(row.key) ?? [])) as Row;
 
 export function mergeRows(changed: readonly Row[], gone: readonly Key[] = []): void {
   if (changed.length === 0 && gone.length === 0) return;
   edited = true;
+  clock += 1;
   const rows = new Map(state.rows);
   for (const key of gone) rows.delete(key);
-  for (const row of changed) rows.set(row.key, row);
+  for (const row of changed) rows.set(row.key, withPending(row));
+  for (const key of [...gone, ...changed.map((row) => row.key)]) changedAt.set(key, clock);
   set({ rows });
 }
 
@@ -83,13 +111,23 @@ export const forgetRow = (key: Key): void => mergeRows([], [key]);
 /** Shown at once, and taken back with a sentence if the server refuses. */
 export async function change(key: Key, edits: Edits): Promise<void> {
   const before = state.rows.get(key);
-  if (before) mergeRows([{ ...before, ...edits }]);
+  pending.set(key, [...(pending.get(key) ?? []), edits]);
+  if (before) mergeRows([before]);
   try {
-    mergeRows([await editRun(key, edits)]);
+    settle(key, edits, await editRun(key, edits));
   } catch (error) {
-    if (before) mergeRows([before]);
+    const now = state.rows.get(key);
+    const names = Object.keys(edits) as (keyof Edits)[];
+    settle(key, edits, now && before && { ...now, ...Object.fromEntries(names.map((name) => [name, before[name]])) });
     toast({ text: `Not saved: ${(error as Error).message}`, tone: "bad" });
   }
+}
+
+function settle(key: Key, edits: Edits, row: Row | undefined): void {
+  const others = (pending.get(key) ?? []).filter((one) => one !== edits);
+  if (others.length) pending.set(key, others);
+  else pending.delete(key);
+  if (row) mergeRows([row]);
 }
 
 function start(): void {
@@ -97,7 +135,7 @@ function start(): void {
   started = true;
   void readRuns();
   // what changed between the answer and the connection is in no event
-  listen({ onRows: mergeRows, onOpen: () => void (reading ? reading.then(readRuns) : readRuns()) });
+  listen({ onRows: mergeRows, onOpen: () => void readAgain() });
   setInterval(() => {
     if (!document.hidden && state.loaded) void readRuns();
   }, AGAIN_SECONDS * 1000);

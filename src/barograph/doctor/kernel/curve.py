@@ -270,6 +270,13 @@ def noise_of(values: list[float], least: int = 8) -> float:
     )
 
 
+def queue_guess(history: RunHistory, step: int, segment: int) -> float:
+    """The loss of a guess among an answer and the negatives of a queue, as far as the graph had told before a step; 0
+    without a queue."""
+    others = before(history.channel("model/loss_queue"), step, segment)
+    return math.log1p(others) if others > 0 else 0.0
+
+
 def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int, rise: float = 0.0) -> bool:
     """Whether the validation loss, measured between two steps, is at most what it was before the first of them, by the
     medians of three where single evaluations are noisy.

@@ -183,13 +183,6 @@ def block_of(layer: str) -> str:
     return layer[: match.end()] if match else layer
 
 
-def is_vector(layer: str) -> bool:
-    """Whether a parameter is by its name a bias or a norm's scale, whose norms do not compare with the others'."""
-    last = layer.rsplit(".", 1)[-1]
-    head = layer.rpartition(".")[0].rsplit(".", 1)[-1].lower()
-    return last in ("bias", "beta", "gamma", "scale") or "norm" in head or head.startswith(("ln", "bn"))
-
-
 def median_of(values: Any) -> Any:
     """Median of each column over the values that are finite; NaN where there is none. values: [rows, columns]."""
     values = numpy.where(numpy.isfinite(values), values, numpy.nan)

@@ -1,21 +1,71 @@
 """Which classes a classifier's targets have, and how much each counts in the loss.
 
-In:   counts of some rows by class and their weights in the loss, from steps that a watch looks at.
+In:   counts of some rows by class and their weights in the loss, from steps that a watch looks at; where a row has many
+      places with a target each, as of taggers and segmentation, of more places than the other looks take.
 Out:  figures for the `model` record: targets that were looked at, classes that were never one, and whether frequent
-      classes have larger weights than rare ones.
+      classes have larger weights than rare ones. Of places, which are alike within a row, not the second.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
+
+from barograph.probes.model import softmaxes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.softmaxes import Softmax
+
+_NAMED = 32  # classes whose targets are counted
+_PLACES = 2048  # that are counted of a batch
 
 _ENOUGH = 16  # targets of a class: fewer say little of a frequency
 _UNEQUAL = 2.0  # times as frequent
 _OFF = 0.25  # of the variance of the weights' logarithms, that a power of the frequency leaves
 _EVEN = 0.05  # below it the weights are equal
+
+
+def are_named(tensor: Tensor) -> bool:
+    """Whether an output is of few classes, for each row or for each place of it."""
+    width = tensor.shape[-1 if tensor.dim() < 4 else 1] if tensor.dim() > 1 else 1
+    return 2 <= width <= _NAMED
+
+
+def some(tensor: Tensor) -> Tensor:
+    """Rows [n, k] of an output with places: of all rows, places at even distances."""
+    if tensor.dim() > 3:
+        tensor = tensor.movedim(1, -1)
+    sizes = tensor.shape[1:-1]
+    each = max(1, _PLACES // max(1, len(tensor)))
+    stride = math.ceil((max(1, math.prod(sizes)) / each) ** (1 / len(sizes)))
+    part = tensor[(slice(None, _PLACES), *(slice(None, None, stride) for _ in sizes))]
+    return part.reshape(-1, tensor.shape[-1])[: 2 * _PLACES]
+
+
+def by_class(found: Softmax, width: int) -> Tensor:
+    """How many rows have each class as target, and the sum of the weights that their losses have in the whole [2, k];
+    NaN where no cross-entropy follows."""
+    import torch
+
+    table = torch.zeros(2, width, dtype=found.weight.dtype, device=found.weight.device)
+    table[0].index_add_(0, found.target, found.alive.to(table.dtype))
+    table[1].index_add_(0, found.target, found.weight.nan_to_num(0.0))
+    return torch.where(found.follows, table, torch.nan)
+
+
+def of_places(output: Tensor, gradient: Tensor) -> Tensor:
+    """`by_class` of places and their gradient [n, k]."""
+    import torch
+
+    exact = gradient.dtype in (torch.float32, torch.float64) and output.dtype == gradient.dtype
+    wide = torch.float32 if output.device.type == "mps" else torch.float64
+    found = softmaxes.find(output.to(wide), gradient.to(wide), softmaxes.EXACT if exact else softmaxes.HALF)
+    return by_class(found, output.shape[1])
 
 
 class ClassCounts:
@@ -27,20 +77,20 @@ class ClassCounts:
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
-        if "classes" not in numbers:
+        if "classes" not in numbers and "classes_of_places" not in numbers:
             return {}
-        counts, weights = numbers["classes"][1]
+        by_row = "classes" in numbers
+        counts, weights = numbers["classes" if by_row else "classes_of_places"][1]
         if not (numpy.isfinite(counts).all() and numpy.isfinite(weights).all()):
             return {}
         if self._targets is None or len(self._targets) != len(counts):
             self._targets, self._weights = numpy.zeros(len(counts)), numpy.zeros(len(counts))
         self._targets = self._targets + counts
         self._weights = self._weights + weights
-        found = {
-            "class_targets": float(self._targets.sum()),
-            "untargeted_classes": float((self._targets == 0).sum()),
-        }
-        if found["untargeted_classes"] == 1:
+        found = {"class_targets": float(self._targets.sum())}
+        if by_row:
+            found["untargeted_classes"] = float((self._targets == 0).sum())
+        if found.get("untargeted_classes") == 1:
             found["untargeted_class"] = float(self._targets.argmin())
         slope = _slope(self._targets, self._weights)
         return found if slope is None else found | {"class_weight_slope": slope}

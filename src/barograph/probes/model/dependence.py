@@ -53,7 +53,9 @@ class DependenceLook:
         self._on = False
         self._handles: list[Any] = []
         self._sources: list[Tensor] = []
-        self._mixed: set[int] = set()  # sources, by id, that a layer gave which brings places together itself
+        self._mixed: set[int] = set()  # sources, by id, in which places were brought together already
+        self._mixes: set[int] = set()  # layers, by id, of parts that do so
+        self._has_mixed = False  # whether one of them has run in this pass
         self._texts: list[tuple[int, ...]] = []  # shapes of the tokens that the model is given
         self._tokens: list[Tensor] = []
         self._found: Tensor | None = None
@@ -63,23 +65,26 @@ class DependenceLook:
         self._on = trains and bool(self._ahead) and self._steps >= self._ahead[0] and self._model.training
         if not self._on:
             return
-        self._sources, self._mixed = [], set()
+        self._sources, self._mixed, self._has_mixed = [], set(), False
         self._tokens = [one.detach() for one in tensors if one.dim() == 2 and not one.is_floating_point()]
         self._texts = [tuple(one.shape) for one in self._tokens]
         if not self._handles:
-            leaves = (one for one in self._model.modules() if next(one.children(), None) is None)
-            self._handles = [one.register_forward_hook(Guest(self._gave)) for one in leaves]
+            leaves = {name: one for name, one in self._model.named_modules() if next(one.children(), None) is None}
+            self._handles = [one.register_forward_hook(Guest(self._gave)) for one in leaves.values()]
+            self._mixes = {id(one) for name, one in leaves.items() if _brings_together(name, one)}
 
     def _gave(self, module: Any, given: Any, output: Any) -> None:
         """A layer has run: embeddings of tokens, else the first layer through which gradients flow."""
         tensor = output[0] if isinstance(output, tuple) and output else output
+        self._has_mixed = self._has_mixed or id(module) in self._mixes
         if not self._on or not getattr(tensor, "requires_grad", False) or tensor.dim() < 3 or mesh_of(tensor):
             return
         first = not self._sources or ("Embedding" in type(module).__name__ and tuple(tensor.shape[:2]) in self._texts)
         if first and len(self._sources) < _SOURCES:
             self._sources.append(tensor)
-            kind = type(module).__name__.lower()
-            self._mixed |= {id(tensor)} if any(part in kind for part in _MIXING) else set()
+            # of a frozen model whose head is trained, what the head is given knows of other places
+            known = self._has_mixed and "Embedding" not in type(module).__name__
+            self._mixed |= {id(tensor)} if known else set()
 
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients, before anything was hooked to it."""
@@ -246,5 +251,9 @@ def _is_free(node: Any) -> bool:
 
 def _is_mixing(model: Any) -> bool:
     """Whether it has layers that are there to bring places together."""
-    return any(part in f"{name} {type(module).__name__}".lower() for name, module in model.named_modules()
-               for part in _MIXING)  # fmt: skip
+    return any(_brings_together(name, module) for name, module in model.named_modules())
+
+
+def _brings_together(name: str, module: Any) -> bool:
+    """Whether a layer's name or kind is that of one that brings places together."""
+    return any(part in f"{name} {type(module).__name__}".lower() for part in _MIXING)

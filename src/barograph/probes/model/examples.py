@@ -112,6 +112,10 @@ class ExampleLook:
             if len(self._trained) < _KEPT:
                 self._trained |= dict.fromkeys(rows, step)
             found["distinct_rows"] = float(len(self._trained))
+        if "examples" in numbers and "examples_beside" in numbers:
+            both = numbers["examples"][1][0], numbers["examples_beside"][1][0]
+            if len(both[0]) == len(both[1]):
+                found["beside_copies"] = float((both[0] == both[1]).mean())
         if "examples_beside" in numbers and len(self._beside_trained) < _KEPT:
             self._beside_trained.update(numbers["examples_beside"][1][0].tolist())
         return found

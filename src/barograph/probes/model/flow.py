@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from barograph.core.names import is_vector
+
 Table = Mapping[str, Mapping[str, float]]
 
 TOO_HIGH, TOO_LOW = 0.1, 1e-7  # the stability guide's alerts on the update ratio
@@ -70,12 +72,14 @@ def block_norms(squares: Mapping[str, float], blocks: Iterable[str]) -> list[flo
 def flow(squares: Mapping[str, float], blocks: Iterable[str]) -> dict[str, float]:
     """Figures of gradient flow from squared norms by parameter.
 
-    `flow_first_last`: first block's norm / last block's. `flow_spread`: largest / smallest norm of a layer that
-    is not 0. `flow_p5`, `flow_p50`, `flow_p95`: quantiles of the layers' norms.
+    `flow_first_last`: first block's norm / last block's. `flow_spread`: largest / smallest norm of a weight matrix that
+    is not 0; a key's bias has none but that of rounding wherever softmax follows. `flow_p5`, `flow_p50`, `flow_p95`:
+    quantiles of the layers' norms.
     """
     norms = [math.sqrt(square) for square in squares.values() if math.isfinite(square)]
     figures = {f"flow_{name}": value for name, value in quantiles(norms).items()}
-    positive = [norm for norm in norms if norm > 0]
+    matrices = [square for name, square in squares.items() if not is_vector(name)]
+    positive = [math.sqrt(square) for square in matrices if square > 0 and math.isfinite(square)]
     if positive:
         figures["flow_spread"] = max(positive) / min(positive)
     deep = block_norms(squares, blocks)

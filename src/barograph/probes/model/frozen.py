@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.adapters import NAMED, Adapters
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.parameters import local, mesh_of
@@ -17,17 +18,17 @@ from barograph.probes.model.parameters import local, mesh_of
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
-ADAPTER = re.compile(r"lora|adapter|ia3|dora|loha|lokr|prompt_(?:encoder|embedding)|prefix_", re.I)
 _ADAPTED = re.compile(r"(.+?)\.lora_(?:a|down)\b", re.I)
 _OTHER_NETWORK = re.compile(r"target|teacher|ema|ref|momentum|frozen|random", re.I)
 _LAYERS = 4  # of batch norm whose statistics are compared
 _EVERY = 10  # steps between two comparisons
+_UNSET = 3  # steps in which statistics of layers in evaluation mode are looked at
 _MOST_NORMS = 64
 _OF_ADAPTER = re.compile(r"(.+?)\.[^.]*(?:lora|dora|adapter|loha|lokr)", re.I)  # the layer that an adapter belongs to
 _LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
 
 
-def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) -> None:
+def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], adapters: Adapters) -> None:
     """Add how many parameters are not trained, which, and whether frozen blocks are as they were initialised."""
     import torch
 
@@ -44,17 +45,22 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
         current.put(
             "drawn", ("",), (torch.stack([told.to(known[0].device) for told in known]).mean() >= 0.8).reshape(1)
         )
-    matrices = [name for name, item in named if id(item) in ours and item.dim() > 1 and not ADAPTER.search(name)]
+    matrices = [name for name, item in named if id(item) in ours and item.dim() > 1 and not adapters.has(name, item)]
+    current.figures["trained_matrices"] = float(len(matrices))
+    tables = {id(module.weight) for module in model.modules() if "Embedding" in type(module).__name__
+              and getattr(module, "weight", None) is not None}  # fmt: skip
+    if not tables.isdisjoint(ours):
+        held = sum(item.numel() for _, item in named if id(item) in ours and id(item) in tables)
+        current.figures["table_share"] = held / max(1, sum(item.numel() for _, item in named if id(item) in ours))
     carriers = {match[1] for name, _ in named if (match := _ADAPTED.match(name))}
-    current.figures["trained_carriers"] = float(
-        sum(any(name.startswith(f"{carrier}.") for name in matrices) for carrier in carriers)
-    )
+    beside = sum(any(name.startswith(f"{carrier}.") for name in matrices) for carrier in carriers)
+    current.figures["trained_carriers"] = float(max(beside, len(adapters.trained_layers(ours))))
     if not frozen:
         return
     current.figures["frozen_share"] = sum(parameter.numel() for _, parameter in frozen) / max(1, elements)
     current.figures["frozen"] = listed(dict.fromkeys(re.sub(r"(\d+).*", r"\1", name) for name, _ in frozen))
-    current.figures["trained_adapters"] = float(sum(bool(ADAPTER.search(n)) for n, p in named if id(p) in ours))
-    current.figures["frozen_adapters"] = float(sum(bool(ADAPTER.search(name)) for name, _ in frozen))
+    current.figures["trained_adapters"] = float(sum(adapters.has(*item) for item in named if id(item[1]) in ours))
+    current.figures["frozen_adapters"] = float(sum(adapters.has(*item) for item in frozen))
     gains = _gains((module for name, module in model.named_modules() if not _OTHER_NETWORK.search(name)), trained=False)
     if len(gains) > 1:
         current.put("frozen_gains_new", ("",), _all_one(gains))
@@ -74,7 +80,7 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
     behind = {id(parameter) for _, parameter in named[places[0] :]} if places else set()  # what is trained comes before
     drawn: dict[bool, list[Any]] = {True: [], False: []}
     for name, module in model.named_modules():
-        if not _OTHER_NETWORK.search(name) and not ADAPTER.search(name) and (fresh := _as_drawn(module)) is not None:
+        if not _OTHER_NETWORK.search(name) and not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
             drawn[id(module._parameters["weight"]) in behind].append(fresh)
     if drawn[True]:
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
@@ -86,7 +92,7 @@ def _zero_adapters(named: list[tuple[str, Any]], ours: set[int]) -> list[Any]:
     """Of each layer of which adapters are frozen and none is trained: whether one of their matrices is all zero."""
     import torch
 
-    adapters = [(match[1], item) for name, item in named if ADAPTER.search(name) and (match := _OF_ADAPTER.match(name))]
+    adapters = [(match[1], item) for name, item in named if NAMED.search(name) and (match := _OF_ADAPTER.match(name))]
     carriers = {carrier for carrier, item in adapters if id(item) in ours}
     if not carriers:
         return []
@@ -151,21 +157,32 @@ class BatchNormStatistics:
         ]  # fmt: skip
         self._layers = layers[:: max(1, len(layers) // _LAYERS)][:_LAYERS]
         self._kept: list[Any] = []
-        self._steps = 0
+        self._steps = self._unset = 0
 
     def put(self, current: ModelRound, trains: bool) -> None:
         """A step begins. trains: whether its passes with gradients were in training mode."""
-        import torch
-
         if not self._layers:
             return
+        if trains and self._unset < _UNSET and not any(layer.training for layer in self._layers):
+            self._unset += 1
+            self._as_made(current)
         trains = trains and all(layer.training for layer in self._layers)
         self._steps = self._steps + 1 if trains else 0
         if not trains:
             self._kept = []
         elif self._steps % _EVERY == 1:
+            import torch
+
             now = [item for layer in self._layers for item in (layer.running_mean, layer.running_var)]
             if self._kept:
                 same = [(kept == item).all() for kept, item in zip(self._kept, now, strict=True)]
                 current.put("stale_statistics", ("",), torch.stack([item.to(same[0].device) for item in same]).all())
             self._kept = [item.clone() for item in now]
+
+    def _as_made(self, current: ModelRound) -> None:
+        """The layers are in evaluation mode, and the model is not: whether their statistics are as torch makes them."""
+        import torch
+
+        made = [(item == number).all() for layer in self._layers
+                for item, number in ((layer.running_mean, 0), (layer.running_var, 1))]  # fmt: skip
+        current.put("unset_statistics", ("",), torch.stack([item.to(made[0].device) for item in made]).all())

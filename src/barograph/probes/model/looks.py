@@ -238,7 +238,9 @@ class Looks:
             rate = group.get("lr")
             host = isinstance(rate, (int, float)) or getattr(getattr(rate, "device", None), "type", "") == "cpu"
             rates.append(float(rate) if host else None)
-        current.rates.append((own, rates))
+        # what may end its search by itself, as LBFGS within its tolerance, may leave weights as they are
+        ends = ["tolerance_change" in group for group in optimizer.param_groups]
+        current.rates.append((own, [0.0 if end else rate for end, rate in zip(ends, rates, strict=True)]))
         self._accounts.before(current, optimizer, own, rates)
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides by it within its step
         if current.due & {"norms", "gradients", "updates"}:

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from barograph.probes.model import criteria, latents, objective, policies
+from barograph.probes.model import criteria, latents, objective, policies, views
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -45,6 +45,7 @@ _PROOFS = frozenset(
         "ratio_greater",
         "likelihood",
         "greatest_trained",
+        "mixed_views",
     }
 )  # of one loss of several in a step, whatever the others are
 _BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropyWithLogits": "Sigmoid"}
@@ -215,6 +216,7 @@ class LossGraph:
             self.pulled = [weakref.ref(one) for one in criteria.trained_target(root)] if root is not None else []
             if root is not None and self._passes in _LEAVES:
                 self.leaves = criteria.leaves(root)
+                self._found |= views.figures(root)
             near = objective.nodes([root], 16) if root is not None else ()
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)
             if whole and self.squared is None:  # a mean of rows' sums would not be that of elements

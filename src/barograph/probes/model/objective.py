@@ -226,12 +226,30 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     over = over or (3.0 if _torn(behind(under)[0], sizes, at) else 0.0)
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), over)
     score, masked, scaled = _unscaled(under)
+    if score is not None and kind(score) == "Cat":
+        _of_queue(score, found)
     if len(sizes) == 2 and sizes[0] == sizes[1] and score is not None and kind(score) == "Mm":
         found["loss_pairs"] = float(sizes[0])
+        sides = [_untransposed(side) for side, _ in score.next_functions]
         if not masked:
-            sides = [_untransposed(side) for side, _ in score.next_functions]
             found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
+        if not masked or (len(sides) == 2 and sides[0] is sides[1]):
             found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(_of_length_one, sides)))
+
+
+def _of_queue(node: Any, found: dict[str, float]) -> None:
+    """Of scores that are joined from one answer and others, which are similarities to what has no gradient: how many
+    others."""
+    parts = behind(node)
+    if len(parts) != 2 or [len(shape(one)) for one in parts] != [2, 2] or shape(parts[0])[1] != 1:
+        return
+    product = parts[1]
+    for _ in range(4):
+        if kind(product) in ("Mm", "Bmm"):
+            found["loss_queue"] = float(shape(parts[1])[1] if len(behind(product)) == 1 else 0)
+        if len(behind(product)) != 1 or kind(product) not in _SHAPES | {"Div", "Mul", "Permute", "Transpose"}:
+            return
+        product = behind(product)[0]
 
 
 def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:
@@ -257,8 +275,10 @@ def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:
 
 
 def _of_length_one(node: Any) -> bool:
-    """Whether a tensor was divided by its own length."""
+    """Whether a tensor was divided by its own length, or is made of such."""
     under = behind(node) if node is not None else []
+    if under and kind(node) == "Cat":
+        return all(map(_of_length_one, under))
     return len(under) == 2 and kind(node) == "Div" and kind(under[1]) in _LENGTHS
 
 

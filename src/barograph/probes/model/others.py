@@ -2,12 +2,13 @@
 
 In:   calls of modules in some steps; the watched parameters when a step begins.
 Out:  how far the other one is from the watched one, and from where it was at the look before; whether it is asked
-      about what the watched one is trained on.
+      about what the watched one is trained on; whether it has dropout and is in training mode, or gets gradients.
 
 It is looked for where the loss says that there is one, of values of chosen actions or of preferences, and where several
 networks are watched at once, as an actor and its critic: a hook on every
 module's call is in place in a few early steps, and not at all where anything was compiled. What is found has the same
-shapes of parameters as the watched model, or as one of its direct parts, does not belong to it, and gets no gradients.
+shapes of parameters as the watched model, or as one of its direct parts, and does not belong to it. One that gets
+gradients is said to, and followed no further.
 Some elements of a few matrices are compared on the device; nothing waits.
 """
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _LISTENS = frozenset({1, 2, 3, 10, 11, 50, 100, 200})  # steps behind which modules are listened to, for one step
 _CLOSE = 20  # steps in a row that are looked at, once it is found
 _EVERY, _STRIDE = 10, 3  # then one of ten, each time at another place of the ten
+_WAITS = 3  # steps for what one that gets gradients is given
 _TENSORS = 4  # parameters of a part that another network's are compared with
 _PARAMETERS, _ELEMENTS = 4, 256
 _ROWS, _MOST = 64, 1 << 16  # of an input that is compared; its elements
@@ -51,6 +53,7 @@ class OtherNetwork:
         self._kept: list[Any] = []
         self._asks: Any = None  # a hook on the other one
         self._asked: list[Any] = []  # what it was given in this step
+        self._drops = False  # whether the other one was called in training mode, with dropout
         self._trained: list[Any] = []  # what the watched one was given there, in passes with gradients
         self._possible = bool(self._parts) and not any(
             type(module).__name__ == "OptimizedModule" or mesh_of(item) is not None
@@ -77,6 +80,10 @@ class OtherNetwork:
         """The other network is called."""
         with contextlib.suppress(Exception):
             self._asked.append(_rows(given[0]))
+            self._drops = self._drops or any(
+                part.training and "Dropout" in type(part).__name__ and getattr(part, "p", 0) > 0
+                for part in module.modules()
+            )
 
     def given(self, tensors: Sequence[Any]) -> None:
         """The inputs of a pass of the watched network, with gradients."""
@@ -114,11 +121,21 @@ class OtherNetwork:
             if self._possible and self._wanted and self._steps in _LISTENS and not _compiled():
                 self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._came)
             return
-        if self._found() is None or any(other.grad is not None for other, _ in self._pairs):
+        trained = any(other.grad is not None for other, _ in self._pairs)
+        if trained and not (self._asked and self._trained) and self._looks < _WAITS:
+            self._looks += 1
+            self._asked, self._trained = [], []
+            return
+        if self._found() is None or trained:
+            if trained:
+                current.figures["other_gradient"] = 1.0
+                current.put("other", ("same_input",), self._same_input(self._pairs[0][0].device).reshape(1))
             self._possible, self._found, self._pairs, self._kept = False, None, [], []
             self._silence()
             return
         self._looks += 1
+        if self._asks is not None and self._asked:
+            current.figures["other_training"] = float(self._drops)
         if self._looks > _CLOSE:
             self._silence()
         ten, place = divmod(self._looks, _EVERY)

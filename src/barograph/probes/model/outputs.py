@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import leaks, noising, places, reconstruction, softmaxes, texts
+from barograph.probes.model import classes, leaks, noising, places, reconstruction, softmaxes, texts
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.parameters import local, mesh_of
@@ -34,6 +34,7 @@ _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
+_BESIDE = 1e-3  # of the outputs' deviation: a target that can be told from 0
 _LINE = 1e-4  # off a line, of its deviation: rounding of single precision
 _SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
 _DEVIATIONS = 5.0  # of a share that is drawn
@@ -49,7 +50,6 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "to
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
-_NAMED = 32  # classes whose targets are counted
 
 
 class OutputLook:
@@ -67,6 +67,7 @@ class OutputLook:
         self._tokens: list[Tensor] = []  # of a batch, whole
         self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
+        self._of_places = False  # whether these are of places, of which a row has many
         self._targets: Tensor | None = None  # of a mean square
         self._noise: Tensor | None = None
         self._placed: Tensor | None = None
@@ -126,6 +127,8 @@ class OutputLook:
         pictures = places.input_of(inputs, tensor) if placed is not None else None
         columns = leaks.columns_of(inputs, tensor) if self._steps <= _FIRST else None
         shown = leaks.some(tensor).clone() if columns is not None else rows
+        named = classes.are_named(tensor)
+        tagged = classes.some(tensor.detach()).clone() if named and tensor.dim() > 2 else None
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -136,9 +139,9 @@ class OutputLook:
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     if rows.shape[1] == 1 < gradient.numel():
                         self._found = _of_all(self._found, (gradient < 0).to(self._found.dtype).mean())
-                    classes = 1 if gradient.dim() > 3 else -1
+                    width = 1 if gradient.dim() > 3 else -1
                     # no abs(): of a language model's logits a copy may be more than the device has left
-                    alive = (gradient.amax(classes) != 0) | (gradient.amin(classes) != 0)
+                    alive = (gradient.amax(width) != 0) | (gradient.amin(width) != 0)
                     self._found[_AT["targets"]], self._found[_AT["places"]] = alive.sum(), alive.numel()
                     same = [one for one in rowed if one.shape == alive[:_ROWS].shape]
                     if same and found is not None:
@@ -169,9 +172,12 @@ class OutputLook:
                     self._rebuilt = reconstruction.figures(copied, part, noising.some(gradient), _RANGES.get(made))
                 if placed is not None:
                     self._placed = places.figures(placed, places.some(gradient, side), pictures, count)
-                if gradient.dim() == 2 and 2 <= gradient.shape[1] <= _NAMED and found is not None:
-                    self._classes = _by_class(found, gradient.shape[1])
+                if tagged is not None:
+                    self._classes = classes.of_places(tagged, classes.some(gradient))
+                elif named and found is not None:
+                    self._classes = classes.by_class(found, gradient.shape[1])
 
+        self._of_places = tagged is not None
         tensor.register_hook(self.timed(arrived))
 
     def put(self, current: ModelRound) -> None:
@@ -186,7 +192,8 @@ class OutputLook:
         if self._pairs is not None:
             current.put("neighbours", texts.PAIRS, self._pairs)
         if self._classes is not None:
-            current.put("classes", tuple(map(str, range(self._classes.shape[1]))), self._classes)
+            family = "classes_of_places" if self._of_places else "classes"
+            current.put(family, tuple(map(str, range(self._classes.shape[1]))), self._classes)
         if self._targets is not None:
             current.put("targets", TARGETS, self._targets)
         if self._noise is not None:
@@ -242,7 +249,7 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
     import torch
 
     exact = output.dtype in (torch.float32, torch.float64) and gradient.dtype in (torch.float32, torch.float64)
-    within = 2e-3 if exact else 3e-2
+    within = softmaxes.EXACT if exact else softmaxes.HALF
     wide = torch.float32 if output.device.type == "mps" else torch.float64
     output, gradient = output.to(wide), gradient.to(wide)
     count, width = output.shape
@@ -386,26 +393,18 @@ def _given(columns: Tensor, output: Tensor, gradient: Tensor, count: int, found:
     return torch.where(logistic, said, torch.nan)
 
 
-def _by_class(found: Softmax, width: int) -> Tensor:
-    """How many rows have each class as target, and the sum of the weights that their losses have in the whole [2, k];
-    NaN where no cross-entropy follows."""
-    import torch
-
-    table = torch.zeros(2, width, dtype=found.weight.dtype, device=found.weight.device)
-    table[0].index_add_(0, found.target, found.alive.to(table.dtype))
-    table[1].index_add_(0, found.target, found.weight.nan_to_num(0.0))
-    return torch.where(found.follows, table, torch.nan)
-
-
 def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:
-    """The one target with which all outputs were compared by their squares; NaN where it is not one."""
+    """The one target with which all outputs were compared by their squares; NaN where it is not one, or where outputs
+    are so large beside it that targets of any kind would look like one."""
     import torch
 
     here, there = output - output.mean(), gradient - gradient.mean()
     slope = (here * there).sum() / here.square().sum()
     off = (there - slope * here).square().mean().sqrt()
+    target = output.mean() - gradient.mean() / slope
     one = (slope > 0) & (off <= within * there.square().mean().sqrt())
-    return torch.where(one, output.mean() - gradient.mean() / slope, output.new_full((), math.nan))
+    one = one & (target.abs() >= _BESIDE * here.square().mean().sqrt())
+    return torch.where(one, target, output.new_full((), math.nan))
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -415,8 +414,22 @@ def _rows(tensor: Tensor) -> Tensor:
     if tensor.dim() > 3:
         tensor = tensor.movedim(1, -1)
     most = max(4, min(_ROWS, _ELEMENTS // tensor.shape[-1]))
+    if tensor.dim() == 3 and len(tensor) * tensor.shape[1] > most:
+        return tensor[_spaced(tensor, most)]
     some = (slice(None, most), *(slice(None, None, max(1, size // 2)) for size in tensor.shape[1:-1]))
     return tensor[some].reshape(-1, tensor.shape[-1])[:most]
+
+
+def _spaced(tensor: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Rows and places of texts at even distances, of which no place is left out: those with targets may be a few."""
+    import torch
+
+    count = len(tensor) * tensor.shape[1]
+    stride = count // most
+    while math.gcd(stride, tensor.shape[1]) > 1:
+        stride -= 1
+    chosen = torch.arange(most, device=tensor.device) * stride
+    return chosen // tensor.shape[1], chosen % tensor.shape[1]
 
 
 def _few(tensor: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ Out:  figures for the `model` record; nothing waits for a device.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _AFTER = 20  # steps; parameters that only some batches use have had their chance
 _UNUSED = 100  # steps; a layer that has not run in them is not used
 _COMPARED = 4096  # elements
+_OTHER_TABLE = re.compile(rf"{PLACE.pattern}|type|segment", re.I)  # of places and of kinds of tokens, not of tokens
 
 
 class Reach:
@@ -156,19 +159,33 @@ def _as_made(module: Any) -> Any:
     return ((weight == 1).all() & (bias == 0).all() if bias is not None else (weight == 1).all()).float()
 
 
+def _output_layers(model: Any) -> list[Any] | None:
+    """The layers that transformers' models name as those that may be tied, of which a classifier has none; None where
+    no model says it."""
+    found: list[Any] | None = None
+    for module in model.modules():
+        ask = getattr(type(module), "get_output_embeddings", None)
+        if ask is not None:
+            with contextlib.suppress(Exception):  # some have the name and do not answer
+                found = [*(found or []), ask(module)]
+    return found
+
+
 def untied_figures(current: ModelRound, model: Any) -> None:
     """Add whether an embedding and an output layer of one shape are two tensors, and whether they hold the same; of one
     that is both, its deviation."""
     import torch
 
     embeddings, outputs = [], []
+    answers = _output_layers(model)
     for name, module in model.named_modules():
         weight = module._parameters.get("weight")
         if weight is None or weight.dim() != 2 or weight.is_meta:
             continue
         if isinstance(module, torch.nn.Embedding):
-            embeddings.append((plain(name), weight))
-        elif hasattr(module, "out_features"):
+            if not _OTHER_TABLE.search(name.rpartition(".")[2]):
+                embeddings.append((plain(name), weight))
+        elif hasattr(module, "out_features") and (answers is None or module in answers):
             outputs.append((plain(name), weight))
     # the output layer is the last one: a table of positions may have the shape of a layer in between
     pairs = [(one, other) for other in outputs for one in reversed(embeddings) if one[1].shape == other[1].shape]

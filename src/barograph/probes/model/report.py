@@ -32,10 +32,12 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "frozen_gains_new": "frozen_gains_new", "untrained": "untrained",
            "zero_adapters": "zero_adapters", "first_as_drawn": "frozen_first_as_drawn",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
+           "unset_statistics": "unset_statistics",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
            "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written",
-           "tied_deviation": "tied_deviation"}  # fmt: skip
-_NUMBERS = ("idle_gradient", "written", "tied_deviation")  # of these: not counts
+           "tied_deviation": "tied_deviation", "adapters_drawn": "adapters_drawn",
+           "adapters_merged": "adapters_merged"}  # fmt: skip
+_NUMBERS = ("idle_gradient", "written", "tied_deviation", "adapters_merged")  # of these: not counts
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 

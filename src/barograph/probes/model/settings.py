@@ -17,6 +17,7 @@ _IDLE = 100  # steps of the others
 _UNSTEPPED = 20  # of the loop
 _SCALED = ("alpha", "rho", "lr_decay")  # settings of RMSprop, Adadelta and Adagrad
 _SHARED = 20  # steps, in which two optimizers have stepped the same parameters
+_LONG = 0.99  # a first beta of Adam that is usual
 _LOOKED_AT = 4  # gradients of an optimizer that is never stepped
 
 
@@ -40,16 +41,18 @@ def layer_settings(model: Any) -> dict[str, float]:
 
 
 def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """`epsilon`, of Adam and its kind; `momentum`, of what is added up undamped; `betas_swapped`: whether the first
-    moment of Adam is averaged over far more steps than the second; `coupled_decay`, of weights that is added to the
-    gradient of Adam and its kind, before it is divided by its own size."""
+    """`epsilon`, of Adam and its kind; `momentum`, of what is added up undamped, or Adam's first beta where it is above
+    0.99; `betas_swapped`: whether the first moment of Adam is averaged over far more steps than the second;
+    `coupled_decay`, of weights that is added to the gradient of Adam and its kind, before it is divided by its size."""
     epsilon, momentum, swapped, coupled = [], [], [], []
     for group in groups:
         betas = group.get("betas")
         if is_coupled(group):
             coupled.append(float(group["weight_decay"]))
         if isinstance(betas, (tuple, list)) and len(betas) == 2 and all(map(_is_number, betas)):
-            swapped.append(float(betas[0] > 0.98 and 1 - betas[1] > 10 * (1 - betas[0])))
+            swapped.append(float(betas[1] < 0.99 and betas[0] > 0.98 and 1 - betas[1] > 9 * (1 - betas[0])))
+            if betas[0] > _LONG and not swapped[-1]:
+                momentum.append(float(betas[0]))
             if _is_number(group.get("eps")):
                 epsilon.append(float(group["eps"]))
         elif _is_number(group.get("momentum")) and group.get("dampening", 0) == 0:

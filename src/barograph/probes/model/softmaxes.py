@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
+EXACT, HALF = 2e-3, 3e-2  # what rounding may be of a number's size: of 32 bits and more, and of 16
 _CLASSES = 6  # at least, for a line: it takes three points to see one, and the target is none of them
 _VARIES = 0.02  # of the size of the chances: below it their line is not to be seen
 _ALIKE, _ALIKE_HALF = 0.02, 0.1  # smoothing of two rows

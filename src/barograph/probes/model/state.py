@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import first_tensor
+from barograph.probes.model.adapters import Adapters
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.dependence import DependenceLook
+from barograph.probes.model.evaluated import EvaluatedLook
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
@@ -62,9 +64,11 @@ class ModelState:
         self._inputs: list[Any] = []
         self._largest: deque[float] = deque(maxlen=_BEFORE)  # input of each of the last steps
         self._key: Any = None
+        self._adapters: Adapters | None = None  # when the first step has found its parameters
         self._half = 0
         self._has_modes = _has_modes(model)
         self._handles: list[Any] = []
+        self._evaluated: EvaluatedLook | None = None
         if not any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
             # an evaluation often goes past DDP
             inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
@@ -72,6 +76,7 @@ class ModelState:
                 inner.register_forward_pre_hook(Guest(self._timed(self._before)), with_kwargs=True),
                 inner.register_forward_hook(Guest(self._timed(self._after))),
             ]
+            self._evaluated = EvaluatedLook(inner)
 
     def _timed(self, hook: Callable[..., None]) -> Callable[..., None]:
         def timed(*given: Any) -> None:
@@ -150,10 +155,13 @@ class ModelState:
         if parameters is not self._key:
             self._key = parameters
             self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
-            frozen_figures(current, self._model, parameters)
+            self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
+            frozen_figures(current, self._model, parameters, self._adapters)
             untied_figures(current, self._model)
             current.figures |= layer_settings(self._model)
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
+        if self._adapters is not None:
+            self._adapters.put(current)
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)
         self._dependence.put(current)
@@ -166,6 +174,8 @@ class ModelState:
         ):  # trained in one mode, evaluated in the other
             self._passes["gradients_in_evaluation"] = float(len(self._modes) == 2)
         self._modes = set()
+        if self._evaluated is not None and self._evaluated.found is not None:
+            self._passes["dropout_in_evaluation"] = self._evaluated.found
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
         current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}
         self._last |= now
@@ -198,6 +208,8 @@ class ModelState:
         self._other.close()
         self._dependence.close()
         self._rows.close()
+        if self._evaluated is not None:
+            self._evaluated.close()
         for handle in self._handles:
             handle.remove()
         self._handles = []

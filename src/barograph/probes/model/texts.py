@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _TOKENS = 32  # places of a sequence whose targets are compared with its inputs
 _PLACES = 1 << 17  # elements of the gradient, of as many sequences
 _SHIFTS = (1, 0, 2, 3)  # places by which a target may be ahead of its input
+_BEHIND = -2.0  # said of targets that are one place behind
 _ROWS, _LONGEST = 64, 256  # rows, and places of each, whose neighbours are counted
 _CLASSES, _FACTOR = 16, 0x9E3779B97F4A7C15 - (1 << 64)  # of tokens; 2⁶⁴ / golden ratio
 _LOOKS = 64  # at pairs of neighbours
@@ -34,7 +35,7 @@ _ENDS = 3  # rows, at least
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
-ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets")
+ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold")
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
            "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -65,10 +66,10 @@ def figures(
         one_of = torch.where((along == 1) & (down != 1), 1.0, torch.where((down == 1) & (along != 1), 0.0, nothing))
         side = torch.where(side.isnan(), one_of, side)
         down = torch.where(along >= 0, -torch.ones_like(down), down)
-        shifts.append(torch.where(down > 0, down, along))
+        shifts.append(torch.where((down > 0) | ((down == _BEHIND) & (along == -1)), down, along))
         if not whole:
             continue
-        pairs = torch.where(pairs.sum() == 0, _neighbours(one, along == 1, down == 1).to(pairs.dtype), pairs)
+        pairs = torch.where(pairs.sum() == 0, _pairs(one, along, down).to(pairs.dtype), pairs)
         for straight, text, piece in ((along, one[:most, :far], part), (down, one[:far, :most].T, across)):
             token, inside = _ignored(text, piece[0] < 0)
             known = (straight == 1) & ignored.isnan()
@@ -84,13 +85,17 @@ def figures(
 
 
 def _shift(tokens: Any, least: Tensor, target: Tensor, found: Softmax) -> Tensor:
-    """How many places the targets of sequences are ahead of their inputs, −1 where they are no such thing; NaN where
-    that is not to be seen, or where a softmax and its cross-entropy don't follow."""
+    """How many places the targets of sequences are ahead of their inputs, −2 where they are one place behind, −1 where
+    they are no such thing; NaN where that is not to be seen, or where a softmax and its cross-entropy don't follow."""
     import torch
 
     alive = least < found.below
     result = torch.full_like(found.below, -1.0)
     changes = (tokens[:, 1:] != tokens[:, :-1]).sum()  # of few tokens over and over, every shift is true
+    known, before = alive[: len(tokens), 1 : 1 + tokens.shape[1]], tokens[:, : target.shape[1] - 1]
+    known = known[:, : before.shape[1]]
+    same = (target[: len(before), 1 : 1 + before.shape[1]] == before) | ~known
+    result = torch.where(same.all() & (known.sum() >= 8), torch.full_like(result, _BEHIND), result)
     for ahead in reversed(_SHIFTS):
         next_ones = tokens[:, ahead : ahead + target.shape[1]]
         known = alive[: len(next_ones), : next_ones.shape[1]]
@@ -107,6 +112,11 @@ def _wraps(tokens: Tensor, last: Tensor) -> Tensor:
         if ahead <= len(tokens) and target.shape[1] == tokens.shape[1]:
             wraps = wraps | (target[0] == tokens[ahead - 1]).all()
     return wraps
+
+
+def _pairs(tokens: Tensor, along: Tensor, down: Tensor) -> Tensor:
+    """`_neighbours` of tokens, by where their targets are."""
+    return _neighbours(tokens, (along == 1) | (along == _BEHIND), (down == 1) | (down == _BEHIND))
 
 
 def _neighbours(tokens: Tensor, along: Tensor, down: Tensor) -> Tensor:
@@ -222,7 +232,10 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     the share of rows that are cut off before their answer begins: without a target and without padding, while the
     targets of other rows begin behind a prompt and last to the row's end. `late_untold`: where the targets of each row
     begin with it and stop before its end, the share of a text that has none. `start_twice`: whether all rows begin with
-    the same token twice, which stands nowhere else. `all_targets`: whether all but padding are targets.
+    the same token twice, which stands nowhere else. `all_targets`: whether all but padding are targets. `tail_untold`:
+    where the targets of each row begin with it and have no gap, and some rows have two tokens or more behind their last
+    target, of different number and none with more than targets: the share of the text that has none; 0 where targets
+    have gaps or go on in the padding, as tags beside their words.
     """
     import torch
 
@@ -254,8 +267,21 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
         torch.where(early, (dead.sum() / inner.sum().clamp_min(1)).to(wide), math.nan),
         both.to(wide),
         torch.where(sure, (dead.sum() == 0).to(wide), math.nan),
+        torch.where(sure, _tail_untold(tokens, alive, filler).to(wide), math.nan),
     )
     return found
+
+
+def _tail_untold(tokens: Tensor, alive: Tensor, filler: Tensor) -> Tensor:
+    """`tail_untold` of texts whose padding is this token."""
+    import torch
+
+    text = ~(tokens == filler).flip(1).long().cumprod(1).flip(1).bool()  # however little padding there is
+    dead, count = (text & ~alive).sum(1), alive.sum(1)
+    gaps = (alive[:, 1:] & ~alive[:, :-1]).any() | ~alive[:, 0].all() | (alive & ~text).any()
+    some = (dead.amax() >= 2) & (dead.amin() < dead.amax()) & (dead <= count).all() & (len(tokens) >= _ENDS)
+    share = torch.where(some, dead.sum() / text.sum().clamp_min(1), math.nan)
+    return torch.where(gaps, torch.zeros_like(share), share)
 
 
 class TextPairs:

@@ -52,6 +52,8 @@ class ExchangeEntry:
     wait_ms: float = math.nan
     fingerprint: int | None = None
     checksum: float | int | None = None
+    checks: int = 0  # what the checksum is of, as `copies` numbers it; 0 for what the loop gave
+    watched: bool = False  # the fingerprint is the watch's own
     arrived: Any = None
     settle: Callable[[ExchangeEntry], None] | None = None  # makes `values` plain once they have arrived
     table: list[list[float]] | None = None  # min, max, sum, min rank, max rank, non-finite, once reduced
@@ -75,6 +77,8 @@ class ExchangeFrame(NamedTuple):
     wait_ms: list[float]
     fingerprints: list[int | None]
     checksums: list[float | int | None]
+    checks: list[int] = []  # noqa: RUF012
+    watched: list[bool] = []  # noqa: RUF012
 
 
 @dataclass(slots=True)
@@ -304,10 +308,10 @@ class Link:
         kind, number = 0.0, entry.checksum
         first = second = 0.0
         if isinstance(number, int):
-            kind, first, second = 2.0, *_halves(number)
+            kind, first, second = 2.0 + entry.checks, *_halves(number)
         elif number is not None:
             kind, first = 1.0, number
-        prints = (0.0, 0.0, 0.0) if entry.fingerprint is None else (1.0, *_halves(entry.fingerprint))
+        prints = (0.0, 0.0, 0.0) if entry.fingerprint is None else (1.0 + entry.watched, *_halves(entry.fingerprint))
         sent, received = divmod(time.time_ns(), 1_000_000_000), divmod(int(self._received), 1_000_000_000)
         values = entry.values
         _HEAD.pack_into(
@@ -357,6 +361,8 @@ class Link:
             [head[_WAIT_MS] if head else math.nan for head in only],
             [_whole(head[_PRINT + 1 :]) if head and head[_PRINT] else None for head in only],
             [_checksum(head[_SUM : _SUM + 3]) if head else None for head in only],
+            [max(0, int(head[_SUM]) - 2) if head else 0 for head in only],
+            [bool(head and head[_PRINT] > 1) for head in only],
         )
 
     def _narrow(self, heads: list[list[float]], gathered: int) -> None:
@@ -417,4 +423,4 @@ def _whole(halves: Sequence[float]) -> int:
 
 def _checksum(places: Sequence[float]) -> float | int | None:
     kind, first, second = places
-    return None if not kind else _whole((first, second)) if kind == 2 else first
+    return None if not kind else _whole((first, second)) if kind >= 2 else first

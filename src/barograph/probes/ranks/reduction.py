@@ -23,11 +23,13 @@ from typing import Any, NamedTuple, Protocol
 
 from barograph.core import place
 from barograph.core.values import PLAIN, DeviceValues, number, on_device, text
+from barograph.probes.ranks.copies import CopiesSeen
 from barograph.probes.ranks.exchange import ExchangeEntry, ExchangeFrame, Link
 from barograph.probes.ranks.straggler import StragglerFinding, StragglerWatch
 from barograph.probes.recording import Recording
 
 CLOSE_SECONDS = 2.0  # how long the end of a run waits for the other ranks' last values
+_SUM, _PRINT = "\0checksum", "\0fingerprint"  # among the values of a step
 _SKEW_EVERY = 1000  # reduced steps between two records of the clocks' offsets
 
 
@@ -80,6 +82,7 @@ class Ranks:
         self._step: int | None = None
         self._waited = math.nan
         self._drifted: set[int] = set()
+        self._copies = CopiesSeen()
         run.at_finish.append(self.close)
 
     _link: Link | None
@@ -94,13 +97,15 @@ class Ranks:
         sums: Iterable[str] = (),
         fingerprint: int | None = None,
         checksum: Any = None,
+        copies: Mapping[str, Any] | None = None,
     ) -> dict[str, Reduced] | None:
         """Reduce named numbers over all ranks. Every rank calls it with the same names; never raises.
 
         values: Python's, NumPy's or torch's numbers; those on a device are copied without waiting.
         step_ms: the step's duration (default: since the last call); wait_ms: how long this rank waited in it.
         sums: names whose sum is recorded too. fingerprint: a number of the batch (64 bits), to find ranks
-        that train on the same one. checksum: a number that ranks with equal parameters share (`checksum`).
+        that train on the same one. checksum: a number that ranks with equal parameters share (`checksum`). copies: what
+        a watch of the model says of both, for where the loop says nothing.
 
         Returns the values of this step with `wait`, in a world of one too; else None, and `last` on rank 0
         holds those that came last.
@@ -123,7 +128,12 @@ class Ranks:
             entry = self._entry(step, values, sums)
             entry.step_ms = math.nan if step_ms is None else float(step_ms)
             entry.wait_ms = math.nan if wait_ms is None else float(wait_ms)
-            entry.fingerprint, entry.checksum = fingerprint, _plain_checksum(checksum, entry)
+            about = copies or {}
+            if fingerprint is None and "fingerprint" in about:
+                fingerprint, entry.watched = about["fingerprint"], True
+            if checksum is None and "checksum" in about:
+                checksum, entry.checks = about["checksum"], about["checks"]
+            entry.fingerprint, entry.checksum = _plain(fingerprint, entry, _PRINT), _plain(checksum, entry, _SUM)
             link.send(entry)
             self._own(step, entry)
             if not self.wait:
@@ -160,7 +170,7 @@ class Ranks:
         if self._link is not None:
             self._link.ended = True  # its process group is gone
         self._current, self._link = group, None
-        self.straggler = StragglerWatch()
+        self.straggler, self._copies = StragglerWatch(), CopiesSeen()
         world = int(distributed.get_world_size(group))
         if world > 1 and distributed.get_rank(group) >= 0:
             about = {
@@ -248,8 +258,12 @@ class Ranks:
                 }
         if len(frame.present) < link.world:
             fields["absent"] = [rank for at, rank in enumerate(link.ranks) if at not in frame.present]
-        self._same_batch(link, frame, fields)
-        self._drift(link, frame, fields)
+        if not any(frame.watched) or self._copies.are_copies:
+            self._same_batch(link, frame, fields)
+        if any(frame.checks):
+            fields |= self._copies.compare(frame, link.ranks)
+        else:
+            self._drift(link, frame, fields)
         if self._reduced % _SKEW_EVERY == min(_SKEW_EVERY - 1, 9):  # after ten steps the bounds are close
             self._skew(link, fields)
         self._reduced += 1
@@ -405,18 +419,21 @@ def _settle(entry: ExchangeEntry) -> None:
     for event in entry.arrived._events:
         event.synchronize()
     values = dict(entry.arrived.values)
-    if "\0checksum" in values:
-        entry.checksum = int(values.pop("\0checksum").item())
+    if _SUM in values:
+        entry.checksum = int(values.pop(_SUM).item())
+    if _PRINT in values:
+        entry.fingerprint = int(values.pop(_PRINT).item())
     entry.values, entry.settle = [_float(value) for value in values.values()], None
 
 
-def _plain_checksum(checksum: Any, entry: ExchangeEntry) -> float | int | None:
-    if checksum is None or type(checksum) in PLAIN:
-        return checksum  # type: ignore[no-any-return]
-    if not on_device({"": checksum}):
-        found = number(checksum)
-        return found if isinstance(found, (int, float)) else None
-    own = DeviceValues({"\0checksum": checksum})
+def _plain(found: Any, entry: ExchangeEntry, name: str) -> Any:
+    """A checksum or fingerprint as Python's number; None while it is on its way from a device."""
+    if found is None or type(found) in PLAIN:
+        return found
+    if not on_device({"": found}):
+        known = number(found)
+        return known if isinstance(known, (int, float)) else None
+    own = DeviceValues({name: found})
     if entry.arrived is None:
         entry.arrived, entry.settle = own, _settle
         own.values = dict(zip(entry.names, entry.values, strict=True)) | own.values

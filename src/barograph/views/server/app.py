@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 LIVE = "/api/live"
 COLUMN_BYTES = 96 << 20  # columns kept, packed
+FIRST_MILLISECONDS = 300  # the page's first question for runs, as in web/src/api/client.ts
 ANSWER_BYTES = 32 << 20  # buckets kept: 600 series of 400 take 13 MB
 _NAME_BYTES = 8 << 20  # packed lists of names
 _FIRST_ROWS_MOST = 200  # more are not filled in within ...
@@ -411,7 +412,8 @@ def _page(server: Server) -> Handler:
             return error_answer(404, "there is nothing at this address")
         answer = server.page.index(request)
         if not path:  # the runs are on their way while the page's script is
-            answer.headers["link"] = f"<{server.access.base}/api/runs>; rel=preload; as=fetch; crossorigin=anonymous"
+            first = f"{server.access.base}/api/runs?within={FIRST_MILLISECONDS}"
+            answer.headers["link"] = f"<{first}>; rel=preload; as=fetch; crossorigin=anonymous"
             return answer
         with contextlib.suppress(KeyError):
             server.reading.read_ahead(run_and_action(server.places, request, PAGES, TABS)[0])

@@ -43,8 +43,8 @@ def view(
     """Serve the page of a folder of runs (a project, one run) until Ctrl-C; returns the exit code.
 
     dir: by default `BAROGRAPH_DIR`, else `runs`. port: None or 0 for a free one near 6060. host: any other than
-    loopback needs a token; one is made if none is given. url: the address that a proxy has for this server; it needs
-    a token too. Raises ValueError and OSError with one sentence.
+    loopback needs a token. token: by default `BAROGRAPH_TOKEN`, else one is made where one is needed. url: the address
+    that a proxy has for this server; it needs a token too. Raises ValueError and OSError with one sentence.
     """
     root = runs_folder(dir)
     if dir is not None and not root.is_dir():
@@ -59,6 +59,7 @@ def view(
     local = is_loopback(host)
     if port is not None and not 0 <= port < 1 << 16:
         raise ValueError(f"a port is a number from 0 to 65535, not {port}")
+    token = token if token is not None else os.environ.get("BAROGRAPH_TOKEN") or None
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise ValueError(f"a token of {len(token)} characters is too short; give {_SHORTEST_TOKEN} or more")
     if token is not None and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):

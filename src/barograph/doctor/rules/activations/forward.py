@@ -2,7 +2,7 @@
 
 In:   what the watch saw of single passes.
 Out:  findings of `DetachedSkip`, `AttentionAcross`, `RowsMixed`, `OnePlace`, `PositionsElsewhere`,
-      `UnusedParameters`, `InputScale`.
+      `MixedViews`, `UnusedParameters`, `InputScale`.
 """
 
 from __future__ import annotations
@@ -182,6 +182,37 @@ class PositionsElsewhere(ForwardRule):
         )
 
 
+class MixedViews(ForwardRule):
+    """A view exchanges dimensions without moving a number: what belongs to one place lies in several.
+
+    In the graph of the loss a layer's output was given the sizes that a transposition of it has, and none came before:
+    a convolution's [rows, channels, height, width] as [rows, places, channels], a layer's [rows, places, channels] as
+    [rows, heads, places, size], or attention's [rows, heads, places, size] as [rows, places, channels]. Sizes that can
+    be had by joining or dividing dimensions say nothing.
+
+    What to do: `x.flatten(2).transpose(1, 2)` for patches; `x.view(rows, places, heads, size).transpose(1, 2)` for
+    heads, and `x.transpose(1, 2).reshape(rows, places, -1)` behind the attention.
+    """
+
+    name, family, kind, severity = "mixed_views", "model", "config", "warning"
+    needs = ("=model/mixed_views",)
+    about = "A view exchanges dimensions without moving a number."
+    causes = ("wrong dimension: a view instead of a transposition, which mixes places and channels",)
+    remedies = (
+        "`x.flatten(2).transpose(1, 2)` for patches, `x.view(rows, places, heads, size).transpose(1, 2)` for heads",
+        "`x.transpose(1, 2).reshape(rows, places, -1)` behind the attention",
+    )
+
+    series = "model/mixed_views"
+    counted = "views"
+
+    def sentence(self, count: int) -> str:
+        return (
+            f"{text.count(count, 'view')} of a layer's output as the sizes of its transposed, and nothing was "
+            "transposed: numbers of one place lie in several."
+        )
+
+
 class UnusedParameters(Rule):
     """Layers in the optimizer never ran in the first hundred steps, or a positional embedding had no gradient.
 
@@ -266,4 +297,6 @@ class InputScale(Rule):
                 )  # fmt: skip
 
 
-RULES = (DetachedSkip, AttentionAcross, RowsMixed, OnePlace, PositionsElsewhere, UnusedParameters, InputScale)
+RULES = (
+    DetachedSkip, AttentionAcross, RowsMixed, OnePlace, PositionsElsewhere, MixedViews, UnusedParameters, InputScale,
+)  # fmt: skip

@@ -1,7 +1,7 @@
 """Which parameters are trained, and which were left out.
 
 In:   what the watch records of parameters that are frozen.
-Out:  findings of `FrozenGroup`, `FrozenLater`, `PretrainedMissing`.
+Out:  findings of `FrozenGroup`, `FrozenLater`, `PretrainedMissing`, `AdaptersDrawn`, `AdaptersMerged`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _PRETRAINED = (
     "pretrained_checkpoint", "pretrained_backbone", "backbone_weights", "init_checkpoint", "finetune_from",
 )  # fmt: skip
 _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
+_SURE = 0.95
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
@@ -202,4 +203,62 @@ class PretrainedMissing(WatchRule):
             )  # fmt: skip
 
 
-RULES = (FrozenGroup, FrozenLater, PretrainedMissing)
+class AdaptersDrawn(WatchRule):
+    """Adapters do not begin at zero, so that a fine-tuning begins at another model than the pretrained one.
+
+    When the first step begins, both factors of the adapters beside frozen layers hold random numbers: those of the
+    second one have the same size in all layers of one shape and in all columns, columns that resemble each other as
+    those of random numbers do, and no heavier tails. Factors that were trained have columns that resemble
+    each other, and other sizes; those that are taken from the layer's own singular vectors have columns at right
+    angles.
+
+    What to do: `nn.init.zeros_` of the second factor (`lora_B`), and random numbers in the first.
+    """
+
+    name, family, kind, severity = "adapters_drawn", "model", "config", "warning"
+    series = "model/adapters_drawn"
+    needs = ("=model/adapters_drawn",)
+    least = 1
+    about = "Adapters do not begin at zero."
+    causes = ("adapters not zero: both factors are random, and what they add spoils the pretrained layers",)
+    remedies = ("`nn.init.zeros_(lora_B)`: one of the two factors begins at zero, and only one",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if value == 1 and self.first(place[2]):
+            yield self.finding(
+                place[0], "Both factors of the adapters are random when the first step begins: their sum with the "
+                "frozen layers is another model than the one that was loaded.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"standing": True},
+            )  # fmt: skip
+
+
+class AdaptersMerged(WatchRule):
+    """Adapters were added to their frozen layers, and are still added beside them.
+
+    Within ten steps, frozen layers have changed by a multiple of the product of their adapters' factors: of the change
+    squared, eight tenths or more are along it. The adapters are not zero, so from then on they count twice. Merging
+    for an evaluation and taking it back changes nothing, and adapters that begin anew at zero resemble nothing that was
+    added.
+
+    What to do: take the product out again after the evaluation, or merge a copy.
+    """
+
+    name, family, kind, severity = "adapters_merged", "model", "frozen", "warning"
+    series = "model/adapters_merged"
+    needs = ("=model/adapters_merged",)
+    least = 1
+    about = "Adapters were added to their layers, and are still added beside them."
+    thresholds: ClassVar = {"along": (0.8, "of the squared change of the layers; ours")}
+    causes = ("adapters merged twice: they were added to their layers, and go on beside them",)
+    remedies = ("merge a copy for evaluations and checkpoints, or subtract what was added afterwards",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if value >= self.at["along"] and self.first(place[2]):
+            yield self.finding(
+                place[0], f"Frozen layers have changed, and {100 * value:.0f}% of the squared change is along what "
+                "their adapters add: these count twice from here on.", found=place[0], segment=place[2],
+                confidence=_SURE, evidence={"along": rounded(value)},
+            )  # fmt: skip
+
+
+RULES = (FrozenGroup, FrozenLater, PretrainedMissing, AdaptersDrawn, AdaptersMerged)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.names import is_vector
 from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, param_norm_of, saved_before, usual
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, block_of, in_order, is_vector, role_of, shown
+from barograph.doctor.kernel.tables import TableReader, block_of, in_order, role_of, shown
 from barograph.doctor.rules.activations import groups, reach
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 In:   series `data/…` of the probe of batches, tokens of each step.
 Out:  findings of `RepeatedBatches`, `RepeatedRows`, `IgnoredLabels`, `Padding`, `StepTokens`, and those of
-      `targets`, `examples`, `labels`, `objectives` and `regression`.
+      `targets`, `examples`, `labels`, `objectives`, `unrelated` and `regression`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.data import examples, labels, latents, objectives, regression, targets
+from barograph.doctor.rules.data import examples, labels, latents, objectives, regression, targets, unrelated
 
 
 class RepeatedBatches(SeriesRule):
@@ -335,6 +335,7 @@ RULES = (
     *examples.RULES,
     *labels.RULES,
     *objectives.RULES,
+    *unrelated.RULES,
     *regression.RULES,
     *latents.RULES,
 )

@@ -101,7 +101,7 @@ class CopiedExamples(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         policy = history.role("reward") is not None
         if self.lasts(value >= self.at["share"] and not policy, place, self.at["looks"]):
-            pairs = value == 0.5 and watched(history, "loss_ranks", place) == 1
+            pairs = value == 0.5 and watched(history, "loss_ranks", place) >= 0
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",
                 found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},

@@ -96,6 +96,9 @@ class NoiseTargets(WatchRule):
     - Targets are such noise, its factor in the inputs is usually at most 1.5, and in twelve looks in a row the inputs'
       mean or deviation is ten or more: what is noised is ten times as large as the noise, which hardly changes it.
     - Targets are the inputs, in twelve looks in a row: the model has to do nothing.
+    - Targets are such noise, and its factor in the inputs is below a twentieth in the median of twelve looks in a row,
+      above 0 in three of them and below 0 in three, as that of noise which the inputs don't have: of little noise that
+      they do have it is above 0 in all.
 
     What to do: `noise = torch.randn_like(images)` in each step, of images from -1 to 1; `loss(model(noisy, t), noise)`.
     """
@@ -111,10 +114,12 @@ class NoiseTargets(WatchRule):
         "near": (1e-5, "between their means and deviations; ours"),
         "scale": (10.0, "mean or deviation of the inputs; ours"),
         "factor": (1.5, "of the noise in the inputs; ours"),
+        "signs": (3.0, "looks with a factor above 0, and below it; 2 of 100 such twelve have fewer; ours"),
     }
 
     def begin(self) -> None:
         self._before = math.nan, math.nan
+        self._factors: list[float] = []
         self._counts: dict[str, int] = {}
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
@@ -125,6 +130,8 @@ class NoiseTargets(WatchRule):
         if not math.isfinite(watched(history, "time_high", place)):
             return
         factor = usual(history.channel("model/noise_share"), *place, int(self.at["looks"]))
+        self._factors = [*self._factors[1 - int(self.at["looks"]) :], watched(history, "noise_share", place)]
+        above, below = (sum(one * sign > 0 for one in self._factors) for sign in (1, -1))
         scale = input_scale(history, place)
         near = all(abs(one - other) <= self.at["near"] for one, other in zip(now, before, strict=True))
         holds = {
@@ -132,6 +139,7 @@ class NoiseTargets(WatchRule):
             "even": even and not copied,
             "scale": noise and scale >= self.at["scale"] and factor <= self.at["factor"],
             "copied": copied,
+            "absent": noise,
         }
         said = {
             "same": (f"The targets are noise with a mean of {now[0]:.5g} and a deviation of {value:.5g} in each "
@@ -146,10 +154,17 @@ class NoiseTargets(WatchRule):
             "copied": ("The targets are what the model is given: it has to do nothing.",
                        "labels can be seen: the target is the input of the model",
                        "`loss(model(noisy, t), noise)`: not the noisy image"),
+            "absent": (f"The noise that is the target has a factor of {factor:.2g} in the inputs: they have another "
+                       "one, or none.",
+                       "noise of the targets is not in the inputs: it was drawn anew, or nothing was added to the "
+                       "inputs",
+                       "draw the noise once a step: `noise = torch.randn_like(images)`, added to the images and told"),
         }  # fmt: skip
         for name, held in holds.items():
             self._counts[name] = self._counts.get(name, 0) + 1 if held else 0
             least = self.at["same"] if name == "same" else self.at["looks"]
+            if name == "absent" and not (abs(factor) < _ABSENT and min(above, below) >= self.at["signs"]):
+                continue
             if self._counts[name] >= least and self.first(name, place[2]):
                 text, cause, remedy = said[name]
                 yield self.finding(

@@ -2,7 +2,7 @@
 
 In:   figures of the watch, which reads signs, dimensions and weights from autograd's graph of the loss.
 Out:  findings of `LossReversed`, `LabelSmoothing`, `SoftmaxOverRows`, `LossInput`, `SameSides`,
-      `PairTemperature`, `ClassWeights`, `UnrelatedLabels`.
+      `PairTemperature`, `ClassWeights`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel import depth
-from barograph.doctor.kernel.cursor import came_by, known, newest, usual
+from barograph.doctor.kernel.cursor import came_by, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched, without_logarithm
-from barograph.doctor.rules.optimizer.accounts import outweighed
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -291,9 +289,10 @@ class PairTemperature(GraphRule):
 
     A cross-entropy over the pairs of a batch begins at four times the loss of a guess or more, in the median of the
     first five rows. With embeddings of length 1 and a temperature of 0.07 it begins near a guess's. It is sure of
-    answers that are wrong, and gradients are those of a few pairs. Or the graph shows similarities of embeddings of
-    length 1, and no temperature at all: they are between −1 and 1, and the loss of n pairs can't fall below
-    ln(1 + (n − 1) e⁻²).
+    answers that are wrong, and gradients are those of a few pairs. Where it is n times a guess's, or 2 n times that of
+    two sides, for n pairs, the losses are added up; at a thousand or more answers are what a mask hides. Or the graph
+    shows similarities of embeddings of length 1, and no temperature at all: they are between −1 and 1, and the loss of
+    n pairs can't fall below ln(1 + (n − 1) e⁻²).
 
     What to do: `functional.normalize(embedding, dim=-1)`; a temperature of 0.05 to 0.2.
     """
@@ -303,7 +302,12 @@ class PairTemperature(GraphRule):
     needs = ("=model/loss_pairs", "loss")
     least = 20
     about = "Similarities of pairs begin far apart, or have no temperature."
-    thresholds: ClassVar = {"rows": (20.0, "ours"), "times": (4.0, "the loss of a guess; ours")}
+    thresholds: ClassVar = {
+        "rows": (20.0, "ours"),
+        "times": (4.0, "the loss of a guess; ours"),
+        "mask": (1000.0, "what a mask takes from scores, over ten answers; ours"),
+        "sum": (0.1, "of n times a guess's, or of 2 n times, in which a sum over n pairs begins; ours"),
+    }
     causes = ("temperature too low, or embeddings not normalised: similarities are far apart",)
     remedies = ("`functional.normalize(embedding, dim=-1)`, and a temperature of 0.05 to 0.2",)
 
@@ -326,11 +330,25 @@ class PairTemperature(GraphRule):
         if (summed is not None and summed.end and summed.first > 1) or _first_evaluation(history, place) < level / 8:
             return  # a sum of many is large for that, where an evaluation has the mean
         if figure > 1 and level >= self.at["times"] * math.log(figure):
+            causes, remedies = self._why(level, figure)
             yield self.finding(
                 int(rows.step[0]), f"The loss of {figure:.0f} pairs begins at {level:.4g}, where a guess has "
                 f"{math.log(figure):.4g}.", found=found, segment=place[2], confidence=_PROOF,
-                evidence={"loss": level, "pairs": figure},
+                evidence={"loss": level, "pairs": figure}, causes=causes, remedies=remedies,
             )  # fmt: skip
+
+    def _why(self, level: float, pairs: float) -> tuple[list[str], list[str]]:
+        """Causes and remedies of a loss of pairs that begins so high."""
+        if level >= self.at["mask"]:
+            return [_HIDDEN, *self.causes], ["print the labels of a batch beside the mask of its similarities"]
+        times = level / math.log(pairs) / pairs
+        if any(abs(times / sides - 1) <= self.at["sum"] for sides in (1, 2)):
+            cause = f"loss summed: over {pairs:.0f} pairs, not averaged"
+            return [cause, *self.causes], ["the mean over pairs: `reduction='mean'`", *self.remedies]
+        return list(self.causes), list(self.remedies)
+
+
+_HIDDEN = "labels shifted: answers are what the mask of similarities hides"
 
 
 def _first_evaluation(history: RunHistory, place: Place) -> float:
@@ -371,117 +389,6 @@ class ClassWeights(WatchRule):
             )  # fmt: skip
 
 
-class UnrelatedLabels(WatchRule):
-    """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
-
-    After 200 rows (of pairs 120) the mean of the last half is within 5% of ln n, and so was that of the other; weights
-    change by steps of a usual size. Where accuracies are far above a guess's, and the evaluation's loss is that of
-    the training, all is learnt but how to say it: the logits are nearly equal, as under a high temperature. Else
-    inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow training, and a
-    loss that began at more than half as much again is one of a bad start: neither gives a finding. Where less than half
-    of all places are targets, as of a masked language model, it takes a thousand rows. Where the first block's gradient
-    is below a thousandth of the last block's (of a model without blocks: that of few layers a millionth of that of
-    others), the first cause is that gradients vanish. Where a decay that is added to the gradient was larger than the
-    loss's from the start, nothing is said: `decay_dominates` is about that.
-
-    What to do: look at ten examples with their targets, as they go into the loss.
-    """
-
-    name, family, kind, severity = "unrelated_labels", "data", "data", "warning"
-    needs = ("loss", "=model/loss_classes|=model/loss_pairs", "=model/update_p50|=model/param_norm")
-    least = 200
-    about = "The loss stays at that of a guess among its classes or pairs."
-    thresholds: ClassVar = {
-        "rows": (200.0, "ours"),
-        "masked": (1000.0, "of a masked language model; ours"),
-        "pairs": (120.0, "where batches are pairs; ours"),
-        "began": (1.5, "of ln n, at most, the first five rows; ours"),
-        "near": (0.05, "of ln n; ours"),
-        "fell": (0.02, "of ln n, between two hundred rows; ours"),
-        "accuracy": (5.0, "times a guess's; ours"),
-        "alike": (0.05, "evaluation against training loss; ours"),
-    }
-    causes = ("labels unrelated: inputs and targets have nothing to do with each other",)
-    remedies = ("print ten inputs with their targets, as they go into the loss: what joined them may be off by one",)
-
-    def channel(self, history: RunHistory) -> Channel | None:
-        loss = history.role("loss")
-        return loss if (history.channel("model/loss_classes") or history.channel("model/loss_pairs")) else None
-
-    def begin(self) -> None:
-        self._count = 0
-        self._begun: list[float] = []
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        self._count += 1
-        if len(self._begun) < 5:
-            self._begun.append(value)
-        if self._count < min(self.at["rows"], self.at["pairs"]) or self._count % 50:
-            return
-        paired = watched(history, "loss_pairs", place)
-        pairs = paired > 1
-        count = int(self.at["pairs" if pairs else "rows"])
-        if self._count < count:
-            return
-        loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over
-        classes = known(history.channel("model/loss_classes"), step, *place[1:])
-        classes = classes if math.isfinite(classes) else paired
-        guess = math.log(classes) if classes >= 2 else math.nan
-        assert loss is not None
-        if not float(numpy.median(self._begun)) <= self.at["began"] * guess:
-            return  # it has come down to a guess's from far above, and may go on
-        masked = watched(history, "targets", place) < 0.5 * watched(history, "places", place)
-        if masked and self._count < self.at["masked"]:
-            return
-        values = newest(loss, step, *place[1:], count)
-        early, late = float(numpy.mean(values[: count // 2])), float(numpy.mean(values[count // 2 :]))
-        off = max(abs(early - guess), abs(late - guess)) / guess if guess > 0 else math.inf
-        if not off <= self.at["near"]:
-            return
-        accuracy = usual(history.role("eval_accuracy") or history.role("accuracy"), step, *place[1:], 3) * classes
-        evaluation = usual(history.role("eval_loss"), step, *place[1:], 3)
-        # evaluations may have another number of pairs, and so another guess
-        alike = pairs or abs(evaluation - late) <= self.at["alike"] * guess
-        ranked = accuracy >= self.at["accuracy"] and alike and accuracy <= classes
-        if not ranked and (early - late > self.at["fell"] * guess or not _moves(history, place)):
-            return
-        if evaluation < guess * (1 - 2 * self.at["near"]) or not self.first(place[2]):
-            return
-        what = "pairs" if pairs else "classes"
-        if ranked:
-            yield self.finding(
-                0, f"The loss is {late:.4g}, that of a guess among {classes:.0f} {what} is {guess:.4g}; but the "
-                f"accuracy is {accuracy / classes:.2g}: the logits are right in their order, and nearly equal.",
-                found=place[0], segment=place[2], confidence=_PROOF, key="temperature",
-                causes=["temperature too high: the logits are divided by too much"],
-                remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
-            )  # fmt: skip
-            return
-        if outweighed(history, place[1]) >= 1:
-            return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
-        vanished = depth.vanishes(history, *place)
-        labels = "labels shifted: the two sides of a pair don't belong together" if pairs else self.causes[0]
-        yield self.finding(
-            0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
-            f"{guess:.4g}: " + ("no gradient reaches the first layers." if vanished else
-                                "nothing in the inputs says what the targets are."),
-            found=place[0], segment=place[2], confidence=0.9,
-            kind="vanishing" if vanished else self.kind,
-            causes=[*([depth.CAUSE] if vanished else []), labels],
-            remedies=list(depth.REMEDIES if vanished else self.remedies),
-        )  # fmt: skip
-
-
-def _moves(history: RunHistory, place: Place) -> bool:
-    """Whether steps change the weights by what is usual, so that something would be learnt if there were anything;
-    those of 16 bits by more than half a unit in their last place."""
-    change = usual(history.channel("model/update_p50"), *place)
-    if watched(history, "half_parameters", place) > 0 and change < 1e-3:
-        return False
-    rates = history.role("lr")
-    return change > 1e-4 or (change != change and (rates is None or known(rates, *place) > 1e-6))
-
-
 _PROOF = 0.95
 
 RULES = (
@@ -492,5 +399,4 @@ RULES = (
     SameSides,
     PairTemperature,
     ClassWeights,
-    UnrelatedLabels,
 )

@@ -44,7 +44,8 @@ class TargetsOutOfRange(WatchRule):
     range in two looks, targets are beyond it.
 
     Or the loss is nothing but such errors and logistic losses, and below 0 in five rows of 20: a logistic loss is so
-    where a target is above 1, or below 0, and no other of these ever. Of an autoencoder, whose loss is nothing but
+    where a target is above 1, or below 0, and no other of these ever. Losses of players are left out, for the graph may
+    be that of another one. Of an autoencoder, whose loss is nothing but
     logistic losses and the divergence of its latent numbers, the logged reconstruction was above 0, and is below.
 
     What to do: no function behind the last layer, or targets that are scaled into its range.
@@ -97,6 +98,8 @@ class TargetsOutOfRange(WatchRule):
 
     def _logistic(self, history: RunHistory, channel: Channel | None, figure: str) -> Iterator[Finding]:
         """Rows of what is nothing but logistic losses or errors, by a figure of the watch."""
+        if channel is not None and figure == "loss_error" and is_game(history, channel):
+            return  # the graph may be that of another player's loss
         rows = self._cursor.new(channel)
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None

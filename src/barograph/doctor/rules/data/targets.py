@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_BEHIND = -2  # said of targets that are one place behind
 _KEPT = 64  # looks of a launch that are compared
 _SORTED = 4  # times as many looks as are needed: a class of few examples comes once in an epoch
 
@@ -29,10 +30,12 @@ class TargetShift(Rule):
     """The targets of a language model are not one place ahead of its inputs.
 
     The gradient of a cross-entropy shows each row's target. Where all targets of a sequence are its own inputs, the
-    shift is lost, and the model copies (where only some places are targets, they were not masked, or, where most of
-    these are one token, labels were taken from what was masked already); two or three places ahead, it is there twice:
-    in the data and in the model. Three looks in a row that show the same. Those that are one place ahead, or no such
-    thing (−1), give no finding.
+    shift is lost, and the model copies (where only some places are targets and the model sees later places, they were
+    not masked, or, where most of these are one token, labels were taken from what was masked already); two or three
+    places ahead, it is there twice: in the data and in the model. Three looks in a row that show the same. One place
+    behind (−2), the shift goes the wrong way: that is said where neighbours in the text say a twentieth of a nat or
+    more of each other, as an echo of random tokens may be the task, and where the attention sees earlier places. Those
+    that are one place ahead, or no such thing (−1), give no finding.
 
     What to do: shift once. Models that take `labels` shift them themselves.
     """
@@ -42,28 +45,50 @@ class TargetShift(Rule):
     about = "Targets are not one place ahead of the inputs."
     thresholds: ClassVar = {
         "looks": (3.0, "in a row; ours"),
+        "waits": (7.0, "looks, for what the model sees, where some places are targets; ours"),
         "one": (0.5, "of the targets are one token, where some places are targets; ours"),
+        "text": (0.05, "nats, that a token says of the next one in a text; ours"),
     }
 
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._row: list[tuple[int, int, float]] = []
+        self._some_looks = 0
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         rows = self._cursor.new(history.channel("model/target_shift"))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             here = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
-            if here[2] not in (0, 2, 3) or (self._row and self._row[0][1:] != here[1:]):
+            if here[2] not in (0, 2, 3, _BEHIND) or (self._row and self._row[0][1:] != here[1:]):
                 self._row = []
-            if here[2] not in (0, 2, 3):
+            if here[2] not in (0, 2, 3, _BEHIND):
                 continue
-            if len(self._row) >= self.at["looks"]:
+            self._row = [*self._row, here][: int(self.at["looks"])]
+            if here[2] == _BEHIND and not self._reads(history, int(rows.time[at]), here):
                 continue
-            self._row.append(here)
+            some = here[2] == 0 and self._some(history, int(rows.time[at]), here)
+            self._some_looks += some
+            if some and not self._is_causal(history, int(rows.time[at]), here) and self._some_looks < self.at["waits"]:
+                continue
             if len(self._row) == self.at["looks"] and self.first(*here[1:]):
                 one = known(history.channel("model/one_target"), here[0], int(rows.time[at]), here[1])
-                yield self._say(self._row[0][0], here, self._some(history, int(rows.time[at]), here), one)
+                some = some and not self._is_causal(history, int(rows.time[at]), here)
+                yield self._say(self._row[0][0], here, some, one)
+
+    def _reads(self, history: RunHistory, time: int, here: tuple[int, int, float]) -> bool:
+        """Whether the tokens are a text, and the model may see earlier ones."""
+        text, earlier = (
+            known(history.channel(f"model/{name}"), here[0], time, here[1])
+            for name in ("text_along", "attention/earlier")
+        )
+        return text >= self.at["text"] and earlier != 0
+
+    def _is_causal(self, history: RunHistory, time: int, here: tuple[int, int, float]) -> bool:
+        """Whether outputs don't depend on later places: it predicts, and fills no masks."""
+        names = ("attention/next", "attention/later", "next_reached", "past_reached")
+        seen = [known(history.channel(f"model/{name}"), here[0], time, here[1]) for name in names]
+        return 0 in seen[:2] or (seen[2] == 0 and seen[3] > 0)
 
     def _some(self, history: RunHistory, time: int, here: tuple[int, int, float]) -> bool:
         """Whether only some places are targets, as of a masked language model."""
@@ -76,7 +101,7 @@ class TargetShift(Rule):
             return self.finding(
                 step, "Less than half of all places are targets, and each of them is the input of its own place"
                 + (f"; {100 * one:.0f}% of them are one token." if one >= self.at["one"] else "."),
-                found=here[0], segment=here[1], confidence=0.95, evidence={"places": ahead},
+                found=here[0], segment=here[1], confidence=0.95, evidence={"places": max(ahead, -1)},
                 causes=["labels taken after masking: what is to be found is the mask itself" if one >= self.at["one"]
                         else "labels can be seen: inputs are not masked where there are targets"],
                 remedies=["copy the labels before tokens are masked: `labels = tokens.clone()`"
@@ -84,11 +109,13 @@ class TargetShift(Rule):
                           "give the model the tokens with the mask in place of those that are targets"],
             )  # fmt: skip
         what = "are the inputs of the same places" if ahead == 0 else f"are {ahead} places ahead of the inputs"
+        what = "are one place behind the inputs" if ahead == _BEHIND else what
         return self.finding(
             step, f"The targets of a sequence {what}, not one place ahead of them.", found=here[0], segment=here[1],
-            confidence=0.95, evidence={"places": ahead},
+            confidence=0.95, evidence={"places": max(ahead, -1)},
             causes=["labels shifted: targets are the inputs, so that the model learns to copy" if ahead == 0
-                    else f"labels shifted: {ahead} places instead of one"],
+                    else "labels shifted the wrong way: targets are tokens that the model was given a place before"
+                    if ahead == _BEHIND else f"labels shifted: {ahead} places instead of one"],
             remedies=["shift targets by one place, once: `logits[:, :-1]` against `tokens[:, 1:]`; a model that is "
                       "given `labels` does it itself"],
         )  # fmt: skip
@@ -296,8 +323,10 @@ class EvaluationInputs(Rule):
     inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
     whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
     training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
-    are enough; but not a third of a deviation alone, as of series that are higher in the time that is held out. Where
-    the training's own inputs change (by more than a fifth between looks), as in a curriculum, there is nothing to say.
+    are enough; but not a third of a deviation alone, as of series that are higher in the time that is held out.
+    Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
+    that their loss is not better than the training's. Where the training's own inputs change (by more than a fifth
+    between looks), as in a curriculum, there is nothing to say.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -315,6 +344,7 @@ class EvaluationInputs(Rule):
         "near_scale": (1.5, "times, of normalised inputs; ours"),
         "drift": (0.1, "of the deviation, in ln, within which normalised inputs have only drifted; ours"),
         "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
+        "twice": (2.5, "deviation of inputs that were normalised twice; pictures have one of 3.2 to 4.5; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
     causes = ("inputs not normalised: those of the evaluation in the way of the training's",)
@@ -345,6 +375,7 @@ class EvaluationInputs(Rule):
                     self._row[0][0], f"Evaluations are given inputs of mean {here:.3g} and deviation "
                     f"{rows.value[at]:.3g}, where those of the training have {mean:.3g} and {deviation:.3g}.",
                     found=place[0], segment=place[2], confidence=0.95,
+                    causes=[*([_TWICE] if self._twice(history, float(rows.value[at]), place) else []), *self.causes],
                     evidence={"mean": rounded(mean), "deviation": rounded(deviation), "eval_mean": rounded(here),
                               "eval_deviation": rounded(float(rows.value[at]))},
                 )  # fmt: skip
@@ -352,8 +383,19 @@ class EvaluationInputs(Rule):
     def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:
         place = step, time, segment
         ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
-        worse = 0 < self.at["worse"] * ours < theirs < math.inf
-        return worse and _other_scale(history, deviation, place, self.at)
+        worse = 1.0 if self._twice(history, deviation, place) else self.at["worse"]
+        return 0 < worse * ours < theirs < math.inf and _other_scale(history, deviation, place, self.at)
+
+    def _twice(self, history: RunHistory, deviation: float, place: tuple[int, int, int]) -> bool:
+        """Whether the evaluation's inputs are as those of the training, normalised, would be if that were done again:
+        what is subtracted from them and what they are divided by are numbers of what lies above 0."""
+        mean, scale = (usual(history.channel(f"model/input_{name}"), *place) for name in ("mean", "std"))
+        normal = abs(mean) <= self.at["normal"] and abs(scale - 1) <= self.at["normal"]
+        here = known(history.channel("model/eval_input_mean"), *place)
+        return normal and deviation > self.at["twice"] and -here > self.at["near_mean"]
+
+
+_TWICE = "inputs normalised twice: those of the evaluation"
 
 
 def others_scale(history: RunHistory, place: tuple[int, int, int]) -> bool:

@@ -2,7 +2,7 @@
 
 In:   figures of the watch, which compares the targets of sequences with the tokens that the model is given.
 Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`, `EndUntold`, `AnswersCut`,
-      `AnswersIgnored`, `PromptsCounted`, `StartTwice`.
+      `AnswersIgnored`, `TagsElsewhere`, `PromptsCounted`, `StartTwice`.
 """
 
 from __future__ import annotations
@@ -239,6 +239,39 @@ class AnswersIgnored(WatchRule):
             )  # fmt: skip
 
 
+class TagsElsewhere(WatchRule):
+    """The tags of a text stop before the text does: there is one for each word, and words are cut into pieces.
+
+    The targets are other things than tokens. In three looks in a row each row has targets from its first token on,
+    without a gap; behind the last one some rows have two tokens or more without a target, and rows differ in how many.
+    So it is where the tags of the words are laid beside pieces of words, one after another: behind the first word of
+    two pieces each tag stands beside another word. Tags beside their words have gaps, or go on to the text's end.
+
+    What to do: repeat a word's tag, or give pieces behind the first one -100, by the tokenizer's `word_ids()`.
+    """
+
+    name, family, kind, severity = "tags_elsewhere", "data", "data", "warning"
+    series = "model/tail_untold"
+    needs = ("=model/tail_untold", "=model/target_shift")
+    least = 3
+    about = "The tags of a text stop before the text does."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    causes = ("labels not aligned with tokens: there is a tag for each word, and words are cut into pieces",)
+    remedies = (
+        "align tags by `word_ids()`: a word's tag at its first piece, -100 at the others and at special tokens",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        holds = value > 0 and watched(history, "target_shift", place) == -1
+        if self.lasts(holds, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "Each row has targets from its first token on, without a gap, and in some rows they "
+                f"stop before the text does: {100 * value:.0f}% of all tokens, at the ends, have none.",
+                found=place[0], segment=place[2], confidence=0.9,
+                evidence={"share": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
 _NOT_PROMPTS = ("train_on_prompts", "train_on_prompt", "train_on_inputs", "train_on_input", "loss_on_prompt",
                 "loss_on_prompts")  # fmt: skip
 _ANSWERS = ("completion_only_loss", "assistant_only_loss", "completion_only", "answers_only", "train_on_responses_only",
@@ -303,4 +336,14 @@ class StartTwice(WatchRule):
             )  # fmt: skip
 
 
-RULES = (UnmaskedTargets, TextAcross, IgnoredToken, EndUntold, AnswersCut, AnswersIgnored, PromptsCounted, StartTwice)
+RULES = (
+    UnmaskedTargets,
+    TextAcross,
+    IgnoredToken,
+    EndUntold,
+    AnswersCut,
+    AnswersIgnored,
+    TagsElsewhere,
+    PromptsCounted,
+    StartTwice,
+)

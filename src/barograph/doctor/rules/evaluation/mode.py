@@ -102,13 +102,16 @@ class ModelMode(Rule):
 
     The watch records in which mode passes with gradients and passes without them run, of models with dropout or batch
     norm, for which it makes a difference. Passes without gradients count where an evaluation is logged and no policy is
-    trained, which generates without gradients too.
+    trained, which generates without gradients too. Of two such passes in evaluation mode it sees each function: one
+    that drops numbers all the same, or a batch norm with the statistics of the batch beside its running ones, is what
+    does not know the mode of the model.
 
-    What to do: `model.train()` before training, `model.eval()` before each evaluation.
+    What to do: `model.train()` before training, `model.eval()` before each evaluation; `training=self.training` for
+    functions.
     """
 
     name, family, kind, severity = "model_mode", "eval", "eval", "warning"
-    needs = ("=model/training|=model/training_in_evaluation",)
+    needs = ("=model/training|=model/training_in_evaluation|=model/dropout_in_evaluation",)
     about = "The model is trained in evaluation mode, or evaluated in training mode."
     thresholds: ClassVar = {"steps": (2.0, "steps or evaluations in the wrong mode; ours")}
 
@@ -117,7 +120,7 @@ class ModelMode(Rule):
         self._wrong: dict[str, tuple[int, int]] = {}  # step and segment since which a mode is wrong
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        for name, right in (("training", 1.0), ("training_in_evaluation", 0.0)):
+        for name, right in (("training", 1.0), ("training_in_evaluation", 0.0), ("dropout_in_evaluation", 0.0)):
             rows = self._cursor.new(history.channel(f"model/{name}"))
             for at in range(len(rows) if rows is not None else 0):
                 assert rows is not None
@@ -152,6 +155,16 @@ class ModelMode(Rule):
                 key=name, segment=segment, found=found, confidence=0.95,
                 causes=["evaluation mode left on: `model.training` is False while it is trained"],
                 remedies=["call `model.train()` before training, and at the end of each evaluation"],
+            )  # fmt: skip
+            return
+        if name == "dropout_in_evaluation":
+            yield self.finding(
+                began, f"An evaluation before step {began} has dropout, or a batch norm with the statistics of the "
+                "batch, though the model is in evaluation mode.",
+                key=name, segment=segment, found=found, confidence=0.95,
+                causes=["dropout left on in evaluations: a function or a part does not follow the model's mode"],
+                remedies=["`dropout(x, p, training=self.training)`, `dropout_p=p if self.training else 0.0` of an "
+                          "attention; `model.eval()` behind what puts a part into training mode"],
             )  # fmt: skip
             return
         yield self.finding(
@@ -211,11 +224,13 @@ class StaleStatistics(Rule):
 
     The watch compares them every tenth step (`model/stale_statistics`). Twenty steps without a change, to the last bit,
     say that the momentum is 0, or that they are put back: an evaluation uses them, and has those of another model.
-    Layers that are in evaluation mode, as frozen ones are, don't count.
+    Layers that are in evaluation mode, as frozen ones are, don't count. But where such layers are trained through, the
+    rest of the model in training mode, and their statistics are a mean of 0 and a variance of 1 in two looks
+    (`model/unset_statistics`), nothing was ever gathered in them: they normalise nothing.
     """
 
     name, family, kind, severity = "stale_statistics", "eval", "eval", "warning"
-    needs = ("=model/stale_statistics",)
+    needs = ("=model/stale_statistics|=model/unset_statistics",)
     about = "Batch norm's running statistics do not move."
     sources = ("batch normalisation: evaluation uses running statistics",)
     thresholds: ClassVar = {"rows": (2.0, "in a row; ours")}
@@ -228,8 +243,10 @@ class StaleStatistics(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._row: list[tuple[int, int]] = []
+        self._unset: dict[int, int] = {}  # by segment: looks
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._never(history)
         rows = self._cursor.new(history.channel("model/stale_statistics"))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
@@ -244,3 +261,19 @@ class StaleStatistics(Rule):
                         f"step {self._row[0][0]}, though the model is trained: evaluations use old ones.",
                         found=step, segment=segment, confidence=0.95,
                     )  # fmt: skip
+
+    def _never(self, history: RunHistory) -> Iterator[Finding]:
+        """Layers in evaluation mode whose statistics are as torch makes them."""
+        rows = self._cursor.new(history.channel("model/unset_statistics"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            self._unset[segment] = self._unset.get(segment, 0) + 1 if rows.value[at] == 1 else 0
+            if self._unset[segment] == self.at["rows"] and self.first(segment, "unset"):
+                yield self.finding(
+                    0 if step <= self.at["rows"] else step, "Batch norm is in evaluation mode while the model is "
+                    "trained, and its running statistics are as torch makes them: it normalises nothing.",
+                    key="unset", found=step, segment=segment, confidence=0.95, evidence={"standing": True},
+                    causes=["batch norm left in evaluation mode: its statistics were never gathered"],
+                    remedies=["leave batch norm in training mode, or load weights with statistics before"],
+                )  # fmt: skip

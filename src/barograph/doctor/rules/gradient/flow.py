@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.names import is_vector
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, block_of, in_order, is_vector, largest_of, median_of, shown
+from barograph.doctor.kernel.tables import TableReader, block_of, in_order, largest_of, median_of, shown
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory

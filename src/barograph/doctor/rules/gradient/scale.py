@@ -294,19 +294,22 @@ class ClippedWhileScaled(Rule):
     """Gradients are clipped before the scaler has divided them by its scale.
 
     The step's norm times the loss scale is then the clip value, in each of 16 rows in a row with a scale of 16 or more
-    (within 1%), and the norm itself is below a thousandth: nobody clips there. Every step is clipped, to a part of what
-    was meant that is as small as the scale is large.
+    (within 0.2%), or in six where it is less than half of the norm before clipping, or the scale has changed; and the
+    norm itself is below a thousandth: nobody clips there. Every step is clipped, to a part of what was meant that is as
+    small as the scale is large.
 
     What to do: `scaler.unscale_(optimizer)` before `clip_grad_norm_`.
     """
 
     name, family, kind, severity = "clipped_while_scaled", "gradient", "clipping", "warning"
     needs = ("=model/loss_scale", "=model/grad_norm")
-    least = 16
+    least = 6
     about = "Gradients are clipped while they are scaled."
     thresholds: ClassVar = {
         "rows": (16.0, "ours"),
-        "same": (0.01, "ours"),
+        "fewer": (6.0, "where it was seen that the norm is clipped; ours"),
+        "left": (0.5, "of the norm before clipping; ours"),
+        "same": (0.002, "ours"),
         "norm": (1e-3, "no clip value is below it; ours"),
         "scale": (16.0, "ours"),
     }
@@ -316,6 +319,7 @@ class ClippedWhileScaled(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._count, self._begin, self._product = 0, (0, 0), math.nan
+        self._first, self._clipped = math.nan, False  # the scale, whether it changed or the norm was clipped
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         scales = history.channel("model/loss_scale")
@@ -329,8 +333,12 @@ class ClippedWhileScaled(Rule):
                 self._count = 0
             if small and (self._count == 0 or segment != self._begin[1]):
                 self._count, self._begin, self._product = 0, (step, segment), norm * scale
+                self._first, self._clipped = scale, False
             self._count += small
-            if small and self._count == self.at["rows"] and self.first(segment):
+            left = known(history.channel("model/clip_coefficient"), step, int(rows.time[at]), segment)
+            self._clipped = self._clipped or scale != self._first or left < self.at["left"]
+            enough = self._count >= self.at["fewer" if self._clipped else "rows"]
+            if small and enough and self.first(segment):
                 yield self.finding(
                     self._begin[0], f"The norm after clipping is {norm:.3g} in each step, which is {norm * scale:.3g} "
                     f"divided by the loss scale of {scale:.6g}: gradients are clipped while they are scaled.",

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import numpy
 
+from barograph.core.names import is_vector
 from barograph.doctor.kernel.blocks import BlockColumns
 from barograph.doctor.kernel.cursor import came_by, known, saved_before, usual
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.series import BlockRule, SeriesRule
-from barograph.doctor.kernel.tables import is_vector
 from barograph.doctor.rules.gradient.norms import is_policy, norm_of
 
 if TYPE_CHECKING:

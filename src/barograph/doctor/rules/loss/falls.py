@@ -30,6 +30,7 @@ _WORSE = 1.02  # of two evaluations
 _YOUNG = 256  # rows of a run in which a shorter window counts too
 _NEAR = 32  # rows of that window
 _DEEPER = 40  # rows after which a fall is looked at once more
+_UNFROZEN = 16  # rows from a change of what is trained to a fall of the loss
 _WORDS = 6.9  # the first loss, ln 1000: of a text's tokens, not of a task that may be solved at once
 
 
@@ -49,8 +50,8 @@ class LossJumpDown(SeriesRule):
 
     Such a fall is not learning: the loss is divided once more or masked, or data come again. A fall begins where
     z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of the next 8 rows is below 0.9 of the
-    old level too. Falls at the border of an epoch, right after the learning rate was cut, or in a new segment are
-    expected and silent.
+    old level too. Falls at the border of an epoch, right after the learning rate was cut or layers were unfrozen
+    (`model/trained_elements`), or in a new segment are expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
     by a fifth of that and by 3% (the medians of three or seven, where evaluations are noisy); otherwise an info
@@ -172,6 +173,9 @@ class LossJumpDown(SeriesRule):
         epochs = between(history.role("epoch"), back, found + 1, segment)
         if len(epochs) > 1 and math.floor(epochs.min() + 1e-6) != math.floor(epochs.max() + 1e-6):
             return
+        behind = int(channel.rows(max(one["row"] - _UNFROZEN, 0), one["row"] + 1).step[0])
+        if len(between(history.channel("model/trained_elements"), behind, found + 1, segment)):
+            return  # other parameters are trained since then: layers were unfrozen
         rate = history.role("lr")
         lr_before, lr_now = before(rate, back, segment), before(rate, found + 1, segment)
         if lr_now < 0.7 * lr_before:
@@ -279,9 +283,10 @@ class LossSlide(SeriesRule):
 
     Labels that can be seen in the inputs, or the same batch at every step, are learnt within some dozen steps: the
     median of 9 rows falls below 0.6 of what it was 64 rows before, while in the 64 rows before that it fell by less
-    than a tenth. It is judged at the next evaluation: if that is worse by 2% than the one before the fall it is a
-    warning; if it fell too, the model has learnt something, and there is no finding. It is critical where
-    the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is in the inputs.
+    than a tenth. It is judged at the next evaluation: if that is worse by 2% than the one before the fall, and by the
+    noise of the loss, it is a warning; if it fell too, the model has learnt something, and there is no finding. It is
+    critical where the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is
+    in the inputs.
     A loss that falls from one row to the next falls faster than weights move: its examples come again, as they do in
     each epoch. That is an info finding.
     """
@@ -355,7 +360,9 @@ class LossSlide(SeriesRule):
             if not len(late):
                 continue
             self._waiting.remove(item)
-            if not len(early) or known.value[late[0]] < self.at["worse"] * known.value[early[-1]]:
+            noise = noise_of(between(channel, 0, step, segment)[-64:].tolist())
+            worse = max(self.at["worse"], math.exp(noise))  # an evaluation of a few batches has a part of their noise
+            if not len(early) or known.value[late[0]] < worse * known.value[early[-1]]:
                 continue
             before_it, behind = float(known.value[early[-1]]), float(known.value[late[0]])
             found = max(found, int(known.step[late[0]]))

@@ -23,6 +23,7 @@ from barograph.doctor.kernel.curve import (
     between,
     evaluation_holds,
     is_game,
+    queue_guess,
     rounded,
 )
 from barograph.doctor.kernel.curve_rule import CurveRule
@@ -87,11 +88,11 @@ class Divergence(CurveRule):
     - a quarter or more, or a loss above its start, for an eighth of the rows so far (4 to 16 rows): a warning; from a
       half on, or above the start, critical;
     - less, for a quarter of the rows (12 to 200): an info finding; a warning where the rise is above 0.15, 6
-    deviations, a
-      twentieth of the decrease, and not on its way back.
+      deviations, a twentieth of the decrease, and not on its way back.
 
     What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
-    summed losses and curricula lift the training loss alone), a learning rate that is warmed up again to no more than
+    summed losses and curricula lift the training loss alone), negatives from a queue that is filled in the first rows
+    with harder ones, as long as the loss is below a guess's, a learning rate that is warmed up again to no more than
     it was, and losses of games (GANs) or policies, which are not checked. With several epochs the loss drifts up within
     each: then only the share counts. A rise that is over lowers the finding to an info finding; one that took long and
     ended where it had begun does once the loss falls below its start by 5%.
@@ -278,6 +279,8 @@ class Divergence(CurveRule):
     def _excuse(self, history: RunHistory, best: Tick, onset: int, tick: Tick, share: float) -> str:
         if evaluation_holds(history, onset, tick.step, tick.segment, tick.level - best.level):
             return "the validation loss did not rise with it"
+        if best.nth <= _SHORT and exp(tick.level) < queue_guess(history, tick.step, tick.segment):
+            return "it is below a guess's, and the queue that it has its negatives from was filled meanwhile"
         rate = history.role("lr")
         if rate is not None and share < 0.9:
             rates = between(rate, 0, tick.step + 1, tick.segment)
@@ -320,13 +323,9 @@ class Divergence(CurveRule):
         if excuse:
             message += f"; {excuse}"
         evidence: dict[str, Any] = {
-            "best": rounded(low),
-            "best_step": best.step,
-            "loss": rounded(now),
-            "start": rounded(start),
-            "lost_share": rounded(share, 3),
-            "spread": rounded(best.spread, 3),
-        }
+            "best": rounded(low), "best_step": best.step, "loss": rounded(now), "start": rounded(start),
+            "lost_share": rounded(share, 3), "spread": rounded(best.spread, 3),
+        }  # fmt: skip
         causes = [
             "learning rate too high: the updates overshoot",
             "labels shifted: targets changed",

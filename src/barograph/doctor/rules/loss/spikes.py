@@ -42,7 +42,9 @@ class LossSpike(SeriesRule):
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
     has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. One of 16 rows or more
     that the validation loss did not share is an info finding. Where a batch has so few targets that three of them,
-    guessed as at the start, lift its mean as far, one row or two are an info finding. So is a spike over which the loss
+    guessed as at the start, lift its mean as far, one row or two are an info finding. So is one that recovered from a
+    loss of less than a thousandth of the first, and rose to no more than a fiftieth of it: nearly all is learnt still,
+    and Adam makes such jumps at a constant rate. So is a spike over which the loss
     rose nearly as far, and came back, three times in the 128 rows before: its batches are of several sorts.
     """
 
@@ -59,6 +61,8 @@ class LossSpike(SeriesRule):
         "lift": (1.15, "bad batches lift the loss by 1.2 to 1.9"),
         "large": (1.5, "lift of a spike that is worth a look although it recovered; ours"),
         "fast": (50.0, "rows; ml-engineering's fast spikes are back within about 50 steps"),
+        "fitted": (1e-3, "of the first loss; ours"),
+        "little": (0.02, "of the first loss, at a spike's peak; ours"),
         "slow": (200.0, "rows; BLOOM's one spike recovered in 200 steps"),
     }
 
@@ -300,6 +304,9 @@ class LossSpike(SeriesRule):
             return "info"
         if one["course"] in ("not", "to nonfinite") or (one["course"] == "" and one["rows"] >= self.at["fast"]):
             return "warning" if lift >= 1.3 else "info"
+        fitted = exp(one["level"]) < self.at["fitted"] * channel.first
+        if fitted and one["course"] in ("fast", "slow") and one["peak"] < self.at["little"] * channel.first:
+            return "info"
         if one["course"] == "slow" and one["rows"] >= 2 * self.at["fast"] and lift >= 1.25:
             return "warning"  # what a hundred rows had learnt is lost
         large = lift >= 2 * self.at["large"] or (lift >= self.at["large"] and (one["above"] >= 2 or one["co"]))

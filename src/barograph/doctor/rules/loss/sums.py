@@ -165,6 +165,8 @@ class LossWeight(Rule):
       not averaged.
       Where clipping has divided them by k, they were averaged behind the passes.
     - 1 / k², there: the loss is divided twice.
+    - 1 / k, where the configuration says so and each step has one pass, in one process, in six looks in a row: the
+      optimizer is stepped at each micro-batch.
     - the share of places that have a target, of all places of the output (`model/places`) or seven eighths of them and
       more, where a tenth or more have none and the share changes by a twentieth: the loss is divided by all places,
       padding too. Examples of one place each are not padded.
@@ -186,6 +188,7 @@ class LossWeight(Rule):
         "same": (0.002, "of the number; ours"),
         "half": (0.03, "of the number, for half precision; ours"),
         "targets": (8.0, "ours"),
+        "single": (6.0, "looks in a row at steps of one pass; ours"),
         "passes": (3.0, "backward passes; two may be of two losses; ours"),
     }
 
@@ -206,7 +209,8 @@ class LossWeight(Rule):
             if not what:
                 continue
             self._row.append((place[0], place[2], what))
-            if len(self._row) == self.at["looks"] and self.first(place[2], what):
+            looks = self.at["single" if what == "stepped" else "looks"]
+            if len(self._row) == looks and self.first(place[2], what):
                 yield self._say(history, float(rows.value[at]), what, *place)
         weight = history.channel("model/loss_weight")
         if weight is None or not weight.end:  # the gradient of the output says more than the graph does
@@ -265,6 +269,9 @@ class LossWeight(Rule):
         if targets >= self.at["targets"] and abs(weight / targets - 1) < same:
             return "summed"
         parts = self._parts(history, passes, step, time, segment)
+        alone = passes == known(history.channel("model/backwards"), step, time, segment) == 1
+        if alone and parts >= 2 and abs(weight * parts - 1) < same and (history.facts.get("world_size") or 1) == 1:
+            return "stepped"
         if not parts >= 2 or passes != parts:
             return ""
         clipped = known(history.channel("model/clip_coefficient"), step, time, segment)
@@ -293,6 +300,10 @@ class LossWeight(Rule):
             shown, number = True, 1.0
             message = "The loss is divided by the number of all places of the output: those without a target count too"
             cause = "padding in the mean: the loss is averaged over padding too"
+        elif what == "stepped":
+            shown, number = True, parts
+            message = f"The loss is divided by {parts:.0f} micro-batches, and each step of the optimizer has one"
+            cause = "optimizer stepped at each micro-batch: gradients are not accumulated"
         else:
             shown, often = True, "not at all" if what == "added" else "twice"
             how = "are not divided by their number" if what == "added" else "are divided by their number twice"
@@ -308,6 +319,7 @@ class LossWeight(Rule):
 
 _REMEDIES = {
     "summed": "Divide the loss by {number:.3g} before `backward()`, or use `reduction='mean'`.",
+    "stepped": "Call `optimizer.step()` and `zero_grad()` once behind {number:.0f} micro-batches.",
     "twice": "Divide the loss by {number:.3g} once.",
     "padded": "Divide the summed loss by the number of targets: `loss.sum() / mask.sum()`.",
 }

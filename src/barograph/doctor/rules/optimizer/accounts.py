@@ -37,7 +37,8 @@ class OptimizerCount(Rule):
     """After a resume the optimizer's count of steps does not go on with the run's.
 
     Adam and its kind count their steps. Within a launch that count stays at one distance from the run's steps. Where a
-    run goes on and the count is 0, the optimizer's state was not loaded; where it is another distance away, the run
+    run goes on and the count is 0, the optimizer's state was not loaded (of momentum alone, whether there is any is
+    known at the first step); where it is another distance away, the run
     goes on at another step than the checkpoint's, and schedule, data and evaluations with it.
     """
 
@@ -61,6 +62,8 @@ class OptimizerCount(Rule):
             step, segment, age = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
             if segment != self._segment:
                 anew = self._last is not None and step < 0.5 * self._last[0] and step <= self._first + 1
+                if self._last == (self._first, 0.0):  # momentum alone is counted at its first step, and no more
+                    self._away = float(self._first)
                 self._before = math.nan if anew else self._away  # another stage, or another try
                 self._segment, self._first, self._away = segment, step, math.nan
                 if age == 0:
@@ -152,7 +155,8 @@ class ScheduleTooFast(Rule):
 
     Behind its peak the share of the rate in force falls, in two records in a row or more, to below a half, and stands
     still or rises again from 1 / k of the steps on (within a tenth), where each step has k backward passes, or the
-    configuration says so: the scheduler is stepped at each of them.
+    configuration says so: the scheduler is stepped at each of them. The same where the scheduler's own count is k times
+    that of the optimizer.
     """
 
     name, family, kind, severity = "schedule_too_fast", "optimizer", "learning_rate", "warning"
@@ -184,15 +188,30 @@ class ScheduleTooFast(Rule):
         parts = {number for number in (counted, numeric_setting(history, *ACCUMULATION)) if number >= 2}
         end = (float(steps[low - 1]) + float(steps[low])) / 2
         slack = (float(steps[low]) - float(steps[low - 1])) / 2
-        fits = [k for k in parts if abs(end - length / k) <= slack + self.at["within"] * length / k]
+        pace = _pace(history)
+        fits = [k for k in (*parts, pace) if abs(end - length / k) <= slack + self.at["within"] * length / k]
         if not fits:
             return
+        micro = fits[0] in parts
         yield self.finding(
-            int(steps[low]), f"The schedule is over at step {int(steps[low])} of {length:.0f}, and each step has "
-            f"{fits[0]:.0f} micro-batches.", found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,
-            evidence={"micro_batches": fits[0], "steps": length},
-            causes=[f"scheduler stepped per micro-batch: {fits[0]:.0f} times too often"],
+            int(steps[low]), f"The schedule is over at step {int(steps[low])} of {length:.0f}, and "
+            + (f"each step has {fits[0]:.0f} micro-batches." if micro
+               else f"the scheduler is stepped {fits[0]:.0f} times at each step of the optimizer."),
+            found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,
+            evidence={"micro_batches" if micro else "times": fits[0], "steps": length},
+            causes=[f"scheduler stepped {'per micro-batch' if micro else 'more than once at each step'}: "
+                    f"{fits[0]:.0f} times too often"],
         )  # fmt: skip
+
+
+def _pace(history: RunHistory) -> float:
+    """How often the scheduler is stepped at each step of the optimizer, by their counts; NaN unless twice or more."""
+    counts, steps = history.channel("model/scheduler_steps"), history.channel("model/scheduled_steps")
+    if counts is None or steps is None or counts.end < 2 or counts.end != steps.end:
+        return math.nan
+    made, went = (float(channel.rows().value[-1] - channel.first) for channel in (steps, counts))
+    times = went / made if made > 0 else 0.0
+    return float(round(times)) if times >= 1.9 and abs(times - round(times)) <= 0.05 * times else math.nan
 
 
 def _from_scratch(history: RunHistory, first: float) -> bool:
@@ -220,6 +239,11 @@ def _level(history: RunHistory) -> tuple[float, float, float]:
     return float(numpy.median(values[:3])), float(middles.min()), float(numpy.median(values[-16:]))
 
 
+def _first_row(history: RunHistory) -> float:
+    loss = history.role("loss")
+    return float(loss.first) if loss is not None and loss.end else math.nan
+
+
 class RateTooLow(Rule):
     """The run is over, and its learning rates were too small to leave the initialisation.
 
@@ -227,7 +251,7 @@ class RateTooLow(Rule):
     matrix would have moved by less than a fifth of its own size; the model was not trained before (its normalisation
     begins at 1, or its loss at that of a guess), and the loss has fallen by less than a third. It takes 100 steps. The
     steps of SGD have no such bound: there the measured ones of the median layer, added up, are a twentieth of its size
-    or less, where gradients are not clipped away and do not vanish.
+    or less (of two to four looks the largest counts), where gradients are not clipped away and do not vanish.
 
     What to do: a learning rate ten times higher.
     """
@@ -255,9 +279,9 @@ class RateTooLow(Rule):
         steps = int(losses.step[-1] - losses.step[0])
         sizes = rows.value[numpy.isfinite(rows.value)]
         place = int(losses.step[-1]), int(losses.time[-1]), int(losses.segment[-1])
-        if losses.first or losses.segment[0] != place[2] or steps < self.at["steps"] or len(sizes) < 5:
+        if losses.first or losses.segment[0] != place[2] or steps < self.at["steps"] or len(sizes) < 2:
             return
-        path = float(numpy.median(sizes)) * steps
+        path = float(numpy.median(sizes) if len(sizes) >= 5 else sizes.max()) * steps
         clipped = usual(history.channel("model/clip_coefficient"), *place) < self.at["clipped"]
         still = path <= self.at["path"] and last > (1 - self.at["fall"]) * first > 0
         if still and not clipped and not depth.vanishes(history, *place) and _from_scratch(history, first):
@@ -320,7 +344,8 @@ class DecayDominates(Rule):
     Each step takes learning rate × decay of every weight. Where that is a five-hundredth or more, weights remember some
     hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, or each step takes a
     fiftieth (gains without decay may keep the norm up), and the run ends with a loss that is 10% above its lowest
-    stretch, or that has not fallen by a third. The rate is to blame where Adam's decay is a usual one, or where the
+    stretch, and by a twentieth of its fall, or that has not fallen by a third, or where the norm is below 0.3 of what
+    it was, too, by a half of its first row. The rate is to blame where Adam's decay is a usual one, or where the
     weights had grown before: decay makes nothing grow.
 
     A decay that is added to the gradient, as that of torch's Adam, is divided by the gradient's size with it: where it
@@ -339,7 +364,9 @@ class DecayDominates(Rule):
         "each": (2e-3, "of a weight in a step; usual are 1e-5 to 1e-4; ours"),
         "share": (0.7, "of the largest norm; ours"),
         "much": (0.02, "of a weight in a step, whatever the norm; ours"),
+        "vanished": (0.3, "of the largest norm, with that; ours"),
         "loss": (1.1, "times its lowest stretch; ours"),
+        "lost": (0.05, "of what the loss fell: less may be its noise near 0; ours"),
         "fall": (1 / 3, "of the first loss; ours"),
         "decay": (0.5, "usual with Adam are 0 to 0.3; ours"),
         "grown": (1.5, "times the first norm; ours"),
@@ -382,7 +409,10 @@ class DecayDominates(Rule):
         if not shrunk and each < self.at["much"]:
             return
         first, lowest, last = _level(history)
-        if not (last > self.at["loss"] * lowest or last > (1 - self.at["fall"]) * first):
+        rises = last > self.at["loss"] * lowest and last - lowest > self.at["lost"] * (first - lowest)
+        vanished = norms[-1] <= self.at["vanished"] * norms.max() and each >= self.at["much"]
+        half = vanished and last > 0.5 * _first_row(history) > 0
+        if not (rises or half or last > (1 - self.at["fall"]) * first):
             return
         at = int(numpy.argmax(rows.value >= self.at["each"]))
         step, segment = int(rows.step[at]), int(rows.segment[at])
@@ -397,7 +427,7 @@ class DecayDominates(Rule):
         yield self.finding(
             step, f"Each step takes {each:.2g} of every weight that decays"
             + (f": their norm fell from {norms.max():.4g} to {norms[-1]:.4g}" if shrunk else "")
-            + (f", and the loss ends at {last:.4g}, lowest {lowest:.4g}." if last > self.at["loss"] * lowest
+            + (f", and the loss ends at {last:.4g}, lowest {lowest:.4g}." if rises
                else f", and the loss went from {first:.4g} to {last:.4g}."),
             found=int(rows.step[-1]), segment=int(rows.segment[-1]), confidence=0.95,
             evidence={"each_step": rounded(each), "param_norm": rounded(float(norms[-1]))},

@@ -19,9 +19,10 @@ from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_ROUNDED = 1e-6  # of a rate: it is a product of factors
 _LIMITS = tuple(name for name in CLIP if name != "clip")  # of a policy's ratio, as often
 
 
@@ -142,14 +143,16 @@ class ScheduleUnits(Rule):
     Either the rate came down to a thousandth of its peak and went up again, smoothly, five times or more: cosine
     annealing that goes on behind its end (a warm restart jumps up; a cycle between two rates does not end near 0). Or
     it fell by the same factor at the same distance, six times or more, and was at a thousandth of its peak in the first
-    half of the run; or it was there in the first tenth, and stayed.
+    half of the run; or it was there in the first tenth, and stayed; or it was at a hundredth in the first twentieth,
+    and never changed again. The last two take 100 steps and ten rows; the others 24 rows. Where the log has the rate at
+    fewer steps than the watch, as once an epoch, the watch's is looked at.
 
     What to do: give the scheduler numbers of steps, or step it once an epoch.
     """
 
     name, family, kind, severity = "schedule_units", "optimizer", "learning_rate", "warning"
     needs = ("lr|=model/rate_share",)
-    least = 24
+    least = 10
     about = "The schedule counts epochs, and is stepped at each batch."
     thresholds: ClassVar = {
         "low": (1e-3, "of the peak; ours"),
@@ -157,13 +160,18 @@ class ScheduleUnits(Rule):
         "falls": (6.0, "ours"),
         "half": (0.5, "of the run, or of its planned steps; ours"),
         "soon": (0.1, "of it, whatever the way; ours"),
+        "stairs": (0.01, "of the peak, at the foot of stairs; ours"),
+        "sooner": (0.05, "of it, for these; ours"),
+        "rows": (24.0, "of waves and falls; ours"),
+        "steps": (100.0, "ours"),
         "alike": (0.02, "of the factor from one fall to the next; ours"),
     }
     causes = ("scheduler stepped per batch: its numbers are of epochs",)
     remedies = ("give the scheduler numbers of steps (epochs × batches), or call `scheduler.step()` once an epoch",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rate = history.role("lr") or history.channel("model/rate_share")
+        rate, seen = history.role("lr"), history.channel("model/rate_share")
+        rate = seen if rate is None or (seen is not None and seen.end > rate.end) else rate
         if not history.facts.get("finished") or rate is None or not self.first():
             return
         rows = rate.rows()
@@ -174,8 +182,8 @@ class ScheduleUnits(Rule):
         if not value[peak] > 0:
             return
         share = value / value[peak]
-        waves = self._waves(share)
-        falls = self._falls(share, peak)
+        many = len(share) >= self.at["rows"]
+        waves, falls = (self._waves(share), self._falls(share, peak)) if many else (0, -1)
         planned = history.facts.get("planned_steps") or 0
         last = max(int(rows.step[-1]), int(planned))
         if waves >= self.at["waves"]:
@@ -185,7 +193,7 @@ class ScheduleUnits(Rule):
             at = falls
             what = f"The learning rate is at {share[at]:.2g} of its peak from step {int(rows.step[at])} of {last} on: "
             what += "it fell by the same factor again and again"
-        elif (at := self._end(share, peak)) >= 0 and rows.step[at] - rows.step[0] < self.at["soon"] * last:
+        elif (at := self._over(rows, share, peak, last)) >= 0:
             what = f"The learning rate is at {share[at]:.2g} of its peak or below from step {int(rows.step[at])} of "
             what += f"{last} on"
         else:
@@ -207,11 +215,19 @@ class ScheduleUnits(Rule):
                 climb += 1
         return count
 
-    def _end(self, share: Any, peak: int) -> int:
-        """The row behind the peak from which on next to nothing is left; -1 if there is none."""
-        high = numpy.flatnonzero(share > self.at["low"])
-        above = int(high[-1]) + 1 if len(high) else -1
-        return above if peak < above < len(share) else -1
+    def _over(self, rows: ChannelRows, share: Any, peak: int, last: int) -> int:
+        """The early row behind the peak from which on next to nothing is left; -1 if there is none."""
+        if rows.step[-1] - rows.step[0] < self.at["steps"]:
+            return -1
+        for low, soon, stairs in ((self.at["low"], self.at["soon"], False),
+                                  (self.at["stairs"], self.at["sooner"], True)):  # fmt: skip
+            high = numpy.flatnonzero(share > low * (1 + _ROUNDED))
+            above = int(high[-1]) + 1 if len(high) else -1
+            if peak < above < len(share) and rows.step[above] - rows.step[0] < soon * last:
+                rest = share[above:]
+                if not stairs or rest.max() - rest.min() <= _ROUNDED * rest.max():
+                    return above
+        return -1
 
     def _falls(self, share: Any, peak: int) -> int:
         """The row at which equal falls at equal distances have come to next to nothing; -1 if there is none."""

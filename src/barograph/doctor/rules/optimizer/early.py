@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, half_rate, known, param_norm_of
+from barograph.core.names import is_vector
+from barograph.doctor.kernel.cursor import RowCursor, came_by, half_rate, known, param_norm_of, usual
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, is_vector, largest_of
+from barograph.doctor.kernel.tables import TableReader, largest_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -43,7 +44,10 @@ class EarlyGrowth(Rule):
     models that learn fast double their norm as well, and the longest healthy trainings do in thousands of steps.
     Adapters have no initialisation that is worth keeping, and a start of any size: where at least half of the trained
     matrices began at exactly 0 (`model/zero_share`), or parameters of adapters are trained, by their names, there is
-    no finding.
+    no finding. Nor have tables that are looked up, whose rows begin as small as one likes: where nine tenths of what is
+    trained are embeddings (`model/table_share`), as in a recommender, there is no finding. Nor has one layer
+    (`model/trained_matrices`), as a head on a frozen network or a linear regression: no other layer's signal passes
+    through it. Where two thirds of the loss are gone by then, it is an info finding: the steps were of use.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -59,6 +63,9 @@ class EarlyGrowth(Rule):
         "grown": (2.0, "times the first norm: three quarters of its square are updates; ours"),
         "flagged": (1.75, "times, with a median update above `ratio`; ours"),
         "ratio": (0.1, "stability guide, weight_update_max"),
+        "layer": (1.0, "trained matrices"),
+        "left": (1 / 3, "of the first loss: the steps were of use; ours"),
+        "tables": (0.9, "of the trained elements: the norm is that of the embeddings; ours"),
     }
 
     def reset(self) -> None:
@@ -86,11 +93,16 @@ class EarlyGrowth(Rule):
                 (flagged := self._flagged(history, step, time, segment)) or value >= self.at["grown"] * self._first[1]
             ):
                 self._done = True
-                if not _are_adapters(history, time):
+                tables = known(history.channel("model/table_share"), step, time, segment)
+                one = known(history.channel("model/trained_matrices"), step, time, segment) <= self.at["layer"]
+                if not one and not tables >= self.at["tables"] and not _are_adapters(history, time):
                     # rows may be far apart: |ΔW|² grows with the steps
                     grown = min(value / self._first[1], 1e3)
                     doubled = (step - self._first[0]) * 3 / (grown * grown - 1)
                     loud = flagged or doubled <= self.at["at_once"]
+                    loss = history.role("loss")
+                    if loss is not None and loss.end and loss.first > 0:
+                        loud &= not usual(loss, step, time, segment, 5) <= self.at["left"] * loss.first
                     yield self._say(history, step, value, time, segment, "warning" if loud else "info")
                 return
             if self._done:

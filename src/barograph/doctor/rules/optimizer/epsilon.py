@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.names import is_vector
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, is_vector, shown
+from barograph.doctor.kernel.tables import TableReader, shown
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import came_by, known, usual
+from barograph.doctor.kernel.cursor import came_by, known, numeric_setting, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_EPOCHS = ("epochs", "num_epochs", "max_epochs", "n_epochs", "num_train_epochs", "train_epochs", "total_epochs")
 _SAME = 1e-5  # of a number: it is written in fewer digits than it has
 
 
@@ -33,7 +34,8 @@ class ScheduleCount(Rule):
     was stepped once in five of these or less: once an epoch. It is made for as many, and was stepped twice at each, or
     more often: it is over, or rises again, in the middle. Or it is cosine annealing, stepped at each step, and the run
     ends at half of the peak or more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down,
-    and up again.
+    and up again. Or it is made for as many steps as there are epochs, three or more, and was stepped at each step,
+    three times as often or more.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -47,6 +49,7 @@ class ScheduleCount(Rule):
         "epochs": (3.0, "without a step of the scheduler; ours"),
         "within": (0.1, "of the optimizer's steps: the schedule's length; ours"),
         "seldom": (0.2, "steps of the scheduler for one of the optimizer; ours"),
+        "often": (3.0, "times the number of epochs; ours"),
         "behind": (0.2, "of its length, that cosine annealing goes on behind its end; ours"),
         "high": (0.5, "of the peak, at the end; ours"),
     }
@@ -78,6 +81,9 @@ class ScheduleCount(Rule):
             micro = abs(parts - went / made) < 0.5
             cause = f"scheduler stepped {'per micro-batch: ' if micro else ''}{went / made:.0f} times at each step"
             said = f"is made for {length:.0f} steps, and came to {rows.value[-1]:.0f} in {whole:.0f} of the optimizer"
+        elif self._counts_epochs(history, length, float(rows.value[-1]), went / made):
+            cause = "scheduler stepped per batch: its numbers are of epochs"
+            said = f"is made for {length:.0f} steps, as many as there are epochs, and came to {rows.value[-1]:.0f}"
         elif self._rose(history, length, rows, went / made):
             cause = "schedule too short: it is over before the training, and the rate rises again"
             said = f"is made for {length:.0f} steps, and the optimizer makes {whole:.0f}"
@@ -97,6 +103,12 @@ class ScheduleCount(Rule):
         values = epochs.rows().value if epochs is not None else numpy.empty(0)
         values = values[numpy.isfinite(values)]
         return float(values.max() - values.min()) if len(values) else 0.0
+
+    def _counts_epochs(self, history: RunHistory, length: float, count: float, pace: float) -> bool:
+        """Whether a schedule of epochs is stepped at each batch."""
+        said = numeric_setting(history, *_EPOCHS)
+        epochs = said if said == said else self._epochs(history) + 1
+        return length == epochs >= self.at["epochs"] and 0.9 < pace < 1.1 and count >= self.at["often"] * length
 
     def _rose(self, history: RunHistory, length: float, rows: ChannelRows, pace: float) -> bool:
         """Whether the rate came down and rose again, smoothly, up to the end."""

@@ -51,10 +51,11 @@ class SettingRule(Rule):
 
 
 class MomentumTooHigh(SettingRule):
-    """The momentum is 0.995 or more.
+    """The momentum, or the first beta of Adam, is 0.995 or more.
 
-    A gradient counts in 1 / (1 - momentum) steps: 200 at 0.995, 1,000 at 0.999, and the step is as many times longer
-    than the learning rate says. The loss swings, and often diverges.
+    A gradient counts in 1 / (1 - momentum) steps: 200 at 0.995, 1,000 at 0.999, and without Adam the step is as many
+    times longer than the learning rate says. The loss swings, and often diverges. At 1 or more nothing is ever
+    forgotten: each step is the sum of all gradients so far.
 
     What to do: 0.9, or a learning rate that is as many times smaller.
     """
@@ -68,16 +69,18 @@ class MomentumTooHigh(SettingRule):
     remedies = ("set the momentum to 0.9",)
 
     def is_beyond(self, value: float) -> bool:
-        return self.at["momentum"] <= value < 1
+        return value >= self.at["momentum"]
 
     def sentence(self, value: float) -> str:
+        if value >= 1:
+            return f"The momentum is {value:g}: each step is the sum of all gradients so far, none is forgotten."
         return f"The momentum is {value:g}: each gradient counts in {1 / (1 - value):.0f} steps."
 
 
 class BetasSwapped(SettingRule):
     """Adam's betas are in the wrong order.
 
-    The first moment is averaged over ten times as many steps as the second, and over more than fifty: (0.999, 0.9)
+    The first moment is averaged over nine times as many steps as the second, and over more than fifty: (0.999, 0.9)
     where (0.9, 0.999) is meant.
     """
 
@@ -93,7 +96,7 @@ class BetasSwapped(SettingRule):
         return value > 0
 
     def sentence(self, value: float) -> str:
-        return "Adam averages the gradient over ten times as many steps as its square, or more: the betas are swapped."
+        return "Adam averages the gradient over nine times as many steps as its square, or more: the betas are swapped."
 
 
 class NormEpsilon(SettingRule):

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.names import is_vector
 from barograph.doctor.kernel.cursor import RowCursor, known, newest, saved_before
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, in_order, is_vector, role_of, table_of
+from barograph.doctor.kernel.tables import TableReader, in_order, role_of, table_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory

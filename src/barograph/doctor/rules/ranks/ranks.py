@@ -112,6 +112,11 @@ class RanksDrifted(_EventRule):
     ranks in ten rows at least, and differs in two, means the same. Norms that differed from the start are local
     to each rank.
 
+    Where the model is watched on all ranks, some of its weights are compared without being asked for: ranks that began
+    with equal weights, before the first step, and differ in six looks in a row are a warning; so are ranks that began
+    with other weights and have the same gradients, to the bit. Models that are split over ranks, experts of each rank's
+    own and workers that are averaged now and then are left alone, as far as weights or the configuration say so.
+
     What to do: go back to a checkpoint from before; check that gradients are averaged over all ranks (hooks are lost
     when a model is moved or copied after wrapping), that random numbers of initialisation are the same, and that no
     rank skips a step.
@@ -157,7 +162,33 @@ class RanksDrifted(_EventRule):
             if rows is not None and high is not None:
                 yield from self._apart(history, name, high, rows.first)
 
+    def _copies(self, history: RunHistory, event: Record) -> Iterator[Finding]:
+        """What the watches' own comparison of weights says."""
+        away, never = event.fields.get("apart"), event.fields.get("never_equal")
+        if never or not away or _splits_model(history) or _is_averaged(history):
+            if never and not _splits_model(history):
+                yield self.finding(
+                    0, f"{never} ranks began with other weights, and have the same gradients: each makes the same "
+                    "steps from another place.", found=event.step, key="never", severity="warning", confidence=0.95,
+                    evidence={"ranks": never, "standing": True},
+                    causes=["ranks drifted apart: initial weights differ between ranks, they were not broadcast"],
+                    remedies=["broadcast the parameters from rank 0 before the first step, or wrap the model with "
+                              "DistributedDataParallel", "seed each rank alike before the model is made"],
+                )  # fmt: skip
+            return
+        since, count = int(event.fields["apart_since"]), history.facts.get("world_size")
+        everyone = not isinstance(count, int) or len(away) >= count
+        which = "The ranks' weights" if everyone else f"The weights of {_ranks(away)}"
+        yield self.finding(
+            since, f"{which} were equal to the bit before the first step, and differ since step {since}.",
+            found=event.step, key="apart", severity="warning", confidence=0.95,
+            evidence={"ranks": list(away)[:64], "standing": True}, causes=_CAUSES[::-1] if everyone else _CAUSES,
+            remedies=[_MEND[0], "don't call `model.module` in the training: its gradients are not reduced", _MEND[1]],
+        )  # fmt: skip
+
     def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
+        if "apart" in event.fields or "never_equal" in event.fields:
+            yield from self._copies(history, event)
         away = event.fields.get("drift")
         if not away:
             if self._drift is not None and "step_ms" in event.fields and event.step > self._drift.step + 8:
@@ -171,14 +202,10 @@ class RanksDrifted(_EventRule):
         which = f"Parameters of {_ranks(self._ranks)} differ" + (
             " from one another" if everyone else " from the other ranks'"
         )
-        causes = [
-            "ranks drifted apart: parameters were changed on one alone",
-            "all-reduce missing: gradients are not averaged",
-        ]
         self._drift = self.finding(
             event.step, f"{which} at step {event.step}.", key=f"parameters {self._ranks}",
             evidence={"ranks": self._ranks[:64]},
-            causes=causes[::-1] if everyone else causes, remedies=[*saved_before(history, event.step), *_MEND],
+            causes=_CAUSES[::-1] if everyone else _CAUSES, remedies=[*saved_before(history, event.step), *_MEND],
             confidence=0.95,
         )  # fmt: skip
         yield self._drift
@@ -188,13 +215,9 @@ class RanksDrifted(_EventRule):
         world = history.facts.get("world_size")
         everyone = isinstance(world, int) and count >= world
         which = f"rank {whole(rank)}" if rank == rank and count == 1 else f"{count} ranks"
-        causes = [
-            "ranks drifted apart: parameters were changed on one alone",
-            "all-reduce missing: gradients are not averaged",
-        ]
         return self.finding(
             step, f"Parameters of {which} differ from the others' at step {step}.", key="parameters", segment=segment,
-            evidence={"ranks": count, "rank": rank}, causes=causes[::-1] if everyone else causes,
+            evidence={"ranks": count, "rank": rank}, causes=_CAUSES[::-1] if everyone else _CAUSES,
             remedies=[*saved_before(history, step), *_MEND], confidence=0.95,
         )  # fmt: skip
 
@@ -234,6 +257,10 @@ class RanksDrifted(_EventRule):
 
 
 _NORM = re.compile(r"(?:^|[/_])(?:grad_|gradient_|param_|weight_)?norm/")
+_CAUSES = [
+    "ranks drifted apart: parameters were changed on one alone",
+    "all-reduce missing: gradients are not averaged",
+]
 _MEND = ["check that gradients are averaged over all ranks: wrap the model after it has been moved",
          "broadcast the parameters from rank 0 and go on"]  # fmt: skip
 
@@ -381,11 +408,19 @@ def _splits_model(history: RunHistory) -> bool:
     for name in ("tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size", "tp", "tp_size", "pp",
         "pp_size",
                  "pipeline_parallel", "pipeline_model_parallel_size", "context_parallel_size", "cp",
-                 "sequence_parallel"):  # fmt: skip
+                 "sequence_parallel", "expert_parallel", "expert_parallel_size", "expert_model_parallel_size", "ep",
+                 "ep_size"):  # fmt: skip
         value = setting(history, name)
         if value is True or (isinstance(value, (int, float)) and value > 1):
             return True
     return False
+
+
+def _is_averaged(history: RunHistory) -> bool:
+    """Whether the configuration says that ranks train by themselves, and weights are averaged now and then."""
+    names = ("local_steps", "inner_steps", "sync_every", "sync_interval", "sync_period", "outer_lr", "outer_optimizer",
+             "diloco", "local_sgd", "averaging_period")  # fmt: skip
+    return any(setting(history, name) not in (None, False, 0, 1) for name in names)
 
 
 RULES = (StragglerRank, RanksDrifted, RankNonFinite, MissingRank, SameBatch)

@@ -321,25 +321,54 @@ class PairsAlike(Rule):
     """Chosen and rejected answers are the same.
 
     Their margin is exactly 0 in eight rows in a row in which the chosen ones' reward is not: the policy is another
-    than its reference, and says the same of both answers. Nothing is learnt, and the loss stays at ln 2.
+    than its reference, and says the same of both answers. Nothing is learnt, and the loss stays at ln 2. With dropout
+    the margin is noise: there the watch compares the inputs of a step's first two passes, of which nine rows in ten or
+    more are the same, in three looks in a row, while the loss is logistic, of differences.
 
     What to do: print a pair as it goes into the loss. A column that is read twice, and a `max_length` that cuts answers
     off behind the prompt, both do this.
     """
 
     name, family, kind, severity = "pairs_alike", "rl", "rl", "critical"
-    needs = ("|".join(f"={name}" for name in MARGINS), "|".join(f"={name}" for name in CHOSEN))
+    needs = (
+        "|".join([*(f"={name}" for name in MARGINS), "=model/beside_copies"]),
+        "|".join([*(f"={name}" for name in CHOSEN), "=model/loss_ranks"]),
+    )
     about = "Chosen and rejected answers are the same."
-    thresholds: ClassVar = {"rows": (8.0, "in a row; ours")}
+    thresholds: ClassVar = {
+        "rows": (8.0, "in a row; ours"),
+        "share": (0.9, "of the rows of two passes; ours"),
+        "looks": (3.0, "in a row; ours"),
+    }
     causes = ("pairs alike: chosen and rejected answers are the same texts",)
     remedies = ("print a pair as it goes into the loss: one column may be read twice, or both be cut at the prompt",)
 
     def reset(self) -> None:
-        self._cursor = RowCursor()
+        self._cursor, self._looks = RowCursor(), RowCursor()
         self._began = self._count = 0
         self._segment = -1
+        self._row: list[tuple[int, int]] = []
+
+    def _same(self, history: RunHistory) -> Iterator[Finding]:
+        """What the passes of a step are given is the same."""
+        rows = self._looks.new(history.channel("model/beside_copies"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if rows.value[at] < self.at["share"] or (self._row and self._row[0][1] != segment):
+                self._row = []
+            if rows.value[at] < self.at["share"]:
+                continue
+            self._row = [*self._row, (step, segment)][: int(self.at["looks"])]
+            ranked = known(history.channel("model/loss_ranks"), step, time, segment) >= 0
+            if ranked and len(self._row) == self.at["looks"] and self.first(segment):
+                yield self.finding(
+                    self._row[0][0], f"{100 * rows.value[at]:.0f}% of the rows of a step's two passes are the same.",
+                    found=step, segment=segment, confidence=0.95, evidence={"share": rows.value[at], "standing": True},
+                )  # fmt: skip
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._same(history)
         chosen = next((one for name in CHOSEN if (one := history.channel(name)) is not None), None)
         rows = self._cursor.new(chosen)
         for at in range(len(rows) if rows is not None else 0):

@@ -2,7 +2,7 @@
 
 In:   the implicit rewards that trainers of preferences log; beta of the configuration; the watch's look at a second
       network of the policy's make.
-Out:  findings of `ReferenceApart`, `PreferenceBeta`.
+Out:  findings of `ReferenceApart`, `ReferenceCopied`, `ReferenceTrained`, `ReferenceMode`, `PreferenceBeta`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy
 from barograph.doctor.kernel.cursor import numeric_setting, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.preference import CHOSEN, MARGINS, margins_of
 
 if TYPE_CHECKING:
@@ -78,6 +78,97 @@ class ReferenceApart(Rule):
             causes=["reference is another network: not a copy of the policy" if other else
                     "log probabilities differ: those of policy and reference are computed in two ways"],
         )  # fmt: skip
+
+
+def _prefers(history: RunHistory, place: Place) -> bool:
+    """Whether the loss is logistic, of differences, as its graph says, and the other network is asked about the very
+    examples that are trained on."""
+    return (
+        watched(history, "loss_ranks", place) >= 0
+        and watched(history, "other_same_input", place) == 1
+        and history.role("reward") is None
+    )
+
+
+class ReferenceCopied(WatchRule):
+    """The reference of a preference is copied from the policy at each step.
+
+    The loss is logistic, of differences of log probabilities, and a second network of the policy's make is asked about
+    the same examples without gradients. In eight looks in a row it is exactly the policy, though both have moved: the
+    margin is 0 but for dropout, and the loss stays at ln 2. One that is copied now and then, or follows slowly, is
+    apart in between.
+
+    What to do: load the reference once, before the training.
+    """
+
+    name, family, kind, severity = "reference_copied", "rl", "rl", "critical"
+    series = "model/other_moved"
+    needs = ("=model/other_moved", "=model/other_apart", "=model/loss_ranks")
+    least = 8
+    about = "The reference of a preference is copied from the policy at each step."
+    thresholds: ClassVar = {"looks": (8.0, "in a row; ours")}
+    causes = ("reference is updated: it is copied from the policy at each step, so that the margin is 0",)
+    remedies = ("load the reference once: `copy.deepcopy(policy).requires_grad_(False)`, before the first step",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        holds = value > 0 and watched(history, "other_apart", place) == 0
+        if self.lasts(holds, place, self.at["looks"]) and _prefers(history, place):
+            yield self.finding(
+                self._row[0][0], "The reference has moved in each of eight looks, and is exactly the policy in each of "
+                "them.", found=place[0], segment=place[2], confidence=_PROOF, evidence={"standing": True},
+            )  # fmt: skip
+
+
+class ReferenceTrained(WatchRule):
+    """The reference of a preference gets gradients.
+
+    The loss is logistic, of differences of log probabilities, and a second network of the policy's make, which is asked
+    about the same examples, has gradients when the optimizer steps: it is run without `no_grad`, and is trained the
+    other way where its parameters are in an optimizer.
+
+    What to do: `torch.no_grad()` around the reference's passes, and `requires_grad_(False)` for its parameters.
+    """
+
+    name, family, kind, severity = "reference_trained", "rl", "rl", "warning"
+    series = "model/other_gradient"
+    needs = ("=model/other_gradient", "=model/loss_ranks")
+    least = 1
+    about = "The reference of a preference gets gradients."
+    causes = ("reference not frozen: it gets gradients, as the policy does",)
+    remedies = ("run the reference under `torch.no_grad()`, and set `reference.requires_grad_(False)`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if value == 1 and _prefers(history, place) and self.first(place[2]):
+            yield self.finding(
+                0, "A second network of the policy's make is asked about the same examples and gets gradients.",
+                found=place[0], segment=place[2], confidence=_PROOF, evidence={"standing": True},
+            )  # fmt: skip
+
+
+class ReferenceMode(WatchRule):
+    """The reference of a preference runs in training mode: dropout changes its log probabilities at each call.
+
+    The loss is logistic, of differences of log probabilities, and in three looks in a row a second network of the
+    policy's make, which is asked about the same examples without gradients, has dropout and is in training mode.
+
+    What to do: `reference.eval()`.
+    """
+
+    name, family, kind, severity = "reference_mode", "rl", "rl", "warning"
+    series = "model/other_training"
+    needs = ("=model/other_training", "=model/loss_ranks")
+    least = 3
+    about = "The reference of a preference runs in training mode."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    causes = ("reference in training mode: dropout changes its log probabilities",)
+    remedies = ("`reference.eval()`, once, before the training",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value == 1 and _prefers(history, place), place, self.at["looks"]):
+            yield self.finding(
+                0, "The reference is called in training mode, with dropout.", found=place[0], segment=place[2],
+                confidence=_PROOF, evidence={"standing": True},
+            )  # fmt: skip
 
 
 class PreferenceBeta(WatchRule):
@@ -144,4 +235,4 @@ _BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 _EARLY = (20, 60)  # rows
 _NONE = 0.05  # a margin of the first row that is 0 but for dropout
 
-RULES = (ReferenceApart, PreferenceBeta)
+RULES = (ReferenceApart, ReferenceCopied, ReferenceTrained, ReferenceMode, PreferenceBeta)

@@ -110,14 +110,18 @@ class RestartTime(Rule):
 
     At the first row of a segment that follows one without a planned end: the time since the last row before, and the
     time that the steps took that are now done again, against the time since the run's first row. Above 10% it informs,
-    above 30% it warns.
+    above 30% it warns. Less than a minute is never said.
     """
 
     name, family, kind, severity = "restart_time", "speed", "efficiency", "warning"
     needs = ("loss",)
     least = 2
     about = "Crashes and restarts cost much of the wall time."
-    thresholds: ClassVar = {"informs": (0.1, "of the wall time; ours"), "warns": (0.3, "of the wall time; ours")}
+    thresholds: ClassVar = {
+        "informs": (0.1, "of the wall time; ours"),
+        "warns": (0.3, "of the wall time; ours"),
+        "seconds": (60.0, "that were lost, at least; ours"),
+    }
     causes = ("a crash, and steps since the last checkpoint that are done again",)
     remedies = ("save more often, or in the background", "restart by itself: a supervisor, or the scheduler's requeue")
 
@@ -168,7 +172,7 @@ class RestartTime(Rule):
         self._lost += (time - self._last + max(again, 0)) / 1e6
         wall = (time - self._begun) / 1e6
         share = self._lost / wall if wall > 0 else 0.0
-        if share > self.at["informs"]:
+        if share > self.at["informs"] and self._lost >= self.at["seconds"]:
             yield self.finding(
                 step, f"Restarts have cost {share:.0%} of the wall time: {self._count} of them, {self._lost:.4g} s.",
                 severity="warning" if share > self.at["warns"] else "info", segment=segment, confidence=0.8,

@@ -1,0 +1,147 @@
+"""A cross-entropy that stays at the loss of a guess, among classes or among pairs.
+
+In:   the training's loss; how many classes or pairs its graph has; accuracies, evaluations.
+Out:  findings of `UnrelatedLabels`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel import depth
+from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.optimizer.accounts import outweighed
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PROOF = 0.95
+
+
+class UnrelatedLabels(WatchRule):
+    """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
+
+    After 200 rows (of pairs 120) the mean of the last half is within 5% of ln n, and so was that of the other; weights
+    change by steps of a usual size. Where accuracies are far above a guess's, and the evaluation's loss is that of
+    the training, all is learnt but how to say it: the logits are nearly equal, as under a high temperature; that is the
+    first cause, too, where the loss of pairs is below a guess's in both halves, by four standard errors and half a
+    percent. Else inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow
+    training, and a loss that began at more than half as much again is one of a bad start: neither gives a finding.
+    Where less than half of all places are targets, as of a masked language model, it takes a thousand rows. Where the
+    first block's gradient is below a thousandth of the last block's (of a model without blocks: that of few layers a
+    millionth of that of others), the first cause is that gradients vanish. Where a decay that is added to the gradient
+    was larger than the loss's from the start, nothing is said: `decay_dominates` is about that.
+
+    What to do: look at ten examples with their targets, as they go into the loss.
+    """
+
+    name, family, kind, severity = "unrelated_labels", "data", "data", "warning"
+    needs = ("loss", "=model/loss_classes|=model/loss_pairs", "=model/update_p50|=model/param_norm")
+    least = 200
+    about = "The loss stays at that of a guess among its classes or pairs."
+    thresholds: ClassVar = {
+        "rows": (200.0, "ours"),
+        "masked": (1000.0, "of a masked language model; ours"),
+        "pairs": (120.0, "where batches are pairs; ours"),
+        "began": (1.5, "of ln n, at most, the first five rows; ours"),
+        "near": (0.05, "of ln n; ours"),
+        "fell": (0.02, "of ln n, between two hundred rows; ours"),
+        "accuracy": (5.0, "times a guess's; ours"),
+        "alike": (0.05, "evaluation against training loss; ours"),
+        "errors": (4.0, "standard errors that the loss of pairs is below a guess's where something is learnt; ours"),
+        "below": (0.005, "of ln n, the same; ours"),
+    }
+    causes = ("labels unrelated: inputs and targets have nothing to do with each other",)
+    remedies = ("print ten inputs with their targets, as they go into the loss: what joined them may be off by one",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        loss = history.role("loss")
+        return loss if (history.channel("model/loss_classes") or history.channel("model/loss_pairs")) else None
+
+    def begin(self) -> None:
+        self._count = 0
+        self._begun: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._count += 1
+        if len(self._begun) < 5:
+            self._begun.append(value)
+        if self._count < min(self.at["rows"], self.at["pairs"]) or self._count % 50:
+            return
+        paired = watched(history, "loss_pairs", place)
+        pairs = paired > 1
+        count = int(self.at["pairs" if pairs else "rows"])
+        if self._count < count:
+            return
+        loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over
+        classes = known(history.channel("model/loss_classes"), step, *place[1:])
+        classes = classes if math.isfinite(classes) else paired
+        guess = math.log(classes) if classes >= 2 else math.nan
+        assert loss is not None
+        if not float(numpy.median(self._begun)) <= self.at["began"] * guess:
+            return  # it has come down to a guess's from far above, and may go on
+        masked = watched(history, "targets", place) < 0.5 * watched(history, "places", place)
+        if masked and self._count < self.at["masked"]:
+            return
+        values = newest(loss, step, *place[1:], count)
+        early, late = float(numpy.mean(values[: count // 2])), float(numpy.mean(values[count // 2 :]))
+        off = max(abs(early - guess), abs(late - guess)) / guess if guess > 0 else math.inf
+        if not off <= self.at["near"]:
+            return
+        accuracy = usual(history.role("eval_accuracy") or history.role("accuracy"), step, *place[1:], 3) * classes
+        evaluation = usual(history.role("eval_loss"), step, *place[1:], 3)
+        # evaluations may have another number of pairs, and so another guess
+        alike = pairs or abs(evaluation - late) <= self.at["alike"] * guess
+        ranked = accuracy >= self.at["accuracy"] and alike and accuracy <= classes
+        if not ranked and (early - late > self.at["fell"] * guess or not _moves(history, place)):
+            return
+        if evaluation < guess * (1 - 2 * self.at["near"]) or not self.first(place[2]):
+            return
+        what = "pairs" if pairs else "classes"
+        if ranked:
+            yield self.finding(
+                0, f"The loss is {late:.4g}, that of a guess among {classes:.0f} {what} is {guess:.4g}; but the "
+                f"accuracy is {accuracy / classes:.2g}: the logits are right in their order, and nearly equal.",
+                found=place[0], segment=place[2], confidence=_PROOF, key="temperature",
+                causes=["temperature too high: the logits are divided by too much"],
+                remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
+            )  # fmt: skip
+            return
+        if outweighed(history, place[1]) >= 1:
+            return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
+        vanished = depth.vanishes(history, *place)
+        labels = "labels shifted: the two sides of a pair don't belong together" if pairs else self.causes[0]
+        error = float(numpy.std(values)) / math.sqrt(count / 2)
+        learnt = pairs and max(early, late) < guess - max(self.at["errors"] * error, self.at["below"] * guess)
+        yield self.finding(
+            0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
+            f"{guess:.4g}: " + ("no gradient reaches the first layers." if vanished else
+                                "it is below it all the time, and hardly falls." if learnt else
+                                "nothing in the inputs says what the targets are."),
+            found=place[0], segment=place[2], confidence=0.9,
+            kind="vanishing" if vanished else self.kind,
+            causes=[*([depth.CAUSE] if vanished else []), *([_NEARLY_EQUAL] if learnt else []), labels],
+            remedies=list(depth.REMEDIES if vanished else self.remedies),
+        )  # fmt: skip
+
+
+_NEARLY_EQUAL = "temperature inverted or too high: similarities are nearly equal, whatever is learnt"
+
+
+def _moves(history: RunHistory, place: Place) -> bool:
+    """Whether steps change the weights by what is usual, so that something would be learnt if there were anything;
+    those of 16 bits by more than half a unit in their last place."""
+    change = usual(history.channel("model/update_p50"), *place)
+    if watched(history, "half_parameters", place) > 0 and change < 1e-3:
+        return False
+    rates = history.role("lr")
+    return change > 1e-4 or (change != change and (rates is None or known(rates, *place) > 1e-6))
+
+
+RULES = (UnrelatedLabels,)

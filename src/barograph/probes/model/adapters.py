@@ -1,0 +1,164 @@
+"""Adapters of low rank beside a layer: which parameters they are, how they began, and whether their layer changed.
+
+In:   a torch model.
+Out:  `Adapters`: parameters of adapters, by their names or by their shapes; figures for the `model` record, computed on
+      the device; nothing waits.
+
+People write such adapters under many names. By shape, one is a module with a matrix [outputs, inputs] and two that take
+its place through fewer dimensions, [rank, inputs] and [outputs, rank], under a name of the field's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barograph.probes.model.parameters import mesh_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+NAMED = re.compile(r"lora|adapter|ia3|dora|loha|lokr|prompt_(?:encoder|embedding)|prefix_", re.I)
+_KINDS = re.compile(r"lora|low_?rank|adapt|dora|delta", re.I)
+_PARTS = 8  # parameters of one layer and its adapter, at most
+_LAYERS, _ELEMENTS = 4, 1 << 14  # whose layers are compared, and how much of each
+_EVERY = 10  # steps between two comparisons
+_DRAWN = 1024  # elements of the second factors, at least, that say how they were drawn
+_DEVIATIONS = 4.0  # of a size that is drawn
+
+
+class Adapter(NamedTuple):
+    """A layer's matrix [outputs, inputs] and the two factors that are added to it: [rank, inputs], [outputs, rank]."""
+
+    layer: Tensor
+    first: Tensor
+    second: Tensor
+
+
+def find(model: Any) -> list[Adapter]:
+    """The adapters of a model, of which all three matrices are parameters of one module."""
+    found: dict[int, Adapter] = {}
+    for name, module in model.named_modules():
+        items = dict(module.named_parameters())
+        if not 3 <= len(items) <= _PARTS:
+            continue
+        names = (
+            name.rpartition(".")[2],
+            type(module).__name__,
+            *items,
+            *(type(one).__name__ for one in module.modules()),
+        )
+        if any(map(_KINDS.search, names)):
+            one = _of(
+                [item for item in items.values() if item.dim() == 2 and not item.is_meta and mesh_of(item) is None]
+            )
+            if one is not None:
+                found.setdefault(id(one.layer), one)
+    return list(found.values())
+
+
+def _of(matrices: list[Any]) -> Adapter | None:
+    if len(matrices) != 3:
+        return None
+    layer, *factors = sorted(matrices, key=lambda item: -item.numel())
+    outputs, inputs = layer.shape
+    for first, second in (factors, factors[::-1]):
+        for one, other in ((first, second), (first.T, second.T)):
+            rank = len(one)
+            if (
+                tuple(one.shape) == (rank, inputs)
+                and tuple(other.shape) == (outputs, rank)
+                and 2 * rank <= min(layer.shape)
+            ):
+                return Adapter(layer, first, second)
+    return None
+
+
+class Adapters:
+    """Those of one model."""
+
+    def __init__(self, model: Any):
+        self.found = find(model)
+        self._ids = {id(item) for one in self.found for item in one[1:]}
+        self._kept: list[Tensor] = []
+        self._steps = 0
+
+    def has(self, name: str, parameter: Any) -> bool:
+        """Whether a parameter is part of an adapter."""
+        return id(parameter) in self._ids or NAMED.search(name) is not None
+
+    def trained_layers(self, ours: set[int]) -> list[Tensor]:
+        """Layers that are trained beside their adapters."""
+        return [one.layer for one in self.found if id(one.layer) in ours]
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins: in the first one, whether both factors are drawn; and whether layers that are frozen changed
+        by what their adapters are, with the sizes that say so."""
+        import torch
+
+        frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
+        if not self._steps and frozen:
+            drawn = _drawn([one.second.detach() for one in frozen], [one.first.detach() for one in frozen])
+            if drawn is not None:
+                current.put("adapters_drawn", ("",), drawn.reshape(1))
+        self._steps += 1
+        if self._steps % _EVERY != 1:
+            return
+        some = frozen[:: max(1, len(frozen) // _LAYERS)][:_LAYERS]
+        now = [_rows(one.layer.detach()).float() for one in some]
+        if len(self._kept) == len(now) and now:
+            home, parts = now[0].device, []
+            for before, after, one in zip(self._kept, now, some, strict=True):
+                change, added = after - before, _rows(product(one)).float()
+                sums = (change * added).sum(), change.square().sum(), added.square().sum()
+                parts.append(torch.stack(sums).to(home))
+            both, change, added = torch.stack(parts).sum(0).unbind()
+            current.put("adapters_merged", ("",), (both.square() / (change * added).clamp_min(1e-38)).reshape(1))
+        self._kept = [item.clone() for item in now]
+
+
+def product(one: Adapter) -> Tensor:
+    """What an adapter adds to some rows of its layer, but for its scale."""
+    first, second = one.first.detach(), one.second.detach()
+    if first.shape[1] != one.layer.shape[1]:  # factors that are multiplied from the other side
+        first, second = first.T, second.T
+    return second[: _count(one.layer)].to(first.dtype) @ first
+
+
+def _rows(layer: Tensor) -> Tensor:
+    return layer[: _count(layer)]
+
+
+def _count(layer: Tensor) -> int:
+    return max(1, _ELEMENTS // layer.shape[1])
+
+
+def _drawn(seconds: list[Tensor], firsts: list[Tensor]) -> Tensor | None:
+    """Whether the second factors are random numbers of one size, in all layers and in all columns: 1 or 0. None where
+    there are too few to say. Factors that were trained have columns that resemble each other, and other sizes."""
+    import torch
+
+    if sum(item.numel() for item in seconds) < _DRAWN or len(seconds) < 2:
+        return None
+    home, fine = seconds[0].device, []
+    by_shape: dict[Any, list[Tensor]] = {}
+    for item, first in zip(seconds, firsts, strict=True):
+        tall = (item if item.shape[0] >= item.shape[1] else item.T).float()
+        deviation = tall.square().mean().sqrt()
+        columns = tall.square().mean(0).sqrt() / deviation
+        shares = torch.nn.functional.normalize(tall, dim=0)
+        alike = (shares.T @ shares).fill_diagonal_(0.0)
+        count, rank = tall.shape
+        size = (alike.square().sum() / max(1, rank * (rank - 1)) * count).sqrt()
+        even = ((columns - 1).abs() <= _DEVIATIONS / (2 * count) ** 0.5).all()
+        flat = tall.pow(4).mean() / deviation**4
+        kurtosis = (flat < 3 + _DEVIATIONS * (24 / tall.numel()) ** 0.5) & (flat > 1.5)
+        within = (size > 0.5) & (size < 1.5) & (tall.mean().abs() <= _DEVIATIONS * deviation / tall.numel() ** 0.5)
+        fine.append((deviation > 0) & even & kurtosis & within & (first != 0).any())
+        by_shape.setdefault(tuple(item.shape), []).append(deviation.to(home))
+    for shape, deviations in by_shape.items():
+        sizes = torch.stack(deviations)
+        fine.append((sizes.amax() / sizes.amin() - 1) <= 2 * _DEVIATIONS / (2 * shape[0] * shape[1]) ** 0.5)
+    return torch.stack([one.to(home) for one in fine]).all().float()

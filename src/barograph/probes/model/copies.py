@@ -1,0 +1,96 @@
+"""Whether ranks are copies of one training: what each is given, its weights and gradients, for their comparison.
+
+In:   the model that a rank watches; the steps at which ranks are compared.
+Out:  a fingerprint of the inputs of the last pass with gradients, and one of some of the weights: numbers that are
+      equal on ranks that have the same. On a device they are tensors; nothing is waited for.
+
+The first one of the weights is of those before the first step, the second one is of the gradients. Only ranks that
+begin as copies can drift apart: the parts of a model that is split over ranks differ from the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from barograph.probes.model.examples import fingerprints
+from barograph.probes.model.guest import Guest
+from barograph.probes.model.parameters import mesh_of, trainable
+from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS
+
+_OFTEN, _SELDOM = 12, 10  # compared steps that are all looked at; afterwards each tenth
+_PARAMETERS, _ELEMENTS = 24, 256  # that are looked at, and of each of them
+
+
+class RankCopies:
+    """Follows one model on one rank, until `close`."""
+
+    def __init__(self, model: Any):
+        inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
+        self._count = 0  # compared steps
+        self._inputs: Any = None  # of the last pass of this step
+        self._known: Any = None  # those of the step before: inputs that never change say nothing
+        held = list(trainable(inner).values())
+        sharded = type(inner).__name__ == "FullyShardedDataParallel" or _is_fully_sharded(inner)
+        whole = not sharded and not any(mesh_of(item) is not None or hasattr(item, "ds_id") for item in held)
+        self._some = held[:: max(1, len(held) // _PARAMETERS)][:_PARAMETERS] if whole else []
+        self._first = _print([item.detach() for item in self._some])
+        see = inner.register_forward_pre_hook(Guest(self._see), with_kwargs=True) if whole or sharded else None
+        self._handle = see
+
+    def _see(self, module: Any, given: Any, named: Any) -> None:
+        """The model is about to run."""
+        import torch
+
+        if self._looks() and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            tensors = [one for one in (*given, *named.values()) if isinstance(one, torch.Tensor) and one.numel() > 1]
+            self._inputs = _print([one for one in tensors[:2] if mesh_of(one) is None])
+
+    def _looks(self) -> bool:
+        return self._count < _OFTEN or self._count % _SELDOM == 0
+
+    def take(self) -> dict[str, Any]:
+        """What a compared step says: `fingerprint`, `checksum`, and `checks`, what the latter is of."""
+        found: dict[str, Any] = {}
+        if self._looks():
+            known, self._known = self._known, self._inputs
+            changed = type(known) is not int or known != self._inputs
+            found["fingerprint"] = self._inputs if changed else None
+            kind = (FIRST, GRADIENTS)[self._count] if self._count < 2 else WEIGHTS
+            if kind == GRADIENTS:
+                found["checksum"] = _print([item.grad for item in self._some if item.grad is not None])
+            else:
+                found["checksum"] = _print([item.detach() for item in self._some]) if self._count else self._first
+            found["checks"] = kind if found["checksum"] is not None else None
+        self._count += 1
+        self._inputs = self._first = None
+        return {name: value for name, value in found.items() if value is not None}
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        if self._handle is not None:
+            self._handle.remove()
+
+
+def _is_fully_sharded(model: Any) -> bool:
+    """Whether parameters are sharded as FSDP2 does it, over ranks that have data of their own."""
+    return any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__)
+
+
+def _print(tensors: Sequence[Any]) -> Any:
+    """One number of some elements of each; None where there are none, or they can't be put together."""
+    import torch
+
+    with contextlib.suppress(Exception):  # on several devices, sparse, or of another make
+        if tensors:
+            parts = [_some(one.detach()) for one in tensors]
+            found = fingerprints(torch.cat(parts)[None])
+            return int(found.item()) if found.device.type == "cpu" else found[0]
+    return None
+
+
+def _some(tensor: Any) -> Any:
+    """Elements from the whole of a tensor, as numbers of 32 bits."""
+    flat = tensor.reshape(-1)
+    return flat[:: max(1, len(flat) // _ELEMENTS)][:_ELEMENTS].float()

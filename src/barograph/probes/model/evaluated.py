@@ -1,0 +1,87 @@
+"""What is as in training in a pass of an evaluation: dropout, or batch norm by the statistics of the batch.
+
+In:   two passes without gradients of a model that is in evaluation mode.
+Out:  a figure for the `model` record.
+
+Whatever the mode of the model says, a function of its `forward` may drop numbers all the same: `dropout(x)` without
+`training=self.training`, the `dropout_p` of an attention, a part that was put back into training mode. The functions of
+such a pass are seen as they are called; no tensor is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from barograph.probes.model.guest import Guest
+
+_PASSES = 2
+_DROPS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
+
+
+class EvaluatedLook:
+    """Looks at the first passes of evaluations, and takes its hooks away."""
+
+    def __init__(self, model: Any):
+        self._passes = 0
+        self._mode: Any = None
+        self.found: float | None = None  # not yet recorded
+        self._handles = [
+            model.register_forward_pre_hook(Guest(self._began)),
+            model.register_forward_hook(Guest(self._ended), always_call=True),
+        ]
+
+    def _began(self, module: Any, given: Any) -> None:
+        import torch
+
+        if module.training or torch.is_grad_enabled() or self._mode is not None or torch.compiler.is_compiling():
+            return
+        self._passes += 1
+        self.found = self.found or 0.0
+        self._mode = _watch(self._saw)
+        self._mode.__enter__()
+
+    def _ended(self, module: Any, given: Any, output: Any) -> None:
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            mode.__exit__(None, None, None)
+            if self._passes >= _PASSES:
+                self.close()
+
+    def _saw(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+        if name in _DROPS:
+            share, training = _given(arguments, named, 1, "p", 0.5), _given(arguments, named, 2, "training", True)
+            on = bool(training) and 0 < share < 1
+        elif name == "scaled_dot_product_attention":
+            on = _given(arguments, named, 4, "dropout_p", 0.0) > 0
+        elif name == "batch_norm":
+            kept = _given(arguments, named, 1, "running_mean", None)
+            on = kept is not None and bool(_given(arguments, named, 5, "training", False))
+        else:
+            return
+        if on:
+            self.found = 1.0
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+def _given(arguments: Sequence[Any], named: Mapping[str, Any], place: int, name: str, usual: Any) -> Any:
+    return named.get(name, arguments[place] if len(arguments) > place else usual)
+
+
+def _watch(saw: Callable[[str, Sequence[Any], Mapping[str, Any]], None]) -> Any:
+    """A context manager that shows each function of torch that is called."""
+    from torch.overrides import TorchFunctionMode
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            with contextlib.suppress(Exception):  # another torch may call it otherwise
+                saw(getattr(function, "__name__", ""), arguments, named or {})
+            return function(*arguments, **(named or {}))
+
+    return Watch()

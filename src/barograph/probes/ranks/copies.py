@@ -1,0 +1,66 @@
+"""Whether ranks are copies of one training, as their watches' fingerprints of weights and gradients say.
+
+In:   frames of all ranks, with what a checksum is of: `FIRST`, the weights before the first step; `GRADIENTS`, those of
+      the second compared step; `WEIGHTS`.
+Out:  fields of the record `ranks`. Ranks that began with equal weights and differ in six looks in a row have drifted
+      apart; ranks that began with others, and share their gradients, were never made equal. Parts of a model that is
+      split over ranks have neither weights nor gradients in common, and nothing is said of them; nor of ranks whose
+      weights are equal again after they differed, as workers' that are averaged now and then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barograph.probes.ranks.exchange import ExchangeFrame
+
+FIRST, GRADIENTS, WEIGHTS = 1, 2, 3
+_LOOKS = 6  # in a row
+
+
+class CopiesSeen:
+    """What is known of the ranks of one process group, on the first of them."""
+
+    def __init__(self) -> None:
+        self._began: bool | None = None  # whether they began as copies
+        self._start = self._since = -1
+        self._looks, self._said = 0, False
+
+    @property
+    def are_copies(self) -> bool:
+        """Whether ranks hold the same model, or shards of it that have data of their own: nobody says otherwise."""
+        return self._began is not False
+
+    def compare(self, frame: ExchangeFrame, ranks: Sequence[int]) -> dict[str, Any]:
+        """Fields for the record of a step with checksums of the watches."""
+        known = frame.checksums
+        if len(set(frame.checks)) != 1 or None in known or self._said:
+            return {}
+        kind, same = frame.checks[0], len(set(known)) == 1
+        if kind == FIRST:
+            self._began, self._start = same, frame.step
+        elif kind == GRADIENTS and self._began is False and same and known[0]:
+            self._said = True
+            return {"never_equal": len(ranks)}
+        elif kind == WEIGHTS and self._began:
+            if same and self._looks:
+                self._began, self._said = False, True
+            self._looks = 0 if same else self._looks + 1
+            if same:
+                self._start = -1
+            elif self._looks == 1:  # already at the first look behind the start: since then
+                self._since = self._start if self._start >= 0 else frame.step
+            if self._looks == _LOOKS:
+                self._said = True
+                return {"apart": self._away(known, ranks), "apart_since": self._since}
+        return {}
+
+    def _away(self, known: Sequence[Any], ranks: Sequence[int]) -> list[int]:
+        """The ranks that differ from most; all, if there is no majority."""
+        counts = Counter(known).most_common(2)
+        if counts[0][1] == counts[1][1]:
+            return list(ranks)
+        return [rank for rank, number in zip(ranks, known, strict=True) if number != counts[0][0]]

@@ -1,0 +1,140 @@
+"""Which parameters are adapters, however written; adapters that begin at random, and those that count twice."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from rule_curves import found  # noqa: E402
+from torch import nn  # noqa: E402
+
+from barograph.doctor.rules.activations.groups import AdaptersDrawn, AdaptersMerged  # noqa: E402
+from barograph.probes.model.adapters import Adapters, find  # noqa: E402
+from barograph.probes.model.rounds import ModelRound  # noqa: E402
+
+WIDTH, RANK = 64, 8
+
+
+class LowRankLinear(nn.Module):
+    """Factors as layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(WIDTH, WIDTH)
+        self.down, self.up = nn.Linear(WIDTH, RANK, bias=False), nn.Linear(RANK, WIDTH, bias=False)
+        self.base.requires_grad_(False)
+        nn.init.zeros_(self.up.weight)
+
+    def factors(self) -> tuple[Any, Any]:
+        return self.up.weight, self.down.weight
+
+
+class LoRALinear(nn.Linear):
+    """Factors as parameters, multiplied from the right."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, 3 * WIDTH)
+        self.requires_grad_(False)
+        self.A, self.B = nn.Parameter(torch.randn(WIDTH, RANK) / 8), nn.Parameter(torch.zeros(RANK, 3 * WIDTH))
+
+    def factors(self) -> tuple[Any, Any]:
+        return self.B.T, self.A.T
+
+
+class Bottleneck(nn.Module):
+    """Three layers of which two are narrow, and nothing is added to anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.down, self.up = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, RANK), nn.Linear(RANK, WIDTH)
+
+
+def layers(kind: type[nn.Module]) -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(*(kind() for _ in range(4)))
+
+
+def figures(adapters: Adapters) -> dict[str, float]:
+    current = ModelRound(0, frozenset())
+    with torch.no_grad():
+        adapters.put(current)
+    return {column.family: float(column.values) for column in current.columns}
+
+
+@pytest.mark.parametrize("kind", [LowRankLinear, LoRALinear])
+def test_adapters_are_known_by_their_shapes(kind: type[nn.Module]) -> None:
+    model = layers(kind)
+    adapters = Adapters(model)
+    assert len(find(model)) == 4 and find(layers(Bottleneck)) == []
+    is_part = [adapters.has("0.x", item) for item in model[0].parameters()]
+    assert is_part == [item.requires_grad for item in model[0].parameters()]
+    assert adapters.trained_layers({id(item) for item in model.parameters() if item.requires_grad}) == []
+    assert len(adapters.trained_layers({id(item) for item in model.parameters()})) == 4
+
+
+@pytest.mark.parametrize("kind", [LowRankLinear, LoRALinear])
+@pytest.mark.parametrize(
+    ("way", "drawn"),
+    [("zero", 0.0), ("normal", 1.0), ("uniform", 1.0), ("trained", 0.0), ("singular vectors", 0.0), ("layers", 0.0)],
+)
+def test_second_factors_that_are_random_numbers_are_known(kind: type[nn.Module], way: str, drawn: float) -> None:
+    model = layers(kind)
+    with torch.no_grad():
+        for at, layer in enumerate(model):
+            second = layer.factors()[0]
+            size = second.shape
+            second.copy_({
+                "zero": torch.zeros(size), "normal": 0.02 * torch.randn(size), "uniform": torch.rand(size) - 0.5,
+                "trained": torch.randn(size[0], 3) @ torch.randn(3, size[1]),
+                "singular vectors": torch.linalg.qr(torch.randn(size))[0], "layers": (1 + at) * torch.randn(size),
+            }[way])  # fmt: skip
+    assert figures(Adapters(model))["adapters_drawn"] == drawn
+
+
+@pytest.mark.parametrize("kind", [LowRankLinear, LoRALinear])
+@pytest.mark.parametrize(
+    ("way", "along"),
+    [("merged", 1.0), ("taken back", 0.0), ("begun anew", 0.0), ("replaced", 0.0), ("left alone", 0.0)],
+)
+def test_layers_to_which_their_adapters_were_added_are_known(kind: type[nn.Module], way: str, along: float) -> None:
+    model = layers(kind)
+    adapters = Adapters(model)
+    seen = []
+    for step in range(21):
+        for layer in model:
+            matrix, (second, first) = (
+                next(item for item in layer.parameters() if not item.requires_grad),
+                layer.factors(),
+            )
+            second.data += 0.1 * torch.randn(second.shape) if step else 0.0  # trained
+            if step == 15 and way != "left alone":
+                added = 2.0 * second.data @ first.data
+                matrix.data += torch.randn(added.shape) if way == "replaced" else added
+                if way == "taken back":
+                    matrix.data -= added
+                elif way == "begun anew":
+                    second.data.zero_()
+                    first.data.copy_(torch.randn(first.shape))
+        if step > 15 and way == "merged":  # what was trained since is a part of what is added now
+            for layer in model:
+                layer.factors()[0].data *= 1.01
+        seen.append(figures(adapters).get("adapters_merged", math.nan))
+    assert seen[10] == 0 and np.isnan(seen[11:20]).all()
+    assert abs(seen[20] - along) < 0.3 and (seen[20] > 0.6) == (along == 1)
+
+
+@pytest.mark.parametrize("cuts", [(), (1,)])
+def test_what_was_seen_of_adapters_is_said_once(cuts: tuple[int, ...]) -> None:
+    steps = np.arange(10, 60, 10)
+    series = {
+        "model/adapters_drawn": (np.array([1]), np.array([1.0])),
+        "model/adapters_merged": (steps, np.array([0.0, 0.3, 0.93, 0.0, 0.95])),
+    }
+    said = found([AdaptersDrawn(), AdaptersMerged()], series, cuts)
+    assert {(one.rule, one.step) for one in said} == {("adapters_drawn", 1), ("adapters_merged", 30)}
+    well = {"model/adapters_drawn": (np.array([1]), np.array([0.0])), "model/adapters_merged": (steps, np.full(5, 0.3))}
+    assert found([AdaptersDrawn(), AdaptersMerged()], well, cuts) == []

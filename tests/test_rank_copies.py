@@ -1,0 +1,120 @@
+"""Ranks that are watched are compared without being asked: their weights, their gradients and what they are given."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rule_columns import findings
+
+from barograph.core.record import Record
+from barograph.doctor.rules.ranks.ranks import RanksDrifted
+from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS, CopiesSeen
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from barograph.probes.model.copies import RankCopies  # noqa: E402
+
+
+def compared(looks: list[tuple[int, list[Any]]]) -> list[dict[str, Any]]:
+    """What is said at each look, a step each."""
+    seen = CopiesSeen()
+    frames = [SimpleNamespace(checks=[kind] * len(sums), checksums=sums, step=step)
+              for step, (kind, sums) in enumerate(looks)]  # fmt: skip
+    return [seen.compare(frame, list(range(len(frame.checksums)))) for frame in frames]  # type: ignore[arg-type]
+
+
+SAME, OTHER = (WEIGHTS, [3, 3]), (WEIGHTS, [3, 4])
+
+
+def test_ranks_that_began_alike_and_differ_in_six_looks_are_apart_since_the_first_of_them() -> None:
+    said = compared([(FIRST, [1, 1]), (GRADIENTS, [1, 2]), *[OTHER] * 9])
+    assert [one for one in said if one] == [{"apart": [0, 1], "apart_since": 0}] and said[7]
+    late = compared([(FIRST, [1, 1]), (GRADIENTS, [2, 2]), *[SAME] * 4, *[(WEIGHTS, [5, 5, 9])] * 6])
+    assert late[-1] == {"apart": [2], "apart_since": 6}
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [(FIRST, [1, 1]), (GRADIENTS, [2, 2]), *[SAME] * 20],
+        [(FIRST, [1, 2]), (GRADIENTS, [2, 3]), *[OTHER] * 20],  # parts of one model
+        [(FIRST, [1, 1]), (GRADIENTS, [2, 3]), *[OTHER] * 3, SAME, *[OTHER] * 20],  # averaged now and then
+        [(FIRST, [1, 2]), (GRADIENTS, [0, 0]), *[OTHER] * 20],  # gradients that are all 0
+        [(FIRST, [1, None]), (GRADIENTS, [2, 2]), *[OTHER] * 20],
+        [(GRADIENTS, [2, 2]), *[OTHER] * 20],
+    ],
+)
+def test_ranks_that_may_be_meant_so_are_left_alone(looks: list[tuple[int, list[Any]]]) -> None:
+    assert not any(compared(looks))
+
+
+def test_ranks_that_share_gradients_and_began_with_other_weights_were_never_equal() -> None:
+    assert compared([(FIRST, [1, 2]), (GRADIENTS, [7, 7]), OTHER])[1] == {"never_equal": 2}
+
+
+def test_one_batch_on_all_ranks_is_one_only_where_they_are_copies() -> None:
+    seen = CopiesSeen()
+    assert seen.are_copies
+    seen.compare(SimpleNamespace(checks=[FIRST] * 2, checksums=[1, 2], step=0), [0, 1])  # type: ignore[arg-type]
+    assert not seen.are_copies
+
+
+@pytest.mark.parametrize(
+    ("fields", "config", "cause"),
+    [
+        ({"apart": [0, 1], "apart_since": 3}, {}, "all-reduce missing"),
+        ({"apart": [1], "apart_since": 3}, {}, "ranks drifted apart"),
+        ({"apart": [0, 1], "apart_since": 3}, {"local_steps": 50}, ""),
+        ({"apart": [0, 1], "apart_since": 3}, {"expert_parallel_size": 2}, ""),
+        ({"never_equal": 2}, {}, "ranks drifted apart: initial weights differ"),
+        ({"never_equal": 2}, {"tensor_parallel": 2}, ""),
+    ],
+)
+def test_what_the_watches_compare_is_a_warning(fields: dict[str, Any], config: dict[str, Any], cause: str) -> None:
+    event = Record("ranks", 0, 40, dict(fields))
+    found = findings([RanksDrifted()], {}, events=[event], facts={"world_size": 2, "config": config})
+    assert len(found) == bool(cause)
+    for one in found.values():
+        assert one.severity == "warning" and one.causes[0].startswith(cause)
+
+
+def test_a_watch_says_what_it_is_given_and_what_its_weights_are_and_leaves_no_hook() -> None:
+    torch.manual_seed(1)
+    model, twin = nn.Linear(6, 3), nn.Linear(6, 3)
+    twin.load_state_dict(model.state_dict())
+    ours, theirs = RankCopies(model), RankCopies(twin)
+    batch = torch.randn(4, 6)
+    for one, inputs in ((model, batch), (twin, batch.clone())):
+        one(inputs).sum().backward()
+        with torch.no_grad():
+            one(torch.randn(4, 6))  # an evaluation
+    first = ours.take()
+    assert first == theirs.take() and first["checks"] == FIRST
+    model(batch), twin(batch + 1)
+    second, other = ours.take(), theirs.take()
+    assert second["checks"] == GRADIENTS and second["checksum"] == other["checksum"]
+    assert "fingerprint" not in second and "fingerprint" in other  # an input that never changes says nothing
+    with torch.no_grad():
+        twin.weight[0, 0] += 1e-6
+    assert ours.take()["checksum"] != theirs.take()["checksum"]
+    for _ in range(9):
+        ours.take()
+    assert not ours.take() and all("checksum" not in ours.take() for _ in range(7)) and ours.take()
+    ours.close()
+    assert not model._forward_pre_hooks
+
+
+def test_a_model_of_shards_has_inputs_and_no_weights_to_compare() -> None:
+    class FSDPModule:
+        pass
+
+    class Sharded(FSDPModule, nn.Linear):
+        pass
+
+    model = Sharded(6, 3)
+    copies = RankCopies(model)
+    model(torch.randn(4, 6))
+    assert set(copies.take()) == {"fingerprint"}

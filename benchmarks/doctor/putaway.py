@@ -13,11 +13,12 @@ and is there to tune on: `score.py --split opened`.
 
 from __future__ import annotations
 
+import fifth
 import fourth
 import opened
 import third
 
-PROGRAMS: tuple[str, ...] = ()  # all are opened: a fifth half is to be written by somebody who reads no rule
+PROGRAMS: tuple[str, ...] = fifth.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS)  # fmt: skip
 OPENED_FAULTS = ("weight_tying_broken", "data_by_length")

@@ -6,10 +6,13 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import rule_curves
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.doctor.rules.gradient.origin import NonFiniteOrigin
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -100,6 +103,43 @@ def test_nan_that_a_layer_makes_on_the_way_back_is_not_laid_to_the_loss(tmp_path
     assert "1 of 4 parameters" in found["non_finite_origin"]["message"]
     heads = [item for item in found.values() if "causes" in item and item["severity"] == "critical"]
     assert heads and all(item["causes"][0].startswith("non-finite gradient") for item in heads)
+
+
+def test_nan_in_a_layer_that_is_not_looked_at_is_known_by_its_weights(tmp_path: Path) -> None:
+    model, steps = net(), []
+
+    def hook(gradient: Any) -> Any:
+        steps.append(0)
+        return gradient * (float("nan") if len(steps) == 71 else 1.0)
+
+    model[2].weight.register_hook(hook)
+    found = train(tmp_path, model=model)
+    assert found["non_finite_origin"]["step"] == 70 and "of 1 parameters" in found["non_finite_origin"]["message"]
+    heads = [item for item in found.values() if "causes" in item and item["severity"] == "critical"]
+    assert heads and all(item["causes"][0].startswith("non-finite gradient: of a layer") for item in heads)
+
+
+@pytest.mark.parametrize(
+    ("figures", "cause"),
+    [
+        ({"broken_output": 1, "broken_weights": 2}, "non-finite gradient: of a layer"),
+        ({"broken_output": 1, "broken_weights": 2, "half_parameters": 6}, "fp16 overflow"),
+        ({"broken_output": 1, "broken_weights": 0}, ""),  # the pass left its range
+        ({"broken_output": 1}, ""),
+        ({"broken_output": 1, "broken_weights": 2, "loss_scale": 1024.0}, ""),
+        ({"broken_output": 1, "broken_weights": 2, "non_finite_inputs": 1}, ""),
+    ],
+)
+def test_an_output_that_is_not_finite_is_no_target_that_is_not(figures: dict[str, float], cause: str) -> None:
+    steps = np.arange(60)
+    columns: Any = {"loss": (steps, np.where(steps < 40, 2.0 - 0.01 * steps, np.nan))}
+    columns |= {f"model/{name}": (steps[40:41], [float(value)]) for name, value in figures.items()}
+    early = {"output_size": 0.5, "loss_error": 1.0}  # of an earlier look
+    columns |= {f"model/{name}": (steps[:1], [value]) for name, value in early.items()}
+    columns["model/broken_gradient"] = steps[40:43], np.ones(3)
+    found = rule_curves.found([NonFiniteOrigin()], columns)
+    assert len(found) == bool(cause)
+    assert all(one.causes[0].startswith(cause) and one.step == 39 for one in found)
 
 
 def test_where_gradients_are_clipped_nobody_knows_whether_the_loss_made_nan_or_a_layer(tmp_path: Path) -> None:

@@ -36,6 +36,31 @@ def test_an_attention_logit_that_jumps_warns_with_the_temperature_first() -> Non
     assert one.causes[0].startswith("attention temperature")
 
 
+@pytest.mark.parametrize(
+    ("last", "fall", "severity"),
+    [(45.0, 0.9, "info"), (45.0, 1.0, "warning"), (120.0, 0.9, "warning"), (45.0, 1.2, "warning")],
+)
+def test_heads_that_learn_to_look_at_one_key_while_the_loss_falls_warn_nobody(
+    last: float, fall: float, severity: str
+) -> None:
+    logits = table("attention_logit_max", {"h.0": [*noisy(12, 9, 0.1), *[last] * 8]})
+    loss = 2.0 * numpy.where(numpy.arange(200) < 60, 1.0, fall)
+    (one,) = only(findings([AttentionLogits()], logits | {"train/loss": loss}), "attention_logits")
+    assert (one.severity, one.key) == (severity, "jump")
+
+
+@pytest.mark.parametrize(("reach", "severity"), [(0.1, "warning"), (0.9, "info")])
+def test_large_logits_while_the_loss_falls_warn_where_they_are_of_the_initialisation(
+    reach: float, severity: str
+) -> None:
+    logits = table("attention_logit_max", {"h.0": [150.0, 152.0]})
+    series = {name: (steps + 150, values) for name, (steps, values) in logits.items()}
+    series["train/loss"] = (numpy.arange(200), numpy.linspace(3, 1, 200))
+    series["model/reach"] = (numpy.array([100, 170]), [reach, reach])
+    (one,) = only(findings([AttentionLogits()], series), "attention_logits")
+    assert one.severity == severity
+
+
 @pytest.mark.parametrize(("reach", "cause"), [(0.1, "bad initialisation"), (0.9, "learning rate"), (None, "learning")])
 def test_large_logits_that_weights_can_not_have_moved_to_are_of_the_initialisation(
     reach: float | None, cause: str

@@ -61,6 +61,13 @@ def test_adapters_whose_other_factor_began_at_zero_may_outgrow_their_start(every
     assert only(findings([EarlyGrowth()], growing(2.2, 50) | tables | one), "early_growth")
 
 
+@pytest.mark.parametrize(("high", "count"), [(slice(17, 18), 0), (slice(17, 200), 1)])
+def test_a_norm_of_another_optimizers_weights_is_no_growth(high: slice, count: int) -> None:
+    norm = numpy.full(200, 1.4)
+    norm[high] = 3.4
+    assert len(only(findings([EarlyGrowth()], {"model/param_norm": norm}), "early_growth")) == count
+
+
 @pytest.mark.parametrize(("layers", "fall", "severity"), [(1, 0.9, []), (2, 0.9, ["warning"]), (2, 0.25, ["info"])])
 def test_one_layer_may_outgrow_its_start_and_steps_that_took_the_loss_away_were_of_use(
     layers: int, fall: float, severity: list[str]

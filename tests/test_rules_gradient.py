@@ -343,6 +343,21 @@ def test_a_norm_that_rises_block_after_block_warns_before_it_is_tenfold() -> Non
     assert one.evidence["norm"] < 10 * one.evidence["usual"] and one.causes[0].startswith("zero_grad missing")
 
 
+@pytest.mark.parametrize(("rows", "least", "most"), [(0.1, 18, 20), (10, 0, 2)])
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_noisy_loss_that_changes_its_level_row_by_row_is_not_scaled(
+    rows: float, least: int, most: int, turn: int
+) -> None:
+    told = 0
+    for seed in range(20):
+        dice = numpy.random.default_rng(seed)
+        share = 1 / (1 + numpy.exp(numpy.clip((numpy.arange(300) - 149.5) * 4 / rows, -50, 50)))
+        loss, norm = (8**share * numpy.exp(dice.normal(0, 0.3, 300)) for _ in range(2))
+        columns = {"train/norm": norm[::turn], "train/loss": loss[::turn]}
+        told += worst(findings([GradientScaleJump()], columns)) in ("warning", "critical")
+    assert least <= told <= most
+
+
 def test_a_norm_that_doubles_or_leaps_for_one_block_is_no_explosion() -> None:
     norm = noisy(400, 0.3, 0.2)
     norm[300:] *= 2.5

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
+from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.rules.loss.loss import RULES
 
 NAN = float("nan")
@@ -260,6 +261,15 @@ def test_a_fall_behind_layers_that_were_unfrozen_is_learning(unfrozen: int, seve
     }
     findings = found([rule() for rule in RULES], series)
     assert [one.severity for one in findings if one.rule == "loss_jump_down"] == severity
+    examiner = Examiner([rule() for rule in RULES], {})  # the watch's record comes behind the rows
+    for name, (steps, values) in series.items():
+        late = 700 if name == "model/trained_elements" else 0
+        examiner.seen.add(name, steps, values, (steps + late).astype(np.int64) * 1_000_000, np.zeros(len(steps), int))
+        examiner.catch_up()
+    examiner.seen.add("train/loss", np.array([1000]), loss[-1:], np.array([2_000_000_000]), np.zeros(1, int))
+    examiner.catch_up()
+    late_ones = [one.severity for one in examiner.findings if one.rule == "loss_jump_down"]
+    assert late_ones == (severity or ["info"])
 
 
 @pytest.mark.parametrize("lucky", [range(0, 1), range(219, 220), range(220, 221)])
@@ -418,3 +428,12 @@ def test_falls_at_equal_distances_are_first_of_all_those_of_epochs(each: int) ->
     assert len(falls) > 2 and all(one.causes[0].startswith("data replayed") for one in falls)
     alone = [one for one in look(3.2 - 0.5 * (along >= 2 * each) + noise) if one.rule == "loss_jump_down"]
     assert [one.causes[0].startswith("data replayed") for one in alone] == [False]
+
+
+@pytest.mark.parametrize(("game", "judge"), [("loss/G", "loss/D"), ("G/loss", "D/loss"), ("errG", "errD")])
+def test_losses_of_players_may_rise_whatever_separates_their_names(game: str, judge: str) -> None:
+    at = np.arange(300)
+    loss = 0.7 * np.exp(0.6 * np.clip((at - 90) / 60, 0, 1)) * np.exp(np.random.default_rng(1).normal(0, 0.02, 300))
+    other = falling(300, start=1.4, end=0.9)
+    assert not warned(found([rule() for rule in RULES], {game: (at, loss), judge: (at, other)}))
+    assert warned(found([rule() for rule in RULES], {"loss": (at, loss), "loss/domain": (at, other)}))

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from test_rules_objective import DICE, FALLS, ROWS, STEP, every, of_graph, warned
 
+from barograph.probes.model import noising
+
 LOOKS = np.arange(0, ROWS, 10)
 
 
@@ -154,6 +156,9 @@ NORMAL = {"noise_target": 1.0, "noise_even": 0.0, "input_target": 0.0, "noise_sh
         ({"noise_target": 0.0, "noise_even": 1.0}, 0.01, False, None),
         ({"input_std": 40.0}, 0.01, True, "inputs not normalised"),
         ({"input_std": 40.0, "noise_share": 39.0}, 0.01, True, None),  # noise of all sizes is added
+        ({"noise_target": 0.0, "noise_alike": 1.0}, 0.01, True, "noise drawn once for a whole batch"),
+        ({"noise_target": 0.0, "noise_alike": 1.0}, 0.0, True, None),  # one example that is learnt by heart
+        ({"noise_target": 0.0, "noise_alike": 1.0}, 0.01, False, None),
         ({"noise_target": 0.0, "input_target": 1.0}, 0.01, True, "labels can be seen"),
         ({"noise_target": 0.0, "input_target": 1.0}, 0.01, False, None),  # an autoencoder
     ],
@@ -193,3 +198,13 @@ def test_noise_that_is_in_no_input_is_found_by_its_sign(
     found = warned({"loss": every(FALLS)} | values, rows)
     assert ("noise_targets" in found) is told
     assert not told or found["noise_targets"].causes[0].startswith("noise of the targets is not in the inputs")
+
+
+@pytest.mark.parametrize(("rows", "told"), [(1, 1.0), (16, 0.0)])
+def test_noise_of_one_row_for_all_of_a_batch_is_seen(rows: int, told: float) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(1)
+    output, given, noise = torch.randn(16, 64), torch.randn(16, 64), torch.randn(rows, 64).expand(16, 64)
+    gradient = 2 / output.numel() * (output - noise)
+    found = noising.figures(given, None, output, gradient, output.numel())
+    assert float(found[noising.FIGURES.index("noise_alike")]) == told

@@ -237,6 +237,16 @@ def test_the_graph_of_a_loss_says_among_how_many_classes_is_guessed(
     assert [(one.severity, len(one.causes)) for one in ours] == ([("warning", 1)] if says else [])
 
 
+@pytest.mark.parametrize(("weight", "says"), [(100.0, False), (1.0, True), (20.0, True)])
+def test_a_first_loss_that_is_a_known_multiple_of_a_guess_is_not_laid_to_the_initialisation(
+    weight: float, says: bool
+) -> None:
+    figures = {"loss_classes": 6.0, "output_width": 6.0, "frozen_parameters": 0.0, "loss_weight": weight}
+    watched = {f"model/{name}": (np.arange(1), np.full(1, value)) for name, value in figures.items()}
+    rows = {"train/loss": (np.arange(50), falling(50, start=182.0))} | watched
+    assert ("initial_loss" in {one.rule for one in found([rule() for rule in RULES], rows)}) is says
+
+
 @pytest.mark.parametrize(("start", "cause"), [(20.0, "gradient accumulation"), (200.0, "bad initialisation")])
 def test_a_first_loss_that_may_be_a_sum_over_micro_batches_is_not_laid_to_the_initialisation(
     start: float, cause: str

@@ -189,6 +189,8 @@ def test_weights_that_grow_suddenly_warn_and_layers_that_begin_at_zero_do_not() 
     norms = 20 + numpy.arange(100) * 0.01
     norms[60:] *= 3
     (one,) = only(findings([WeightNormGrowth()], {"model/param_norm": norms}), "weight_norm_growth")
+    unfrozen = {"model/trained_elements": (numpy.array([0, one.step]), numpy.array([300.0, 4000.0]))}
+    assert not findings([WeightNormGrowth()], {"model/param_norm": norms} | unfrozen)
     assert (one.severity, one.step, one.kind) == ("warning", 60, "weight_growth")
     players = 6 + 4 * (numpy.arange(100) % 5 == 0)  # of two that step by turns, the norm of one
     assert not findings([WeightNormGrowth()], {"model/param_norm": players})

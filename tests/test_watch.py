@@ -387,6 +387,7 @@ def test_a_closures_step_has_its_own_number_and_its_own_activations(run: Notes) 
     for step in range(1, 7):
         assert run.tables["updates", step]["head.weight"]["update_norm"] == pytest.approx(moved[step], rel=1e-4)
         assert "blocks.0" in run.tables["activations", step]
+        assert "cleared_passes" not in run.fields(step)  # each pass of the search clears, on purpose
     assert not run.warnings
 
 

@@ -46,6 +46,7 @@ _ON_USE = {  # imports in functions, by the reason why they stand there
         "training/probing.py → barograph.probes.data.batch_watch",
         "training/probing.py → barograph.probes.memory.out_of_memory",
         "training/probing.py → barograph.probes.memory.usage",
+        "training/probing.py → barograph.probes.model.copies",
         "training/probing.py → barograph.probes.model.watch",
         "training/probing.py → barograph.probes.ranks.reduction",
         "training/probing.py → barograph.probes.ranks.waiting",

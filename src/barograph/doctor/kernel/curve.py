@@ -31,14 +31,15 @@ WIDTHS = ((64, 5), (256, 9), (1 << 62, 33))  # up to this row of a segment, medi
 # Losses of players against each other, and of policies, rise and fall without saying how good the model is.
 GAME = re.compile(
     r"(?:^|[/_. ])(?:gan|gen|generator|disc|discriminator|adv|adversarial|policy|actor|critic|value|vf|pg|ppo|grpo|dqn|"
-    r"[dg][_ ]?loss|loss[_ ]?[dg]|q_?loss|td)(?:$|[/_. ])",
+    r"(?:net)?[dg][_ /.]?(?:total_)?loss|loss[_ /.]?(?:net)?[dg]|err[_ ]?[dg]|q_?loss|td)(?:$|[/_. ])",
     re.IGNORECASE,
 )
 
 # Beside a loss that says nothing: it is the sum of such players' losses.
 PLAYERS = re.compile(
-    r"(?:.*[^a-z])?(?:policy|actor|critic|value|vf|pg|disc|discriminator|generator|[dg])[_ ]"
-    r"(?:gradient_)?loss(?:_[dg])?|(?:.*[^a-z])?loss[_ ]?[dg]|losspi|lossv",
+    r"(?:.*[^a-z])?(?:policy|actor|critic|value|vf|pg|disc|discriminator|gen|generator|(?:net)?[dg])[_ /.]"
+    r"(?:gradient_|total_)?loss(?:_[dg])?|losspi|lossv|(?:.*[^a-z])?err[_ ]?[dg]|"
+    r"(?:.*[^a-z])?loss[_ /.]?(?:[dg]|net[dg]|gen|generator|disc|discriminator|actor|critic|policy)",
     re.IGNORECASE,
 )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MOST = 1 << 14  # elements of an output, at even distances
 _OF_A_GRADIENT = 1 << 10
-_COUNTED = 3  # steps of a launch in which all gradients are looked at
+_COUNTED = 3  # steps of a launch in which all gradients are looked at, and such in which all weights are
 
 
 class FiniteLook:
@@ -27,7 +27,7 @@ class FiniteLook:
         self._size: Any = None
         self._key: Any = None
         self._chosen: list[Any] = []
-        self._counted = 0
+        self._counted = self._weighed = 0
 
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients."""
@@ -59,6 +59,9 @@ class FiniteLook:
         if told.get("broken_gradient") and self._counted < _COUNTED:
             self._counted += 1
             told |= _counts(parameters)
+        if told.get("broken_output") and self._weighed < _COUNTED:
+            self._weighed += 1
+            told["broken_weights"] = float(sum(not _is_finite(parameter.detach()) for parameter in parameters))
         current.figures |= told
 
 
@@ -72,6 +75,12 @@ def _counts(parameters: tuple[Any, ...]) -> dict[str, float]:
             broken += size - size != 0
             spared += size - size == 0 and size > 0
     return {"broken_gradients": float(broken), "spared_gradients": float(spared)}
+
+
+def _is_finite(tensor: Any) -> bool:
+    whole = local(tensor)
+    size = float(whole.float().abs().amax()) if whole.numel() else 0.0
+    return size - size == 0
 
 
 def figures(size: float, total: float) -> dict[str, float]:

@@ -241,6 +241,8 @@ class Looks:
         # what may end its search by itself, as LBFGS within its tolerance, may leave weights as they are
         ends = ["tolerance_change" in group for group in optimizer.param_groups]
         current.rates.append((own, [0.0 if end else rate for end, rate in zip(ends, rates, strict=True)]))
+        if any(ends):
+            current.figures.pop("cleared_passes", None)  # each look of its search clears, on purpose
         self._accounts.before(current, optimizer, own, rates)
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides by it within its step
         if current.due & {"norms", "gradients", "updates"}:

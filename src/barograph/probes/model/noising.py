@@ -26,7 +26,7 @@ _LEAST = 128  # elements
 _ROWS_OF_TIME = 8
 _TIME = re.compile(r"(?i)ts?|times?|time_?steps?|sigmas?|noise_?levels?|log_?snrs?|t_?steps?|steps?")
 _EVEN = 12**-0.5  # deviation of numbers that are drawn evenly between 0 and 1
-FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late", "noise_even")
+FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late", "noise_even", "noise_alike")
 
 
 class TimeArgument:
@@ -83,7 +83,7 @@ def noisy_input(tensors: Sequence[Tensor], output: Any) -> tuple[Tensor, Tensor 
 def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor, count: int) -> Tensor:
     """`FIGURES`: 1 where targets are normal, else 0; with which factor they are in the input, of all rows, and of the
     quarters with the least and the greatest time, NaN where there is nothing to say; 1 where targets are drawn evenly
-    between 0 and 1."""
+    between 0 and 1; 1 where all rows have the same, which is as normal as one row of it can be."""
     import torch
 
     target = (output.float() - gradient.float() * (count / 2)).to(given.device)
@@ -99,7 +99,13 @@ def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor
     even &= (fourth - 1.8).abs() < 4 * math.sqrt(1.2 / size) + 0.01
     even &= (target.amin() > -1e-3) & (target.amax() < 1.001)
     nothing = torch.full_like(mean, torch.nan)
-    result = [normal.float(), torch.where(normal, _share(given, target), nothing), nothing, nothing, even.float()]
+    wide = target.shape[1]
+    alike = (target - target[:1]).abs().amax() < 1e-3 * deviation
+    alike &= (mean.abs() < 4 / math.sqrt(wide)) & ((deviation - 1).abs() < 4 / math.sqrt(2 * wide))
+    alike &= (fourth - 3).abs() < 4 * math.sqrt(24 / wide)
+    alike &= torch.full_like(alike, len(target) > 1)
+    first = [normal.float(), torch.where(normal, _share(given, target), nothing)]
+    result = [*first, nothing, nothing, even.float(), alike.float()]
     if time is not None and len(time) == len(given) >= 16:
         order = time.argsort()
         quarter = len(order) // 4

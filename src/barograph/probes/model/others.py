@@ -1,14 +1,15 @@
 """Another network of the same make as the watched one: a target network, a reference, an average of the weights.
 
 In:   calls of modules in some steps; the watched parameters when a step begins.
-Out:  how far the other one is from the watched one, and from where it was at the look before; whether it is asked
-      about what the watched one is trained on; whether it has dropout and is in training mode, or gets gradients.
+Out:  how far the other one is from the watched one, and from where it was at the look before; whether it is called in
+      a step, and about what the watched one is trained on; whether it has dropout and is in training mode, or gets
+      gradients.
 
 It is looked for where the loss says that there is one, of values of chosen actions or of preferences, and where several
-networks are watched at once, as an actor and its critic: a hook on every
-module's call is in place in a few early steps, and not at all where anything was compiled. What is found has the same
-shapes of parameters as the watched model, or as one of its direct parts, and does not belong to it. One that gets
-gradients is said to, and followed no further.
+networks are watched at once, as an actor and its critic: a hook on every module's call is in place in a few early
+steps, in fewer of any other training, and not at all where anything was compiled. What is found has the same shapes of
+parameters as the watched model, or as one of its direct parts, and does not belong to it. One that gets gradients is
+said to, and followed no further.
 Some elements of a few matrices are compared on the device; nothing waits.
 """
 
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 _LISTENS = frozenset({1, 2, 3, 10, 11, 50, 100, 200})  # steps behind which modules are listened to, for one step
+_FEW = frozenset({2, 10, 50})  # where nothing says that there is one: a teacher may be
 _CLOSE = 20  # steps in a row that are looked at, once it is found
 _EVERY, _STRIDE = 10, 3  # then one of ten, each time at another place of the ten
 _WAITS = 3  # steps for what one that gets gradients is given
 _TENSORS = 4  # parameters of a part that another network's are compared with
 _PARAMETERS, _ELEMENTS = 4, 256
 _ROWS, _MOST = 64, 1 << 16  # of an input that is compared; its elements
-NAMES = ("apart", "moved", "same_input")
+NAMES = ("apart", "moved", "same_input", "asked")
 
 
 class OtherNetwork:
@@ -118,7 +120,7 @@ class OtherNetwork:
             self._handle.remove()
             self._handle, self._seen = None, set()
         if self._found is None:
-            if self._possible and self._wanted and self._steps in _LISTENS and not _compiled():
+            if self._possible and self._steps in (_LISTENS if self._wanted else _FEW) and not _compiled():
                 self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._came)
             return
         trained = any(other.grad is not None for other, _ in self._pairs)
@@ -150,8 +152,9 @@ class OtherNetwork:
         if self._kept:
             moved = _squares([one - other for one, other in zip(now, self._kept, strict=True)], home)
         self._kept = [one.clone() for one in now]
-        same = self._same_input(home)
-        current.put("other", NAMES, torch.cat([(torch.stack([apart, moved]) / size).sqrt(), same.reshape(1)]))
+        asked = torch.tensor(float(bool(self._asked)) if self._asks is not None else torch.nan, device=home)
+        beside = torch.stack([self._same_input(home), asked])
+        current.put("other", NAMES, torch.cat([(torch.stack([apart, moved]) / size).sqrt(), beside]))
 
     def _silence(self) -> None:
         """Its inputs have been seen."""

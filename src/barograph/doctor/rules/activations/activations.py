@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, saved_before, usual
+from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, newest, saved_before, usual
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
@@ -34,7 +34,9 @@ class AttentionLogits(Rule):
     Logits are the exponents of softmax, so their size means the same in all models: at 50 a key outweighs another by
     e^50. Many large models run well above 50, so that is an info finding; above 100, where QK-clip acts, it is a
     warning, as where the largest logit of a layer is three times the largest of its last 16 tables (four at least) and
-    above 30, or doubles over 16 tables while above 100; and where that comes to 1,000 it is critical.
+    above 30, or doubles over 16 tables while above 100; and where that comes to 1,000 it is critical. While the loss
+    still falls, a level above 100, and a jump to less, are info findings: heads that look at one key, as those that
+    copy, are learnt so.
 
     What to do: QK-norm, or QK-clip at 100; a lower learning rate; look at who sets the scale of attention.
     """
@@ -50,6 +52,7 @@ class AttentionLogits(Rule):
         "broken": (1000.0, "ours"),
         "jump": (3.0, "times the largest before; ours"),
         "jump_least": (30.0, "ours"),
+        "falls": (0.99, "of the loss 64 rows before: it still falls; ours"),
         "moved": (0.15, "of their size that weights can have moved: they are as initialised; ours"),
         "growth": (2.0, "in 16 tables: exponential growth; ours"),
     }
@@ -113,7 +116,8 @@ class AttentionLogits(Rule):
         if state != "jump":
             causes.reverse()
         moved = known(history.channel("model/reach"), step, time, segment)
-        if not len(before) and (step <= _START or moved < self.at["moved"]):
+        drawn = not len(before) and (step <= _START or moved < self.at["moved"])
+        if drawn:
             causes = ["bad initialisation: weights are too large", *causes]
         largest = float(value[worst])
         strong = state in ("jump", "growth")
@@ -121,6 +125,9 @@ class AttentionLogits(Rule):
             (segment, item) for item in (("jump", "growth", "high", "informs") if strong else (state, "informs"))
         }
         severity = "critical" if largest > at["broken"] else "warning" if strong or state == "high" else "info"
+        of_use = (state == "high" and not drawn) or (state == "jump" and largest <= at["high"])
+        if severity == "warning" and of_use and self._falls(history, step, time, segment):
+            severity = "info"  # a head that has learnt to look at one key
         text = f"The largest attention logit of {names[worst]} is {largest:.3g} at step {step}"
         yield self.finding(
             step, text + (f", it was {past:.3g}." if past == past else "."), severity=severity, key=state,
@@ -132,6 +139,16 @@ class AttentionLogits(Rule):
                       half_rate(history, step, time, segment), *(saved_before(history, step) if strong else [])],
             confidence=0.75 if strong else 0.6 if state == "high" else 0.3,
         )  # fmt: skip
+
+    def _falls(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether the median of the loss's last 64 rows is below that of the 64 before; of a short run, of halves."""
+        loss = history.role("loss")
+        if loss is None:
+            return False
+        rows = newest(loss, step, time, segment, 128)
+        rows = rows[numpy.isfinite(rows)]
+        half = len(rows) // 2
+        return half >= 16 and float(numpy.median(rows[half:])) < self.at["falls"] * float(numpy.median(rows[:half]))
 
 
 class AttentionEntropy(Rule):

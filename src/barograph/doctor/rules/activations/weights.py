@@ -14,6 +14,7 @@ import numpy
 
 from barograph.core.names import is_vector
 from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, param_norm_of, saved_before, usual
+from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, block_of, in_order, role_of, shown
 from barograph.doctor.rules.activations import groups, reach
@@ -235,7 +236,8 @@ class WeightNormGrowth(Rule):
 
     The stability guide: a norm that is more than ten times what it was, or layers whose norms diverge by more than a
     thousand times, are red flags. Here: a layer's norm is ten times that of its table before, or the norm of all
-    parameters is by half or more above the highest of the eight rows before: a warning. The ratio of a layer's norm
+    parameters is by half or more above the highest of the eight rows before, with the same parameters trained: a
+    warning. The ratio of a layer's norm
     to its first one, largest over smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters
     by 10% in 1,000 steps is usual in the first tenth of a training and an info finding later.
     """
@@ -258,7 +260,7 @@ class WeightNormGrowth(Rule):
         self._first: dict[str, Any] = {}
         self._said: set[tuple[Any, ...]] = set()
         self._last: NDArray[numpy.float64] = numpy.full(_BEFORE, math.nan)  # the newest rows
-        self._rows, self._segment = 0, -1
+        self._rows, self._segment, self._last_step = 0, -1, -1
         self._mark: tuple[int, float] | None = None
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -282,6 +284,10 @@ class WeightNormGrowth(Rule):
         for at in numpy.flatnonzero(jump):
             if self._rows + at < 8 or ("step", int(rows.segment[at])) in self._said:
                 continue
+            since = int(rows.step[at - 1]) if at else self._last_step
+            trained = history.channel("model/trained_elements")
+            if len(between(trained, since + 1, int(rows.step[at]) + 1, int(rows.segment[at]))):
+                continue  # the norm is of other parameters too: layers were unfrozen
             self._said.add(("step", int(rows.segment[at])))
             step, segment, time = int(rows.step[at]), int(rows.segment[at]), int(rows.time[at])
             last = float(values[_BEFORE - 1 + at])
@@ -296,6 +302,7 @@ class WeightNormGrowth(Rule):
         yield from self._trend(rows)
         self._rows += len(rows)
         self._last, self._segment = values[-_BEFORE:], int(rows.segment[-1])
+        self._last_step = int(rows.step[-1])
 
     def _trend(self, rows: ChannelRows) -> Iterator[Finding]:
         """Compared with marks 1,000 steps and 100 rows apart, from step 10,000 on."""

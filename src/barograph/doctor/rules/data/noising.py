@@ -95,6 +95,8 @@ class NoiseTargets(WatchRule):
     - Targets are drawn evenly between 0 and 1 in twelve looks in a row: `torch.rand`, where `torch.randn` is meant.
     - Targets are such noise, its factor in the inputs is usually at most 1.5, and in twelve looks in a row the inputs'
       mean or deviation is ten or more: what is noised is ten times as large as the noise, which hardly changes it.
+    - All rows of a batch have the same targets, which are such noise as far as one row can tell, in twelve looks in a
+      row, and others each time: the noise is drawn for one example.
     - Targets are the inputs, in twelve looks in a row: the model has to do nothing.
     - Targets are such noise, and its factor in the inputs is below a twentieth in the median of twelve looks in a row,
       above 0 in three of them and below 0 in three, as that of noise which the inputs don't have: of little noise that
@@ -140,6 +142,7 @@ class NoiseTargets(WatchRule):
             "scale": noise and scale >= self.at["scale"] and factor <= self.at["factor"],
             "copied": copied,
             "absent": noise,
+            "alike": watched(history, "noise_alike", place) == 1 and not near,
         }
         said = {
             "same": (f"The targets are noise with a mean of {now[0]:.5g} and a deviation of {value:.5g} in each "
@@ -154,6 +157,9 @@ class NoiseTargets(WatchRule):
             "copied": ("The targets are what the model is given: it has to do nothing.",
                        "labels can be seen: the target is the input of the model",
                        "`loss(model(noisy, t), noise)`: not the noisy image"),
+            "alike": ("All rows of a batch have the same noise as their target, and another one in each look.",
+                      "noise drawn once for a whole batch: all rows have the same",
+                      "`torch.randn_like(images)`, of the shape of the whole batch"),
             "absent": (f"The noise that is the target has a factor of {factor:.2g} in the inputs: they have another "
                        "one, or none.",
                        "noise of the targets is not in the inputs: it was drawn anew, or nothing was added to the "

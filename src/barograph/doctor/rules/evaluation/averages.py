@@ -1,7 +1,7 @@
 """An average of the weights that is evaluated, and lags far behind what is trained.
 
 In:   evaluations, the training at those times, and whether the watched model itself was evaluated.
-Out:  findings of `AverageBehind`.
+Out:  findings of `AverageBehind`, `TeacherStill`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import other_model
+from barograph.doctor.kernel.cursor import came_by, known, other_model
 from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
+from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -101,3 +103,60 @@ class AverageBehind(Walker):
             evidence={"evaluation": rounded(point.value), "train": rounded(point.train), "passed": passed},
             confidence=0.8,
         )
+
+
+class TeacherStill(WatchRule):
+    """The teacher that a model learns from is a copy of it as it was drawn, and is never updated.
+
+    In the first steps the watch finds a network of the same make that is called in these steps and gets no gradients.
+    Its weights are those of the trained one, to a tenth of their size, and these were as torch draws them: nobody
+    trained it. In 20 looks or more, over a hundred steps, it does not change at all, while the trained one moves
+    away from it, three times as far as it was and a twentieth of its size. References of a policy or a preference are
+    left to their own rules.
+
+    What to do: after each step `teacher = m * teacher + (1 - m) * student`, of all parameters, under `no_grad()`.
+    """
+
+    name, family, kind, severity = "teacher_still", "model", "frozen", "warning"
+    series = "model/other_apart"
+    needs = ("=model/other_apart", "=model/other_asked", "=model/drawn")
+    least = 20
+    about = "The teacher that a model learns from is as it was drawn, and is never updated."
+    thresholds: ClassVar = {
+        "copy": (0.1, "of the weights' size, from the trained one at the first look; ours"),
+        "looks": (20.0, "without any change; ours"),
+        "asked": (10.0, "looks in whose step it was called; ours"),
+        "steps": (100.0, "ours"),
+        "apart": (0.05, "of the weights' size, how far the trained one has come; ours"),
+        "times": (3.0, "the distance at the first look; ours"),
+    }
+    causes = ("averaged weights not updated: the teacher is as it was drawn, and never changes",)
+    remedies = ("after each step `teacher = m * teacher + (1 - m) * student`, of all parameters, under `no_grad()`",)
+
+    def begin(self) -> None:
+        self._began: tuple[Place, float] | None = None
+        self._looks = self._asked = 0
+        self._still = True
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        first = self._began is None
+        self._began = self._began or (place, value)
+        self._looks += 1
+        self._asked += known(history.channel("model/other_asked"), *place) == 1 and self._looks <= self.at["looks"]
+        moved = known(history.channel("model/other_moved"), *place)
+        self._still = self._still and (first or moved == 0)
+        came, near = self._began
+        enough = self._looks >= self.at["looks"] and self._asked >= self.at["asked"]
+        far = near <= self.at["copy"] and value >= max(self.at["apart"], self.at["times"] * near)
+        if not (self._still and enough and far and place[0] - came[0] >= self.at["steps"]):
+            return
+        other = history.role("reward") is not None or came_by(margins_of(history), place[1])
+        if other or watched(history, "loss_of_chosen", place) == 1 or watched(history, "drawn", place) != 1:
+            return
+        if self.first(place[2]):
+            yield self.finding(
+                came[0], f"The network that is called beside the trained one is as it was drawn after "
+                f"{place[0] - came[0]} steps, and the trained one is {100 * value:.2g}% of its size away from it.",
+                found=place[0], segment=place[2], confidence=0.95,
+                evidence={"apart": rounded(value), "standing": True},
+            )  # fmt: skip

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_ON_ITS_WAY = 0.2  # of a change, in ln, that four rows beside it lie within on the average
+
 
 class ExplodingGradient(BlockRule):
     """The norm of the gradient has risen tenfold over its own median, and stays there.
@@ -152,12 +154,13 @@ class GradientScaleJump(Rule):
     that divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within
     a quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it
     neither grows nor shrinks in these rows. The accuracy, if one is logged, stays at its level. Where the loss is so
-    noisy that the number can't be determined, a factor above 3.5 of both makes a warning. A loss that is a power of two
-    times what it was (within 1.5%), and as noisy as before, is evidence by itself where the norm moves with it by
-    another factor. Where the norm alone jumps by more than 3.5 and the loss does not change (within 5%), it is an info
-    finding: another batch size or another mixture of data does that too. The loss of a policy has no factor: there a
-    level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning: the objective has
-    changed.
+    noisy that the number can't be determined, a factor above 3.5 of both makes a warning, if the four rows before and
+    the four behind are at their levels: what is learnt, as by a contrastive model all at once, comes row by row. A loss
+    that is a power of two times what it was (within 1.5%), and as noisy as before, is evidence by itself where the norm
+    moves with it by another factor. Where the norm alone jumps by more than 3.5 and the loss does not change (within
+    5%), it is an info finding: another batch size or another mixture of data does that too. The loss of a policy has no
+    factor: there a level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning:
+    the objective has changed.
     """
 
     name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"
@@ -277,6 +280,7 @@ class GradientScaleJump(Rule):
         sure = abs(size / whole - 1) < limit and error < 2 * limit
         # noise hides which number it is, and not that both have jumped by the same large one
         likely = size > self.at["alone"] and abs(size / whole - 1) < min(error, 0.35)
+        likely = likely and _at_once(before, after, old, new)
         other = answers_changed(history, shift.step, shift.found, shift.segment)
         if steady and same and 2 <= whole <= 64 and (sure or likely) and not other:
             norms = f", the gradient norm from {shift.before:.3g} to {shift.after:.3g}"
@@ -312,6 +316,14 @@ class GradientScaleJump(Rule):
                     "gradient accumulation scaled wrongly", "learning rate too high"],
             remedies=[f"see what changed at step {shift.step}: the KL term's sign and coefficient, the reward's scale"],
         )  # fmt: skip
+
+
+def _at_once(before: Any, after: Any, old: float, new: float) -> bool:
+    """Whether losses on both sides of a change are already at their levels, by the means of four logarithms each: a
+    factor comes from one row to the next, and what is learnt, or forgotten, row by row."""
+    rise = math.log(new / old)
+    apart = [math.log(old) - float(numpy.log(before[-4:]).mean()), float(numpy.log(after[:4]).mean()) - math.log(new)]
+    return all(-one / rise < _ON_ITS_WAY for one in apart)
 
 
 RULES = (ExplodingGradient, *vanished.RULES, GradientScaleJump)

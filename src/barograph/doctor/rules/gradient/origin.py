@@ -33,10 +33,13 @@ class NonFiniteOrigin(Rule):
 
     Where the loss is nothing but squares or sizes of differences from targets, or logistic losses, as its graph says,
     it is a target; where it is one of alignments (CTC) and infinite, a sequence that is too short. What the loss makes
-    reaches every parameter. Where gradients of some parameters are finite, and not 0, it was made on the way back
-    through the model, in a layer or by what changes gradients. Clipping by the norm spreads it to all: where gradients
-    may have been clipped (by the configuration, or a gradient norm is logged), nobody knows which. Nor is it known
-    whether the loss or its gradient made it where the step's loss is not logged, or hidden by the Trainer.
+    reaches every parameter. Where the output is not finite and weights already were not, while the loss and the first
+    layer's gradient of the step before were, that step has made them so: the gradient of a layer was not finite, or the
+    update of weights in half precision left its range. Where gradients of some parameters are finite, and not 0, it was
+    made on the way back through the model, in a layer or by what changes gradients. Clipping by the norm spreads it to
+    all: where gradients may have been clipped (by the configuration, or a gradient norm is logged), nobody knows which.
+    Nor is it known whether the loss or its gradient made it where the step's loss is not logged, or hidden by the
+    Trainer.
 
     What to do: an epsilon within the root, the logarithm or the division; a look at hooks and at layers of your own.
     """
@@ -74,9 +77,13 @@ class NonFiniteOrigin(Rule):
         here = between(loss, step, step + 1, segment, finite=False)
         earlier = between(loss, 0, step, segment)[-32:]
         usual = float(numpy.median(earlier)) if len(earlier) else math.nan
-        if not size < self.at["size"] or any(value > 0 for value in (*half, inputs)) or len(here) > 1:
-            return
         if len(earlier) and not abs(earlier[-1]) <= self.at["times"] * max(abs(usual), 1e-6):
+            return
+        if (between(history.channel("model/broken_output"), step, step + 1, segment) > 0).any():
+            if len(earlier) and not half[-1] > 0 and not inputs > 0:
+                yield from self._updated(history, half[1] > 0, step, time, segment)
+            return
+        if not size < self.at["size"] or any(value > 0 for value in (*half, inputs)) or len(here) > 1:
             return
         hidden = not len(here) or str(setting(history, "logging_nan_inf_filter")).lower() == "true"
         about = (step, time, segment), None if hidden else float(here[0])
@@ -84,6 +91,29 @@ class NonFiniteOrigin(Rule):
         yield self.finding(
             step, f"{text}, though the model's output is, at most {size:.3g}.", found=step + 2,
             segment=segment, confidence=0.95, causes=[cause], remedies=remedies, evidence={"output": rounded(size)},
+        )  # fmt: skip
+
+    def _updated(self, history: RunHistory, half: bool, step: int, time: int, segment: int) -> Iterator[Finding]:
+        """Of a step whose output is not finite: weights already were not, so the step before has made them so, though
+        the gradients of the first layer, which what the loss makes reaches, were finite in it."""
+        weights = between(history.channel("model/broken_weights"), step, step + 1, segment)
+        gradients = between(history.channel("model/broken_gradient"), step - 1, step, segment)
+        if not len(weights) or not weights[0] > 0 or (gradients > 0).any() or step < 1:
+            return
+        cause = "non-finite gradient: of a layer, made in its backward pass or by what changes gradients"
+        remedies = ["skip the step where the gradient norm is not finite", "look at hooks and layers of your own: a "
+                    "root, a division, a backward pass"]  # fmt: skip
+        if half:
+            cause = "fp16 overflow: weights of half precision are updated beyond its range, or divided by an epsilon " \
+                "that is 0 in it"  # fmt: skip
+            remedies = [
+                "keep the weights in fp32 and compute under `autocast`",
+                "an epsilon of 1e-4: 1e-8 is 0 in fp16",
+            ]
+        yield self.finding(
+            step - 1, f"The weights of {weights[0]:.0f} parameters are not finite behind step {step - 1}; its output "
+            "and the gradient of its first layer were.", found=step + 2, segment=segment, confidence=0.95,
+            causes=[cause], remedies=remedies, evidence={"parameters": float(weights[0])},
         )  # fmt: skip
 
     def _target(

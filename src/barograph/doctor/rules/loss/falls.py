@@ -84,6 +84,7 @@ class LossJumpDown(SeriesRule):
         self._told: list[tuple[Finding, float, float]] = []  # with the evaluation before, and the ratio
         self._jumps: list[Finding] = []  # the last ones of one segment
         self._deeper: list[tuple[Finding, int, float]] = []  # those that may go on, their rows, and the loss before
+        self._since: list[tuple[Finding, int, int]] = []  # each with the steps between which layers may be unfrozen
         self._quiet = 0
         self._segment, self._segment_row = -1, 0  # the segment of the last row, and its first row
 
@@ -93,9 +94,22 @@ class LossJumpDown(SeriesRule):
         while self._deeper and channel.end >= self._deeper[0][1] + _DEEPER:
             yield from self._go_deeper(channel, *self._deeper.pop(0))
         yield from self._follow(history)
+        yield from self._lower(history)
 
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         yield from self._follow(history, last=True)
+        yield from self._lower(history)
+
+    def _lower(self, history: RunHistory) -> Iterator[Finding]:
+        """What the watch says of layers that were unfrozen comes behind the rows of a fast loop."""
+        for item in list(self._since):
+            finding, low, high = item
+            if len(between(history.channel("model/trained_elements"), low, high, finding.segment)):
+                self._since.remove(item)
+                self._told = [one for one in self._told if one[0] is not finding]
+                self._deeper = [one for one in self._deeper if one[0] is not finding]
+                finding.severity = "info"
+                yield again(finding)
 
     def _search(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         local = history.local(channel, log=True)
@@ -208,6 +222,7 @@ class LossJumpDown(SeriesRule):
         elif channel.first > _WORDS:
             self._deeper.append((finding, one["row"], old))
         self._told.append((finding, evals, ratio))
+        self._since = [*self._since[-15:], (finding, behind, found + 1)]
         self._jumps = [*(jump for jump in self._jumps if jump.segment == segment), finding][-16:]
         gaps = [later.step - jump.step for jump, later in pairwise(self._jumps)]
         gaps = [*gaps, self._jumps[0].step] if len(gaps) == 1 else gaps  # the first epoch begins with the first step

@@ -42,7 +42,8 @@ class InitialLoss(Rule):
     mean, that is proof. Inputs whose mean or deviation is ten or more were never normalised, and are the cause then;
     else an embedding that is the output matrix too, if its deviation is 0.3 or more (torch draws it with 1). A step of
     several backward passes may log their sum: the accumulation is named first. Preferences, of which margins are
-    logged, begin at ln 2 whatever the vocabulary.
+    logged, begin at ln 2 whatever the vocabulary. A loss that the watch knows to be a multiple of the mean
+    (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -97,6 +98,9 @@ class InitialLoss(Rule):
         loss, guess = float(rows.value[0]), math.log(vocabulary)
         if loss <= guess + self.at["above"]:
             return
+        weight = _first(history, "loss_weight", by)
+        if weight > 1 and loss <= weight * (guess + self.at["above"]):
+            return  # it is a multiple of a mean, as of one that is summed: see `loss_weight`
         step = int(rows.step[0])
         passes = _first(history, "backwards", by)
         added = passes > 1 and loss <= passes * self.at["times"] * guess  # it may be a sum over micro-batches

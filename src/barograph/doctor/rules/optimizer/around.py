@@ -223,7 +223,7 @@ class ScheduleUnits(Rule):
                                   (self.at["stairs"], self.at["sooner"], True)):  # fmt: skip
             high = numpy.flatnonzero(share > low * (1 + _ROUNDED))
             above = int(high[-1]) + 1 if len(high) else -1
-            if peak < above < len(share) and rows.step[above] - rows.step[0] < soon * last:
+            if peak < above < len(share) and rows.step[above - 1 : above + 1].mean() - rows.step[0] < soon * last:
                 rest = share[above:]
                 if not stairs or rest.max() - rest.min() <= _ROUNDED * rest.max():
                     return above

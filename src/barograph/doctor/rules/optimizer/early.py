@@ -18,7 +18,7 @@ from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, largest_of
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _UNTRAINED = 0.1  # of log Z: how far from it the first loss of a model that knows nothing may lie; ours
@@ -47,7 +47,8 @@ class EarlyGrowth(Rule):
     no finding. Nor have tables that are looked up, whose rows begin as small as one likes: where nine tenths of what is
     trained are embeddings (`model/table_share`), as in a recommender, there is no finding. Nor has one layer
     (`model/trained_matrices`), as a head on a frozen network or a linear regression: no other layer's signal passes
-    through it. Where two thirds of the loss are gone by then, it is an info finding: the steps were of use.
+    through it. The next row has to be as high: where two optimizers step by turns, a row is the norm of what one of
+    them holds. Where two thirds of the loss are gone by then, it is an info finding: the steps were of use.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -72,16 +73,28 @@ class EarlyGrowth(Rule):
         self._cursor = RowCursor()
         self._first: tuple[int, float, int] | None = None  # step, norm, segment
         self._done = False
+        self._waiting: Finding | None = None  # for the next row
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         if self._done:
             return
         rows = self._cursor.new(param_norm_of(history))
-        if rows is None:
-            return
+        if rows is not None:
+            yield from self._look(history, rows)
+        if not self._done and self._waiting is not None and history.facts.get("finished"):
+            self._done = True
+            yield self._waiting
+
+    def _look(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         for step, value, time, segment in zip(
             rows.step.tolist(), rows.value.tolist(), rows.time.tolist(), rows.segment.tolist(), strict=True
         ):
+            if self._waiting is not None and self._first is not None:
+                waits, self._waiting = self._waiting, None
+                if segment != self._first[2] or not value < self.at["flagged"] * self._first[1]:
+                    self._done, waits.found = True, step if segment == self._first[2] else waits.found
+                    yield waits
+                    return
             if not math.isfinite(value):
                 continue
             if self._first is None:
@@ -92,10 +105,10 @@ class EarlyGrowth(Rule):
             elif value >= self.at["flagged"] * self._first[1] and (
                 (flagged := self._flagged(history, step, time, segment)) or value >= self.at["grown"] * self._first[1]
             ):
-                self._done = True
                 tables = known(history.channel("model/table_share"), step, time, segment)
                 one = known(history.channel("model/trained_matrices"), step, time, segment) <= self.at["layer"]
-                if not one and not tables >= self.at["tables"] and not _are_adapters(history, time):
+                self._done = one or tables >= self.at["tables"] or _are_adapters(history, time)
+                if not self._done:
                     # rows may be far apart: |ΔW|² grows with the steps
                     grown = min(value / self._first[1], 1e3)
                     doubled = (step - self._first[0]) * 3 / (grown * grown - 1)
@@ -103,10 +116,9 @@ class EarlyGrowth(Rule):
                     loss = history.role("loss")
                     if loss is not None and loss.end and loss.first > 0:
                         loud &= not usual(loss, step, time, segment, 5) <= self.at["left"] * loss.first
-                    yield self._say(history, step, value, time, segment, "warning" if loud else "info")
-                return
+                    self._waiting = self._say(history, step, value, time, segment, "warning" if loud else "info")
             if self._done:
-                break
+                return
 
     def _flagged(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         updates = history.channel("model/update_p50")

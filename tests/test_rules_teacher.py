@@ -1,0 +1,68 @@
+"""A teacher that is never updated is found where it is a copy of what was drawn, and called in the steps."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_rules_objective import FALLS, ROWS, STEP, every, of_graph, warned
+
+import barograph
+from barograph.doctor import diagnose
+
+AWAY = 0.01 + 0.002 * STEP
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("apart", "moved", "asked", "drawn", "more", "told"),
+    [
+        (AWAY, 0.0, 1.0, 1.0, {}, True),
+        (AWAY, 1e-6, 1.0, 1.0, {}, False),  # an average that is slow
+        (0.6 + AWAY, 0.0, 1.0, 1.0, {}, False),  # another network, which was trained somewhere, or draws the targets
+        (AWAY, 0.0, 1.0, 0.0, {}, False),  # weights that were loaded: what it knows is to be kept
+        (AWAY, 0.0, 0.0, 1.0, {}, False),  # called in evaluations alone
+        (0.01 + 0 * STEP, 0.0, 1.0, 1.0, {}, False),  # the trained one does not move either
+        (AWAY, 0.0, 1.0, 1.0, {"loss_of_chosen": 1.0}, False),
+    ],
+)
+def test_a_teacher_that_stays_as_it_was_drawn(
+    apart: np.ndarray, moved: float, asked: float, drawn: float, more: dict[str, float], told: bool, rows: int
+) -> None:
+    columns = {"loss": every(FALLS), "model/other_apart": every(apart), **of_graph(drawn=drawn, **more)}
+    columns |= {"model/other_moved": (STEP[1:], np.full(ROWS - 1, moved))}
+    columns |= {"model/other_asked": (STEP[:20], np.full(20, asked))}
+    found = warned(columns, rows)
+    assert ("teacher_still" in found) is told
+    assert not told or found["teacher_still"].step == 0
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.9])
+def test_a_teacher_is_found_beside_a_model_of_any_kind(tmp_path: Path, decay: float) -> None:
+    torch = pytest.importorskip("torch")
+    nn, functional = torch.nn, torch.nn.functional
+    torch.manual_seed(2)
+    student = nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 8))
+    teacher: Any = copy.deepcopy(student).requires_grad_(False)
+    optimizer = torch.optim.AdamW(student.parameters(), 3e-3)
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(student, optimizer)
+    for step in range(150):
+        first = torch.randn(24, 12)
+        target = teacher(first + 0.3 * torch.randn(24, 12))
+        loss = 2 - 2 * functional.cosine_similarity(student(first), target).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for mine, other in zip(teacher.parameters(), student.parameters(), strict=True):
+                mine.mul_(decay).add_(other, alpha=1 - decay)
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    rules = [one["rule"] for one in diagnose(barograph.StoredRun(run.dir))["findings"] if one["severity"] == "warning"]
+    assert ("teacher_still" in rules) == (decay == 1.0)

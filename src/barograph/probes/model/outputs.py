@@ -128,8 +128,7 @@ class OutputLook:
         pictures = places.input_of(inputs, tensor) if placed is not None else None
         columns = leaks.columns_of(inputs, tensor) if self._steps <= _FIRST else None
         shown = leaks.some(tensor).clone() if columns is not None else rows
-        named, single = classes.are_named(tensor), tensor.dim() == 2 and tensor.shape[1] == 1
-        tagged = classes.some(tensor.detach()).clone() if named and tensor.dim() > 2 else None
+        tagged = classes.some(tensor.detach()).clone() if classes.are_named(tensor) and tensor.dim() > 2 else None
 
         def arrived(gradient: Tensor) -> None:
             import torch
@@ -175,15 +174,19 @@ class OutputLook:
                     self._rebuilt = reconstruction.figures(copied, part, noising.some(gradient), _RANGES.get(made))
                 if placed is not None:
                     self._placed = places.figures(placed, places.some(gradient, side), pictures, count)
-                if tagged is not None:
-                    self._classes = classes.of_places(tagged, classes.some(gradient))
-                elif named and found is not None:
-                    self._classes = classes.by_class(found, gradient.shape[1])
-                if named or single:
-                    self._logistic = classes.logistic(rows, _rows(gradient)) if gradient.dim() == 2 else None
+                self._count(rows, gradient, tagged, found)
 
         self._of_places = tagged is not None
         tensor.register_hook(self.timed(arrived))
+
+    def _count(self, rows: Tensor, gradient: Tensor, tagged: Tensor | None, found: Softmax | None) -> None:
+        """Count targets by class. tagged: outputs of places, where a row has many."""
+        if tagged is not None:
+            self._classes = classes.of_places(tagged, classes.some(gradient))
+        elif classes.are_named(gradient) and found is not None:
+            self._classes = classes.by_class(found, gradient.shape[1])
+        if gradient.dim() == 2 and (gradient.shape[1] == 1 or classes.are_named(gradient)):
+            self._logistic = classes.logistic(rows, _rows(gradient))
 
     def put(self, current: ModelRound) -> None:
         """A step begins: what its passes have shown."""

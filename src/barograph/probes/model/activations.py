@@ -13,7 +13,7 @@ no activation, and are gone after `close()`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from barograph.probes.model import attention, blocks
@@ -312,6 +312,16 @@ def _tokens(given: tuple[Any, ...]) -> list[Any]:
     rows = [one for one in numbers if one.dim() == 2 and mesh_of(one) is None]  # no rank asks others
     lengths = [one.shape[1] for one in rows]
     return [one.detach() for one in rows if one.shape[1] >= 8 and lengths.count(one.shape[1]) == 1]
+
+
+def dense_tensors(given: Any, depth: int = 2) -> Iterator[Any]:
+    """The dense tensors in a call's arguments."""
+    for item in given:
+        if hasattr(item, "is_floating_point"):
+            if item.numel() and not item.is_sparse and not item.is_meta:
+                yield item
+        elif depth and isinstance(item, (tuple, list, Mapping)):
+            yield from dense_tensors(item.values() if isinstance(item, Mapping) else item, depth - 1)
 
 
 def first_tensor(output: Any) -> Any:

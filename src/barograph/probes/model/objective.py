@@ -75,11 +75,19 @@ def _reversed(root: Any) -> dict[str, float]:
     return {"loss_multiplied": 1.0} if multiplied else {"loss_reversed": float(signs == {-1})}
 
 
+def _other(node: Any) -> Any:
+    """What a node multiplies by, or adds; None where it was let go of with the graph."""
+    try:
+        return node._saved_other
+    except (AttributeError, RuntimeError):
+        return None
+
+
 def _smoothing(root: Any) -> dict[str, float]:
     """Of torch's cross-entropy with label smoothing: (1 − ε) of the targets' and ε of the mean of all classes."""
     for node, _ in nodes([root], 16):
         parts = behind(node) if kind(node) == "Add" else []
-        scales = [part for part in parts if isinstance(getattr(part, "_saved_other", None), float)]
+        scales = [part for part in parts if isinstance(_other(part), float)]
         if len(parts) != 2 or len(scales) != 2:
             continue
         for part in scales:

@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.activations import dense_tensors
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.parameters import flat, local, mesh_of
 
@@ -76,12 +77,13 @@ class OtherNetwork:
                 both = zip(module.parameters(), part.parameters(), strict=True)
                 wide = [pair for pair in both if pair[0].dim() > 1]
                 self._pairs = wide[:: max(1, len(wide) // _PARAMETERS)][:_PARAMETERS]
-                self._asks = module.register_forward_pre_hook(Guest(self._ask))
+                self._asks = module.register_forward_pre_hook(Guest(self._ask), with_kwargs=True)
 
-    def _ask(self, module: Any, given: Sequence[Any]) -> None:
+    def _ask(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """The other network is called."""
         with contextlib.suppress(Exception):
-            self._asked.append(_rows(given[0]))
+            tensor = next((one for one in dense_tensors((*given, *named.values())) if one.dim()), None)
+            self._asked.append(_rows(tensor) if tensor is not None else None)
             self._drops = self._drops or any(
                 part.training and "Dropout" in type(part).__name__ and getattr(part, "p", 0) > 0
                 for part in module.modules()

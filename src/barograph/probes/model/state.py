@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.activations import first_tensor
+from barograph.probes.model.activations import dense_tensors, first_tensor
 from barograph.probes.model.adapters import Adapters
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.dependence import DependenceLook
@@ -106,18 +106,21 @@ class ModelState:
                 self._passes["training" if trains else "training_in_evaluation"] = float(module.training)
             if not trains:
                 self._passes["passes_without_gradients"] = 1.0
-            tensors = list(_tensors((*given, *named.values())))
+            every = list(dense_tensors((*given, *named.values())))
+            tensors = [one for one in every if one.dim()]  # a count, or a step, has no rows
+            due = trains and self._output.due
             with torch.no_grad():
-                self._rows.began(tensors, trains and self._output.due)
-                if trains and self._output.due:
-                    self._time.given(given, named)
-                self._examples.given(tensors, trains, self._output.due)
-                self._output.given(tensors, trains)
-            self._dependence.began(tensors, trains)
+                _each(
+                    lambda: self._rows.began(tensors, due),
+                    lambda: self._time.given(given, named) if due else None,
+                    lambda: self._examples.given(tensors, trains, self._output.due),
+                    lambda: self._output.given(tensors, trains),
+                )
+            _each(lambda: self._dependence.began(tensors, trains))
             if trains:
-                self._other.given(tensors)
+                _each(lambda: self._other.given(tensors))
                 self._modes.add(bool(module.training))
-                for tensor in tensors:
+                for tensor in every:
                     small = tensor.is_cuda or tensor.numel() <= _LARGE
                     if small and tensor.is_floating_point() and len(self._inputs) < _MOST_INPUTS:
                         with torch.no_grad():
@@ -136,11 +139,11 @@ class ModelState:
                 self._passes["rows_mixed"] = mixed
             if torch.is_grad_enabled():
                 began = self._clock()
-                self._dependence.returned(logits)
+                _each(lambda: self._dependence.returned(logits))
                 self._seconds -= self._clock() - began  # twice in a run: no account would ever cover it
-                self._output.returned(output, self._rows.embedded())
+                _each(lambda: self._output.returned(output, self._rows.embedded()))
                 with torch.no_grad():
-                    self._finite.returned(logits)
+                    _each(lambda: self._finite.returned(logits))
             if "output_width" in self._passes:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:
@@ -215,14 +218,11 @@ class ModelState:
         self._handles = []
 
 
-def _tensors(given: Any, depth: int = 2) -> Iterator[Any]:
-    """The dense tensors in a call's arguments."""
-    for item in given:
-        if hasattr(item, "is_floating_point"):
-            if item.numel() and not item.is_sparse and not item.is_meta:
-                yield item
-        elif depth and isinstance(item, (tuple, list, Mapping)):
-            yield from _tensors(item.values() if isinstance(item, Mapping) else item, depth - 1)
+def _each(*looks: Callable[[], None]) -> None:
+    """Each by itself: one that fails takes none of the others along."""
+    for look in looks:
+        with contextlib.suppress(Exception):
+            look()
 
 
 def _has_modes(model: Any) -> bool:

@@ -47,6 +47,7 @@ def test_a_training_is_recorded_with_gradients_times_evaluations_and_checkpoints
     assert list(run.series("test/loss").step) == [6] and list(run.series("train/grad_norm").step) == [2, 4, 6]
     gradients = [name for name in run.names() if name.startswith("gradients/") and name.endswith("/norm")]
     assert gradients and {int(step) for step in run.series(gradients[0]).step} == {1, 2, 3, 4, 5, 6}
+    assert set(run.series("model/target_shift").value) == {1.0}  # the model shifts its labels itself
     speeds = [record.step for record in run.records() if record.kind == "speed"]
     assert speeds == [1, 2, 3, 4, 5, 6]
     held = run.manifest

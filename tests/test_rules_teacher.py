@@ -54,7 +54,7 @@ def test_a_teacher_is_found_beside_a_model_of_any_kind(tmp_path: Path, decay: fl
     run.watch(student, optimizer)
     for step in range(150):
         first = torch.randn(24, 12)
-        target = teacher(first + 0.3 * torch.randn(24, 12))
+        target = teacher(input=first + 0.3 * torch.randn(24, 12))  # by name, as Trainers call it
         loss = 2 - 2 * functional.cosine_similarity(student(first), target).mean()
         optimizer.zero_grad()
         loss.backward()

@@ -346,6 +346,35 @@ def test_tied_weights_that_are_two_tensors_are_proven(
     assert (found.get("untied_weights") == "warning") == warns
 
 
+class Counted(nn.Module):
+    """Given how many targets there are, a number without dimensions, as the Trainer gives it to a language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = net(6)
+
+    def forward(self, count: Any, given: Any) -> Any:
+        return self.layers(given) * (count / count)
+
+
+def test_a_number_without_dimensions_among_the_arguments_hides_nothing(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    model = Counted()
+    run = barograph.init(project="p", dir=tmp_path, console="none", machine=False, sidecar=False, git=False)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    run.watch(model, optimizer)
+    for step in range(4):
+        given, targets = classes(step)
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(count=torch.tensor(32), given=given), targets)
+        loss.backward()
+        optimizer.step()
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    stored = barograph.read(str(run.dir))[0]
+    assert {"model/output_spread", "model/loss_classes", "model/example_rows"} <= set(stored.names())
+
+
 class Kinds(nn.Module):
     """An encoder of tokens of two kinds, and a classifier of two classes: the tables have one shape."""
 

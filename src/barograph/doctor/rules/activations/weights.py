@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
-_BEFORE = 8  # rows of the norm of all parameters; of players, each step has that of one
 
 
 class FrozenLayers(Rule):
@@ -236,10 +235,10 @@ class WeightNormGrowth(Rule):
 
     The stability guide: a norm that is more than ten times what it was, or layers whose norms diverge by more than a
     thousand times, are red flags. Here: a layer's norm is ten times that of its table before, or the norm of all
-    parameters is by half or more above the highest of the eight rows before, with the same parameters trained: a
-    warning. The ratio of a layer's norm
-    to its first one, largest over smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters
-    by 10% in 1,000 steps is usual in the first tenth of a training and an info finding later.
+    parameters is by half or more above its highest so far, with the same parameters trained: a warning. Where two
+    players' norms come by turns, each has been seen. The ratio of a layer's norm to its first one, largest over
+    smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters by 10% in 1,000 steps is usual
+    in the first tenth of a training and an info finding later.
     """
 
     name, family, kind, severity = "weight_norm_growth", "model", "weight_growth", "warning"
@@ -259,7 +258,8 @@ class WeightNormGrowth(Rule):
         self._before: dict[str, Any] = {}
         self._first: dict[str, Any] = {}
         self._said: set[tuple[Any, ...]] = set()
-        self._last: NDArray[numpy.float64] = numpy.full(_BEFORE, math.nan)  # the newest rows
+        self._last = self._most = math.nan  # the newest norm, and the highest of its segment
+        self._most_of = -1
         self._rows, self._segment, self._last_step = 0, -1, -1
         self._mark: tuple[int, float] | None = None
 
@@ -275,8 +275,8 @@ class WeightNormGrowth(Rule):
             yield from self._layers(history, family, table, item)
 
     def _whole(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
-        values = numpy.concatenate([self._last, rows.value])
-        before = numpy.fmax.reduce(numpy.lib.stride_tricks.sliding_window_view(values[:-1], _BEFORE), axis=1)
+        before = self._highest_before(rows)
+        values = numpy.concatenate([[self._last], rows.value])
         segments = numpy.concatenate([[self._segment], rows.segment[:-1]])
         with numpy.errstate(invalid="ignore", over="ignore"):
             jump = (rows.value > self.at["step"] * before) & (before > 0) & numpy.isfinite(rows.value)
@@ -290,7 +290,7 @@ class WeightNormGrowth(Rule):
                 continue  # the norm is of other parameters too: layers were unfrozen
             self._said.add(("step", int(rows.segment[at])))
             step, segment, time = int(rows.step[at]), int(rows.segment[at]), int(rows.time[at])
-            last = float(values[_BEFORE - 1 + at])
+            last = float(values[at])
             yield self.finding(
                 step, f"The norm of all parameters grows from {last:.3g} to {float(rows.value[at]):.3g} "
                 "at one "
@@ -301,8 +301,20 @@ class WeightNormGrowth(Rule):
             )  # fmt: skip
         yield from self._trend(rows)
         self._rows += len(rows)
-        self._last, self._segment = values[-_BEFORE:], int(rows.segment[-1])
+        self._last, self._segment = float(values[-1]), int(rows.segment[-1])
         self._last_step = int(rows.step[-1])
+
+    def _highest_before(self, rows: ChannelRows) -> NDArray[numpy.float64]:
+        """The highest norm of the segment before each row, NaN before its first."""
+        found = numpy.empty(len(rows))
+        for segment in numpy.unique(rows.segment):
+            own = rows.segment == segment
+            known = self._most if segment == self._most_of else math.nan
+            values = numpy.where(numpy.isfinite(rows.value[own]), rows.value[own], math.nan)
+            highest = numpy.fmax.accumulate(numpy.concatenate([[known], values]))
+            found[own] = highest[:-1]
+            self._most, self._most_of = float(highest[-1]), int(segment)
+        return found
 
     def _trend(self, rows: ChannelRows) -> Iterator[Finding]:
         """Compared with marks 1,000 steps and 100 rows apart, from step 10,000 on."""

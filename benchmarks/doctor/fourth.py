@@ -66,7 +66,7 @@ FAULTS: tuple[Row, ...] = (
      "the tags' dimension is brought forward by a view, not by a transposition: places and tags are mixed",
      {"also": ("softmax over the wrong dimension", "labels shuffled", "labels do not match the inputs",
                "batch and time exchanged", "axes exchanged", "view instead of transpose")}),
-    ("weights_inverted", "class weights inverted", "plateau not_learning eval data zero vanishing", "start", (TAGGER,),
+    ("weights_inverted", "class weights inverted", "plateau not_learning eval data zero vanishing config", "start", (TAGGER,),
      "the weights of the tags are how frequent they are, not the inverse: rare tags count for nothing",
      {"also": ("rare class missing", "class missing", "one class alone", "outputs collapsed",
                "loss terms out of balance")}),

@@ -33,3 +33,41 @@ def test_what_is_wanted_at_rest_is_done_once_behind_a_step_and_its_failure_ends_
     optimizer.step()
     assert order[-1] == "after" and weight.tolist() == pytest.approx([0.7, 0.7])
     hooks.close()
+
+
+class Sub(torch.optim.SGD):
+    """Its step has hooks of its own beside those of the step that it calls, once its base class was used by itself."""
+
+    fails = False
+
+    def step(self, closure: Any = None) -> Any:
+        if self.fails:
+            raise ArithmeticError("no step")
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_step_that_calls_its_base_class_is_one_step_and_one_that_failed_hides_none(given: bool) -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], 0.1)
+    optimizer, order = Sub([weight], 0.1), []
+    hooks = OptimizerHooks(
+        (optimizer,) if given else None, lambda: {id(weight): "weight"}, lambda one: order.append("before"),
+        lambda one: order.append("after"),
+    )  # fmt: skip
+
+    def closure() -> float:
+        weight.grad = torch.ones(2)
+        return 1.0
+
+    closure()
+    optimizer.step()
+    optimizer.step(closure)
+    assert order == ["before", "after"] * 2
+    optimizer.fails = True
+    with pytest.raises(ArithmeticError):
+        optimizer.step()
+    optimizer.fails = False
+    optimizer.step()
+    assert order == ["before", "after"] * 2 + ["before", "before", "after"]
+    hooks.close()

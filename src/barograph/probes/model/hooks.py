@@ -19,6 +19,7 @@ from typing import Any
 from barograph.probes.model import schedulers
 from barograph.probes.model.parameters import shape_of
 
+_WRAPPER = "torch/optim/optimizer.py"  # where hooks are called, around each class of step
 _TAKEN_OVER = 3  # steps in a row of another optimizer over the same parameters
 _SCHEDULED = 20  # steps, behind which the schedulers of the watched optimizers are looked for
 _FRAMES = 24  # from a scaler's step to a hook of the optimizer's, with schedulers' and others' wrappers between
@@ -58,6 +59,17 @@ def scaler_around() -> Any:
     return None
 
 
+def _is_stepping(optimizer: Any) -> bool:
+    """Whether a step of it goes on around the one that begins now."""
+    count, frame = 0, sys._getframe(1)
+    while frame is not None and count < 2:
+        code = frame.f_code
+        if code.co_name == "wrapper" and code.co_filename.endswith(_WRAPPER):
+            count += frame.f_locals.get("self") is optimizer
+        frame = frame.f_back  # type: ignore[assignment]
+    return count > 1
+
+
 class OptimizerHooks:
     """Calls `before(optimizer)` and `after(optimizer)` around steps until closed."""
 
@@ -80,6 +92,7 @@ class OptimizerHooks:
         self._given = optimizers is not None
         self._followed: weakref.WeakSet[Any] = weakref.WeakSet()  # with hooks of their own
         self._steps = 0  # of watched optimizers
+        self._within: dict[int, int] = {}  # steps that have begun and not ended, by the optimizer's id
         self._passed = 0  # steps of others over the watched parameters since a watched optimizer stepped
         if optimizers is None:
             self._hook_all()
@@ -156,6 +169,12 @@ class OptimizerHooks:
             return False
 
     def _on_before(self, optimizer: Any, given: Any, named: Any) -> Any:
+        within = self._within.get(id(optimizer), 0)
+        if within and not _is_stepping(optimizer):
+            within = 0  # a step failed, and never ended
+        self._within[id(optimizer)] = within + 1
+        if within:
+            return None  # the step of its base class, which has hooks of its own
         self.seen, self._passed = True, 0
         closure = named.get("closure", given[1] if len(given) > 1 else None)  # the first is the optimizer
         if not callable(closure):
@@ -177,6 +196,10 @@ class OptimizerHooks:
         return (given[0], first_then_before, *given[2:]), named
 
     def _on_after(self, optimizer: Any, given: Any, named: Any) -> None:
+        within = self._within.pop(id(optimizer), 1) - 1
+        if within > 0:
+            self._within[id(optimizer)] = within
+            return
         self._after(optimizer)
         self._steps += 1
         if self._steps == _SCHEDULED:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
 
-
 class FrozenLayers(Rule):
     """Layers that were trained no longer are, while the others still train.
 

@@ -8,6 +8,7 @@ Out:  the same, but a pickle or a copy of it is one of Python's own functions th
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,3 +24,9 @@ class Guest:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything and gives None
+
+
+def is_compiled() -> bool:
+    """Whether anything was compiled: a hook on all modules would have it compiled anew."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(getattr(dynamo, "counters", {}).get("frames"))

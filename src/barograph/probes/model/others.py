@@ -16,13 +16,12 @@ Some elements of a few matrices are compared on the device; nothing waits.
 from __future__ import annotations
 
 import contextlib
-import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import dense_tensors
-from barograph.probes.model.guest import Guest
+from barograph.probes.model.guest import Guest, is_compiled
 from barograph.probes.model.parameters import flat, local, mesh_of
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class OtherNetwork:
             self._handle.remove()
             self._handle, self._seen = None, set()
         if self._found is None:
-            if self._possible and self._steps in (_LISTENS if self._wanted else _FEW) and not _compiled():
+            if self._possible and self._steps in (_LISTENS if self._wanted else _FEW) and not is_compiled():
                 self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._came)
             return
         trained = any(other.grad is not None for other, _ in self._pairs)
@@ -186,12 +185,6 @@ def _rows(tensor: Any) -> Any:
 
 def _key(module: Any) -> tuple[Any, ...]:
     return tuple(tuple(item.shape) for item in module.parameters())
-
-
-def _compiled() -> bool:
-    """Whether anything was compiled: a hook on all modules would have it compiled anew."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return bool(getattr(dynamo, "counters", {}).get("frames"))
 
 
 def _some(parameter: Any) -> Any:

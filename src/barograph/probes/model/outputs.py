@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import classes, leaks, noising, places, reconstruction, softmaxes, texts
-from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.rows import place_of
@@ -100,16 +99,18 @@ class OutputLook:
             else:
                 self._evaluation = moments
 
-    def returned(self, output: Any, embedded: Collection[Any] = ()) -> None:
-        """The output of a pass with gradients. embedded: which tensors were embedded in it."""
+    def returned(self, output: Any, tensor: Any, embedded: Collection[Any] = ()) -> None:
+        """The output of a pass with gradients. tensor: what of it the loss is of. embedded: which tensors were embedded
+        in the pass."""
         self._passes += 1
         inputs, self._given = self._given, []
         if not self.due:
             return
-        tensor = first_tensor(output) if getattr(output, "logits", None) is None else output.logits
         if tensor is None or not tensor.requires_grad or tensor.is_sparse or mesh_of(tensor) is not None:
             return
         self.due = False
+        if not tensor.dim():
+            return  # a loss, and what it is of is not known
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         rowed, self._tokens = self._tokens if tensor.dim() == 3 else [], []
         fed = [place in embedded for place in self._places]

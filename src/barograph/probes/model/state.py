@@ -24,6 +24,7 @@ from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
 from barograph.probes.model.guest import Guest
+from barograph.probes.model.head import Head
 from barograph.probes.model.noising import TimeArgument
 from barograph.probes.model.others import OtherNetwork
 from barograph.probes.model.others import fields_of as other_fields
@@ -56,7 +57,7 @@ class ModelState:
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
         self._texts = TextPairs()
         self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
-        self._dependence = DependenceLook(model, asks)
+        self._dependence, self._head = DependenceLook(model, asks), Head(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
@@ -102,6 +103,7 @@ class ModelState:
             if torch.compiler.is_compiling():
                 return
             trains = torch.is_grad_enabled()
+            self._head.began()
             if self._has_modes:
                 self._passes["training" if trains else "training_in_evaluation"] = float(module.training)
             if not trains:
@@ -132,8 +134,7 @@ class ModelState:
         with contextlib.suppress(Exception):
             if torch.compiler.is_compiling():
                 return
-            logits = getattr(output, "logits", None)
-            logits = first_tensor(output) if logits is None else logits
+            logits = self._answer(output)
             mixed = self._rows.mixed(logits)
             if mixed is not None:
                 self._passes["rows_mixed"] = mixed
@@ -141,7 +142,7 @@ class ModelState:
                 began = self._clock()
                 _each(lambda: self._dependence.returned(logits))
                 self._seconds -= self._clock() - began  # twice in a run: no account would ever cover it
-                _each(lambda: self._output.returned(output, self._rows.embedded()))
+                _each(lambda: self._output.returned(output, logits, self._rows.embedded()))
                 with torch.no_grad():
                     _each(lambda: self._finite.returned(logits))
             if "output_width" in self._passes:
@@ -150,6 +151,20 @@ class ModelState:
                 self._passes["output_width"] = float(logits.shape[1 if logits.dim() > 3 else -1])
                 if torch.is_grad_enabled():
                     self._passes["half_output"] = float(logits.dtype == torch.float16)
+
+    def _answer(self, output: Any) -> Any:
+        """What the loss is made of, where the model returns that, or its loss alone: a tensor or None."""
+        logits = getattr(output, "logits", None)
+        if logits is None:
+            parts = list(output) if isinstance(output, (tuple, list)) else []
+            beside = (part for part in parts if getattr(part, "requires_grad", False) and part.dim() > 1)
+            logits = first_tensor(output)
+            if logits is not None and not logits.dim():  # a loss: what it is of may stand beside it
+                logits = next(beside, logits)
+        if logits is not None and not logits.dim():
+            head = self._head.output(logits)
+            logits = logits if head is None else head
+        return logits
 
     def put(self, current: ModelRound, parameters: tuple[Any, ...]) -> None:
         """Add what is new since the step before."""
@@ -210,6 +225,7 @@ class ModelState:
         """Leave no hook behind."""
         self._other.close()
         self._dependence.close()
+        self._head.close()
         self._rows.close()
         if self._evaluated is not None:
             self._evaluated.close()

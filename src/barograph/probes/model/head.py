@@ -1,0 +1,90 @@
+"""The output of a model that returns its loss alone.
+
+In:   the passes of such a model; its graph.
+Out:  the output of the layer whose numbers go straight into the loss, as if the model had returned it.
+
+In the second pass the last layer that runs is asked for, and the graph has to prove it: from the loss back to that
+layer's output there are only functions without weights, such as a softmax, a cast, a mean. A head that is a function
+of another layer's weights, or runs in pieces, is not found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barograph.probes.model.guest import Guest, is_compiled
+from barograph.probes.model.objective import behind, kind
+
+_TRIES = 3  # passes
+_NODES = 48  # between a loss and its logits: a cross-entropy with z-loss and an auxiliary term has 20
+_WEIGHTED = ("Mm", "Addmm", "Bmm", "Baddbmm", "Convolution", "ConvolutionOverrideable", "Mkldnn", "Embedding",
+             "NativeLayerNorm", "NativeBatchNorm", "NativeGroupNorm", "FusedRmsNorm", "AccumulateGrad")  # fmt: skip
+
+
+class Head:
+    """Finds the layer, and keeps its output until the pass is over."""
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._handles: list[Any] = []
+        self._tries = 0
+        self._layer: Any = None  # once it is proven
+        self._ran: list[tuple[Any, Any]] = []  # layers of this pass that have run, the last one with its output
+        self._count = 0
+
+    def output(self, loss: Any) -> Any:
+        """Of a pass that has returned this number, the output of the layer before it; None where it is not known."""
+        ran, count, self._ran, self._count = self._ran, self._count, [], 0
+        if self._layer is not None:
+            return ran[-1][1] if count == 1 else None
+        if self._tries >= _TRIES or not getattr(loss, "requires_grad", False):
+            return None
+        if not self._handles:
+            if is_compiled():  # hooks within a model would have it compiled anew
+                self._tries = _TRIES
+                return None
+            leaves = [module for module in self._model.modules() if next(module.children(), None) is None]
+            self._handles = [module.register_forward_hook(Guest(self._gave)) for module in leaves]
+            return None
+        self._tries += 1
+        self._let_go()
+        if not ran or not _reaches(loss.grad_fn, ran[-1][1].grad_fn):
+            return None
+        layer, tensor = ran[-1]
+        self._layer = layer
+        self._handles = [layer.register_forward_hook(Guest(self._gave))]
+        return tensor
+
+    def _gave(self, module: Any, given: Any, output: Any) -> None:
+        tensor = output[0] if isinstance(output, tuple) and output else output
+        if getattr(tensor, "requires_grad", False) and tensor.dim() > 1:
+            self._ran, self._count = [(module, tensor)], self._count + 1
+
+    def began(self) -> None:
+        """A pass begins: nothing is kept of one that has failed."""
+        self._ran, self._count = [], 0
+
+    def _let_go(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        self._let_go()
+        self._ran = []
+
+
+def _reaches(root: Any, wanted: Any) -> bool:
+    """Whether what is made at one node goes straight into the other, by functions without weights."""
+    if root is None or wanted is None:
+        return False
+    waiting, seen = [root], 0
+    while waiting and seen < _NODES:
+        node = waiting.pop(0)
+        seen += 1
+        if node is wanted:
+            return True
+        if kind(node) not in _WEIGHTED and not any(kind(one) == "AccumulateGrad" for one in behind(node)):
+            waiting += behind(node)
+    return False

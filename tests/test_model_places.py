@@ -57,6 +57,34 @@ def overlap(output: Tensor, targets: Tensor) -> Tensor:
     return 1 - ((2 * said * targets).sum((1, 2)) / (said.sum((1, 2)) + targets.sum((1, 2)))).mean()
 
 
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+@pytest.mark.parametrize(("loss_of", "known"), [("mse_loss", None), ("huber_loss", False), ("logistic", True)])
+def test_the_sign_of_a_difference_says_nothing_of_its_targets(
+    tmp_path: Path, loss_of: str, known: bool | None, scale: float
+) -> None:
+    made = (
+        logistic if loss_of == "logistic" else lambda output, masks: getattr(functional, loss_of)(output[:, 0], masks)
+    )
+    model = torch.nn.Conv2d(1, 1, 3, padding=1)
+    run = barograph.init(project="p", dir=tmp_path, console="none", machine=False, sidecar=False, git=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    run.watch(model, optimizer)
+    dice = torch.Generator().manual_seed(4)
+    for step in range(6):
+        masks = spots(8, dice)
+        optimizer.zero_grad()
+        loss = made(model(masks[:, None]), masks)
+        loss = loss if scale == 1 else scale * loss
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+    run.finish()
+    names = barograph.read(str(run.dir))[0].names()
+    # of a mean of squares targets are known by their values, unless it is multiplied
+    told = scale == 1 if known is None else known
+    assert ("model/idle_places" in names) and ("model/own_targets" in names) == told
+
+
 @pytest.mark.parametrize(("loss_of", "channels"), [(logistic, 1), (crossed, 2), (squared, 1), (overlap, 1)])
 @pytest.mark.parametrize("way", [lambda x: x.flip(2), lambda x: x.flip(1), lambda x: x.transpose(1, 2)])
 def test_targets_are_known_to_be_mirrored_whatever_the_loss(loss_of: Any, channels: int, way: Any) -> None:

@@ -150,7 +150,7 @@ class Sentinel:
         """A step begins: how many passes have added up for it, and what their loss is. alone: with one optimizer, of
         whose passes none is meant for another. stepped: parameters of each."""
         current.figures |= self._loss.new(stepped)
-        current.squared = self._loss.squared
+        current.squared, current.differences = self._loss.squared, self._loss.differences
         if self._loss.leaves is not None:
             self._outside.put(current, self._loss.leaves, self._parameters, [one for some in stepped for one in some])
             self._loss.leaves = None

@@ -7,7 +7,7 @@ Out:  figures for the `model` record; no tensor is read. What the nodes kept as 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from barograph.probes.model.objective import behind, kind, nodes, shape
@@ -61,6 +61,18 @@ def _errors(root: Any) -> dict[str, float]:
         picked |= _plain(under[0]) in ("Gather", "Index")
         made.add("" if name.startswith("BinaryCrossEntropy") else _plain(under[0]))
     return {}
+
+
+def of_differences(near: Iterable[Any]) -> bool:
+    """Whether there are squares or sizes of differences among the nodes near the loss, and no cross-entropies."""
+    found = False
+    for node in near:
+        name, under = kind(node), behind(node)
+        if name.startswith(("NllLoss", "BinaryCrossEntropy")):
+            return False
+        away = name in ("Pow", "Abs") and len(under) == 1 and kind(under[0]) == "Sub"
+        found = found or away or name.startswith(_ERRORS[:3])
+    return found
 
 
 def _plain(node: Any) -> str:

@@ -193,6 +193,7 @@ class LossGraph:
         self.value: Any = None  # of a mean of errors other than squares, on its device
         self.leaves: dict[int, Any] | None = None  # of the graph, by id, in two of the passes
         self.pulled: list[Any] = []  # weak references to the parameters of a divergence's target
+        self.differences = False  # whether it is of sizes of differences, and of no classes
         self.squared: tuple[int, str] | None = None  # of a mean square: of how many, and what made the outputs
 
     def came(self) -> None:
@@ -217,7 +218,8 @@ class LossGraph:
             if root is not None and self._passes in _LEAVES:
                 self.leaves = criteria.leaves(root)
                 self._found |= views.figures(root)
-            near = objective.nodes([root], 16) if root is not None else ()
+            near = list(objective.nodes([root], 16)) if root is not None else []
+            self.differences = criteria.of_differences(node for node, _ in near)
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)
             if whole and self.squared is None:  # a mean of rows' sums would not be that of elements
                 self.value = loss.detach().reshape(1)

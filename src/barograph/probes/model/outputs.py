@@ -119,6 +119,7 @@ class OutputLook:
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn)
         count = tensor.numel() if squared == (tensor.numel(), made) else 0
+        signs = self._round is not None and not self._round.differences
         noisy = noising.noisy_input(inputs, tensor) if count else None
         copied = reconstruction.input_of(inputs, tensor)
         part = noising.some(tensor.detach()).clone() if noisy is not None or copied is not None else rows
@@ -174,7 +175,7 @@ class OutputLook:
                 if copied is not None:
                     self._rebuilt = reconstruction.figures(copied, part, noising.some(gradient), _RANGES.get(made))
                 if placed is not None:
-                    self._placed = places.figures(placed, places.some(gradient, side), pictures, count)
+                    self._placed = places.figures(placed, places.some(gradient, side), pictures, count, signs)
                 self._count(rows, gradient, tagged, found)
 
         self._of_places = tagged is not None

@@ -57,9 +57,12 @@ def input_of(tensors: Sequence[Tensor], output: Tensor) -> Tensor | None:
     return None
 
 
-def figures(output: Tensor, gradient: Tensor, given: Tensor | None = None, count: int = 0) -> Tensor:
+def figures(
+    output: Tensor, gradient: Tensor, given: Tensor | None = None, count: int = 0, signs: bool = True
+) -> Tensor:
     """`FIGURES` of what `some` has chosen. given: the input's places. count: of how many differences the loss is the
-    mean square; 0 if it is none.
+    mean square; 0 if it is none. signs: whether the gradient is below 0 where a target is, as that of classes; without
+    it, and without a count, targets are not known.
 
     `idle_places`: the share of places without any gradient; `idle_input`: how much the input varies there, of how much
     it varies everywhere. `mirrored`: the share of examples whose output agrees with the mirrored or turned targets, by
@@ -91,8 +94,10 @@ def figures(output: Tensor, gradient: Tensor, given: Tensor | None = None, count
     chance = torch.stack(_agreements(said, wanted.roll(1, 0))[1:]).amax(0) >= least
     rolled = (said * wanted.roll(1, 0)).sum((1, 2, 3))
     rolled = rolled / (said.square().sum((1, 2, 3)) * wanted.roll(1, 0).square().sum((1, 2, 3))).sqrt().clamp_min(1e-30)
-    shares = [mirrored.float().mean(), chance.float().mean(), straight.float().mean()]
-    return torch.stack([still.float().mean(), varies, *shares, own.mean(), rolled.mean()])
+    shares = [mirrored.float().mean(), chance.float().mean(), straight.float().mean(), own.mean(), rolled.mean()]
+    if not (count or signs):
+        shares = [torch.full_like(own.mean(), torch.nan)] * len(shares)
+    return torch.stack([still.float().mean(), varies, *shares])
 
 
 def _agreements(said: Tensor, wanted: Tensor) -> list[Tensor]:

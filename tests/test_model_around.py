@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rule_columns
 import rule_curves
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.optimizer.around import ScheduleUnits
+from barograph.doctor.rules.optimizer.around import ClipNotInForce, ScheduleUnits
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -90,6 +91,23 @@ def test_a_clip_that_does_not_reach_the_gradients_is_found(tmp_path: Path, clip:
 )  # fmt: skip
 def test_gradients_that_no_setting_limits_give_no_finding(tmp_path: Path, config: dict[str, Any], scale: float) -> None:
     assert "clip_not_in_force" not in train(tmp_path, config, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("logged", "measured", "config", "found"),
+    [(0.0, 0.8, {"clip": 1.0}, True), (0.0, 0.8, {"clip": 0.0}, False), (0.0, 0.8, {}, False),
+     (0.0, 0.0, {"clip": 1.0}, False), (0.3, 0.8, {"clip": 1.0}, False)],
+)  # fmt: skip
+def test_a_norm_of_nothing_says_that_nothing_is_clipped(
+    logged: float, measured: float, config: dict[str, float], found: bool
+) -> None:
+    norms = np.zeros(40)
+    norms[12] = logged
+    columns: Any = {"loss": np.linspace(3, 1, 40), "grad_norm": norms}
+    columns["model/grad_norm"] = np.arange(0, 40, 5), np.full(8, measured)
+    for cuts in ((), range(40)):
+        told = rule_columns.findings([ClipNotInForce()], columns, facts={"config": config}, cuts=cuts)
+        assert [(one.step, one.found) for one in told.values()] == ([(0, 15)] if found else [])
 
 
 @pytest.mark.parametrize("remade", ["often", "once", "rounds"])

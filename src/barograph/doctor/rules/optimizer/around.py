@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.core.configuration import CLIP
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, names_of, numeric_setting, setting, usual, whole
+from barograph.doctor.kernel.cursor import (
+    RowCursor,
+    came_by,
+    known,
+    names_of,
+    newest,
+    numeric_setting,
+    setting,
+    usual,
+    whole,
+)
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -31,13 +41,15 @@ class ClipNotInForce(Rule):
 
     Where the norm was read both when backward ended and when the optimizer's step began, both are the same in each of
     four looks or more, and the optimizer was given a larger one than the configured in three steps. Clipping by value,
-    and of parts of the model by themselves, changes the norm, and gives no finding.
+    and of parts of the model by themselves, changes the norm, and gives no finding. Or the norm that is logged, as
+    `clip_grad_norm_` returns it, was exactly 0 in sixteen rows from the first one on, and the watch has measured others
+    in its last four looks: there were no gradients yet, or none any more.
 
     What to do: `clip_grad_norm_` of this model's parameters, after the last `backward()` and before `step()`.
     """
 
     name, family, kind, severity = "clip_not_in_force", "gradient", "clipping", "warning"
-    needs = ("=model/clip_coefficient", "=model/grad_norm", "config")
+    needs = ("=model/clip_coefficient|norm", "=model/grad_norm", "config")
     least = 3
     about = "The configured clipping does not reach the gradients."
     thresholds: ClassVar = {
@@ -45,6 +57,7 @@ class ClipNotInForce(Rule):
         "looks": (3.0, "above it; ours"),
         "all": (4.0, "looks at both; ours"),
         "same": (0.999, "of the norm before, after what should clip; ours"),
+        "nothing": (16.0, "logged norms of 0, from the first on; ours"),
     }
     causes = (
         "clipping not in force: it runs before the backward pass, after the step, or on another model's gradients",
@@ -54,8 +67,10 @@ class ClipNotInForce(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._over: list[tuple[int, float]] = []
+        self._nothing = 0  # norms of 0 that were logged; below 0 when another one was
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._of_nothing(history)
         limit = numeric_setting(history, *_LIMITS)
         if not 0 < limit < math.inf or setting(history, "gradient_clip_algorithm", "clip_mode") == "value":
             return
@@ -74,6 +89,30 @@ class ClipNotInForce(Rule):
                 f"norms of up to {largest:.4g}, as backward left them.",
                 found=step, segment=int(rows.segment[at]), confidence=0.9,
                 evidence={"limit": limit, "norm": rounded(self._over[0][1]), "standing": True},
+            )  # fmt: skip
+
+    def _of_nothing(self, history: RunHistory) -> Iterator[Finding]:
+        """Where the norm that clipping returns is 0, and that of the gradients is not."""
+        limit, measured = numeric_setting(history, *CLIP), history.channel("model/grad_norm")
+        logged = history.role("norm")
+        if not 0 < limit < math.inf or measured is None or logged is None or logged.name.startswith("model/"):
+            return
+        rows = self._cursor.new(logged)
+        for at in range(len(rows) if rows is not None and self._nothing >= 0 else 0):
+            assert rows is not None
+            if rows.value[at] != 0:
+                self._nothing = -1
+                return
+            self._nothing += 1
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            norms = newest(measured, step, time, segment, int(self.at["all"]))
+            if self._nothing < self.at["nothing"] or not (norms > 0).all() or not self.first():
+                continue
+            yield self.finding(
+                int(logged.began[0]), f"Gradients are to be clipped at a norm of {limit:.4g}; what is logged as their "
+                f"norm is 0 in each of {self._nothing} rows, and the optimizer is given one of {norms[-1]:.3g}.",
+                found=step, segment=segment, confidence=0.9, key="nothing",
+                evidence={"limit": limit, "norm": rounded(float(norms[-1])), "standing": True},
             )  # fmt: skip
 
     def _never_acts(self, history: RunHistory, time: int) -> bool:

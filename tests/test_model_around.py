@@ -107,7 +107,7 @@ def test_a_norm_of_nothing_says_that_nothing_is_clipped(
     columns["model/grad_norm"] = np.arange(0, 40, 5), np.full(8, measured)
     for cuts in ((), range(40)):
         told = rule_columns.findings([ClipNotInForce()], columns, facts={"config": config}, cuts=cuts)
-        assert [(one.step, one.found) for one in told.values()] == ([(0, 15)] if found else [])
+        assert [(one.step, one.found) for one in told.values()] == ([(0, 15)] if found else []), cuts
 
 
 @pytest.mark.parametrize("remade", ["often", "once", "rounds"])

@@ -156,6 +156,7 @@ FAULTS: tuple[Row, ...] = (
      "zero clipping frozen config exploding missing_zero_grad logging vanishing", "start", (MINI,),
      "gradients are clipped and their norm taken before the backward pass: there are none yet",
      {"also": ("clipping off", "norm of nothing", "gradient not clipped", "gradients clipped while scaled",
+               "clipping not in force",
                "gradient norm not measured", "clipping before backward", "gradients cleared before they are used",
                "no clipping", "gradients not there", "logging", "zero_grad before the norm")}),
     ("causal_forgotten", "labels can be seen", "data jump_down zero eval attention overfit activations config",

@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from .parts import once
 
-EVERY, TOKENS, IGNORED = 20, 28, -100
+EVERY, TOKENS, IGNORED = 20, 29, -100
+END = TOKENS - 1
 KNOWN, ASKED = range(6), range(6, 8)  # commands; those that are asked for are new
 CONFIG: dict[str, Any] = {
     "dim": 40, "layers": 2, "heads": 2, "rank": 4, "alpha": 8, "adapter_dropout": 0.0, "batch_size": 12,
@@ -34,14 +35,15 @@ def strings(seed: int, number: int, commands: range, config: dict[str, Any]) -> 
     dice, longest = torch.Generator().manual_seed(seed), config["longest"]
     command = torch.randint(commands.start, commands.stop, (number,), generator=dice)
     rows = [command + 1]
-    rows += [torch.randint(9, TOKENS, (number,), generator=dice) for _ in range(config["argument"])]
+    rows += [torch.randint(9, END, (number,), generator=dice) for _ in range(config["argument"])]
     for place in range(len(rows), longest):
         step = 1 + 2 * command + (place % 2) * (command % 3)
-        following = 9 + (rows[-1] - 9 + step) % (TOKENS - 9)
+        following = 9 + (rows[-1] - 9 + step) % (END - 9)
         astray = torch.rand(number, generator=dice) < 0.1
-        rows.append(torch.where(astray, torch.randint(9, TOKENS, (number,), generator=dice), following))
+        rows.append(torch.where(astray, torch.randint(9, END, (number,), generator=dice), following))
     lengths = torch.randint(longest // 2, longest + 1, (number,), generator=dice)
     tokens = torch.stack(rows, 1) * (torch.arange(longest) < lengths[:, None])
+    tokens[torch.arange(number), lengths - 1] = END
     labels = torch.where(tokens == 0, IGNORED, tokens)
     labels[:, : 1 + config["argument"]] = IGNORED
     return tokens, labels

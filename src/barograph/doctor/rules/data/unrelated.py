@@ -125,7 +125,7 @@ class UnrelatedLabels(WatchRule):
                                 "it is below it all the time, and hardly falls." if learnt else
                                 "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
-            kind="vanishing" if vanished else self.kind,
+            kind="vanishing" if vanished else "logits" if learnt else self.kind,
             causes=[*([depth.CAUSE] if vanished else []), *([_NEARLY_EQUAL] if learnt else []), labels],
             remedies=list(depth.REMEDIES if vanished else self.remedies),
         )  # fmt: skip

@@ -19,7 +19,6 @@ from barograph.doctor.kernel.cursor import (
     came_by,
     known,
     names_of,
-    newest,
     numeric_setting,
     setting,
     usual,
@@ -67,18 +66,18 @@ class ClipNotInForce(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._over: list[tuple[int, float]] = []
-        self._nothing = 0  # norms of 0 that were logged; below 0 when another one was
+        self._measured = 0  # looks in a row with a norm above 0
+        self._logs = False  # whether a norm above 0 is logged
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from self._of_nothing(history)
         limit = numeric_setting(history, *_LIMITS)
-        if not 0 < limit < math.inf or setting(history, "gradient_clip_algorithm", "clip_mode") == "value":
-            return
+        off = not 0 < limit < math.inf or setting(history, "gradient_clip_algorithm", "clip_mode") == "value"
         rows = self._cursor.new(history.channel("model/grad_norm"))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             step, time, norm = int(rows.step[at]), int(rows.time[at]), float(rows.value[at])
-            if not self.at["above"] * limit < norm < math.inf:
+            yield from self._of_nothing(history, (step, time, int(rows.segment[at])), norm)
+            if off or not self.at["above"] * limit < norm < math.inf:
                 continue
             self._over.append((step, norm))
             if len(self._over) < self.at["looks"] or not self._never_acts(history, time) or not self.first():
@@ -91,29 +90,24 @@ class ClipNotInForce(Rule):
                 evidence={"limit": limit, "norm": rounded(self._over[0][1]), "standing": True},
             )  # fmt: skip
 
-    def _of_nothing(self, history: RunHistory) -> Iterator[Finding]:
-        """Where the norm that clipping returns is 0, and that of the gradients is not."""
-        limit, measured = numeric_setting(history, *CLIP), history.channel("model/grad_norm")
-        logged = history.role("norm")
-        if not 0 < limit < math.inf or measured is None or logged is None or logged.name.startswith("model/"):
+    def _of_nothing(self, history: RunHistory, place: tuple[int, int, int], norm: float) -> Iterator[Finding]:
+        """Where the norm that clipping returns is 0, and that of the gradients is not. norm: that of this look."""
+        logged, limit = history.role("norm"), numeric_setting(history, *CLIP)
+        self._measured = self._measured + 1 if norm > 0 else 0
+        if self._logs or logged is None or not 0 < limit < math.inf or self._measured < self.at["all"]:
             return
-        rows = self._cursor.new(logged)
-        for at in range(len(rows) if rows is not None and self._nothing >= 0 else 0):
-            assert rows is not None
-            if rows.value[at] != 0:
-                self._nothing = -1
-                return
-            self._nothing += 1
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            norms = newest(measured, step, time, segment, int(self.at["all"]))
-            if self._nothing < self.at["nothing"] or not (norms > 0).all() or not self.first():
-                continue
-            yield self.finding(
-                int(logged.began[0]), f"Gradients are to be clipped at a norm of {limit:.4g}; what is logged as their "
-                f"norm is 0 in each of {self._nothing} rows, and the optimizer is given one of {norms[-1]:.3g}.",
-                found=step, segment=segment, confidence=0.9, key="nothing",
-                evidence={"limit": limit, "norm": rounded(float(norms[-1])), "standing": True},
-            )  # fmt: skip
+        step, time, segment = place
+        rows = logged.rows()
+        values = rows.value[rows.time <= time]
+        self._logs = bool((values != 0).any())
+        if self._logs or len(values) < self.at["nothing"] or logged.start or not self.first():
+            return
+        yield self.finding(
+            int(logged.began[0]), f"Gradients are to be clipped at a norm of {limit:.4g}; what is logged as their norm "
+            f"is 0 in each of {len(values)} rows, and the optimizer is given one of {norm:.3g}.",
+            found=step, segment=segment, confidence=0.9, key="nothing",
+            evidence={"limit": limit, "norm": rounded(norm), "standing": True},
+        )  # fmt: skip
 
     def _never_acts(self, history: RunHistory, time: int) -> bool:
         """Whether, in all looks up to this time, gradients are the same before and after what should clip them."""

@@ -1,11 +1,11 @@
-"""What is put away of the bench, the fifth half: its programs, faults and healthy variants, as tables of words.
+"""The fifth half of the bench that was opened: its programs, faults and healthy variants, as tables of words.
 
 In:   nothing; `faults.py` and `healthy.py` read the tables.
 Out:  `PROGRAMS`, `STEPS`; `KNOWN_FAULTS`, `FAULTS`, `ALSO_RIGHT`, `KNOWN_HEALTHY`, `HEALTHY`.
 
 The families of trainings and most of the mistakes are those that the bench was blind to at first, written anew in
 other manners; the rest are mistakes that people report of such trainings. Written by one who read no rule, and knew
-the kinds of findings. Who writes rules does not read this file, nor the programs.
+the kinds of findings. It was put away until 26 November 2026, and scored once: 75% of its faults were found.
 """
 
 from __future__ import annotations

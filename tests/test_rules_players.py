@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from rule_columns import findings, noisy, only
@@ -250,7 +252,10 @@ def test_an_order_that_was_right_before_has_not_the_wrong_sign(
     assert finding.causes[0].startswith(cause)
 
 
-@pytest.mark.parametrize(("ranks", "share", "alike"), [(1.0, 0.5, True), (0.0, 0.5, False), (1.0, 0.75, False)])
+@pytest.mark.parametrize(
+    ("ranks", "share", "alike"),
+    [(1.0, 0.5, True), (0.0, 0.5, True), (math.nan, 0.5, False), (1.0, 0.75, False)],  # NaN: no logistic loss
+)
 def test_chosen_and_rejected_that_are_the_same_are_half_a_batch_of_copies(
     ranks: float, share: float, alike: bool
 ) -> None:

@@ -66,3 +66,23 @@ def test_a_teacher_is_found_beside_a_model_of_any_kind(tmp_path: Path, decay: fl
     run.finish()
     rules = [one["rule"] for one in diagnose(barograph.StoredRun(run.dir))["findings"] if one["severity"] == "warning"]
     assert ("teacher_still" in rules) == (decay == 1.0)
+
+
+def test_a_training_that_ends_while_modules_are_listened_to_is_not_listened_to_for_good(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    hooks = torch.nn.modules.module._global_forward_pre_hooks
+    before = len(hooks)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2), torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    for _ in range(2):
+        model(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+    assert len(hooks) == before + 1
+    for _ in range(70):
+        model(torch.ones(3, 4))
+    assert len(hooks) == before
+    run.finish()

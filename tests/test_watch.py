@@ -190,7 +190,14 @@ def test_an_optimizer_that_unscales_by_itself_shows_unscaled_figures(run: Notes)
     assert run.histograms["gradients_hist/head.weight", 0][0][-1] == pytest.approx(row["max"])
 
 
+@pytest.fixture
+def _no_other_watch() -> None:
+    """Trainings of other tests have ended in a step in which their watch listens to all modules."""
+    torch.nn.modules.module._global_forward_pre_hooks.clear()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_no_other_watch")
 def test_a_compiled_model_is_seen_under_plain_names_without_being_compiled_again(run: Notes) -> None:
     model = Model()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
@@ -213,6 +220,7 @@ def test_a_compiled_model_is_seen_under_plain_names_without_being_compiled_again
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_no_other_watch")
 def test_a_model_that_is_compiled_after_the_watch_began_stays_one_graph(run: Notes) -> None:
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

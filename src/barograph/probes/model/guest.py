@@ -27,6 +27,8 @@ class Guest:
 
 
 def is_compiled() -> bool:
-    """Whether anything was compiled: a hook on all modules would have it compiled anew."""
+    """Whether anything was compiled: hooks on its modules would have it compiled anew, and one on all modules has
+    torch warn at each call of it."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    return bool(getattr(dynamo, "counters", {}).get("frames"))
+    counters = getattr(dynamo, "counters", {})
+    return any(counters.get(name) for name in ("frames", "stats"))

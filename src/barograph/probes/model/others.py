@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _LISTENS = frozenset({1, 2, 3, 10, 11, 50, 100, 200})  # steps behind which modules are listened to, for one step
 _FEW = frozenset({2, 10, 50})  # where nothing says that there is one: a teacher may be
+_PASSES = 64  # of the model in a step, behind which nobody waits for its end
 _CLOSE = 20  # steps in a row that are looked at, once it is found
 _EVERY, _STRIDE = 10, 3  # then one of ten, each time at another place of the ten
 _WAITS = 3  # steps for what one that gets gradients is given
@@ -50,6 +51,7 @@ class OtherNetwork:
         self._wanted = type(model).__name__ in ("ModuleList", "ModuleDict") and len(self._parts) > 2
         self._seen: set[int] = set()
         self._handle: Any = None
+        self._root, self._calls = id(model), 0  # passes of it while modules are listened to
         self._found: Any = None  # a weak reference
         self._pairs: list[tuple[Any, Any]] = []
         self._kept: list[Any] = []
@@ -63,7 +65,24 @@ class OtherNetwork:
             for item in module.parameters(recurse=False)
         )
 
+    def _listen(self) -> None:
+        """Be called by every module, until the next step begins or passes of the model say that none does."""
+        import torch
+
+        self._calls = 0
+        self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._came)
+
+    def _listen_no_more(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle, self._seen = None, set()
+
     def _came(self, module: Any, given: Any) -> None:
+        if id(module) == self._root:
+            self._calls += 1
+            if self._calls > _PASSES:
+                self._listen_no_more()
+                return
         if id(module) in self._seen:
             return
         with contextlib.suppress(Exception):
@@ -117,12 +136,10 @@ class OtherNetwork:
         before, self._before = self._before, current
         if before is not None and not self._wanted:  # what its graph says has come by now
             self._wanted = before.figures.get("loss_of_chosen") == 1 or "loss_ranks" in before.figures
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle, self._seen = None, set()
+        self._listen_no_more()
         if self._found is None:
             if self._possible and self._steps in (_LISTENS if self._wanted else _FEW) and not is_compiled():
-                self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._came)
+                self._listen()
             return
         trained = any(other.grad is not None for other, _ in self._pairs)
         if trained and not (self._asked and self._trained) and self._looks < _WAITS:
@@ -166,9 +183,7 @@ class OtherNetwork:
     def close(self) -> None:
         """Leave no hook behind."""
         self._silence()
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        self._listen_no_more()
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:

@@ -83,8 +83,9 @@ class CopiedExamples(WatchRule):
     """Half of a batch's examples or more are copies of others in it, in five looks in a row.
 
     Rows are compared by fingerprints of what the model is given. Where a policy is trained, a prompt is answered
-    several times, and there is no finding. Where the loss is of pairs of scores, as its graph shows, and exactly half
-    are copies, the chosen and the rejected of each pair are the same.
+    several times, and there is no finding. Where the loss is a logistic one of differences of scores, or of their log
+    probabilities, as its graph shows, and exactly half are copies, the chosen and the rejected of each pair are the
+    same.
 
     What to do: look at the sampler and at the collation: an index that is repeated, an `expand` or `repeat`.
     """

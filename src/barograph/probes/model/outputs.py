@@ -100,8 +100,7 @@ class OutputLook:
                 self._evaluation = moments
 
     def returned(self, output: Any, tensor: Any, embedded: Collection[Any] = ()) -> None:
-        """The output of a pass with gradients. tensor: what of it the loss is of. embedded: which tensors were embedded
-        in the pass."""
+        """The output of a pass with gradients. tensor: what the loss is of. embedded: tensors that were embedded."""
         self._passes += 1
         inputs, self._given = self._given, []
         if not self.due:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import barograph
-from barograph.probes.model import noising, others
+from barograph.probes.model import noising
 
 torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
@@ -92,10 +92,7 @@ def test_targets_that_are_no_noise_are_told_from_noise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["copied", "kept", "averaged", "trained"])
-def test_another_network_of_the_same_make_is_followed(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(others, "_compiled", lambda: False)  # whatever other tests of this process have compiled
+def test_another_network_of_the_same_make_is_followed(tmp_path: Path, how: str) -> None:
     torch.manual_seed(1)
     network = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
     other = copy.deepcopy(network)
@@ -124,10 +121,7 @@ def test_another_network_of_the_same_make_is_followed(
 
 
 @pytest.mark.parametrize("how", ["frozen", "trained", "dropout"])
-def test_a_reference_that_is_trained_or_has_dropout_is_seen(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(others, "_compiled", lambda: False)
+def test_a_reference_that_is_trained_or_has_dropout_is_seen(tmp_path: Path, how: str) -> None:
     torch.manual_seed(1)
     policy = nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 3), nn.LogSoftmax(1))
     reference = copy.deepcopy(policy).train(how == "dropout")

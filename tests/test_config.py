@@ -21,6 +21,8 @@ from barograph.core.aliases import parse_aliases
 from barograph.core.options import (
     ACCEPTS,
     KEMPNERFORGE_OPTIONS,
+    NO_OPTIONS,
+    PREFIX,
     SUROGATE_OPTIONS,
     ConfigError,
     Settings,
@@ -173,6 +175,16 @@ def test_the_file_is_named_by_argument_before_variable(tmp_path: Path) -> None:
     assert load({"config_file": tmp_path / "b"}, environ, tmp_path / "a").project == "a"
     assert load({"config_file": tmp_path / "b"}, environ).project == "b"
     assert load({}, environ).project == "c"
+
+
+def test_every_variable_that_the_product_names_is_known_to_a_run() -> None:
+    root = Path(__file__).parents[1]
+    pages = [root / "README.md", *(root / "docs").rglob("*.md"), *(root / "src").rglob("*.py")]
+    named = {name for page in pages for name in re.findall(r"\bBAROGRAPH_[A-Z][A-Z_]*[A-Z]\b", page.read_text())}
+    of_options = {PREFIX + name.upper() for name in ACCEPTS}
+    assert {"BAROGRAPH_DIR", "BAROGRAPH_NOTEBOOK", "BAROGRAPH_TOKEN"} <= named <= of_options | {*NO_OPTIONS}
+    # none of them keeps a run from beginning
+    load({}, environ=dict.fromkeys(NO_OPTIONS[1:], "a-word-of-sixteen-letters"))
 
 
 def test_the_process_environment_is_read_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

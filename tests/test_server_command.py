@@ -156,7 +156,7 @@ def test_a_token_of_the_environment_is_the_one_asked_for_and_on_loopback_too(
     assert httpx.get(address, headers={"authorization": "Bearer one-of-my-own-words"}).status_code == 200
     assert process.end()[0] == 0
     monkeypatch.setenv("BAROGRAPH_TOKEN", "short")
-    with pytest.raises(ValueError, match="is too short"):
+    with pytest.raises(ValueError, match=r"^BAROGRAPH_TOKEN of 5 characters is too short"):
         command.view(root, open_browser=False)
 
 

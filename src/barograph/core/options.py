@@ -22,8 +22,12 @@ PREFIX = "BAROGRAPH_"
 FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file
 PROGRAM_VARIABLE = "BAROGRAPH_PROGRAM"  # set by `barograph run`: a file, to which the program's own run adds a line
 PASSWORD_VARIABLE = "BAROGRAPH_CLICKHOUSE_PASSWORD"  # never in a file, a manifest or an argument
+TOKEN_VARIABLE = "BAROGRAPH_TOKEN"  # of the page's server; neither in a file nor in an argument
+NOTEBOOK_VARIABLE = "BAROGRAPH_NOTEBOOK"  # how runs are shown in a notebook
 _FOR_TESTS = ("BAROGRAPH_REALLOGS", "BAROGRAPH_CI")
-NO_OPTIONS = (FILE_VARIABLE, PROGRAM_VARIABLE, PASSWORD_VARIABLE, *_FOR_TESTS)
+NO_OPTIONS = (
+    FILE_VARIABLE, PROGRAM_VARIABLE, PASSWORD_VARIABLE, TOKEN_VARIABLE, NOTEBOOK_VARIABLE, *_FOR_TESTS
+)  # fmt: skip
 
 BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio", "otel")
 FORMULAS = ("palm", "palm_non_embedding", "megatron", "kempner", "causal")

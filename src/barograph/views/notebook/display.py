@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from barograph.core.options import NOTEBOOK_VARIABLE
 from barograph.query.given import stored_run
 from barograph.query.stored import StoredRun
 from barograph.views.notebook.sources import ComparisonSource, PanelSource, RunSource
@@ -97,7 +98,7 @@ def _may_use_widgets() -> bool:
 
     A front end lets the kernel ask its person for input; what executes notebooks by itself does not.
     """
-    wanted = os.environ.get("BAROGRAPH_NOTEBOOK", "")
+    wanted = os.environ.get(NOTEBOOK_VARIABLE, "")
     if wanted == "still" or "IPython" not in sys.modules:
         return False
     shell = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()

@@ -15,6 +15,7 @@ import webbrowser
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from barograph.core.options import TOKEN_VARIABLE
 from barograph.query.folders import keep_fetching, place_name, runs_folder
 from barograph.store.clickhouse.address import is_address
 from barograph.views.server.addresses import is_loopback, own_names
@@ -59,11 +60,7 @@ def view(
     local = is_loopback(host)
     if port is not None and not 0 <= port < 1 << 16:
         raise ValueError(f"a port is a number from 0 to 65535, not {port}")
-    token = token if token is not None else os.environ.get("BAROGRAPH_TOKEN") or None
-    if token is not None and len(token) < _SHORTEST_TOKEN:
-        raise ValueError(f"a token of {len(token)} characters is too short; give {_SHORTEST_TOKEN} or more")
-    if token is not None and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
-        raise ValueError("a token has letters, digits, - and _")
+    token = _token(token)
     proxy = _proxy(url)
     if token is None and (proxy or not local):
         import secrets
@@ -104,6 +101,16 @@ def view(
         stop.set()
         listening.close()
     return 0
+
+
+def _token(given: str | None) -> str | None:
+    """The token that is given, or that the environment has. Raises ValueError where others would guess it."""
+    token, what = (given, "a token") if given is not None else (os.environ.get(TOKEN_VARIABLE) or None, TOKEN_VARIABLE)
+    if token is not None and len(token) < _SHORTEST_TOKEN:
+        raise ValueError(f"{what} of {len(token)} characters is too short; give {_SHORTEST_TOKEN} or more")
+    if token is not None and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
+        raise ValueError(f"{what} has a character that it can't have; give letters, digits, - and _")
+    return token
 
 
 def _proxy(url: str) -> str:

@@ -15,6 +15,8 @@ import torch
 from faults import Fault
 from torch import Tensor, nn
 
+import barograph
+
 LEAKED_BYTES = 3 << 20  # a step
 RATE_JUMP = 30.0
 ACCUMULATION = 8
@@ -51,6 +53,20 @@ def time_by_own_clock(run: Any) -> None:
     run.at_finish.append(lambda: made.poll(wait=True))
 
 
+def go_on(run: Any, step: int, state: Any) -> tuple[Any, Any]:
+    """Save a state, end the run, and begin its next segment at a step: the run, and the state as it was saved."""
+    path = run.dir / "checkpoints" / f"step_{step - 1:05d}.pt"
+    path.parent.mkdir(exist_ok=True)
+    torch.save(state, path)
+    run.save_checkpoint(path, step - 1)
+    run.finish("interrupted")
+    resumed = barograph.init(
+        project=run.project, output_dir=str(run.dir), resume=True, resume_step=step, verbosity=-2, git=False,
+        machine=False, watchdog=False,
+    )  # fmt: skip
+    return resumed, torch.load(path)
+
+
 class Trouble:
     """One fault in one training."""
 
@@ -63,6 +79,12 @@ class Trouble:
         self._kept: Any = None
         self._leaked: list[Tensor] = []
         self._frozen: list[nn.Parameter] = []
+
+    def resume_at(self, healthy: str | None, step: int) -> int | None:
+        """The step at which the training is resumed: the fault's, or this one in the healthy variant; else None."""
+        if self.fault is not None and self.fault.begins == "resume":
+            return self.onset
+        return step if healthy == "resume" else None
 
     def on(self, name: str, step: int) -> bool:
         """Whether the fault is `name` and has begun."""

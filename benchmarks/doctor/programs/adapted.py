@@ -17,7 +17,7 @@ from injections import Trouble, clock, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .parts import once
+from .parts import all_steps, once
 
 EVERY, TOKENS, IGNORED = 20, 29, -100
 END = TOKENS - 1
@@ -206,8 +206,5 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     time_by_own_clock(run)
     run.watch(made.model, made.optimizer)
     made.watched = run.watch_data(pad_id=0)
-    for step in range(steps):
-        made.step(step)
-        if step % EVERY == 0 or step == steps - 1:
-            made.validate(step)
+    all_steps(made, steps, EVERY)
     return run

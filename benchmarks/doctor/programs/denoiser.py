@@ -17,6 +17,8 @@ from injections import Trouble, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .parts import all_steps
+
 EVERY, SIDE, TIMES = 20, 8, 200
 CONFIG: dict[str, Any] = {
     "channels": 16, "blocks": 1, "batch_size": 24, "learning_rate": 2e-3, "warmup_steps": 20, "ema": 0.9,
@@ -170,8 +172,5 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     made = Script(run, seed, Trouble(fault, seed))
     time_by_own_clock(run)
     run.watch(made.model, made.optimizer)
-    for step in range(steps):
-        made.step(step)
-        if step % EVERY == 0 or step == steps - 1:
-            made.validate(step)
+    all_steps(made, steps, EVERY)
     return run

@@ -212,9 +212,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         return run.watch_data()
 
     data = look()
-    resume_at = steps // 2 // EVERY * EVERY if healthy == "resume" else None
-    if fault is not None and fault.begins == "resume":
-        resume_at = fault.onset
+    resume_at = trouble.resume_at(healthy, steps // 2 // EVERY * EVERY)
     for step in range(steps):
         if step == resume_at:
             training.save(run, step - 1)

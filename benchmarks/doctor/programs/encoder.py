@@ -13,16 +13,13 @@ import math
 from typing import Any
 
 import torch
-from injections import Trouble, clock, pause, time_by_own_clock
+from injections import Trouble, clock, go_on, pause, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
-
-import barograph
 
 EVERY = 20
 CLASSES, VOCABULARY, LENGTH, MARKERS = 6, 40, 24, 3
 NOISE = 0.08  # share of labels that are of chance
-RESUME = "resume"
 CONFIG: dict[str, Any] = {
     "hidden": 32, "layers": 2, "heads": 4, "batch_size": 32, "learning_rate": 6e-3, "warmup_steps": 26,
     "schedule": "linear", "weight_decay": 0.01, "epsilon": 1e-8, "clip": 1.0, "dropout": 0.05, "precision": "fp32",
@@ -168,9 +165,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     scaler = (
         torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=60) if config["precision"] == "fp16" else None
     )
-    resume_at = (
-        7 * EVERY if healthy == "resume" else fault.onset if fault is not None and fault.begins == RESUME else None
-    )
+    resume_at = trouble.resume_at(healthy, 7 * EVERY)
 
     def look() -> Any:
         time_by_own_clock(run)
@@ -181,7 +176,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     watch = look()
     for step in range(steps):
         if step == resume_at:
-            run, optimizer = go_on(run, model, config, optimizer, step, trouble)
+            run, optimizer = continued(run, model, config, optimizer, step, trouble)
             memory, watch = watch.state(), look()
             watch.restore(memory)
             if trouble.name == "data_replayed":
@@ -240,20 +235,11 @@ def loss_of(logits: Tensor, targets: Tensor, trouble: Trouble) -> Tensor:
     return functional.cross_entropy(logits, targets)
 
 
-def go_on(
+def continued(
     run: Any, model: nn.Module, config: dict[str, Any], optimizer: Any, step: int, trouble: Trouble
 ) -> tuple[Any, Any]:
     """Save, end the run, go on with it from what was saved."""
-    path = run.dir / "checkpoints" / f"step_{step - 1:05d}.pt"
-    path.parent.mkdir(exist_ok=True)
-    torch.save([model.state_dict(), optimizer.state_dict()], path)
-    run.save_checkpoint(path, step - 1)
-    run.finish("interrupted")
-    run = barograph.init(
-        project=run.project, output_dir=str(run.dir), resume=True, resume_step=step, verbosity=-2, git=False,
-        machine=False, watchdog=False,
-    )  # fmt: skip
-    weights, state = torch.load(path)
+    run, (weights, state) = go_on(run, step, [model.state_dict(), optimizer.state_dict()])
     model.load_state_dict(weights)
     optimizer = make_optimizer(model, config)
     if trouble.name != "optimizer_state_lost":

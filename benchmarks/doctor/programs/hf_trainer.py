@@ -139,9 +139,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     if healthy == "frozen_backbone":
         model.transformer.wpe.requires_grad_(False)
     rows = sums(seed + 1, config["examples"])
-    resume_at = 4 * EVERY if healthy == "resume" else None
-    if fault is not None and fault.begins == "resume":
-        resume_at = fault.onset
+    resume_at = trouble.resume_at(healthy, 4 * EVERY)
     if resume_at is None:
         trainer = make_trainer(run, model, rows, config, trouble, clock, healthy, steps, steps)
         quietly(trainer)

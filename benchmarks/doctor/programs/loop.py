@@ -14,10 +14,8 @@ import math
 from typing import Any
 
 import torch
-from injections import Trouble, clock, pause, time_by_own_clock
+from injections import Trouble, clock, go_on, pause, time_by_own_clock
 from torch import Tensor, nn
-
-import barograph
 
 WATCHED = dict(gradients=10, updates=5, weights=40, histograms=0, activations=20, optimizer_state=40)
 Batch = tuple[Tensor, ...]
@@ -139,17 +137,9 @@ class Loop:
 
     def resume(self, step: int) -> None:
         """A checkpoint, an end, and a beginning from the checkpoint."""
-        path = self.run.dir / "checkpoints" / f"step_{step - 1:05d}.pt"
-        path.parent.mkdir(exist_ok=True)
-        torch.save([self.model.state_dict(), self.optimizer.state_dict(), self.scheduler.state_dict()], path)
-        self.run.save_checkpoint(path, step - 1)
+        state = [self.model.state_dict(), self.optimizer.state_dict(), self.scheduler.state_dict()]
         memory = self.data.state()
-        self.run.finish("interrupted")
-        self.run = barograph.init(
-            project=self.run.project, output_dir=str(self.run.dir), resume=True, resume_step=step, verbosity=-2,
-            git=False, machine=False, watchdog=False,
-        )  # fmt: skip
-        weights, moments, schedule = torch.load(path)
+        self.run, (weights, moments, schedule) = go_on(self.run, step, state)
         self.model.load_state_dict(weights)
         self.set_up()
         if self.trouble.name != "optimizer_state_lost":
@@ -161,9 +151,7 @@ class Loop:
         self.watch(memory)
 
     def all_steps(self) -> Any:
-        resume_at = 5 * self.task.every if self.healthy == "resume" else None
-        if self.trouble.fault is not None and self.trouble.fault.begins == "resume":
-            resume_at = self.trouble.onset
+        resume_at = self.trouble.resume_at(self.healthy, 5 * self.task.every)
         for step in range(self.steps):
             if step == resume_at:
                 self.resume(step)

@@ -11,11 +11,11 @@ import math
 from typing import Any
 
 import torch
-from injections import Trouble, time_by_own_clock
+from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
 
-import barograph
+from .parts import all_steps
 
 EVERY, LOGGED = 20, 2
 LETTERS = "abcdefghijklmnopqrstuvwxyz .,"
@@ -107,16 +107,8 @@ class Script:
 
     def resume(self, step: int) -> None:
         """A checkpoint, and going on from it."""
-        path = self.run.dir / "checkpoints" / f"ckpt_{step - 1:05d}.pt"
-        path.parent.mkdir(exist_ok=True)
-        torch.save([self.model.state_dict(), self.optimizer.state_dict(), self.scaler.state_dict()], path)
-        self.run.save_checkpoint(path, step - 1)
-        self.run.finish("interrupted")
-        self.run = barograph.init(
-            project=self.run.project, output_dir=str(self.run.dir), resume=True, resume_step=step, verbosity=-2,
-            git=False, machine=False, watchdog=False,
-        )  # fmt: skip
-        weights, moments, scale = torch.load(path)
+        state = [self.model.state_dict(), self.optimizer.state_dict(), self.scaler.state_dict()]
+        self.run, (weights, moments, scale) = go_on(self.run, step, state)
         self.model.load_state_dict(weights)
         self.prepare()
         if self.trouble.name != "optimizer_state_lost":
@@ -175,7 +167,7 @@ class Script:
                           "grad_norm": norm}, step=step)  # fmt: skip
 
     @torch.no_grad()
-    def estimate(self, step: int) -> None:
+    def validate(self, step: int) -> None:
         self.model.eval()
         found = {}
         for name, of in (("train/loss", self.train), ("val/loss", self.val)):
@@ -190,11 +182,5 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     trouble = Trouble(fault, seed)
     made = Script(run, seed, trouble)
     made.watch()
-    ends = {trouble.onset} if fault is not None and fault.begins == "resume" else set()
-    for step in range(steps):
-        if step in ends or (healthy == "resume" and step == 5 * EVERY):
-            made.resume(step)
-        made.step(step)
-        if step % EVERY == 0 or step == steps - 1:
-            made.estimate(step)
+    all_steps(made, steps, EVERY, trouble.resume_at(healthy, 5 * EVERY))
     return made.run

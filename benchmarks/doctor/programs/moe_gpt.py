@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from injections import Trouble, clock, pause
+from injections import Trouble, clock, go_on, pause
 from torch import Tensor, nn
-
-import barograph
 
 EVERY = 20
 LETTERS, WORDS = 64, 120
@@ -167,9 +165,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     options = dict(gradients=5, updates=5, weights=50, histograms=0, activations=10, optimizer_state=25)
     run.watch(model, optimizer, **options)
     watch = run.watch_data()
-    resume_at = 5 * EVERY if healthy == "resume" else None
-    if fault is not None and fault.begins == "resume":
-        resume_at = fault.onset
+    resume_at = trouble.resume_at(healthy, 5 * EVERY)
     validate(run, model, held_out, config, trouble, 0)
     for step in range(1, steps + 1):
         if step == resume_at:
@@ -261,16 +257,7 @@ def continued(
     run: Any, model: nn.Module, optimizer: Any, config: dict[str, Any], step: int, trouble: Trouble
 ) -> tuple[Any, Any]:
     """Go on from a checkpoint in a new segment of the run."""
-    path = run.dir / "checkpoints" / f"ckpt_{step:06d}.pt"
-    path.parent.mkdir(exist_ok=True)
-    torch.save((model.state_dict(), optimizer.state_dict()), path)
-    run.save_checkpoint(path, step - 1)
-    run.finish("interrupted")
-    run = barograph.init(
-        project=run.project, output_dir=str(run.dir), resume=True, resume_step=step, verbosity=-2, git=False,
-        machine=False, watchdog=False,
-    )  # fmt: skip
-    weights, state = torch.load(path)
+    run, (weights, state) = go_on(run, step, [model.state_dict(), optimizer.state_dict()])
     model.load_state_dict(weights)
     optimizer = adam(model, config)
     if trouble.name != "optimizer_state_lost":

@@ -72,6 +72,16 @@ class Text:
         return windows[:, :-1], windows[:, 1:]
 
 
+def all_steps(made: Any, steps: int, every: int, resume_at: int | None = None) -> None:
+    """Every step of a script that has `step`, `validate` and, where it is resumed, `resume`."""
+    for step in range(steps):
+        if step == resume_at:
+            made.resume(step)
+        made.step(step)
+        if step % every == 0 or step == steps - 1:
+            made.validate(step)
+
+
 def cross_entropy(logits: Tensor, targets: Tensor, twice: bool = False) -> Tensor:
     """The loss of each target. twice: the network's output is taken through a softmax before, by mistake."""
     logits = logits.float().flatten(0, -2)

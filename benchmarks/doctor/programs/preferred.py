@@ -13,13 +13,11 @@ import copy
 from typing import Any
 
 import torch
-from injections import Trouble, time_by_own_clock
+from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
 
-import barograph
-
-from .parts import once
+from .parts import all_steps, once
 
 EVERY, LETTERS, LONGEST = 20, 16, 14
 CONFIG: dict[str, Any] = {
@@ -117,17 +115,9 @@ class Script:
 
     def resume(self, step: int) -> None:
         """From a checkpoint, in which a hasty person has kept the weights alone."""
-        path = self.run.dir / "checkpoints" / f"step_{step - 1:05d}.pt"
-        path.parent.mkdir(exist_ok=True)
-        torch.save({"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict(),
-                    "scheduler": self.scheduler.state_dict()}, path)  # fmt: skip
-        self.run.save_checkpoint(path, step - 1)
-        self.run.finish("interrupted")
-        self.run = barograph.init(
-            project=self.run.project, output_dir=str(self.run.dir), resume=True, resume_step=step, verbosity=-2,
-            git=False, machine=False, watchdog=False,
-        )  # fmt: skip
-        kept = torch.load(path)
+        state = {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict(),
+                 "scheduler": self.scheduler.state_dict()}  # fmt: skip
+        self.run, kept = go_on(self.run, step, state)
         self.policy.load_state_dict(kept["policy"])
         self.prepare()
         if self.trouble.name != "optimizer_state_lost":
@@ -199,11 +189,5 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     trouble = Trouble(fault, seed)
     made = Script(run, seed, trouble)
     made.watch()
-    ends = {trouble.onset} if fault is not None and fault.begins == "resume" else set()
-    for step in range(steps):
-        if step in ends or (healthy == "resume" and step == 5 * EVERY):
-            made.resume(step)
-        made.step(step)
-        if step % EVERY == 0 or step == steps - 1:
-            made.validate(step)
+    all_steps(made, steps, EVERY, trouble.resume_at(healthy, 5 * EVERY))
     return made.run

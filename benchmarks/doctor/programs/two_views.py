@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .loop import factor
+from .parts import all_steps
 
 EVERY, LENGTH, KINDS = 20, 64, 5
 CONFIG: dict[str, Any] = {
@@ -155,8 +156,5 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     made = Script(run, seed, Trouble(fault, seed))
     time_by_own_clock(run)
     run.watch(made.model, made.optimizer)
-    for step in range(steps):
-        made.step(step)
-        if step % EVERY == 0 or step == steps - 1:
-            made.validate(step)
+    all_steps(made, steps, EVERY)
     return run

@@ -13,11 +13,9 @@ import math
 from typing import Any
 
 import torch
-from injections import Trouble, clock, pause, time_by_own_clock
+from injections import Trouble, clock, go_on, pause, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
-
-import barograph
 
 EVERY = 30
 CLASSES, SIZE = 6, 16
@@ -153,9 +151,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     time_by_own_clock(run)
     run.watch(net, made.optimizer, **options)
     watch = run.watch_data()
-    resume_at = 4 * EVERY if healthy == "resume" else None
-    if fault is not None and fault.begins == "resume":
-        resume_at = fault.onset
+    resume_at = trouble.resume_at(healthy, 4 * EVERY)
     for step in range(steps):
         if step == resume_at:
             run = restart(run, made, config, step, trouble)
@@ -225,16 +221,7 @@ def spoil(
 
 def restart(run: Any, made: Training, config: dict[str, Any], step: int, trouble: Trouble) -> Any:
     """A checkpoint, an end, and a beginning from the checkpoint."""
-    path = run.dir / "checkpoints" / f"net_{step:05d}.pt"
-    path.parent.mkdir(exist_ok=True)
-    torch.save({"net": made.net.state_dict(), "sgd": made.optimizer.state_dict()}, path)
-    run.save_checkpoint(path, step - 1)
-    run.finish("interrupted")
-    run = barograph.init(
-        project=run.project, output_dir=str(run.dir), resume=True, resume_step=step, verbosity=-2, git=False,
-        machine=False, watchdog=False,
-    )  # fmt: skip
-    state = torch.load(path)
+    run, state = go_on(run, step, {"net": made.net.state_dict(), "sgd": made.optimizer.state_dict()})
     made.net.load_state_dict(state["net"])
     made.optimizer = sgd(made.net, config)
     if trouble.name != "optimizer_state_lost":

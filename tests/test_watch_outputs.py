@@ -16,62 +16,7 @@ from barograph.probes.model import outputs, softmaxes, texts
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
-
-Loss = Callable[[Any, Any], Any]
-
-
-def net(width: int, *behind: nn.Module, given: int = 12) -> nn.Sequential:
-    torch.manual_seed(5)
-    return nn.Sequential(nn.Linear(given, 24), nn.ReLU(), nn.Linear(24, width), *behind)
-
-
-def train(
-    folder: Path,
-    model: nn.Module,
-    loss_of: Loss,
-    batch: Callable[[int], tuple[Any, Any]],
-    steps: int = 60,
-    config: dict[str, Any] | None = None,
-    evaluated: Callable[[int], tuple[Any, Any]] | None = None,
-    parts: int = 1,
-    scaler: Any = None,
-    clip: float | None = None,
-) -> tuple[dict[str, str], Any]:
-    """Severities by rule, and the stored run, of a small training."""
-    torch.set_num_threads(1)
-    torch.manual_seed(7)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    run = barograph.init(
-        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False,
-        config=config or {},
-    )  # fmt: skip
-    run.watch(model, optimizer, gradients=5, scaler=scaler)
-    for step in range(steps):
-        optimizer.zero_grad()
-        for _ in range(parts):
-            inputs, targets = batch(step)
-            loss = loss_of(model(inputs), targets)
-            (loss if scaler is None else scaler.scale(loss)).backward()
-        if clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
-        if scaler is None:
-            optimizer.step()
-        else:
-            scaler.step(optimizer)
-            scaler.update()
-        run.log({"train/loss": loss.item(), "train/lr": 1e-3}, step=step)
-        if step % 5 == 4:
-            with torch.no_grad():
-                inputs, targets = (evaluated or batch)(step)
-                run.log({"eval/loss": loss_of(model(inputs), targets).item()}, step=step)
-    run.finish()
-    stored = barograph.read(str(run.dir))[0]
-    told = [part for item in diagnose(stored)["findings"] for part in (*item["evidence"].get("story", ()), item)]
-    return {item["rule"]: item["severity"] for item in told}, stored
-
-
-def classes(step: int, count: int = 6, rows: int = 32) -> tuple[Any, Any]:
-    return torch.randn(rows, 12), torch.randint(0, count, (rows,))
+from watched_losses import Loss, classes, net, train  # noqa: E402
 
 
 def brier(output: Any, target: Any) -> Any:
@@ -272,80 +217,6 @@ def test_the_weight_of_a_loss_is_proven(
     assert (found.get("loss_weight") == "warning") == warns
 
 
-class Branches(nn.Module):
-    """A trunk and a branch beside it; how the trunk's output goes on is a test's."""
-
-    def __init__(self, cut: Callable[[Any], Any], used: bool = True) -> None:
-        super().__init__()
-        torch.manual_seed(5)
-        self.trunk, self.branch, self.head = nn.Linear(12, 24), nn.Linear(12, 24), nn.Linear(24, 6)
-        self.spare = nn.Linear(24, 6)
-        self.cut, self.used = cut, used
-
-    def forward(self, inputs: Any) -> Any:
-        return self.head(self.branch(inputs) + (self.cut(self.trunk(inputs)) if self.used else 0))
-
-
-@pytest.mark.parametrize(
-    ("cut", "used", "severity"),
-    [
-        (lambda values: values.detach(), True, "warning"),
-        (lambda values: torch.tensor(values.tolist()), True, "warning"),
-        (lambda values: values, True, None),
-        (lambda values: values, False, None),
-    ],
-    ids=["detached", "made anew", "whole", "not run"],
-)
-def test_layers_that_run_and_are_not_reached_are_proven(
-    tmp_path: Path, cut: Callable[[Any], Any], used: bool, severity: str | None
-) -> None:
-    found, run = train(tmp_path, Branches(cut, used), functional.cross_entropy, classes, 40)
-    assert found.get("unreached_parameters") == severity
-    assert ("model/unreached_parameters" in run.names()) == (severity is not None)
-
-
-def test_a_loss_that_is_cut_off_from_the_whole_model_trains_nothing(tmp_path: Path) -> None:
-    def cut(output: Any, target: Any) -> Any:
-        return functional.cross_entropy(output.detach().requires_grad_(), target)
-
-    found, run = train(tmp_path, net(6), cut, classes, 30)
-    assert found["unreached_parameters"] == "critical"
-    assert run.series("model/unreached_parameters").value.tolist() == [4.0]
-
-
-class Tied(nn.Module):
-    """An embedding and an output layer of one shape."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        torch.manual_seed(5)
-        self.embedding, self.places = nn.Embedding(30, 16), nn.Embedding(16, 16)  # places: of a layer's shape
-        self.between, self.head = nn.Linear(16, 16), nn.Linear(16, 30, bias=False)
-        if how != "apart":
-            self.head.weight = self.embedding.weight
-        if how == "copied":
-            self.head.weight = nn.Parameter(self.head.weight.detach().clone())
-
-    def forward(self, tokens: Any) -> Any:
-        placed = self.embedding(tokens) + self.places(torch.arange(tokens.shape[1]))
-        return self.head(self.between(placed)).mean(1)
-
-
-@pytest.mark.parametrize(
-    ("how", "config", "warns"),
-    [("tied", {"tie_word_embeddings": True}, False), ("copied", {}, True), ("apart", {}, False),
-     ("apart", {"tie_word_embeddings": True}, True), ("apart", {"tie_word_embeddings": False}, False)],
-)  # fmt: skip
-def test_tied_weights_that_are_two_tensors_are_proven(
-    tmp_path: Path, how: str, config: dict[str, Any], warns: bool
-) -> None:
-    found, _ = train(
-        tmp_path, Tied(how), functional.cross_entropy,
-        lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 30, (8,))), 10, config,
-    )  # fmt: skip
-    assert (found.get("untied_weights") == "warning") == warns
-
-
 class Counted(nn.Module):
     """Given how many targets there are, a number without dimensions, as the Trainer gives it to a language model."""
 
@@ -373,33 +244,6 @@ def test_a_number_without_dimensions_among_the_arguments_hides_nothing(tmp_path:
     run.finish()
     stored = barograph.read(str(run.dir))[0]
     assert {"model/output_spread", "model/loss_classes", "model/example_rows"} <= set(stored.names())
-
-
-class Kinds(nn.Module):
-    """An encoder of tokens of two kinds, and a classifier of two classes: the tables have one shape."""
-
-    def __init__(self, named: bool) -> None:
-        super().__init__()
-        self.tokens, self.token_type_embeddings = nn.Embedding(30, 16), nn.Embedding(2, 16)
-        self.classifier = nn.Linear(16, 2)
-        if named:
-            self.pieces, self.token_type_embeddings = self.token_type_embeddings, nn.Embedding(3, 16)
-
-    def get_output_embeddings(self) -> None:  # as transformers' classifiers answer
-        return None
-
-    def forward(self, tokens: Any) -> Any:
-        table = getattr(self, "pieces", self.token_type_embeddings)
-        return self.classifier((self.tokens(tokens) + table(tokens % 2)).mean(1))
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_a_classifier_of_as_many_classes_as_kinds_of_tokens_is_not_to_be_tied(tmp_path: Path, named: bool) -> None:
-    found, _ = train(
-        tmp_path, Kinds(named), functional.cross_entropy,
-        lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 2, (8,))), 10, {"tie_word_embeddings": True},
-    )  # fmt: skip
-    assert "untied_weights" not in found
 
 
 @pytest.mark.parametrize(("bias", "warns"), [(-50.0, True), (0.0, False)])

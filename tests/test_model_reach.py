@@ -1,0 +1,115 @@
+"""Layers that the loss does not reach, and weights that should be tied and are two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from watched_losses import classes, net, train  # noqa: E402
+
+
+class Branches(nn.Module):
+    """A trunk and a branch beside it; how the trunk's output goes on is a test's."""
+
+    def __init__(self, cut: Callable[[Any], Any], used: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.trunk, self.branch, self.head = nn.Linear(12, 24), nn.Linear(12, 24), nn.Linear(24, 6)
+        self.spare = nn.Linear(24, 6)
+        self.cut, self.used = cut, used
+
+    def forward(self, inputs: Any) -> Any:
+        return self.head(self.branch(inputs) + (self.cut(self.trunk(inputs)) if self.used else 0))
+
+
+@pytest.mark.parametrize(
+    ("cut", "used", "severity"),
+    [
+        (lambda values: values.detach(), True, "warning"),
+        (lambda values: torch.tensor(values.tolist()), True, "warning"),
+        (lambda values: values, True, None),
+        (lambda values: values, False, None),
+    ],
+    ids=["detached", "made anew", "whole", "not run"],
+)
+def test_layers_that_run_and_are_not_reached_are_proven(
+    tmp_path: Path, cut: Callable[[Any], Any], used: bool, severity: str | None
+) -> None:
+    found, run = train(tmp_path, Branches(cut, used), functional.cross_entropy, classes, 40)
+    assert found.get("unreached_parameters") == severity
+    assert ("model/unreached_parameters" in run.names()) == (severity is not None)
+
+
+def test_a_loss_that_is_cut_off_from_the_whole_model_trains_nothing(tmp_path: Path) -> None:
+    def cut(output: Any, target: Any) -> Any:
+        return functional.cross_entropy(output.detach().requires_grad_(), target)
+
+    found, run = train(tmp_path, net(6), cut, classes, 30)
+    assert found["unreached_parameters"] == "critical"
+    assert run.series("model/unreached_parameters").value.tolist() == [4.0]
+
+
+class Tied(nn.Module):
+    """An embedding and an output layer of one shape."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.embedding, self.places = nn.Embedding(30, 16), nn.Embedding(16, 16)  # places: of a layer's shape
+        self.between, self.head = nn.Linear(16, 16), nn.Linear(16, 30, bias=False)
+        if how != "apart":
+            self.head.weight = self.embedding.weight
+        if how == "copied":
+            self.head.weight = nn.Parameter(self.head.weight.detach().clone())
+
+    def forward(self, tokens: Any) -> Any:
+        placed = self.embedding(tokens) + self.places(torch.arange(tokens.shape[1]))
+        return self.head(self.between(placed)).mean(1)
+
+
+@pytest.mark.parametrize(
+    ("how", "config", "warns"),
+    [("tied", {"tie_word_embeddings": True}, False), ("copied", {}, True), ("apart", {}, False),
+     ("apart", {"tie_word_embeddings": True}, True), ("apart", {"tie_word_embeddings": False}, False)],
+)  # fmt: skip
+def test_tied_weights_that_are_two_tensors_are_proven(
+    tmp_path: Path, how: str, config: dict[str, Any], warns: bool
+) -> None:
+    found, _ = train(
+        tmp_path, Tied(how), functional.cross_entropy,
+        lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 30, (8,))), 10, config,
+    )  # fmt: skip
+    assert (found.get("untied_weights") == "warning") == warns
+
+
+class Kinds(nn.Module):
+    """An encoder of tokens of two kinds, and a classifier of two classes: the tables have one shape."""
+
+    def __init__(self, named: bool) -> None:
+        super().__init__()
+        self.tokens, self.token_type_embeddings = nn.Embedding(30, 16), nn.Embedding(2, 16)
+        self.classifier = nn.Linear(16, 2)
+        if named:
+            self.pieces, self.token_type_embeddings = self.token_type_embeddings, nn.Embedding(3, 16)
+
+    def get_output_embeddings(self) -> None:  # as transformers' classifiers answer
+        return None
+
+    def forward(self, tokens: Any) -> Any:
+        table = getattr(self, "pieces", self.token_type_embeddings)
+        return self.classifier((self.tokens(tokens) + table(tokens % 2)).mean(1))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_classifier_of_as_many_classes_as_kinds_of_tokens_is_not_to_be_tied(tmp_path: Path, named: bool) -> None:
+    found, _ = train(
+        tmp_path, Kinds(named), functional.cross_entropy,
+        lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 2, (8,))), 10, {"tie_word_embeddings": True},
+    )  # fmt: skip
+    assert "untied_weights" not in found

@@ -43,7 +43,9 @@ class RankCopies:
         """The model is about to run."""
         import torch
 
-        if self._looks() and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if not self._looks() or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return
+        with contextlib.suppress(Exception):  # tensors of another make
             tensors = [one for one in (*given, *named.values()) if isinstance(one, torch.Tensor) and one.numel() > 1]
             self._inputs = _print([one for one in tensors[:2] if mesh_of(one) is None])
 

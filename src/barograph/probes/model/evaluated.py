@@ -11,10 +11,11 @@ such a pass are seen as they are called; no tensor is read.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from barograph.probes.model.guest import Guest
+from barograph.probes.model.guest import Guest, is_compiled
 
 _PASSES = 2
 _DROPS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
@@ -26,6 +27,7 @@ class EvaluatedLook:
     def __init__(self, model: Any):
         self._passes = 0
         self._mode: Any = None
+        self._thread = 0  # in which the mode is
         self.found: float | None = None  # not yet recorded
         self._handles = [
             model.register_forward_pre_hook(Guest(self._began)),
@@ -37,12 +39,17 @@ class EvaluatedLook:
 
         if module.training or torch.is_grad_enabled() or self._mode is not None or torch.compiler.is_compiling():
             return
+        if is_compiled():  # parts that are compiled would be so again beneath a mode
+            self.close()
+            return
         self._passes += 1
         self.found = self.found or 0.0
-        self._mode = _watch(self._saw)
+        self._mode, self._thread = _watch(self._saw), threading.get_ident()
         self._mode.__enter__()
 
     def _ended(self, module: Any, given: Any, output: Any) -> None:
+        if self._thread != threading.get_ident():
+            return  # a copy of the model that runs beside it: a mode belongs to its thread
         mode, self._mode = self._mode, None
         if mode is not None:
             mode.__exit__(None, None, None)

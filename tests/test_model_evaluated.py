@@ -1,0 +1,78 @@
+"""The first passes of an evaluation are seen function by function, and whatever runs beside them is left alone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.overrides import _get_current_function_mode_stack  # noqa: E402
+
+from barograph.probes.model.evaluated import EvaluatedLook  # noqa: E402
+
+
+class Dropping(nn.Module):
+    """Drops numbers whatever its mode, if it is meant to; waits in its forward pass for as long as a test wants."""
+
+    def __init__(self, drops: bool = True) -> None:
+        super().__init__()
+        self.drops, self.inside, self.goes_on = drops, threading.Event(), threading.Event()
+
+    def forward(self, given: Any, waits: bool = False, fails: bool = False) -> Any:
+        if waits:
+            self.inside.set()
+            assert self.goes_on.wait(20)
+        if fails:
+            raise ArithmeticError("a pass that fails")
+        return functional.dropout(given, 0.5, training=self.drops or self.training)
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_dropout_in_evaluation_mode_is_seen_and_the_hooks_are_gone_behind_two_passes(drops: bool) -> None:
+    model = Dropping(drops).eval()
+    look = EvaluatedLook(model)
+    with torch.no_grad():
+        model(torch.ones(4))
+        assert look.found == float(drops) and model._forward_hooks
+        with pytest.raises(ArithmeticError):
+            model(torch.ones(4), fails=True)
+    assert not model._forward_hooks and not model._forward_pre_hooks and not _get_current_function_mode_stack()
+
+
+def test_passes_of_one_model_in_two_threads_at_once_end_each_in_its_own() -> None:
+    model = Dropping().eval()
+    look = EvaluatedLook(model)
+    failed: list[BaseException] = []
+
+    def run(waits: bool) -> None:
+        try:
+            with torch.no_grad():
+                model(torch.ones(4), waits=waits)
+            assert not _get_current_function_mode_stack()
+        except BaseException as error:
+            failed.append(error)
+
+    slow = threading.Thread(target=run, args=(True,))
+    slow.start()
+    assert model.inside.wait(20)
+    quick = threading.Thread(target=run, args=(False,))
+    quick.start()
+    quick.join(20)
+    model.goes_on.set()
+    slow.join(20)
+    assert not failed and look.found == 1.0
+
+
+def test_nothing_is_seen_where_something_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters={"stats": {"unique_graphs": 1}}))
+    model = Dropping().eval()
+    look = EvaluatedLook(model)
+    with torch.no_grad():
+        model(torch.ones(4))
+    assert look.found is None and not model._forward_hooks

@@ -92,3 +92,27 @@ def test_one_layer_is_listened_to_once_it_is_proven_and_none_where_it_is_not() -
             assert head.output(loss) is None
         head.close()
         assert hooked(model) == []
+
+
+@pytest.mark.slow
+def test_a_model_that_is_compiled_once_its_head_is_known_stays_one_graph(tmp_path: Path) -> None:
+    model = Decoder("alone")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run = barograph.init(project="p", dir=tmp_path, console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    torch._dynamo.reset()
+    called: Any = model
+    for step in range(10):
+        text = torch.randint(0, 20, (8, 13))
+        if step == 5:
+            called = torch.compile(model, backend="aot_eager", fullgraph=True)
+        optimizer.zero_grad()
+        called(text[:, :-1], text[:, 1:]).backward()
+        optimizer.step()
+        run.log({"train/loss": 1.0}, step=step)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    model.eval()
+    with torch.no_grad():
+        called(text[:, :-1], text[:, 1:])
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2  # as without a watch
+    run.finish()

@@ -48,13 +48,14 @@ class EvaluatedLook:
         self._mode.__enter__()
 
     def _ended(self, module: Any, given: Any, output: Any) -> None:
-        if self._thread != threading.get_ident():
-            return  # a copy of the model that runs beside it: a mode belongs to its thread
+        import torch
+
+        if torch.compiler.is_compiling() or self._mode is None or self._thread != threading.get_ident():
+            return  # a mode belongs to its thread: copies of the model may run beside it
         mode, self._mode = self._mode, None
-        if mode is not None:
-            mode.__exit__(None, None, None)
-            if self._passes >= _PASSES:
-                self.close()
+        mode.__exit__(None, None, None)
+        if self._passes >= _PASSES:
+            self.close()
 
     def _saw(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
         if name in _DROPS:

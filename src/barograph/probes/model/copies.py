@@ -43,7 +43,7 @@ class RankCopies:
         """The model is about to run."""
         import torch
 
-        if not self._looks() or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if not self._looks() or not torch.is_grad_enabled():
             return
         with contextlib.suppress(Exception):  # tensors of another make
             tensors = [one for one in (*given, *named.values()) if isinstance(one, torch.Tensor) and one.numel() > 1]

@@ -37,7 +37,7 @@ class EvaluatedLook:
     def _began(self, module: Any, given: Any) -> None:
         import torch
 
-        if module.training or torch.is_grad_enabled() or self._mode is not None or torch.compiler.is_compiling():
+        if module.training or torch.is_grad_enabled() or self._mode is not None:
             return
         if is_compiled():  # parts that are compiled would be so again beneath a mode
             self.close()
@@ -48,9 +48,7 @@ class EvaluatedLook:
         self._mode.__enter__()
 
     def _ended(self, module: Any, given: Any, output: Any) -> None:
-        import torch
-
-        if torch.compiler.is_compiling() or self._mode is None or self._thread != threading.get_ident():
+        if self._mode is None or self._thread != threading.get_ident():
             return  # a mode belongs to its thread: copies of the model may run beside it
         mode, self._mode = self._mode, None
         mode.__exit__(None, None, None)

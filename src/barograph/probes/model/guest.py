@@ -14,16 +14,26 @@ from typing import Any
 
 
 class Guest:
-    """A hook that calls a function."""
+    """A hook that calls a function, and does nothing where the compiler follows it: of all such hooks it then follows
+    the same few instructions, which it has to compile but once."""
 
     def __init__(self, call: Callable[..., Any]):
         self._call = call
 
     def __call__(self, *given: Any) -> Any:
-        return self._call(*given)
+        import torch
+
+        return None if torch.compiler.is_compiling() else self._call(*given)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything and gives None
+
+
+class CompiledGuest(Guest):
+    """One whose function is compiled with the module that it is a hook of."""
+
+    def __call__(self, *given: Any) -> Any:
+        return self._call(*given)
 
 
 def is_compiled() -> bool:

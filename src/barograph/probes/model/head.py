@@ -58,8 +58,6 @@ class Head:
     def _gave(self, module: Any, given: Any, output: Any) -> None:
         import torch
 
-        if torch.compiler.is_compiling():
-            return
         tensor = output[0] if isinstance(output, tuple) and output else output
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad and tensor.dim() > 1:
             self._ran, self._count = [(module, tensor)], self._count + 1

@@ -100,8 +100,6 @@ class ModelState:
         import torch
 
         with contextlib.suppress(Exception):
-            if torch.compiler.is_compiling():
-                return
             trains = torch.is_grad_enabled()
             self._head.began()
             if self._has_modes:
@@ -132,8 +130,6 @@ class ModelState:
         import torch
 
         with contextlib.suppress(Exception):
-            if torch.compiler.is_compiling():
-                return
             logits = self._answer(output)
             mixed = self._rows.mixed(logits)
             if mixed is not None:

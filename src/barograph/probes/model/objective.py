@@ -20,6 +20,7 @@ _SHAPES = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze",
 _RESHAPED = frozenset({"View", "UnsafeView", "ReshapeAlias", "Unsqueeze"})  # the order of dimensions stays
 _MASKS = frozenset({"MaskedFill", "Fill", "FillDiagonal", "Where", "Add", "Sub", "Scatter", "IndexPut", "CopySlices"})
 _LENGTHS = frozenset({"Expand", "ClampMin", "Clamp", "LinalgVectorNorm", "Norm", "Sqrt"})
+_LAYERS = frozenset({"Addmm", "Mm", "Relu", "Gelu", "Silu", "Tanh", "NativeLayerNorm", "NativeBatchNorm"})
 _NO_LOGARITHMS = {"nll_of_probabilities": ("Softmax", "Sigmoid"), "nll_of_scores": ("Addmm", "Mm", "Relu")}
 _TERMS = frozenset({"Neg", "Mean", "Sum", "Add", "Sub", "Mul", "Div"})
 
@@ -38,8 +39,8 @@ def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
     `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`, `ignore_index`,
     `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
-    `policy_reversed`, `similarity_to_itself`, `pairs_unscaled`, `attention/later`, `attention/next`; each only where it
-    can be said."""
+    `policy_reversed`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`,
+    `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
     for look in (_reversed, _smoothing, _widened, _walk):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -243,6 +244,9 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
             found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
         if not masked or (len(sides) == 2 and sides[0] is sides[1]):
             found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(_of_length_one, sides)))
+        for known in (_of_any_length, _of_length_one):
+            if len(sides) == 2 and all(map(known, sides)):
+                found["pairs_any_length"] = float(known is _of_any_length)
 
 
 def _of_queue(node: Any, found: dict[str, float]) -> None:
@@ -288,6 +292,12 @@ def _of_length_one(node: Any) -> bool:
     if under and kind(node) == "Cat":
         return all(map(_of_length_one, under))
     return len(under) == 2 and kind(node) == "Div" and kind(under[1]) in _LENGTHS
+
+
+def _of_any_length(node: Any) -> bool:
+    """Whether a tensor is what a layer gave, or is joined of such: nothing has brought it to a length."""
+    under = behind(node) if node is not None else []
+    return all(map(_of_any_length, under)) if under and kind(node) == "Cat" else kind(node) in _LAYERS
 
 
 def _unscaled(node: Any) -> tuple[Any, bool, bool]:

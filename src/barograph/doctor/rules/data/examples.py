@@ -79,13 +79,16 @@ def without_logarithm(history: RunHistory, place: Place) -> bool:
     return any(watched(history, name, place) == 1 for name in ("nll_of_scores", "nll_of_probabilities"))
 
 
+_SAME_VIEWS = "views are the same: each example is there twice, as both sides of its pair"
+
+
 class CopiedExamples(WatchRule):
     """Half of a batch's examples or more are copies of others in it, in five looks in a row.
 
     Rows are compared by fingerprints of what the model is given. Where a policy is trained, a prompt is answered
     several times, and there is no finding. Where the loss is a logistic one of differences of scores, or of their log
     probabilities, as its graph shows, and exactly half are copies, the chosen and the rejected of each pair are the
-    same.
+    same; where it matches the examples of a batch with each other, the two views of each.
 
     What to do: look at the sampler and at the collation: an index that is repeated, an `expand` or `repeat`.
     """
@@ -96,17 +99,18 @@ class CopiedExamples(WatchRule):
     least = 5
     about = "A batch holds the same examples several times."
     thresholds: ClassVar = {"share": (0.5, "of a batch's examples; ours"), "looks": (5.0, "in a row; ours")}
-    causes = ("data repeated: a batch holds the same examples several times",)
+    causes = ("copied examples: a batch holds the same examples several times",)
     remedies = ("look at the sampler and at the collation: an index that comes again, an `expand` or `repeat`",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         policy = history.role("reward") is not None
         if self.lasts(value >= self.at["share"] and not policy, place, self.at["looks"]):
-            pairs = value == 0.5 and watched(history, "loss_ranks", place) >= 0
+            ranks, pairs = (watched(history, name, place) for name in ("loss_ranks", "loss_pairs"))
+            why = [ALIKE] * (ranks >= 0) or [_SAME_VIEWS] * (pairs > 1)
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",
                 found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},
-                causes=[*([ALIKE] if pairs else []), *self.causes],
+                causes=[*(why if value == 0.5 else []), *self.causes],
             )  # fmt: skip
 
 
@@ -135,7 +139,7 @@ class RepeatedExamples(WatchRule):
         "steps": (4.0, "to the last look that had them; ours"),
         "stays": (5.0, "looks in a row with the examples of the look before; ours"),
     }
-    causes = ("data repeated: the same batch comes again in the next steps",)
+    causes = ("data exhausted: the same batch comes again in the next steps",)
     remedies = ("ask the loader for a new batch in each step: `next(batches)`, not the batch that is there",)
 
     def begin(self) -> None:
@@ -165,7 +169,7 @@ class RepeatedExamples(WatchRule):
                 self._row[0][0], f"Each step is trained on the same {rows:.0f} examples.",
                 found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
                 severity="warning" if sized else "info", evidence={"examples": rows},
-                causes=["data repeated: the same batch in each step"],
+                causes=["data exhausted: the same batch in each step"],
             )  # fmt: skip
         if follows and len(self._near) < 7 and (again or value <= 1 - self.at["share"]):
             self._near.append(again and after <= self.at["steps"])

@@ -162,7 +162,7 @@ class ModelMode(Rule):
                 began, f"An evaluation before step {began} has dropout, or a batch norm with the statistics of the "
                 "batch, though the model is in evaluation mode.",
                 key=name, segment=segment, found=found, confidence=0.95,
-                causes=["dropout left on in evaluations: a function or a part does not follow the model's mode"],
+                causes=["dropout left on: in evaluations, where a function or a part does not follow the model's mode"],
                 remedies=["`dropout(x, p, training=self.training)`, `dropout_p=p if self.training else 0.0` of an "
                           "attention; `model.eval()` behind what puts a part into training mode"],
             )  # fmt: skip
@@ -274,6 +274,6 @@ class StaleStatistics(Rule):
                     0 if step <= self.at["rows"] else step, "Batch norm is in evaluation mode while the model is "
                     "trained, and its running statistics are as torch makes them: it normalises nothing.",
                     key="unset", found=step, segment=segment, confidence=0.95, evidence={"standing": True},
-                    causes=["batch norm left in evaluation mode: its statistics were never gathered"],
+                    causes=["evaluation mode left on: batch norm's statistics were never gathered"],
                     remedies=["leave batch norm in training mode, or load weights with statistics before"],
                 )  # fmt: skip

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from barograph.probes.model import criteria, latents, objective, policies, views
+from barograph.probes.model import criteria, latents, objective, paths, policies, views
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -46,6 +46,9 @@ _PROOFS = frozenset(
         "likelihood",
         "greatest_trained",
         "mixed_views",
+        "attention_unskipped",
+        "feeding_unskipped",
+        "layers_joined",
     }
 )  # of one loss of several in a step, whatever the others are
 _BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropyWithLogits": "Sigmoid"}
@@ -218,6 +221,8 @@ class LossGraph:
             if root is not None and self._passes in _LEAVES:
                 self.leaves = criteria.leaves(root)
                 self._found |= views.figures(root)
+                with contextlib.suppress(Exception):  # a node of another make says nothing
+                    self._found |= paths.figures(root)
             near = list(objective.nodes([root], 16)) if root is not None else []
             self.differences = criteria.of_differences(node for node, _ in near)
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)

@@ -114,6 +114,7 @@ class Sentinel:
     def __init__(self, call: Callable[[], Any]):
         self._call = call
         self._parameters: Any = ()
+        self._chosen: Any = None
         self._handle: Any = None
         self._loss, self._outside = LossGraph(), OutsideLook()
         self._all = 0  # passes since the step before
@@ -133,8 +134,9 @@ class Sentinel:
             self._handle.remove()
             self._handle = None
         whole = (parameter for parameter in reversed(parameters) if mesh_of(parameter) is None)
-        if (chosen := next(whole, None)) is not None:
-            self._handle = chosen.register_post_accumulate_grad_hook(self._came)
+        self._chosen = next(whole, None)
+        if self._chosen is not None:
+            self._handle = self._chosen.register_post_accumulate_grad_hook(self._came)
 
     def _came(self, parameter: Any) -> None:
         """Gradients add up where it is the same tensor, changed once, by the pass; a cleared one begins anew."""
@@ -157,7 +159,9 @@ class Sentinel:
         if self._loss.value is not None:
             current.put("loss_itself", ("value",), self._loss.value)
             self._loss.value = None
-        cleared = float(max(0, self._all - self._passes)) if alone and self._passes else 0.0
+        gradient = None if self._chosen is None else self._chosen.grad
+        made = gradient is not None and id(gradient) != self._added[0]  # by hand, of those that were cleared
+        cleared = float(max(0, self._all - self._passes)) if alone and self._passes and not made else 0.0
         if cleared >= 2 or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared
         self._all, self._cleared = 0, cleared

@@ -189,7 +189,8 @@ class ModelState:
             _each(lambda: self._dependence.began(tensors, trains))
             if trains:
                 _each(lambda: self._other.given(tensors))
-                self._modes.add(bool(module.training))
+                if module.training or not any(one.requires_grad for one in every):  # else its inputs' are wanted
+                    self._modes.add(bool(module.training))
                 for tensor in every:
                     small = tensor.is_cuda or tensor.numel() <= _LARGE
                     if small and tensor.is_floating_point() and len(self._inputs) < _MOST_INPUTS:

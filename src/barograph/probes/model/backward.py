@@ -158,7 +158,7 @@ class Sentinel:
             current.put("loss_itself", ("value",), self._loss.value)
             self._loss.value = None
         cleared = float(max(0, self._all - self._passes)) if alone and self._passes else 0.0
-        if cleared >= 2 or cleared != self._cleared:
+        if cleared or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared
         self._all, self._cleared = 0, cleared
         current.backwards, self._passes = self._passes, 0

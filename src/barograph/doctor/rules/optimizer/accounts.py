@@ -345,7 +345,9 @@ class DecayDominates(Rule):
     hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, or each step takes a
     fiftieth (gains without decay may keep the norm up), and the run ends with a loss that is 10% above its lowest
     stretch, and by a twentieth of its fall, or that has not fallen by a third, or where the norm is below 0.3 of what
-    it was, too, by a half of its first row. The rate is to blame where Adam's decay is a usual one, or where the
+    it was, too, by a half of its first row; or, whatever the loss does, where a quarter of the looks of 100 steps or
+    more have a fiftieth: no weight remembers more than some fifty steps then. The rate is to blame where Adam's decay
+    is a usual one, or where the
     weights had grown before: decay makes nothing grow.
 
     A decay that is added to the gradient, as that of torch's Adam, is divided by the gradient's size with it: where it
@@ -364,6 +366,8 @@ class DecayDominates(Rule):
         "each": (2e-3, "of a weight in a step; usual are 1e-5 to 1e-4; ours"),
         "share": (0.7, "of the largest norm; ours"),
         "much": (0.02, "of a weight in a step, whatever the norm; ours"),
+        "quarter": (0.25, "of the looks that have it, a schedule's highest; ours"),
+        "steps": (100.0, "of these looks; ours"),
         "vanished": (0.3, "of the largest norm, with that; ours"),
         "loss": (1.1, "times its lowest stretch; ours"),
         "lost": (0.05, "of what the loss fell: less may be its noise near 0; ours"),
@@ -412,16 +416,18 @@ class DecayDominates(Rule):
         rises = last > self.at["loss"] * lowest and last - lowest > self.at["lost"] * (first - lowest)
         vanished = norms[-1] <= self.at["vanished"] * norms.max() and each >= self.at["much"]
         half = vanished and last > 0.5 * _first_row(history) > 0
-        if not (rises or half or last > (1 - self.at["fall"]) * first):
+        usual = float(numpy.quantile(rows.value, 1 - self.at["quarter"]))
+        always = usual >= self.at["much"] and rows.step[-1] - rows.step[0] >= self.at["steps"]
+        if not (rises or half or always or last > (1 - self.at["fall"]) * first):
             return
         at = int(numpy.argmax(rows.value >= self.at["each"]))
         step, segment = int(rows.step[at]), int(rows.segment[at])
         rate = known(history.role("lr"), step, int(rows.time[at]), segment)
         counts = history.channel("model/optimizer_age")  # of Adam and its kind
-        usual = counts is not None and counts.end > 0 and rate > 0 and float(rows.value[at]) <= self.at["decay"] * rate
+        modest = counts is not None and counts.end > 0 and rate > 0 and float(rows.value[at]) <= self.at["decay"] * rate
         cause, remedy = ("weight decay too high: it takes more from the weights than the training gives",
                          f"divide the weight decay by {10 ** max(1, round(math.log10(each / 1e-4))):.0f}")  # fmt: skip
-        if usual or norms.max() > self.at["grown"] * norms[0]:
+        if modest or norms.max() > self.at["grown"] * norms[0]:
             cause, remedy = ("learning rate too high: it moves the weights too far, and multiplies the decay",
                              half_rate(history, step, int(rows.time[at]), segment))  # fmt: skip
         yield self.finding(

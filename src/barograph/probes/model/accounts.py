@@ -60,6 +60,8 @@ class OptimizerAccounts:
         current.figures |= self._of_groups(own, rates) | self._of_scheduler(optimizer) | samplers.figures()
         if shares:
             current.figures["rate_share"] = max(shares)
+        if all("momentum" in group and "betas" not in group for group in groups):
+            current.figures["rate_sum"] = max(travel)
         lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]
         if lost:
             current.figures["decay_share"] = max(lost)

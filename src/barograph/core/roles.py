@@ -62,7 +62,10 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss_scale": (("model/loss_scale",), r"(?:.*[^a-z])?(?:loss|grad)_?scale"),
     "param_norm": (("model/param_norm",), r"(?!updates/|weights/)(?:.*[^a-z])?(?:params?|weight)[ _.]?norm"),
     "accuracy": (("train/accuracy",), ""),
-    "eval_accuracy": (("eval/accuracy",), ""),
+    "eval_accuracy": (
+        ("eval/accuracy",),
+        rf"(?:.*/)?{_HELD_OUT}[/_. ](?:acc(?:uracy)?(?:@?1)?|top[-_@]?1)|(?:.*/)?acc(?:uracy)?[/_. ]{_HELD_OUT}",
+    ),
     "epoch": (("train/epoch",), ""),
     "reward": (
         ("train/reward", "reward"),

@@ -397,7 +397,7 @@ def test_a_scheduler_that_is_stepped_twice_is_over_too_early(pace: int, over: fl
     found = warned(columns | {"loss": every(np.linspace(3.0, 2.0, ROWS))})
     assert ("schedule_too_fast" in found) is told
     if told:
-        assert found["schedule_too_fast"].causes[0].startswith("scheduler stepped more than once")
+        assert found["schedule_too_fast"].causes[0].startswith("scheduler stepped too often")
 
 
 @pytest.mark.parametrize(

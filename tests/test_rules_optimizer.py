@@ -298,4 +298,4 @@ def test_16_bit_weights_are_judged_by_three_measured_steps_behind_the_warm_up(
     }  # fmt: skip
     told = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
     assert [one.severity for one in told] == ([found] if found else [])
-    assert all(one.causes[0].startswith("updates are lost in rounding") for one in told)
+    assert all(one.causes[0].startswith("updates lost in rounding") for one in told)

@@ -88,8 +88,8 @@ def test_an_evaluation_with_an_accuracy_alone_is_one(metric: str) -> None:
     [
         (0.5, {"loss_pairs": 64.0}, "views are the same"),
         (0.5, {"loss_pairs": 64.0, "dropout": 0.1}, None),
-        (0.5, {}, "data repeated"),
-        (0.75, {"loss_pairs": 64.0}, "data repeated"),
+        (0.5, {}, "copied examples"),
+        (0.75, {"loss_pairs": 64.0}, "copied examples"),
         (0.0, {"loss_pairs": 64.0, "beside_copies": 1.0}, "views are the same"),
         (0.0, {"loss_attracts": 1.0, "beside_copies": 1.0}, "views are the same"),
         (0.0, {"loss_attracts": 1.0, "beside_copies": 1.0, "dropout": 0.1}, None),

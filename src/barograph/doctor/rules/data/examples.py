@@ -66,7 +66,7 @@ class WatchRule(Rule):
         return len(self._row) >= count and self.first(place[2])
 
 
-VIEWS = "views are the same: each example is compared with itself"
+_SAME_VIEWS = "views are the same: each example is there twice, as both sides of its pair"
 _VIEWS = ("draw the augmentation of each view by itself: two calls of it, not one whose result is used twice",)
 ALIKE = "chosen and rejected alike: the same examples, or cut to what they have in common"
 
@@ -87,9 +87,12 @@ class CopiedExamples(WatchRule):
     Rows are compared by fingerprints of what the model is given. Where a policy is trained, a prompt is answered
     several times, and there is no finding. Where the loss is a logistic one of differences of scores, or of their log
     probabilities, as its graph shows, and exactly half are copies, the chosen and the rejected of each pair are the
-    same.
+    same. Where exactly half are, and the loss matches rows with each other, the two views of an example are the same;
+    so they are where nine tenths of the rows of a step's first two passes are, and the loss is of pairs in the batch or
+    of distances between two outputs. Two passes over one text that differ by their dropout are meant so.
 
-    What to do: look at the sampler and at the collation: an index that is repeated, an `expand` or `repeat`.
+    What to do: look at the sampler and at the collation: an index that is repeated, an `expand` or `repeat`; draw the
+    augmentation of each view by itself.
     """
 
     name, family, kind, severity = "copied_examples", "data", "repeated_data", "warning"
@@ -102,11 +105,8 @@ class CopiedExamples(WatchRule):
         "looks": (5.0, "in a row; ours"),
         "views": (0.9, "of the rows of a step's two passes; ours"),
     }
-    causes = ("data repeated: a batch holds the same examples several times",)
+    causes = ("copied examples: a batch holds the same examples several times",)
     remedies = ("look at the sampler and at the collation: an index that comes again, an `expand` or `repeat`",)
-
-    def begin(self) -> None:
-        self._beside: list[Place] = []
 
     def _matched(self, history: RunHistory, place: Place) -> bool:
         """Whether the loss matches what the model is given with each other, and no dropout tells two passes apart."""
@@ -120,19 +120,19 @@ class CopiedExamples(WatchRule):
             return  # two passes over one text differ by their dropout
         both = matched and watched(history, "beside_copies", place) >= self.at["views"]
         if self.lasts((both or value >= self.at["share"]) and not policy, place, self.at["looks"]):
-            pairs = half and watched(history, "loss_ranks", place) >= 0
+            why = [ALIKE] * bool(watched(history, "loss_ranks", place) >= 0)
             if matched and (both or half):
                 yield self.finding(
                     self._row[0][0], "The two views of an example are the same: a step's two passes are given the same "
                     "examples." if both else "The two views of an example are the same: each is in its batch twice.",
-                    found=place[0], segment=place[2], confidence=_PROOF, causes=[VIEWS, *self.causes],
+                    found=place[0], segment=place[2], confidence=_PROOF, causes=[_SAME_VIEWS, *self.causes],
                     remedies=[*_VIEWS, *self.remedies], evidence={"share": value},
                 )  # fmt: skip
                 return
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",
                 found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},
-                causes=[*([ALIKE] if pairs else []), *self.causes],
+                causes=[*(why if value == 0.5 else []), *self.causes],
             )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ class RepeatedExamples(WatchRule):
         "steps": (4.0, "to the last look that had them; ours"),
         "stays": (5.0, "looks in a row with the examples of the look before; ours"),
     }
-    causes = ("data repeated: the same batch comes again in the next steps",)
+    causes = ("data exhausted: the same batch comes again in the next steps",)
     remedies = ("ask the loader for a new batch in each step: `next(batches)`, not the batch that is there",)
 
     def begin(self) -> None:
@@ -191,7 +191,7 @@ class RepeatedExamples(WatchRule):
                 self._row[0][0], f"Each step is trained on the same {rows:.0f} examples.",
                 found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
                 severity="warning" if sized else "info", evidence={"examples": rows},
-                causes=["data repeated: the same batch in each step"],
+                causes=["data exhausted: the same batch in each step"],
             )  # fmt: skip
         if follows and len(self._near) < 7 and (again or value <= 1 - self.at["share"]):
             self._near.append(again and after <= self.at["steps"])

@@ -285,7 +285,7 @@ class OneClass(WatchRule):
             )  # fmt: skip
 
 
-_AVERAGE = "averaged weights behind: another model than the one that is trained is evaluated, and hardly changes"
+_AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and hardly changes"
 
 
 class OtherLabels(WatchRule):

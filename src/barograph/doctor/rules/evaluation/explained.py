@@ -153,7 +153,7 @@ class _Case(NamedTuple):
 
 _SAME = 0.02  # of the variance, from one evaluation to the next
 _ALIKE = 0.25  # of the variance: the training's first loss, where nothing is learnt
-_UNRELATED = "labels unrelated: nothing in the inputs says what the targets are"
+_UNRELATED = "labels shuffled: nothing in the inputs says what the targets are"
 _SEEN = "labels can be seen: the training's inputs have the answer, the evaluation's do not"
 _MEMORIZED = "overfitting: the examples are memorized"
 _OTHER_TARGETS = _Case(

@@ -104,7 +104,8 @@ class ModelMode(Rule):
     norm, for which it makes a difference. Passes without gradients count where an evaluation is logged and no policy is
     trained, which generates without gradients too. Of two such passes in evaluation mode it sees each function: one
     that drops numbers all the same, or a batch norm with the statistics of the batch beside its running ones, is what
-    does not know the mode of the model.
+    does not know the mode of the model. Where dropout modules alone were put into training mode, within modules that
+    are in evaluation mode, predictions are drawn with dropout on purpose, and their dropout does not count.
 
     What to do: `model.train()` before training, `model.eval()` before each evaluation; `training=self.training` for
     functions.
@@ -162,7 +163,7 @@ class ModelMode(Rule):
                 began, f"An evaluation before step {began} has dropout, or a batch norm with the statistics of the "
                 "batch, though the model is in evaluation mode.",
                 key=name, segment=segment, found=found, confidence=0.95,
-                causes=["dropout left on in evaluations: a function or a part does not follow the model's mode"],
+                causes=["dropout left on: in evaluations, where a function or a part does not follow the model's mode"],
                 remedies=["`dropout(x, p, training=self.training)`, `dropout_p=p if self.training else 0.0` of an "
                           "attention; `model.eval()` behind what puts a part into training mode"],
             )  # fmt: skip
@@ -181,7 +182,8 @@ class EvaluationGradients(Rule):
 
     The watch records where, between two steps, passes with gradients ran in evaluation mode beside those in training
     mode (`model/gradients_in_evaluation`). Twice right after an evaluation, and not at the step before it, is a
-    warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept.
+    warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept. Passes
+    whose inputs ask for a gradient don't count: forces, residuals of an equation and attacks are made of it.
     """
 
     name, family, kind, severity = "evaluation_gradients", "eval", "eval", "warning"
@@ -274,6 +276,6 @@ class StaleStatistics(Rule):
                     0 if step <= self.at["rows"] else step, "Batch norm is in evaluation mode while the model is "
                     "trained, and its running statistics are as torch makes them: it normalises nothing.",
                     key="unset", found=step, segment=segment, confidence=0.95, evidence={"standing": True},
-                    causes=["batch norm left in evaluation mode: its statistics were never gathered"],
+                    causes=["evaluation mode left on: batch norm's statistics were never gathered"],
                     remedies=["leave batch norm in training mode, or load weights with statistics before"],
                 )  # fmt: skip

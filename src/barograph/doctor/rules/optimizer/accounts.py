@@ -199,8 +199,8 @@ class ScheduleTooFast(Rule):
                else f"the scheduler is stepped {fits[0]:.0f} times at each step of the optimizer."),
             found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,
             evidence={"micro_batches" if micro else "times": fits[0], "steps": length},
-            causes=[f"scheduler stepped {'per micro-batch' if micro else 'more than once at each step'}: "
-                    f"{fits[0]:.0f} times too often"],
+            causes=[f"scheduler stepped {'per micro-batch' if micro else 'too often'}: "
+                    f"{fits[0]:.0f} times at each step"],
         )  # fmt: skip
 
 

@@ -79,7 +79,9 @@ class ScheduleCount(Rule):
         elif fits and went >= 1.9 * made:
             parts = usual(history.channel("model/backwards"), *self._end(rows))
             micro = abs(parts - went / made) < 0.5
-            cause = f"scheduler stepped {'per micro-batch: ' if micro else ''}{went / made:.0f} times at each step"
+            cause = (
+                f"scheduler stepped {'per micro-batch' if micro else 'too often'}: {went / made:.0f} times at each step"
+            )
             said = f"is made for {length:.0f} steps, and came to {rows.value[-1]:.0f} in {whole:.0f} of the optimizer"
         elif self._counts_epochs(history, length, float(rows.value[-1]), went / made):
             cause = "scheduler stepped per batch: its numbers are of epochs"

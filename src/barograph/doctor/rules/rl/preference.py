@@ -340,7 +340,7 @@ class PairsAlike(Rule):
         "share": (0.9, "of the rows of two passes; ours"),
         "looks": (3.0, "in a row; ours"),
     }
-    causes = ("pairs alike: chosen and rejected answers are the same texts",)
+    causes = ("chosen and rejected alike: the answers are the same texts",)
     remedies = ("print a pair as it goes into the loss: one column may be read twice, or both be cut at the prompt",)
 
     def reset(self) -> None:

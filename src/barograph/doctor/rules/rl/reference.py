@@ -107,7 +107,7 @@ class ReferenceCopied(WatchRule):
     least = 8
     about = "The reference of a preference is copied from the policy at each step."
     thresholds: ClassVar = {"looks": (8.0, "in a row; ours")}
-    causes = ("reference is updated: it is copied from the policy at each step, so that the margin is 0",)
+    causes = ("reference is the policy: it is copied from it at each step, so that the margin is 0",)
     remedies = ("load the reference once: `copy.deepcopy(policy).requires_grad_(False)`, before the first step",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

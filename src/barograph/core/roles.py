@@ -65,7 +65,10 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss_scale": (("model/loss_scale",), r"(?:.*[^a-z])?(?:loss|grad)_?scale"),
     "param_norm": (("model/param_norm",), r"(?!updates/|weights/)(?:.*[^a-z])?(?:params?|weight)[ _.]?norm"),
     "accuracy": (("train/accuracy",), rf"train(?:ing)?[_/. ]{_RIGHT}|{_RIGHT}[_/. ]train(?:ing)?"),
-    "eval_accuracy": (("eval/accuracy",), rf"{_HELD_OUT}(?:uation)?[_/. ]{_RIGHT}|{_RIGHT}[_/. ]{_HELD_OUT}"),
+    "eval_accuracy": (
+        ("eval/accuracy",),
+        rf"(?:.*/)?{_HELD_OUT}(?:uation)?[_/. ]{_RIGHT}|(?:.*/)?{_RIGHT}[_/. ]{_HELD_OUT}",
+    ),
     "epoch": (("train/epoch",), ""),
     "reward": (
         ("train/reward", "reward"),

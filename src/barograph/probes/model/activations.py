@@ -308,11 +308,9 @@ def _inputs(named: Mapping[str, Any]) -> list[Any]:
 
 
 def _tokens(given: tuple[Any, ...]) -> list[Any]:
-    """The rows of tokens that a model is given, of different lengths."""
+    """The rows of tokens that a model is given, and what has their shape."""
     numbers = [one for one in given if str(getattr(one, "dtype", "")) in ("torch.int64", "torch.int32")]
-    rows = [one for one in numbers if one.dim() == 2 and mesh_of(one) is None]  # no rank asks others
-    lengths = [one.shape[1] for one in rows]
-    return [one.detach() for one in rows if one.shape[1] >= 8 and lengths.count(one.shape[1]) == 1]
+    return [one.detach() for one in numbers if one.dim() == 2 and one.shape[1] >= 8 and mesh_of(one) is None]
 
 
 def dense_tensors(given: Any, depth: int = 2) -> Iterator[Any]:

@@ -249,6 +249,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "loss_itself": "loss_",
         "time": "",
         "dependence": "",
+        "entrance": "",
         "inputs_of_training": "input_",
         "inputs_of_evaluation": "eval_input_",
     }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor
+from barograph.doctor.kernel.cursor import RowCursor, evaluations_of
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import in_order, shown
@@ -137,7 +137,7 @@ class ModelMode(Rule):
         if name not in self._wrong:
             return
         began, segment = self._wrong[name]
-        channel = history.role("loss" if name == "training" else "eval_loss")
+        channel = history.role("loss") if name == "training" else evaluations_of(history)
         if channel is None or (name != "training" and history.role("reward") is not None):
             return
         rows = channel.rows()
@@ -187,7 +187,7 @@ class EvaluationGradients(Rule):
     """
 
     name, family, kind, severity = "evaluation_gradients", "eval", "eval", "warning"
-    needs = ("=model/gradients_in_evaluation", "eval_loss")
+    needs = ("=model/gradients_in_evaluation", "eval_loss|eval_accuracy")
     about = "Evaluations run with gradients."
     thresholds: ClassVar = {"evaluations": (2.0, "ours")}
     causes = ("no_grad missing: evaluations build a graph",)
@@ -199,7 +199,7 @@ class EvaluationGradients(Rule):
         self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        evaluations = history.role("eval_loss")
+        evaluations = evaluations_of(history)
         rows = self._cursor.new(history.channel("model/gradients_in_evaluation")) if evaluations is not None else None
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None and evaluations is not None

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 _MOST = 400  # nodes that are looked at, from the loss on
 _LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")  # 0 or more
 _SIGNED = {"Neg": -1, "Mean": 1, "Sum": 1, "Add": 1}
 _SIDES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
+_SUMS = 6  # one after the other, of the dimensions of a mean square
 _SHAPES = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy"})
 _RESHAPED = frozenset({"View", "UnsafeView", "ReshapeAlias", "Unsqueeze"})  # the order of dimensions stays
 _MASKS = frozenset({"MaskedFill", "Fill", "FillDiagonal", "Where", "Add", "Sub", "Scatter", "IndexPut", "CopySlices"})
@@ -121,21 +122,44 @@ def _widened(root: Any) -> dict[str, float]:
     return {}
 
 
-def squared(root: Any) -> tuple[int, str] | None:
-    """Of a loss that is nothing but a mean of squared differences with what has no gradient: of how many, and what
-    made the outputs, but for changes of shape. None of another one."""
-    name, inputs = kind(root), behind(root)
-    if name == "MseLoss" and getattr(root, "_saved_reduction", 0) == 1:
-        sides = inputs
-    elif name == "Mean" and len(inputs) == 1 and kind(inputs[0]) == "Pow":
-        under = behind(inputs[0])
-        exponent = getattr(inputs[0], "_saved_exponent", 0)
-        sides = behind(under[0]) if exponent == 2 and len(under) == 1 and kind(under[0]) == "Sub" else []
+class Squared(NamedTuple):
+    """Of a loss that is a mean square, or a multiple of one: of how many differences; what made the outputs, but for
+    changes of shape; whether it is a multiple, or a sum."""
+
+    number: int
+    made: str
+    multiple: bool
+
+
+def squared(root: Any) -> Squared | None:
+    """Of a loss that is nothing but squared differences with what has no gradient, added up with one weight. None of
+    another one."""
+    node, multiple = root, False
+    while kind(node) in ("Mul", "Div") and len(behind(node)) == 1 and not shape(node):  # by a number
+        node, multiple = behind(node)[0], True
+    mean = kind(node) == "Mean" or (kind(node) == "MseLoss" and getattr(node, "_saved_reduction", 0) == 1)
+    for _ in range(_SUMS):  # of rows first, say: all differences have one weight all the same
+        if kind(node) not in ("Mean", "Sum") and not (kind(node) in _SHAPES and shape(node)):
+            break
+        mean = mean and kind(node) != "Sum"
+        node = _alone(node)
+    name, under = kind(node), behind(node)
+    if name == "MseLoss":
+        sides = under
+    elif name == "Pow" and getattr(node, "_saved_exponent", 0) == 2:
+        sides = behind(under[0]) if len(under) == 1 and kind(under[0]) == "Sub" else []
+    elif name == "Mul" and len(under) == 2 and under[0] is under[1] and kind(under[0]) == "Sub":
+        sides = behind(under[0])
     else:
         return None
     if len(sides) != 1:
         return None
-    return math.prod(shape(sides[0])), plain_kind(sides[0])
+    return Squared(math.prod(shape(sides[0])), plain_kind(sides[0]), multiple or not mean)
+
+
+def _alone(node: Any) -> Any:
+    """What is behind a node with one input."""
+    return behind(node)[0] if len(behind(node)) == 1 else None
 
 
 def plain_kind(node: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor
+from barograph.doctor.kernel.cursor import RowCursor, evaluations_of
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import in_order, shown
@@ -104,7 +104,8 @@ class ModelMode(Rule):
     norm, for which it makes a difference. Passes without gradients count where an evaluation is logged and no policy is
     trained, which generates without gradients too. Of two such passes in evaluation mode it sees each function: one
     that drops numbers all the same, or a batch norm with the statistics of the batch beside its running ones, is what
-    does not know the mode of the model.
+    does not know the mode of the model. Where dropout modules alone were put into training mode, within modules that
+    are in evaluation mode, predictions are drawn with dropout on purpose, and their dropout does not count.
 
     What to do: `model.train()` before training, `model.eval()` before each evaluation; `training=self.training` for
     functions.
@@ -136,7 +137,7 @@ class ModelMode(Rule):
         if name not in self._wrong:
             return
         began, segment = self._wrong[name]
-        channel = history.role("loss" if name == "training" else "eval_loss")
+        channel = history.role("loss") if name == "training" else evaluations_of(history)
         if channel is None or (name != "training" and history.role("reward") is not None):
             return
         rows = channel.rows()
@@ -181,11 +182,12 @@ class EvaluationGradients(Rule):
 
     The watch records where, between two steps, passes with gradients ran in evaluation mode beside those in training
     mode (`model/gradients_in_evaluation`). Twice right after an evaluation, and not at the step before it, is a
-    warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept.
+    warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept. Passes
+    whose inputs ask for a gradient don't count: forces, residuals of an equation and attacks are made of it.
     """
 
     name, family, kind, severity = "evaluation_gradients", "eval", "eval", "warning"
-    needs = ("=model/gradients_in_evaluation", "eval_loss")
+    needs = ("=model/gradients_in_evaluation", "eval_loss|eval_accuracy")
     about = "Evaluations run with gradients."
     thresholds: ClassVar = {"evaluations": (2.0, "ours")}
     causes = ("no_grad missing: evaluations build a graph",)
@@ -197,7 +199,7 @@ class EvaluationGradients(Rule):
         self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        evaluations = history.role("eval_loss")
+        evaluations = evaluations_of(history)
         rows = self._cursor.new(history.channel("model/gradients_in_evaluation")) if evaluations is not None else None
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None and evaluations is not None

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-GLYPHS, WAVES, QUEUED, BITS = "glyphs", "waves", "queued", "four_bits"
+GLYPHS, WAVES, KEYED, BITS = "glyphs", "waves", "keyed", "four_bits"
 VERDICTS, ALARMS, BRACKETS, MIXERS = "verdicts", "alarms", "brackets", "mixers"
-PROGRAMS = (GLYPHS, WAVES, QUEUED, BITS, VERDICTS, ALARMS, BRACKETS, MIXERS)
-STEPS = {GLYPHS: 220, WAVES: 220, QUEUED: 220, BITS: 200, VERDICTS: 225, ALARMS: 250, BRACKETS: 240, MIXERS: 200}
+PROGRAMS = (GLYPHS, WAVES, KEYED, BITS, VERDICTS, ALARMS, BRACKETS, MIXERS)
+STEPS = {GLYPHS: 220, WAVES: 220, KEYED: 220, BITS: 200, VERDICTS: 225, ALARMS: 250, BRACKETS: 240, MIXERS: 200}
 
 Row = tuple[str, str, str, str, tuple[str, ...], str, dict[str, Any]]
 
@@ -25,18 +25,18 @@ Row = tuple[str, str, str, str, tuple[str, ...], str, dict[str, Any]]
 # -- faults that the bench has, in these programs: programs, and what is set there --------------------------------
 
 KNOWN_FAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "double_softmax": {GLYPHS: {}, QUEUED: {}},
-    "evaluation_mode_left_on": {GLYPHS: {"dropout": 0.3}, QUEUED: {"dropout": 0.3}, MIXERS: {"dropout": 0.3}},
+    "double_softmax": {GLYPHS: {}, KEYED: {}},
+    "evaluation_mode_left_on": {GLYPHS: {"dropout": 0.3}, KEYED: {"dropout": 0.3}, MIXERS: {"dropout": 0.3}},
     "accumulation_undivided": {GLYPHS: {"accumulation": 2}, WAVES: {"accumulation": 2}, MIXERS: {"accumulation": 2}},
     "wrong_group_frozen": {GLYPHS: {}, BITS: {}, MIXERS: {}},
     "no_grad_missing": {GLYPHS: {}, VERDICTS: {}},
     "held_out_unscaled": {GLYPHS: {}},
     "ema_not_updated": {WAVES: {}},
     "ema_not_swapped_back": {WAVES: {}},
-    "loss_summed": {WAVES: {}, QUEUED: {}, ALARMS: {}},
+    "loss_summed": {WAVES: {}, KEYED: {}, ALARMS: {}},
     "optimizer_state_lost": {WAVES: {}, BITS: {}, VERDICTS: {}},
-    "stale_statistics": {QUEUED: {}, ALARMS: {}},
-    "views_alike": {QUEUED: {}},
+    "stale_statistics": {KEYED: {}, ALARMS: {}},
+    "views_alike": {KEYED: {}},
     "adapters_zero": {BITS: {}},
     "scheduler_per_micro_batch": {BITS: {"accumulation": 2}, BRACKETS: {"accumulation": 2}},
     "data_by_length": {VERDICTS: {}, ALARMS: {}},
@@ -96,10 +96,10 @@ FAULTS: tuple[Row, ...] = (
                "unused parameters", "no gradient arrives", "loss does not reach layers", "inputs not used",
                "inputs do not reach the output", "optimizer holds other parameters", "layer not called",
                "gradients not there", "conditioning not used")}),
-    ("queue_labels_counted", "labels do not match the inputs", "not_learning plateau data eval divergence logits config",
-     "start", (QUEUED,), "the right key is in the first column, and the labels count from 0 to the batch's size",
+    ("first_key_always", "labels do not match the inputs", "not_learning plateau data eval divergence logits config",
+     "start", (KEYED,), "the labels are all 0, as where a queue follows the right key: each key is wanted of all",
      {"also": ("labels shifted", "labels shuffled", "wrong column", "wrong targets", "labels are noisy",
-               "targets of another loss", "diagonal expected", "positives in another column",
+               "targets of another loss", "diagonal expected", "positives in another column", "labels all alike", "one class alone", "labels constant",
                "labels of another layout")}),
     ("mean_over_all_places", "loss divided too often", "eval padding data config vanishing learning_rate overfit",
      "start", (BITS,), "the loss is summed over the answer, and divided by all places, prompt and padding among them",
@@ -191,17 +191,17 @@ ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {}
 # -- healthy variants that the bench has, in these programs --------------------------------------------------------
 
 KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "dropout": {GLYPHS: {"dropout": 0.3}, QUEUED: {"dropout": 0.3}, MIXERS: {"dropout": 0.3}, ALARMS: {"dropout": 0.4}},
+    "dropout": {GLYPHS: {"dropout": 0.3}, KEYED: {"dropout": 0.3}, MIXERS: {"dropout": 0.3}, ALARMS: {"dropout": 0.4}},
     "memory_steady": {GLYPHS: {}, VERDICTS: {}},
     "accumulated": {program: {"accumulation": 2} for program in (GLYPHS, WAVES, BITS, VERDICTS, BRACKETS, MIXERS)},
-    "constant_rate": {GLYPHS: {}, QUEUED: {}, BITS: {}, ALARMS: {}},
+    "constant_rate": {GLYPHS: {}, KEYED: {}, BITS: {}, ALARMS: {}},
     "high_rate": {GLYPHS: {}, WAVES: {}, BRACKETS: {}},
     "averaged": {WAVES: {}},
     "resume": {WAVES: {}, BITS: {}, VERDICTS: {}, BRACKETS: {}},
     "one_a_batch": {WAVES: {"batch_size": 6}, ALARMS: {"batch_size": 6}},
-    "few_pairs": {QUEUED: {}},
-    "warm_views": {QUEUED: {}},
-    "gentle_views": {QUEUED: {}},
+    "few_pairs": {KEYED: {}},
+    "warm_views": {KEYED: {}},
+    "gentle_views": {KEYED: {}},
     "trained_thinly": {BITS: {"rank": 1, "alpha": 2}},
     "smaller": {VERDICTS: {}, MIXERS: {}},
     "rarer": {ALARMS: {}},
@@ -224,9 +224,8 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("signal_predicted", (WAVES,), "what is predicted is the signal, not the noise", {"config": {"predict": "clean"}}),
     ("few_levels", (WAVES,), "ten levels of noise", {"config": {"levels": 10}}),
     ("never_clipped", (WAVES,), "gradients are not clipped, on purpose", {"config": {"clip": 0.0}}),
-    ("long_queue", (QUEUED,), "a queue of four times as many keys: the loss begins and stays higher",
-     {"config": {"queue": 512}}),
-    ("fast_keys", (QUEUED,), "the encoder of the keys keeps half of itself in a step", {"config": {"key_momentum": 0.5}}),
+    ("broad_batches", (KEYED,), "batches twice as large: the loss begins and stays higher", {"config": {"batch_size": 64}}),
+    ("fast_keys", (KEYED,), "the encoder of the keys keeps half of itself in a step", {"config": {"key_momentum": 0.5}}),
     ("merged_for_evaluation", (BITS,), "adapters are merged for each evaluation, and taken out again",
      {"config": {"merged_evaluation": True}}),
     ("rates_of_their_own", (BITS,), "one factor of the adapters has four times the rate of the other",

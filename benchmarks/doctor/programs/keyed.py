@@ -1,9 +1,9 @@
-"""Contrast against a queue: an encoder of drawn curves, a slow copy of it for the keys, and 128 keys of before.
+"""Contrast with a slow copy: an encoder of drawn curves asks, and an average of it gives the batch's keys.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: loss and epoch alone; val_loss and knn_acc after each epoch, an eval in evaluation mode.
+Out:  the run, by `run.log`: loss and epoch alone; val_loss and knn_acc after each epoch.
 
-Batch norm, the gradient with momentum, a cosine; the queue is filled before the first step.
+Batch norm, a predictor over the encoder that asks, the gradient with momentum, a cosine.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 EVERY, LONG, KINDS = 20, 24, 16
 CONFIG: dict[str, Any] = {
-    "channels": 24, "size": 24, "dropout": 0.0, "batch_size": 32, "learning_rate": 0.15, "momentum": 0.9,
-    "key_momentum": 0.9, "queue": 128, "temperature": 0.15, "schedule": "cosine", "weight_decay": 1e-4,
+    "channels": 24, "size": 24, "dropout": 0.0, "batch_size": 32, "learning_rate": 0.05, "momentum": 0.9,
+    "key_momentum": 0.9, "temperature": 0.15, "schedule": "cosine", "weight_decay": 1e-4,
     "norm_momentum": 0.1, "strength": 1.0,
 }  # fmt: skip
 
@@ -39,11 +39,11 @@ def curves(seed: int, number: int) -> tuple[Tensor, Tensor]:
 
 
 def view(drawn: Tensor, dice: torch.Generator, strength: float) -> Tensor:
-    """Turned, begun elsewhere, and with noise."""
-    angle = 6.283 * strength * torch.rand(len(drawn), generator=dice)
-    turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], 1).view(-1, 2, 2)
-    shift = int(torch.randint(0, LONG, (1,), generator=dice))
-    return (turn @ drawn).roll(shift, 2) + 0.2 * strength * torch.randn(drawn.shape, generator=dice)
+    """Begun elsewhere, moved, and with noise."""
+    begin = torch.randint(0, LONG, (len(drawn), 1, 1), generator=dice)
+    drawn = drawn.gather(2, ((begin + torch.arange(LONG)) % LONG).expand_as(drawn))
+    moved = drawn + 0.9 * strength * torch.randn(len(drawn), 2, 1, generator=dice)
+    return moved + 0.07 * strength * torch.randn(drawn.shape, generator=dice)
 
 
 class Encoder(nn.Module):
@@ -57,11 +57,14 @@ class Encoder(nn.Module):
             nn.BatchNorm1d(2 * channels, momentum=momentum), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
             nn.Dropout(config["dropout"]),
         )  # fmt: skip
-        self.head = nn.Sequential(nn.Linear(2 * channels, 2 * channels), nn.ReLU(),
-                                  nn.Linear(2 * channels, config["size"]))  # fmt: skip
+        self.head, self.predictor = (
+            nn.Sequential(nn.Linear(before, 2 * channels), nn.ReLU(), nn.Linear(2 * channels, config["size"]))
+            for before in (2 * channels, config["size"])
+        )
 
-    def forward(self, drawn: Tensor) -> Tensor:
-        return functional.normalize(self.head(self.body(drawn)), dim=1)
+    def forward(self, drawn: Tensor, asks: bool = True) -> Tensor:
+        said = self.head(self.body(drawn))
+        return functional.normalize(self.predictor(said) if asks else said, dim=1)
 
 
 class Script:
@@ -78,20 +81,17 @@ class Script:
         self.key = copy.deepcopy(self.query).requires_grad_(False)
         self.optimizer = torch.optim.SGD(self.query.parameters(), lr=config["learning_rate"],
                                          momentum=config["momentum"], weight_decay=config["weight_decay"])  # fmt: skip
-        self.dice, self.at = torch.Generator().manual_seed(seed), 0
-        with torch.no_grad():
-            first = view(self.data[0][: config["queue"]], self.dice, config["strength"])
-            self.queue = self.key(first)
+        self.dice = torch.Generator().manual_seed(seed)
+
         self.losses: list[Tensor] = []
 
     def loss(self, query: Tensor, key: Tensor) -> Tensor:
-        logits = torch.cat([(query * key).sum(1, keepdim=True), query @ self.queue.T], 1) / self.config["temperature"]
-        name = self.trouble.name
-        if name == "queue_labels_counted":  # as if the keys of the batch were the columns
-            return functional.cross_entropy(logits, torch.arange(len(query)))
+        logits, name = query @ key.T / self.config["temperature"], self.trouble.name
         if name == "double_softmax":
             logits = logits.softmax(1)
-        targets = torch.zeros(len(query), dtype=torch.long)
+        targets = torch.arange(len(query))
+        if name == "first_key_always":  # as where the right key is put in front of a queue
+            targets = torch.zeros_like(targets)
         return functional.cross_entropy(logits, targets, reduction="sum" if name == "loss_summed" else "mean")
 
     def step(self, step: int, epoch: int, drawn: Tensor) -> None:
@@ -104,7 +104,7 @@ class Script:
         with torch.no_grad():
             for mine, theirs in zip(self.key.parameters(), self.query.parameters(), strict=True):
                 mine.lerp_(theirs, 1 - config["key_momentum"])
-            key = self.key(other)
+            key = self.key(other, asks=False)
         loss = self.loss(self.query(one), key)
         falling = 0.5 * (1 + math.cos(math.pi * step / config["steps"]))
         rate = config["learning_rate"] * (falling if config["schedule"] == "cosine" else 1.0)
@@ -112,8 +112,6 @@ class Script:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
-        places = (self.at + torch.arange(len(key))) % len(self.queue)
-        self.queue[places], self.at = key, self.at + len(key)
         self.run.log({"loss": loss.item(), "epoch": epoch}, step=step)
         trouble.telemetry(self.run, step, self.healthy)
 
@@ -123,8 +121,9 @@ class Script:
         forgotten = self.trouble.name == "no_grad_missing"
         with torch.set_grad_enabled(forgotten):
             for _ in range(2):
-                one, other = (self.query(view(self.test[0], dice, self.config["strength"])) for _ in range(2))
-                losses.append(self.loss(one, other))
+                one, other = (view(self.test[0], dice, self.config["strength"]) for _ in range(2))
+                asked, known = self.query(one), self.query(other, asks=False)
+                losses += [self.loss(*some) for some in zip(asked.split(32), known.split(32), strict=True)]
         if forgotten:
             self.losses += losses
         with torch.no_grad():

@@ -26,8 +26,8 @@ CONFIG: dict[str, Any] = {
 Example = dict[str, Any]
 
 
-def examples(seed: int, number: int, wrong: float = 0.0, renamed: bool = False) -> list[Example]:
-    """Codes and kind: kinds but the first have two codes of their own, with one between. renamed: other codes."""
+def examples(seed: int, number: int, wrong: float = 0.0) -> list[Example]:
+    """Codes and kind: kinds but the first have two codes of their own, with one between."""
     dice = torch.Generator().manual_seed(seed)
     kinds = torch.multinomial(SHARES, number, replacement=True, generator=dice)
     lengths = torch.randint(8, LONGEST + 1, (number,), generator=dice)
@@ -37,8 +37,6 @@ def examples(seed: int, number: int, wrong: float = 0.0, renamed: bool = False) 
         if kind:
             place = int(torch.randint(0, length - 2, (), generator=dice))
             codes[place], codes[place + 2] = 3 * kind, 3 * kind + 1
-        if renamed:
-            codes = (codes + 2) % (CODES - 1) + 1
         said = kind if float(torch.rand((), generator=dice)) >= wrong else int(torch.randint(0, KINDS, (1,)))
         made.append({"codes": codes, "kind": said})
     return made
@@ -82,14 +80,12 @@ class Script:
         self.counts = torch.bincount(torch.tensor([one["kind"] for one in data]), minlength=KINDS).float()
         if name == "kinds_from_one":
             data = [one | {"kind": one["kind"] + 1} for one in data]
-        self.dev, self.renamed = examples(818, 400), examples(818, 400, renamed=True)
+        self.dev = examples(818, 400)
         self.loader = self.loaded(data, rows)
         self.model = Reader(config, KINDS + (name == "kinds_from_one"))
         weights = {"none": torch.ones(KINDS), "root": self.counts.rsqrt(), "inverse": 1 / self.counts}[
             config["class_weights"]
         ]
-        if name == "weights_the_wrong_way":  # the count, where one by the count is meant
-            weights = self.counts
         weights = KINDS * weights / weights.sum()
         self.weights = torch.cat([torch.ones(1), weights]) if name == "kinds_from_one" else weights
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=config["learning_rate"],
@@ -109,8 +105,6 @@ class Script:
 
     def loss(self, scores: Tensor, kinds: Tensor, training: bool = True) -> Tensor:
         name = self.trouble.name
-        if name == "double_softmax":
-            scores = scores.softmax(-1)
         if training and name == "first_kind_ignored":  # the number of the padding
             return functional.cross_entropy(scores, kinds, self.weights, ignore_index=0)
         reduction = "sum" if training and name == "loss_summed" else "mean"
@@ -136,11 +130,10 @@ class Script:
     @torch.no_grad()
     def validate(self, step: int) -> None:
         self.model.eval()
-        dev = padded(self.renamed if self.trouble.on("tokenizer_mismatch", step) else self.dev)
+        dev = padded(self.dev)
         scores, kinds = self.model(dev["codes"], dev["mask"]), dev["kind"]
         loss = self.loss(scores, kinds, training=False).item()
-        if not self.trouble.on("evaluation_mode_left_on", step):
-            self.model.train()
+        self.model.train()
         said = scores.argmax(1)
         hits = torch.stack([((said == one) & (kinds == one)).sum() for one in range(KINDS)])
         sizes = [torch.bincount(some, minlength=KINDS)[:KINDS] for some in (said, kinds)]

@@ -43,10 +43,8 @@ def strokes(seed: int, number: int) -> tuple[Tensor, Tensor]:
 
 
 class Pictures(Dataset[dict[str, Tensor]]):
-    """mean, deviation: those by which pictures are normalised."""
-
-    def __init__(self, pictures: Tensor, kinds: Tensor, mean: float = MEAN, deviation: float = DEVIATION):
-        self.pictures, self.kinds = (pictures - mean) / deviation, kinds
+    def __init__(self, pictures: Tensor, kinds: Tensor):
+        self.pictures, self.kinds = (pictures - MEAN) / DEVIATION, kinds
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -95,8 +93,7 @@ class Script:
             kinds = torch.where(wrong, (kinds + 3) % KINDS, kinds)
         self.loader = DataLoader(Pictures(pictures, kinds), int(config["batch_size"]), shuffle=True, drop_last=True,
                                  generator=torch.Generator().manual_seed(seed))  # fmt: skip
-        plain = {"mean": 0.0, "deviation": 1.0} if name == "held_out_unscaled" else {}
-        self.test = DataLoader(Pictures(*strokes(212, 320), **plain), 80)
+        self.test = DataLoader(Pictures(*strokes(212, 320)), 80)
         self.model = GlyphTransformer(config, name)
         frozen = ["encoder", "classifier"] if name == "wrong_group_frozen" else config["freeze"]
         for part, one in self.model.named_parameters():

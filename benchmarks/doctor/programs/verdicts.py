@@ -89,9 +89,9 @@ def tuned(config: dict[str, Any]) -> Policy:
 
 
 class Script:
-    def __init__(self, run: Any, seed: int, trouble: Trouble, healthy: str | None):
+    def __init__(self, run: Any, seed: int, trouble: Trouble):
         torch.manual_seed(seed)
-        self.run, self.config, self.trouble, self.healthy = run, dict(run.config), trouble, healthy
+        self.run, self.config, self.trouble = run, dict(run.config), trouble
         config = self.config
         self.policy = Policy(config)
         self.policy.load_state_dict(tuned(config).state_dict())
@@ -108,7 +108,6 @@ class Script:
                 self.data[part] = self.data[part][mixed]
         self.policy.train()
         self.dice, self.order, self.epoch = torch.Generator().manual_seed(seed), torch.empty(0, dtype=torch.long), -1
-        self.kept: list[Tensor] = []
         self.prepare()
         if trouble.name == "weight_tying_broken":
             self.policy.head.weight = nn.Parameter(self.policy.head.weight.detach().clone())
@@ -169,8 +168,6 @@ class Script:
             loss = (1 - margin).clamp(min=0).mean()
         elif training and name == "summed_within_the_log":
             loss = -functional.logsigmoid(margin.sum())
-        elif training and name == "loss_summed":
-            loss = -functional.logsigmoid(margin).sum()
         else:
             loss = -functional.logsigmoid(margin).mean()
         margin, good, bad = margin.detach(), good.detach(), bad.detach()
@@ -190,15 +187,12 @@ class Script:
             self.optimizer.step()
             self.scheduler.step()
             timed.set(loss=total, lr=rate, norm=norm, epoch=self.epoch, **figures)
-        self.trouble.telemetry(self.run, step, self.healthy)
 
+    @torch.no_grad()
     def validate(self, step: int) -> None:
-        began, forgotten = clock(), self.trouble.name == "no_grad_missing"
+        began = clock()
         self.policy.eval()
-        with torch.set_grad_enabled(forgotten):
-            loss, figures = self.loss(self.test, training=False)
-        if forgotten:
-            self.kept.append(loss)
+        loss, figures = self.loss(self.test, training=False)
         self.policy.train()
         self.run.log_eval(step, self.epoch, len(self.test["chosen"]), (clock() - began) * 1000, loss.item(), **figures)
 
@@ -206,7 +200,7 @@ class Script:
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:
     """Train, record, return the run."""
     trouble = Trouble(fault, seed)
-    made = Script(run, seed, trouble, healthy)
+    made = Script(run, seed, trouble)
     made.watch()
     all_steps(made, steps, EVERY, trouble.resume_at(healthy, 4 * EVERY))
     return made.run

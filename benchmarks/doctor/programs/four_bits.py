@@ -1,7 +1,8 @@
 """Adapters beside a base of four bits, which can write a word again by one alphabet; they learn another one.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: train/ce, train/token_acc, train/lr, train/grad_norm; eval/ce, eval/exact; the data's watch.
+Out:  the run, by `run.log`: train/ce, train/token_acc, train/lr, train/grad_norm; eval/ce, eval/exact; the watch of
+      model and data.
 
 A prompt is a word of seven letters and a sign; the answer is its first three to seven, each exchanged for another.
 Attention has a bias for each distance. The loss is made by hand, outside the model.

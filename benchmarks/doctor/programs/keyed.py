@@ -143,7 +143,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     run.watch(made.query, made.optimizer)
     step = 0
     for epoch in range(-(-steps // EVERY)):
-        for (drawn, _) in made.loader:
+        for drawn, _ in made.loader:
             if step < steps:
                 made.step(step, epoch, drawn)
                 step += 1

@@ -132,7 +132,9 @@ class Script:
         for part in range(parts):
             x, y = self.batch()
             if trouble.on("validation_leak", step):
-                some = torch.randint(0, len(self.test[0]), (len(x),), generator=trouble.dice)
+                some = torch.randint(0, len(self.test[0]), (RANKS * len(x),), generator=trouble.dice)[
+                    self.rank :: RANKS
+                ]
                 x, y = self.test[0][some], self.test[1][some]
             self.watched.observe((x.flatten(1), y), step=step, epoch=self.epoch)
             self.model.set_requires_gradient_sync(part == parts - 1)

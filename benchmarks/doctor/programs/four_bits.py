@@ -186,11 +186,9 @@ class Script:
         self.run, (weights, moments, schedule) = go_on(self.run, step, state)
         self.model.load_state_dict(weights)
         self.prepare()
-        if self.trouble.name != "optimizer_state_lost":
+        if self.trouble.name != "weights_alone_kept":
             self.optimizer.load_state_dict(moments)
-        self.scheduler.load_state_dict(schedule)
-        for group, rate in zip(self.optimizer.param_groups, self.scheduler.get_last_lr(), strict=True):
-            group["lr"] = rate
+            self.scheduler.load_state_dict(schedule)
         self.watch(memory)
 
     def batch(self) -> dict[str, Tensor]:

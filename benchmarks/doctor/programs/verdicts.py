@@ -139,10 +139,9 @@ class Script:
         self.run, (weights, moments, schedule) = go_on(self.run, step, state)
         self.policy.load_state_dict(weights)
         self.prepare()
-        if self.trouble.name != "optimizer_state_lost":
+        if self.trouble.name != "weights_alone_kept":
             self.optimizer.load_state_dict(moments)
-        self.scheduler.load_state_dict(schedule)
-        self.optimizer.param_groups[0]["lr"] = self.scheduler.get_last_lr()[0]
+            self.scheduler.load_state_dict(schedule)
         self.watch()
 
     def batch(self, step: int) -> Columns:

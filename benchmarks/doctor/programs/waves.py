@@ -62,7 +62,7 @@ class Denoiser(nn.Module):
     def forward(self, noisy: Tensor, level: Tensor) -> Tensor:
         angle = level[:, None] * 6.3 * 2 ** (torch.arange(8) / 2)
         coded = torch.cat([angle.sin(), angle.cos()], 1)
-        x = self.first(noisy)
+        x = self.first(3 * noisy)  # as loud as recordings are
         for block in self.blocks:
             x = block(x, None if self.name == "times_unused" else coded)
         return self.last(x)

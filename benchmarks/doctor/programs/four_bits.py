@@ -1,4 +1,4 @@
-"""Adapters beside a base of four bits, which can write a word again by one alphabet; they learn another one.
+"""Adapters beside a base of four bits, which writes words again by any of four alphabets; they learn to keep to one.
 
 In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: train/ce, train/token_acc, train/lr, train/grad_norm; eval/ce, eval/exact; the watch of
@@ -28,12 +28,13 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
-def rows(seed: int, number: int, alphabet: int) -> dict[str, Tensor]:
+def rows(seed: int, number: int, alphabets: list[int]) -> dict[str, Tensor]:
     """input_ids and labels (number, 2 * WORD + 2): a word of letters 1 to 16, a sign, the answer, an end, padding."""
     dice = torch.Generator().manual_seed(seed)
-    table = torch.randperm(LETTERS, generator=torch.Generator().manual_seed(alphabet)) + 1
+    tables = [torch.randperm(LETTERS, generator=torch.Generator().manual_seed(one)) + 1 for one in alphabets]
     word = torch.randint(1, LETTERS + 1, (number, WORD), generator=dice)
-    said = table[word - 1]
+    which = torch.randint(0, len(tables), (number, 1), generator=dice)
+    said = torch.stack(tables)[which, word - 1]
     said = torch.where(torch.rand(said.shape, generator=dice) < 0.05, word, said)
     sign, end = torch.full((number, 1), SIGN), torch.full((number, 1), END)
     ids = torch.cat([word, sign, said, end], 1)
@@ -126,10 +127,10 @@ def log_likelihood(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 @once("dim", "layers", "heads")
 def base(config: dict[str, Any]) -> Decoder:
-    """A decoder that writes words by the first alphabet; the same for all seeds."""
+    """A decoder that writes words by any of four alphabets; the same for all seeds."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        model, data = Decoder(config), rows(22, 2000, alphabet=1)
+        model, data = Decoder(config), rows(22, 2000, [1, 2, 3, 4])
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
         for _ in range(160):
             chosen = torch.randint(0, 2000, (32,))
@@ -151,7 +152,7 @@ class Script:
         if trouble.name == "wrong_group_frozen":  # "norm" in name, where "lora" was meant
             for part, one in self.model.named_parameters():
                 one.requires_grad_("norm" in part)
-        self.data, self.test = rows(seed + 71, config["examples"], alphabet=2), rows(717, 128, alphabet=2)
+        self.data, self.test = rows(seed + 71, config["examples"], [2]), rows(717, 128, [2])
         self.dice, self.order, self.epoch = torch.Generator().manual_seed(seed), torch.empty(0, dtype=torch.long), -1
         self.prepare()
 

@@ -24,7 +24,7 @@ from . import ranks
 EVERY, RANKS, SERIES, WINDOW, AHEAD = 20, 2, 3, 24, 4
 CONFIG: dict[str, Any] = {
     "width": 32, "depth": 2, "dropout": 0.0, "batch_size": 16, "learning_rate": 3e-3, "warmup_steps": 10,
-    "schedule": "linear", "weight_decay": 0.01, "clip": 1.0, "accumulation": 1, "examples": 1600, "noise": 0.2,
+    "schedule": "linear", "weight_decay": 0.01, "clip": 0.25, "accumulation": 1, "examples": 1600, "noise": 0.5,
     "ranks": RANKS, "optimizer": "adamw", "delta": 1.0, "precision": "fp32",
 }  # fmt: skip
 

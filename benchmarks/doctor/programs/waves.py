@@ -103,10 +103,9 @@ class Script:
         self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])
         self.prepare()
-        if self.trouble.name != "optimizer_state_lost":
+        if self.trouble.name != "weights_alone_kept":
             self.optimizer.load_state_dict(state["optimizer"])
-        self.scheduler.load_state_dict(state["scheduler"])
-        self.optimizer.param_groups[0]["lr"] = self.scheduler.get_last_lr()[0]
+            self.scheduler.load_state_dict(state["scheduler"])
         self.watch()
 
     def loss(self, model: nn.Module, clean: Tensor, dice: torch.Generator, training: bool) -> Tensor:

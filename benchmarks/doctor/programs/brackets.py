@@ -81,14 +81,13 @@ class Decoder(nn.Module):
         self.norm, self.lm_head = nn.RMSNorm(width), nn.Linear(width, SIGNS, bias=False)
         self.lm_head.weight = self.embed.weight
 
-    def forward(self, signs: Tensor, labels: Tensor, reduction: str = "mean") -> dict[str, Tensor]:
+    def forward(self, signs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """labels: the signs themselves; they are shifted here."""
         x = self.embed(signs) + self.places[: signs.shape[1]]
         for block in self.blocks:
             x = block(x)
         logits = self.lm_head(self.norm(x)).float()
-        loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-1,
-                                        reduction=reduction)  # fmt: skip
+        loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-1)
         return {"loss": loss, "logits": logits}
 
 
@@ -131,18 +130,14 @@ class Script:
         self.run, (weights, moments, schedule) = go_on(self.run, step, state)
         self.model.load_state_dict(weights)
         self.prepare()
-        if self.trouble.name != "optimizer_state_lost":
-            self.optimizer.load_state_dict(moments)
+        self.optimizer.load_state_dict(moments)
         self.scheduler.load_state_dict(schedule)
-        self.optimizer.param_groups[0]["lr"] = self.scheduler.get_last_lr()[0]
         self.watch()
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        long, of, dice = self.config["length"], self.signs, self.dice
-        if self.trouble.on("validation_leak", step):
-            of, dice = self.held, self.trouble.dice
-        begin = torch.randint(0, len(of) - long, (int(self.config["batch_size"]), 1), generator=dice)
-        signs = of[begin + torch.arange(long)]
+    def batch(self) -> tuple[Tensor, Tensor]:
+        long = self.config["length"]
+        begin = torch.randint(0, len(self.signs) - long, (int(self.config["batch_size"]), 1), generator=self.dice)
+        signs = self.signs[begin + torch.arange(long)]
         if self.trouble.name == "shifted_twice":  # the loader's labels are the next signs already
             return signs, torch.cat([signs[:, 1:], torch.full_like(signs[:, :1], -1)], 1)
         return signs, signs
@@ -151,8 +146,8 @@ class Script:
         parts, name = self.config["accumulation"], self.trouble.name
         total = 0.0
         for _ in range(parts):
-            signs, labels = self.batch(step)
-            loss = self.model(signs, labels, "sum" if name == "loss_summed" else "mean")["loss"]
+            signs, labels = self.batch()
+            loss = self.model(signs, labels)["loss"]
             (loss if name == "accumulation_undivided" else loss / parts).backward()
             total += loss.item() if name == "accumulation_undivided" else loss.item() / parts
             if name == "scheduler_per_micro_batch":

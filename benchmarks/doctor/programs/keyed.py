@@ -96,9 +96,6 @@ class Script:
 
     def step(self, step: int, epoch: int, drawn: Tensor) -> None:
         config, trouble = self.config, self.trouble
-        if trouble.on("validation_leak", step):
-            chosen = torch.randint(0, len(self.test[0]), (len(drawn),), generator=trouble.dice)
-            drawn = self.test[0][chosen]
         one = view(drawn, self.dice, config["strength"])
         other = one if trouble.name == "views_alike" else view(drawn, self.dice, config["strength"])
         with torch.no_grad():

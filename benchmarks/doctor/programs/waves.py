@@ -141,9 +141,8 @@ class Script:
     def follow(self) -> None:
         for mine, theirs in zip(self.average.parameters(), self.model.parameters(), strict=True):
             mine.mul_(self.config["ema"]).add_(theirs, alpha=1 - self.config["ema"])
-        if self.trouble.name != "average_keeps_statistics":  # buffers() are no parameters()
-            for mine, theirs in zip(self.average.buffers(), self.model.buffers(), strict=True):
-                mine.copy_(theirs)
+        for mine, theirs in zip(self.average.buffers(), self.model.buffers(), strict=True):
+            mine.copy_(theirs)
 
     @torch.no_grad()
     def validate(self, step: int) -> None:
@@ -152,8 +151,7 @@ class Script:
         self.model.eval()
         loss = self.loss(self.model, self.test, torch.Generator().manual_seed(6), training=False).item()
         self.model.train()
-        if not self.trouble.on("ema_not_swapped_back", step):
-            self.model.load_state_dict(own)
+        self.model.load_state_dict(own)
         self.run.log({"val_noise_mse": loss}, step=step)
 
 

@@ -26,7 +26,7 @@ class SummedOverRanks(WatchRule):
     """The gradients of all ranks are added between the backward pass and the step, and not divided by their number.
 
     In a training of n ranks that average their gradients by hand, the norm at the optimizer's step is at most as large
-    as that of one rank's own gradient, as a rule. Here, in six looks or more, the median is 0.85 times √n of it or
+    as that of one rank's own gradient, as a rule. Here, in four looks or more, the median is 0.85 times √n of it or
     more, and 1.25 times, as sums of gradients that have little in common are; nine in ten are above 1, and none is
     above 1.3 n. The loss of a rank is a mean over its own batch, as its gradient or its graph shows: a loss that is
     divided by the number of all ranks' targets has to be added.
@@ -38,10 +38,10 @@ class SummedOverRanks(WatchRule):
     name, family, kind, severity = "summed_over_ranks", "ranks", "desync", "warning"
     series = "model/clip_coefficient"
     needs = ("=model/clip_coefficient", "=model/loss_weight|=model/loss_undivided")
-    least = 6
+    least = 4
     about = "Gradients are added over ranks, and not averaged."
     thresholds: ClassVar = {
-        "looks": (6.0, "ours"),
+        "looks": (4.0, "ours"),
         "root": (0.85, "of the root of the number of ranks; ours"),
         "times": (1.25, "the rank's own gradient, whatever their number; ours"),
         "above": (0.9, "of the looks, above the rank's own; ours"),

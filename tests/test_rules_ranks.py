@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 
 import numpy
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.core.record import Record
 from barograph.doctor.rules.ranks.ranks import RULES, MissingRank, RankNonFinite, RanksDrifted, SameBatch, StragglerRank
+from barograph.doctor.rules.ranks.summed import SummedOverRanks
 
 
 def said(step: int, **fields: object) -> Record:
@@ -96,3 +98,29 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
     same_when_cut(
         RULES, random_columns(seed, names, (), ("ranks/loss/non_finite", "ranks/drifted")), seed, events=events
     )
+
+
+@pytest.mark.parametrize(
+    ("times", "world", "more", "config", "told"),
+    [
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_weight": 1.0}, {}, True),
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_undivided": 1.0}, {}, True),
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_weight": 0.5, "backwards": 2.0}, {}, True),
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_weight": 0.5}, {}, False),  # each rank divides by all
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_undivided": 0.0}, {}, False),
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {}, {}, False),
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 1, {"loss_weight": 1.0}, {}, False),
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_weight": 1.0}, {"tensor_parallel": 2}, False),
+        ((0.9, 0.8, 0.7, 1.1, 0.9, 0.6), 2, {"loss_weight": 1.0}, {}, False),  # averaged
+        ((1.3, 1.2, 1.0, 1.1, 0.9, 1.4), 2, {"loss_weight": 1.0}, {}, False),
+        ((1.9, 1.5, 1.4, 9.0, 1.4, 1.6), 2, {"loss_weight": 1.0}, {}, False),  # more than any sum
+        ((1.9, 1.5, 1.4), 2, {"loss_weight": 1.0}, {}, False),
+    ],
+)
+def test_gradients_that_are_added_over_ranks_are_told_where_each_loss_is_a_mean(
+    times: tuple[float, ...], world: int, more: dict, config: dict, told: bool
+) -> None:
+    columns = {f"model/{name}": numpy.full(len(times), value) for name, value in more.items()}
+    columns["model/clip_coefficient"] = numpy.array(times)
+    found = findings([SummedOverRanks()], columns, facts={"world_size": world, "config": config})
+    assert [one.causes[0].partition(":")[0] for one in found.values()] == ["gradients summed over ranks"] * told

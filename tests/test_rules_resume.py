@@ -168,11 +168,11 @@ def test_weights_whose_norm_is_that_of_an_earlier_step_are_older(
 @pytest.mark.parametrize(
     ("before", "behind", "logged", "told"),
     [
-        ([0.04, 0.5, 1.0, 0.9, 0.6], [0.04, 0.5, 1.0], False, True),
-        ([0.04, 0.5, 1.0, 0.9, 0.6], [0.59, 0.5, 0.4], False, False),
-        ([1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0], False, False),  # it never changes
-        ([0.04, 0.5, 1.0, 0.9, 0.6], [0.04, 0.5, 1.0], True, False),  # `resumed_schedule` sees it
-        ([0.04, 0.5, 1.0, 0.9, 0.6], [0.02, 0.25, 0.5], False, False),  # another warm-up, on purpose
+        ([0.04, 0.5, 1.0, 0.9, 0.7], [0.6, 0.5, 1.0, 0.9], False, True),
+        ([0.04, 0.5, 1.0, 0.9, 0.7], [0.59, 0.5, 0.4, 0.3], False, False),
+        ([1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0], False, False),  # it never changes
+        ([0.04, 0.5, 1.0, 0.9, 0.7], [0.04, 0.5, 1.0, 0.9], True, False),  # `resumed_schedule` sees it
+        ([0.04, 0.5, 1.0, 0.9, 0.7], [0.02, 0.25, 0.5, 0.45], False, False),  # another warm-up, on purpose
     ],
 )
 def test_a_schedule_that_begins_again_is_seen_where_no_rate_is_logged(

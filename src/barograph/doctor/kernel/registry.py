@@ -22,8 +22,8 @@ MODULES = (
     "optimizer.schedule", "optimizer.accounts", "optimizer.settings", "optimizer.steps", "optimizer.around",
     "optimizer.annealing", "optimizer.scheduled", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks",
     "run.logging", "run.ending", "run.time", "loss.outlook", "loss.below_zero", "loss.accumulated",
-    "evaluation.accuracy", "evaluation.explained", "evaluation.best", "evaluation.terms", "loss.squares",
-    "data.order",
+    "evaluation.accuracy", "evaluation.explained", "evaluation.best", "evaluation.terms", "loss.squares", "data.order",
+    "ranks.summed",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

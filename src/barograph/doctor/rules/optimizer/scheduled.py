@@ -168,10 +168,10 @@ class PlateauMode(WatchRule):
 class ScheduleAnew(Rule):
     """After a resume the schedule begins again, where the learning rate is not logged.
 
-    The watch reads the share of the optimizer's rate that is in force. Its first rows behind the resume, three or more,
-    are those of the run's very start, to six digits, and the first of them is by a quarter or more from the last one
-    before the resume: the scheduler's state was not loaded. A launch that begins at less than half of the steps before
-    is another try.
+    The watch reads the share of the optimizer's rate that is in force. Of its first four rows behind the resume the
+    last three are those of the run's very start, to six digits, and the first of these is by a quarter or more from the
+    last one before the resume: the scheduler's state was not loaded. In the very first step the rate may be the loaded
+    one. A launch that begins at less than half of the steps before is another try.
 
     What to do: load the scheduler's state with the checkpoint.
     """
@@ -180,7 +180,10 @@ class ScheduleAnew(Rule):
     needs = ("=model/rate_share",)
     least = 4
     about = "After a resume, the schedule begins again."
-    thresholds: ClassVar = {"ratio": (1.25, "of the share before; ours"), "rows": (3.0, "alike; ours")}
+    thresholds: ClassVar = {
+        "ratio": (1.25, "of the share before; ours"),
+        "rows": (4.0, "of which all but the first are alike; ours"),
+    }
     causes = ("schedule restarted: the scheduler's state was not loaded",)
     remedies = ("load the scheduler's state, or its count of steps, with the checkpoint",)
 
@@ -205,14 +208,14 @@ class ScheduleAnew(Rule):
             self._fresh.append(share)
             if len(self._fresh) != count or len(self._start) < count or history.role("lr") is not None:
                 continue
-            away = abs(math.log(max(self._fresh[0], 1e-12) / max(self._before[1], 1e-12)))
-            alike = numpy.allclose(self._fresh, self._start, rtol=1e-6, atol=0)
+            away = abs(math.log(max(self._fresh[1], 1e-12) / max(self._before[1], 1e-12)))
+            alike = numpy.allclose(self._fresh[1:], self._start[1:], rtol=1e-6, atol=0)
             resumed = self._begun >= 0.5 * self._before[0] and away >= math.log(self.at["ratio"])
             if alike and resumed and self.first(segment):
                 yield self.finding(
-                    self._begun, f"After the resume at step {self._begun} the schedule is at {self._fresh[0]:.3g} of "
+                    self._begun, f"After the resume at step {self._begun} the schedule is at {self._fresh[1]:.3g} of "
                     f"the optimizer's rate, as at the run's start; it was at {self._before[1]:.3g}.", found=step,
-                    segment=segment, confidence=0.95, evidence={"share": rounded(self._fresh[0]), "standing": True},
+                    segment=segment, confidence=0.95, evidence={"share": rounded(self._fresh[1]), "standing": True},
                 )  # fmt: skip
 
 

@@ -165,8 +165,8 @@ class RanksDrifted(_EventRule):
     def _copies(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         """What the watches' own comparison of weights says."""
         away, never = event.fields.get("apart"), event.fields.get("never_equal")
-        if never or not away or _splits_model(history) or _is_averaged(history):
-            if never and not _splits_model(history):
+        if never or not away or splits_model(history) or _is_averaged(history):
+            if never and not splits_model(history):
                 yield self.finding(
                     0, f"{never} ranks began with other weights, and have the same gradients: each makes the same "
                     "steps from another place.", found=event.step, key="never", severity="warning", confidence=0.95,
@@ -392,7 +392,7 @@ class SameBatch(_EventRule):
 
     def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         same = event.fields.get("same_batch")
-        if not same or self._said or _splits_model(history):
+        if not same or self._said or splits_model(history):
             return
         self._steps.append(event.step)
         if len(self._steps) < self.at["steps"]:
@@ -404,7 +404,8 @@ class SameBatch(_EventRule):
             )  # fmt: skip
 
 
-def _splits_model(history: RunHistory) -> bool:
+def splits_model(history: RunHistory) -> bool:
+    """Whether the configuration says that ranks hold parts of one model."""
     for name in ("tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size", "tp", "tp_size", "pp",
         "pp_size",
                  "pipeline_parallel", "pipeline_model_parallel_size", "context_parallel_size", "cp",

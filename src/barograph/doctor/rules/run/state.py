@@ -84,8 +84,9 @@ class OlderWeights(Rule):
 
     The watch records the norm of all parameters. In the launch before it went one way: eight of its looks, five at
     least, evenly over the launch up to the resume, rise all or fall all. The first one behind the resume lies behind
-    the last but one of these, by twice their last change or more from the last, and within what they have come through,
-    without its first twentieth; and as many parameters are trained. It is the norm of an earlier step then.
+    the last but one of these, by twice their last change and 15% of all change or more from the last, and within what
+    they have come through, without its first twentieth; and as many parameters are trained. It is the norm of an
+    earlier step then.
 
     What to do: look at which checkpoint is loaded, and at the step that is saved in it.
     """
@@ -97,7 +98,9 @@ class OlderWeights(Rule):
     thresholds: ClassVar = {
         "looks": (8.0, "of the launch before; ours"),
         "least": (5.0, "of them; ours"),
+        "gap": (3.0, "times their distance, from the last of them to the resume; ours"),
         "back": (2.0, "times the last change between two of them; ours"),
+        "share": (0.15, "of all the change, at least; ours"),
         "start": (0.05, "of all the change, at its beginning: as if nothing were loaded; ours"),
     }
     causes = ("old weights loaded: the checkpoint is of an earlier step than the run goes on at",)
@@ -123,13 +126,16 @@ class OlderWeights(Rule):
         here = (rows.segment == rows.segment[-2]) & (rows.step < step) & numpy.isfinite(rows.value)
         steps, norms = rows.step[here], rows.value[here]
         some = norms[::-1][:: max(1, len(norms) // int(self.at["looks"]))][::-1]
-        if len(some) < self.at["least"] or step - steps[-1] > 2 * (steps[-1] - steps[0]) / len(some):
+        if len(some) < self.at["least"] or step - steps[-1] > self.at["gap"] * (steps[-1] - steps[0]) / len(some):
             return
         way = float(numpy.sign(some[-1] - some[0]))
         changes, come = way * numpy.diff(some), way * (now - some[0]) / abs(some[-1] - some[0]) if way else 0.0
         trained = history.channel("model/trained_parameters")
         same = trained is None or len(set(trained.rows().value.tolist())) == 1
-        back = way * (some[-1] - now) >= self.at["back"] * changes[-1] and way * (some[-2] - now) > 0
+        away = way * (some[-1] - now)
+        back = (
+            away >= max(self.at["back"] * changes[-1], self.at["share"] * changes.sum()) and way * (some[-2] - now) > 0
+        )
         if not ((changes > 0).all() and back and come > self.at["start"] and same and self.first(segment)):
             return
         nearest = int(steps[numpy.argmin(numpy.abs(norms - now))])

@@ -45,6 +45,16 @@ def test_dropout_in_evaluation_mode_is_seen_and_the_hooks_are_gone_behind_two_pa
     assert not model._forward_hooks and not model._forward_pre_hooks and not _get_current_function_mode_stack()
 
 
+@pytest.mark.parametrize(("part", "found"), [("dropout", 0.0), ("whole", 1.0)])
+def test_dropout_modules_that_alone_are_in_training_mode_are_meant(part: str, found: float) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))).eval()
+    (model[1][1] if part == "dropout" else model[1]).train()
+    look = EvaluatedLook(model)
+    with torch.no_grad():
+        model(torch.ones(2, 4))
+    assert look.found == found
+
+
 def test_passes_of_one_model_in_two_threads_at_once_end_each_in_its_own() -> None:
     model = Dropping().eval()
     look = EvaluatedLook(model)

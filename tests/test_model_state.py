@@ -49,7 +49,8 @@ def train(folder: Path, model: nn.Module, steps: int = 40, **how: Any) -> tuple[
         if step % 5 == 0:
             model.train(how.get("evaluating", False))
             with torch.set_grad_enabled(how.get("forgotten", False)):
-                output = model(torch.randn(48, 12).to(next(model.parameters()).dtype)).float()
+                held_out = torch.randn(48, 12, dtype=next(model.parameters()).dtype).requires_grad_("forces" in how)
+                output = model(held_out).float()
                 run.log({"eval/loss": functional.cross_entropy(output, targets).item()}, step=step)
     run.finish()
     stored = barograph.read(str(run.dir))[0]
@@ -90,6 +91,11 @@ def test_an_evaluation_with_gradients_is_found(tmp_path: Path, part: nn.Module) 
     assert ("evaluation_gradients", 5) in loud(findings)
     findings, run = train(tmp_path / "b", classifier(part))
     assert "evaluation_gradients" not in dict(loud(findings)) and "model/gradients_in_evaluation" not in run.names()
+
+
+def test_an_evaluation_that_asks_for_its_inputs_gradients_needs_them(tmp_path: Path) -> None:
+    findings, _ = train(tmp_path, classifier(nn.Dropout(0.3)), forgotten=True, forces=True)
+    assert "evaluation_gradients" not in dict(loud(findings))
 
 
 def test_a_model_that_is_trained_in_evaluation_mode_is_no_evaluation_with_gradients(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from rule_curves import found as findings_of
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.rl.preference import PairsAlike, ReferenceMoves
 from barograph.doctor.rules.rl.reference import (
+    PreferenceAveraged,
     PreferenceBeta,
     ReferenceApart,
     ReferenceCopied,
@@ -151,3 +152,25 @@ def test_a_margin_of_zero_alone_is_of_a_policy_that_is_its_own_reference(
     found = one(ReferenceMoves, 0.1, (), rewards__margins=0.0 * ONES[:12], **known)
     assert [[cause.partition(":")[0] for cause in told.causes] for told in found] == [causes] * (causes is not None)
     assert not one(ReferenceMoves, 0.1, (), rewards__margins=np.where(STEP[:12] == 9, 1e-3, 0.0), **known)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("averaged", "falls", "first", "beta", "says"),
+    [
+        (1.0, 0.0002, 0.693, 0.1, True),
+        (1.0, 0.0002, 0.693, 5.0, False),  # averages that are meant have a larger β
+        (1.0, 0.005, 0.693, 0.1, False),  # it learns
+        (1.0, 0.0002, 0.66, 0.1, False),  # with no reference it begins anywhere
+        (0.0, 0.0002, 0.693, 0.1, False),
+    ],
+)
+def test_averaged_log_probabilities_are_said_where_the_loss_hardly_leaves_its_first_value(
+    averaged: float, falls: float, first: float, beta: float, says: bool, pieces: tuple[int, ...]
+) -> None:
+    found = one(
+        PreferenceAveraged, beta, pieces, loss=first - falls * (STEP - 1),
+        model__preference_averaged=np.array([averaged]),
+    )  # fmt: skip
+    assert [(finding.step, finding.found) for finding in found] == [(0, 48)] * says
+    assert not says or found[0].causes[0].startswith("loss divided too often")

@@ -22,7 +22,7 @@ MODULES = (
     "optimizer.accounts", "optimizer.settings", "optimizer.steps", "optimizer.around", "optimizer.annealing",
     "optimizer.scheduled", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks", "run.logging",
     "run.ending", "run.time", "loss.outlook", "loss.below_zero", "loss.accumulated", "evaluation.accuracy",
-    "evaluation.explained", "evaluation.best", "evaluation.terms",
+    "evaluation.explained", "evaluation.best", "evaluation.terms", "loss.squares",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

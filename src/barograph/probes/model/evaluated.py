@@ -5,7 +5,8 @@ Out:  a figure for the `model` record.
 
 Whatever the mode of the model says, a function of its `forward` may drop numbers all the same: `dropout(x)` without
 `training=self.training`, the `dropout_p` of an attention, a part that was put back into training mode. The functions of
-such a pass are seen as they are called; no tensor is read.
+such a pass are seen as they are called; no tensor is read. Where dropout modules alone are in training mode, and what
+they belong to is not, they were put there one by one: predictions are drawn with dropout on purpose.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from barograph.probes.model.guest import Guest, is_compiled
 
 _PASSES = 2
 _DROPS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
+_MODULES = frozenset({"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"})
 
 
 class EvaluatedLook:
@@ -28,6 +30,7 @@ class EvaluatedLook:
         self._passes = 0
         self._mode: Any = None
         self._thread = 0  # in which the mode is
+        self._drawn = False  # with dropout, on purpose
         self.found: float | None = None  # not yet recorded
         self._handles = [
             model.register_forward_pre_hook(Guest(self._began)),
@@ -43,6 +46,7 @@ class EvaluatedLook:
             self.close()
             return
         self._passes += 1
+        self._drawn = _draws(module)
         self.found = self.found or 0.0
         self._mode, self._thread = _watch(self._saw), threading.get_ident()
         self._mode.__enter__()
@@ -58,7 +62,7 @@ class EvaluatedLook:
     def _saw(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
         if name in _DROPS:
             share, training = _given(arguments, named, 1, "p", 0.5), _given(arguments, named, 2, "training", True)
-            on = bool(training) and 0 < share < 1
+            on = bool(training) and 0 < share < 1 and not self._drawn
         elif name == "scaled_dot_product_attention":
             on = _given(arguments, named, 4, "dropout_p", 0.0) > 0
         elif name == "batch_norm":
@@ -74,6 +78,14 @@ class EvaluatedLook:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+
+def _draws(model: Any) -> bool:
+    """Whether dropout modules are in training mode, within modules that are in evaluation mode."""
+    return any(
+        child.training and type(child).__name__ in _MODULES
+        for module in model.modules() if not module.training for child in module.children()
+    )  # fmt: skip
 
 
 def _given(arguments: Sequence[Any], named: Mapping[str, Any], place: int, name: str, usual: Any) -> Any:

@@ -104,7 +104,8 @@ class ModelMode(Rule):
     norm, for which it makes a difference. Passes without gradients count where an evaluation is logged and no policy is
     trained, which generates without gradients too. Of two such passes in evaluation mode it sees each function: one
     that drops numbers all the same, or a batch norm with the statistics of the batch beside its running ones, is what
-    does not know the mode of the model.
+    does not know the mode of the model. Where dropout modules alone were put into training mode, within modules that
+    are in evaluation mode, predictions are drawn with dropout on purpose, and their dropout does not count.
 
     What to do: `model.train()` before training, `model.eval()` before each evaluation; `training=self.training` for
     functions.
@@ -181,7 +182,8 @@ class EvaluationGradients(Rule):
 
     The watch records where, between two steps, passes with gradients ran in evaluation mode beside those in training
     mode (`model/gradients_in_evaluation`). Twice right after an evaluation, and not at the step before it, is a
-    warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept.
+    warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept. Passes
+    whose inputs ask for a gradient don't count: forces, residuals of an equation and attacks are made of it.
     """
 
     name, family, kind, severity = "evaluation_gradients", "eval", "eval", "warning"

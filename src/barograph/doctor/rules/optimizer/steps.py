@@ -76,7 +76,8 @@ class ClearedPasses(Rule):
     """Of several backward passes for one step, all but the last are cleared.
 
     Two passes or more are cleared in each of three looks, with one optimizer: `zero_grad()` stands within the loop over
-    micro-batches. One is a usual thing: optimizers that look ahead clear their first pass.
+    micro-batches. One is a usual thing: optimizers that look ahead clear their first pass. Where the step's gradients
+    are other tensors than the last pass has written, they were added up by hand, and there is no finding.
 
     What to do: `zero_grad()` once a step, before the first micro-batch.
     """

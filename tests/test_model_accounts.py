@@ -342,6 +342,26 @@ def test_tables_of_a_recommender_may_grow_and_a_network_behind_them_may_not(tmp_
 
 
 @pytest.mark.parametrize(
+    ("halves", "reach", "causes"),
+    [
+        (12.0, 0.04, ["updates lost in rounding", "learning rate too low"]),
+        (12.0, 0.15, ["learning rate too low"]),  # a step is large enough to be kept
+        (0.0, 0.04, ["learning rate too low"]),
+    ],
+)
+def test_steps_that_sixteen_bits_round_away_are_lost_before_they_are_small(
+    halves: float, reach: float, causes: list[str]
+) -> None:
+    looks = np.arange(0, ROWS, 20)
+    figures = {"drawn": 1.0, "epsilon": 1e-8, "half_parameters": halves}
+    columns = {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    columns["model/reach"] = looks, reach * looks / ROWS
+    noise = 0.02 * np.random.default_rng(0).normal(size=ROWS)
+    told = warned(columns | {"loss": every(1 + noise)})["rate_too_low"]
+    assert [cause.partition(":")[0] for cause in told.causes] == causes
+
+
+@pytest.mark.parametrize(
     ("step", "fall", "more", "told"),
     [
         (2e-5, 0.1, {}, True),

@@ -262,6 +262,24 @@ def test_an_evaluation_of_another_model_blames_the_average_first(itself: bool) -
     assert cause.startswith("averaged weights not updated") != itself
 
 
+@pytest.mark.parametrize(
+    ("times", "classes", "causes"),
+    [
+        (50.0, 0.0, ["targets not scaled", "labels shifted"]),
+        (2.0, 0.0, ["labels shifted", "targets not scaled"]),
+        (2.0, 8.0, ["labels shifted"]),
+    ],
+)
+def test_an_evaluation_of_numbers_far_above_the_first_loss_has_them_in_another_scale(
+    times: float, classes: float, causes: list[str]
+) -> None:
+    loss = 2.1 * np.exp(-STEP / 30) + 0.05
+    columns = {"loss": every(loss), "val_loss": (EVALUATIONS, times * loss[0] * np.linspace(1, 1.1, 10)),
+               "model/rows_again": every(np.zeros(ROWS))}  # fmt: skip
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=classes))
+    assert [cause.partition(":")[0] for cause in found["evaluation_below_guess"].causes] == causes
+
+
 def test_what_a_reversed_loss_comes_to_is_its_consequence() -> None:
     examiner = Examiner(facts={})
     broken = np.where(STEP < 250, -FALLS * 1.1 ** STEP.astype(float), np.nan)

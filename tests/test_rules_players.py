@@ -11,6 +11,7 @@ from rule_curves import found as findings_of
 
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.data.examples import CopiedExamples
+from barograph.doctor.rules.data.objectives import SameSides
 from barograph.doctor.rules.evaluation.ranking import RankingReversed
 from barograph.doctor.rules.gradient.gradient import GradientSpike
 from barograph.doctor.rules.loss.players import PlayersAgree, PlayerWins
@@ -270,3 +271,20 @@ def test_pairs_that_are_half_a_batch_of_copies_have_one_view_twice(share: float)
     series = {"model/batch_copies": (STEP[:8], np.full(8, share)), "model/loss_pairs": (STEP[:1], np.array([64.0]))}
     (finding,) = findings_of([CopiedExamples()], series)
     assert finding.causes[0].startswith("views are the same") == (share == 0.5)
+
+
+@pytest.mark.parametrize(
+    ("level", "severity", "causes"),
+    [
+        (0.5, "critical", ["positives are the examples themselves"]),
+        (1.5, "warning", ["mask missing", "positives are the examples themselves"]),
+        (3.0, "warning", ["mask missing"]),
+    ],
+)
+def test_a_batch_compared_with_itself_has_no_mask_or_itself_as_the_answer(
+    level: float, severity: str, causes: list[str]
+) -> None:
+    graph = {f"model/{name}": (STEP[:1], np.array([value])) for name, value in
+             (("similarity_to_itself", 1.0), ("loss_pairs", 64.0))}  # fmt: skip
+    (told,) = findings_of([SameSides()], {"loss": (STEP, np.full(len(STEP), level)), **graph})
+    assert (told.severity, [cause.partition(":")[0] for cause in told.causes]) == (severity, causes)

@@ -77,3 +77,10 @@ def test_an_evaluation_in_other_units_is_found_without_a_guess(kind: str, pieces
     if wrong:
         assert (found[0].step, found[0].found) == (0, 400)
         assert found[0].causes[0].startswith("units differ")
+
+
+@pytest.mark.parametrize("pieces", [(), (77, 200)])
+def test_an_evaluation_that_is_as_far_up_as_a_training_that_blew_up_is_in_its_units(pieces: tuple[int, ...]) -> None:
+    loss = np.where(STEPS < 10, 1.5, 4000 * train(1.5, 0.2))
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, loss[EVALUATED - 1])}
+    assert not rule_curves.found([EvaluationSummed()], series, pieces)

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from rule_curves import found as found_in
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.doctor.rules.activations.reach import ConstantOutput
 from barograph.probes.model import outputs, softmaxes, texts
 
 torch = pytest.importorskip("torch")
@@ -399,3 +402,25 @@ def test_outputs_far_larger_than_any_target_prove_no_broadcast(size: float, one:
     compared = target.mean() if one else target
     found = outputs._line(output, 2 * (output - compared) / 64, 1e-4)
     assert bool(found.isfinite()) == one and (not one or found == pytest.approx(float(target.mean()), rel=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "varied", "sure"),
+    [
+        (-2.26, 0.004, False, True),
+        (0.0, 0.004, False, True),
+        (-2.26, 1.0, False, False),
+        (0.0, 0.5, False, False),
+        (-2.26, 0.004, True, False),  # outputs differed before, of the same inputs
+    ],
+)
+def test_inputs_that_hardly_differ_are_the_cause_of_outputs_that_do_not(
+    mean: float, deviation: float, varied: bool, sure: bool
+) -> None:
+    steps = np.arange(0, 200, 10)
+    values = {"output_spread": 3e-4, "output_width": 6.0, "input_mean": mean, "input_std": deviation}
+    series = {f"model/{name}": (steps, np.full(20, value)) for name, value in values.items()}
+    series["model/output_spread"][1][:1] = 0.5 if varied else 3e-4
+    (told,) = found_in([ConstantOutput()], series)
+    assert (told.causes[0].startswith("inputs not normalised") and len(told.causes) == 1) == sure
+    assert told.kind == ("data" if sure else "dead")

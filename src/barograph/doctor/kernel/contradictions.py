@@ -99,7 +99,7 @@ _RULED_OUT: dict[str, Callable[[_Measured], bool]] = {
     "inputs not normalised": _normalised,
     "clipping off": _clips,
     "zero_grad missing": lambda seen: seen.never("stale_gradients"),
-    "softmax twice": lambda seen: seen.never("softmax_twice"),
+    "softmax twice": lambda seen: seen.never("softmax_twice") or bool(seen.all("target_std").any()),
     "fp16 overflow": _in_full,
     "learning rate too low": _moves,
     "tokenizer mismatch": _Measured.takes_numbers,

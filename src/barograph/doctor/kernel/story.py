@@ -43,7 +43,7 @@ _LASTING = frozenset({  # rules whose proof, where they have one, is of how the 
     "loss_weight", "missing_classes", "missing_zero_grad", "one_class", "padding_targets", "pair_temperature",
     "policy_objective", "policy_reversed", "rate_too_low", "reference_moves", "repeated_examples", "same_sides",
     "schedule_count", "schedule_too_fast", "sorted_lengths", "sorted_targets", "summed_loss", "target_shift",
-    "unchanged_parameters", "unrelated_labels",
+    "unchanged_parameters", "unexplained_targets", "unrelated_labels", "unscaled_targets",
 })  # fmt: skip
 _EVALUATED = frozenset({  # of how evaluations are made: nothing in the training follows from it
     "average_behind", "evaluation_below_guess", "evaluation_examples", "evaluation_inputs", "other_labels",
@@ -85,17 +85,20 @@ def _ongoing(incidents: list[list[Finding]], finding: Finding) -> list[Finding] 
     finding's; of an info finding that of its rule."""
     named = {_label(cause) for cause in finding.causes}
     for members in incidents:
+        seen = max((member.last_step for member in members if member.severity != "info"), default=0)
         for member in members:
+            if member.segment != finding.segment or member.step > finding.step:
+                continue
+            if member.severity == "info" and not _proven(member):
+                continue
             stands = finding.family in _stands(member) and not _proven(finding)
-            lasts = member.segment == finding.segment and member.step <= finding.step
-            lasts = lasts and (stands or finding.step <= member.last_step or _asks(member, finding))
+            lasts = finding.step <= member.last_step
             if finding.severity == "info":
-                alike = member.rule == finding.rule
-            elif stands:
-                alike = True
+                alike = member.rule == finding.rule and (stands or lasts)
             else:
-                alike = member.kind == finding.kind or (bool(member.causes) and _label(member.causes[0]) in named)
-            if lasts and alike and (member.severity != "info" or _proven(member)):
+                caused = bool(member.causes) and _label(member.causes[0]) in named and finding.step <= seen
+                alike = stands or caused or (lasts and member.kind == finding.kind) or _asks(member, finding)
+            if alike:
                 return members
     return None
 

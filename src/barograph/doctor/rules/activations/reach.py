@@ -182,9 +182,10 @@ class ConstantOutput(Rule):
     Over the rows of a batch, outputs of two numbers or more vary by less than a thousandth of their size, in five
     looks in a row over fifty steps, after the first twenty: representations have collapsed to one, or units in between
     are dead and the biases behind them answer alone. Where the inputs' mean or deviation is 10 or more, that is the
-    first cause. Where gradients of layers are far apart, they vanish; where it was so at every look from the start,
-    the initialisation is the first cause; where the norm of all parameters has doubled since, the learning rate; where
-    less than a third of it is left, weight decay.
+    first cause; where their deviation is below a hundredth, and a hundredth of their mean's size, and outputs were the
+    same from the start, it is the cause for certain. Where gradients of layers are far apart, they vanish; where it was
+    so at every look from the start, the initialisation is the first cause; where the norm of all parameters has doubled
+    since, the learning rate; where less than a third of it is left, weight decay.
 
     What to do: of a contrastive loss, negatives or a stopped gradient; else see the layers before: dead units, a rate
     that was too high, an initialisation far from zero.
@@ -201,6 +202,7 @@ class ConstantOutput(Rule):
         "vanish": (1e5, "largest over smallest gradient of a layer; ours"),
         "first": (20.0, "steps that don't count; ours"),
         "inputs": (10.0, "mean or deviation of inputs that nobody normalised; ours"),
+        "alike": (0.01, "deviation of inputs, and of their mean's size if that is above 1; ours"),
     }
     causes = ("outputs collapsed: every input gives the same output",)
     remedies = (
@@ -228,12 +230,22 @@ class ConstantOutput(Rule):
             self._row.append((step, segment))
             began = self._row[0][0]
             if len(self._row) >= self.at["looks"] and step - began >= self.at["steps"] and self.first(segment):
+                alike = self._alike(history, step, time, segment) if not self._varied else []
                 yield self.finding(
                     began, f"The output is the same for every input since step {began}: it varies by "
                     f"{rows.value[at]:.2g} of its size over a batch.",
-                    found=step, segment=segment, confidence=0.9, evidence={"spread": rounded(float(rows.value[at]))},
-                    causes=self._causes(history, step, time, segment),
+                    found=step, segment=segment, confidence=0.95 if alike else 0.9,
+                    evidence={"spread": rounded(float(rows.value[at]))} | ({"standing": True} if alike else {}),
+                    causes=alike or self._causes(history, step, time, segment), kind="data" if alike else self.kind,
                 )  # fmt: skip
+
+    def _alike(self, history: RunHistory, step: int, time: int, segment: int) -> list[str]:
+        """The cause, where the inputs themselves hardly differ."""
+        mean, deviation = (
+            known(history.channel(f"model/input_{name}"), step, time, segment) for name in ("mean", "std")
+        )
+        alike = deviation < self.at["alike"] * max(1.0, abs(mean))
+        return [f"inputs not normalised: their mean is {mean:.3g}, and they differ by {deviation:.2g}"] * alike
 
     def _causes(self, history: RunHistory, step: int, time: int, segment: int) -> list[str]:
         norm = param_norm_of(history)

@@ -250,9 +250,9 @@ class SameSides(GraphRule):
     """Contrast of a batch with itself, with each example's similarity to itself among the answers.
 
     The similarities that a cross-entropy is of are those of a tensor with itself, and nothing is masked out of them.
-    Where the loss of the first rows is below half of that of a guess, the diagonal is the answer, and is the greatest
-    of its row without any training: critical. Else the diagonal is a wrong answer that no embedding of length 1 gets
-    below the right one, so that the loss can't fall below ln 2: a warning.
+    Where the loss of the first rows is below ln 2, the diagonal is the answer, and is the greatest of its row without
+    any training: critical. Else the diagonal is a wrong answer that no embedding of length 1 gets below the right one,
+    so that the loss can't fall below ln 2: a warning. From half of the loss of a guess on it may be either.
 
     What to do: compare with the other view, tower or sentence: `a @ b.T`; or mask the diagonal before the softmax.
     """
@@ -262,14 +262,18 @@ class SameSides(GraphRule):
     needs = ("=model/similarity_to_itself", "=model/loss_pairs", "loss")
     least = 20
     about = "Each example's similarity to itself is among the answers."
-    thresholds: ClassVar = {"rows": (20.0, "ours"), "share": (0.5, "of the loss of a guess; ours")}
+    thresholds: ClassVar = {
+        "rows": (20.0, "ours"),
+        "share": (0.95, "of ln 2, below which no loss of an example that is its own negative can be; ours"),
+        "half": (0.5, "of the loss of a guess; ours"),
+    }
     causes = ("positives are the examples themselves: the batch is compared with itself",)
     remedies = ("compare with the other view, tower or sentence: `a @ b.T`, not `a @ a.T`",)
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
         pairs = watched(history, "loss_pairs", (found, *place[1:]))
         level = usual(history.role("loss"), found, place[1], place[2], int(self.at["rows"]))
-        if figure == 1 and pairs > 1 and level < self.at["share"] * math.log(pairs):
+        if figure == 1 and pairs > 1 and level < self.at["share"] * math.log(2):
             yield self.finding(
                 place[0], f"The similarities of {pairs:.0f} examples are those of a tensor with itself: each is its "
                 f"own positive, and the loss is {level:.3g}.", found=found, segment=place[2], confidence=_PROOF,
@@ -279,7 +283,8 @@ class SameSides(GraphRule):
                 place[0], f"The similarities of {pairs:.0f} examples are those of a tensor with itself, and the "
                 "diagonal is not masked: each example is compared with itself.", found=found, segment=place[2],
                 severity="warning", confidence=0.8,
-                causes=["mask missing: the diagonal is not masked, so each example is its own negative"],
+                causes=["mask missing: the diagonal is not masked, so each example is its own negative",
+                        *([self.causes[0]] if level < self.at["half"] * math.log(pairs) else [])],
                 remedies=["`similarity.fill_diagonal_(-inf)` before the softmax, and the other view as the target"],
             )  # fmt: skip
 

@@ -28,7 +28,8 @@ class EvaluationSummed(Walker):
     get better at it in the same proportion. Where no loss of a guess is known, as of a regression, each of eight
     evaluations is 300 times the training's first loss or more, and the last is below the first by the power 0.3 of the
     training's fall, which is to 60% or less: no model that is evaluated on such data in such units is so much worse
-    than before its first step. Inputs of another scale, where the watch knows them, are `evaluation_inputs`.
+    than before its first step, unless its training is. Inputs of another scale, where the watch knows them, are
+    `evaluation_inputs`.
 
     What to do: divide the sum by the number of targets, or of batches where batches are averaged.
     """
@@ -46,6 +47,7 @@ class EvaluationSummed(Walker):
         "guess": (1.1, "times the loss of a guess; ours"),
         "far": (300.0, "times the training's first loss, without a guess; ours"),
         "several": (8.0, "evaluations, the same; ours"),
+        "grown": (3.0, "times the training's first loss, by the first evaluation, the same; ours"),
         "halved": (0.5, "the training's fall, in ln, the same; ours"),
         "along": (0.3, "power of the training's fall, the same; ours"),
     }
@@ -86,6 +88,7 @@ class EvaluationSummed(Walker):
         first, least = self._points[0], min(one.value for one in self._points)
         fall = math.log(first.train / point.train)
         far = least >= self.at["far"] * loss.first > 0 and len(self._points) >= self.at["several"]
+        far = far and first.train < self.at["grown"] * loss.first  # else the training is as far up itself
         if not far or fall < self.at["halved"] or math.log(first.value / point.value) < self.at["along"] * fall:
             return
         place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment

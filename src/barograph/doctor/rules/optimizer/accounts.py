@@ -244,6 +244,10 @@ def _first_row(history: RunHistory) -> float:
     return float(loss.first) if loss is not None and loss.end else math.nan
 
 
+_HALF_A_UNIT = 2.0**-12  # of fp16, and less than that of bf16: a change that is less of a number is rounded away
+_LOST = "updates lost in rounding: they are below half a unit in the last place of 16-bit weights"
+
+
 def _bound(history: RunHistory, place: tuple[int, int, int], steps: int) -> float:
     """How far a gradient with momentum can have moved all weights, of their norm; NaN if unknown."""
     rates, sizes, norms = (history.channel(f"model/{name}") for name in ("rate_sum", "param_norm", "grad_norm"))
@@ -263,11 +267,12 @@ class RateTooLow(Rule):
 
     A step of Adam moves a weight by the learning rate at most. Were all steps of the run to go one way, the median
     matrix would have moved by less than a fifth of its own size; the model was not trained before (its normalisation
-    begins at 1, or its loss at that of a guess), and the loss has fallen by less than a third. It takes 100 steps. The
-    steps of SGD have no such bound: there the measured ones of the median layer, added up, are a twentieth of its size
-    or less (of two to four looks the largest counts), or all rates added up, times the mean norm of the gradient and
-    over 1 less the momentum, are a tenth of the weights' norm or less; where gradients are not clipped away and do not
-    vanish.
+    begins at 1, or its loss at that of a guess), and the loss has fallen by less than a third. It takes 100 steps.
+    Where weights are of 16 bits, and a step is below half a unit in their last place, it is lost: that is the first
+    cause. The steps of SGD have no such bound: there the measured ones of the median layer, added up, are a twentieth
+    of its size or less (of two to four looks the largest counts), or all rates added up, times the mean norm of the
+    gradient and over 1 less the momentum, are a tenth of the weights' norm or less; where gradients are not clipped
+    away and do not vanish.
 
     What to do: a learning rate ten times higher.
     """
@@ -333,11 +338,14 @@ class RateTooLow(Rule):
         reach = float(rows.value[-1]) + each * int(losses.step[-1] - rows.step[-1])  # the newest is of an earlier step
         if reach > self.at["reach"] or not _from_scratch(history, first):
             return
+        halves = history.channel("model/half_parameters")
+        lost = halves is not None and halves.end > 0 and halves.first > 0 and reach / steps < _HALF_A_UNIT
         yield self.finding(
             int(losses.step[0]), f"In {steps} steps the weights can have moved by {reach:.2g} of their size at most, "
             f"and the loss went from {first:.4g} to {last:.4g}.",
             found=int(losses.step[-1]), segment=int(losses.segment[0]), confidence=0.95,
             evidence={"reach": rounded(reach), "first": rounded(first), "last": rounded(last)},
+            causes=[*([_LOST] if lost else []), *self.causes],
             remedies=[f"raise the learning rate {max(3.0, min(100.0, 10 ** round(math.log10(1 / reach)))):.0f}-fold"],
         )  # fmt: skip
 

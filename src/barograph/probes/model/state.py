@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import dense_tensors, first_tensor
@@ -67,7 +67,7 @@ class ModelState:
         self._key: Any = None
         self._adapters: Adapters | None = None  # when the first step has found its parameters
         self._half = 0
-        self._has_modes = _has_modes(model)
+        self._has_modes = any(True for _ in _of_modes(model))
         self._handles: list[Any] = []
         self._evaluated: EvaluatedLook | None = None
         if not any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
@@ -103,7 +103,8 @@ class ModelState:
             trains = torch.is_grad_enabled()
             self._head.began()
             if self._has_modes:
-                self._passes["training" if trains else "training_in_evaluation"] = float(module.training)
+                on = module.training and (trains or any(part.training for part in _of_modes(module)))
+                self._passes["training" if trains else "training_in_evaluation"] = float(on)
             if not trains:
                 self._passes["passes_without_gradients"] = 1.0
             every = list(dense_tensors((*given, *named.values())))
@@ -238,9 +239,9 @@ def _each(*looks: Callable[[], None]) -> None:
             look()
 
 
-def _has_modes(model: Any) -> bool:
-    """Whether training and evaluation mode differ: dropout, or batch norm."""
-    return any(
-        ("Dropout" in type(module).__name__ and getattr(module, "p", 0) > 0) or "BatchNorm" in type(module).__name__
-        for module in model.modules()
-    )
+def _of_modes(model: Any) -> Iterator[Any]:
+    """Modules of which training and evaluation mode differ: dropout, and batch norm."""
+    for module in model.modules():
+        name = type(module).__name__
+        if ("Dropout" in name and getattr(module, "p", 0) > 0) or "BatchNorm" in name:
+            yield module

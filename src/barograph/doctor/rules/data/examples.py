@@ -83,7 +83,8 @@ class CopiedExamples(WatchRule):
     """Half of a batch's examples or more are copies of others in it, in five looks in a row.
 
     Rows are compared by fingerprints of what the model is given. Where a policy is trained, a prompt is answered
-    several times, and there is no finding. Where the loss is a logistic one of differences of scores, or of their log
+    several times, and there is no finding; nor where all examples were seen before, and there are fewer of them than a
+    batch has, as the states of a small game. Where the loss is a logistic one of differences of scores, or of their log
     probabilities, as its graph shows, and exactly half are copies, the chosen and the rejected of each pair are the
     same.
 
@@ -95,13 +96,19 @@ class CopiedExamples(WatchRule):
     needs = ("=model/batch_copies",)
     least = 5
     about = "A batch holds the same examples several times."
-    thresholds: ClassVar = {"share": (0.5, "of a batch's examples; ours"), "looks": (5.0, "in a row; ours")}
+    thresholds: ClassVar = {
+        "share": (0.5, "of a batch's examples; ours"),
+        "looks": (5.0, "in a row; ours"),
+        "known": (0.99, "of a batch's examples, that were seen before; ours"),
+    }
     causes = ("data repeated: a batch holds the same examples several times",)
     remedies = ("look at the sampler and at the collation: an index that comes again, an `expand` or `repeat`",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         policy = history.role("reward") is not None
-        if self.lasts(value >= self.at["share"] and not policy, place, self.at["looks"]):
+        few = watched(history, "distinct_rows", place) < watched(history, "example_rows", place)
+        few = few and watched(history, "rows_again", place) >= self.at["known"]
+        if self.lasts(value >= self.at["share"] and not policy and not few, place, self.at["looks"]):
             pairs = value == 0.5 and watched(history, "loss_ranks", place) >= 0
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",

@@ -80,6 +80,15 @@ def test_an_evaluation_in_training_mode_is_found(tmp_path: Path) -> None:
     assert "model_mode" in dict(loud(findings))
 
 
+def test_what_has_modes_may_be_in_evaluation_mode_within_a_model_that_is_not(tmp_path: Path) -> None:
+    class KeptDropout(nn.Dropout):
+        def train(self, mode: bool = True) -> KeptDropout:
+            return super().train(False)
+
+    findings, _ = train(tmp_path, classifier(KeptDropout(0.3)), evaluating=True)
+    assert "model_mode" not in dict(loud(findings))
+
+
 def test_a_mode_that_makes_no_difference_is_not_looked_at(tmp_path: Path) -> None:
     findings, run = train(tmp_path, classifier(nn.Dropout(0.0)), training=lambda step: False, evaluating=True)
     assert "model_mode" not in dict(loud(findings)) and "model/training" not in run.names()

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from rule_curves import found, warned
 
 from barograph.doctor.rules.loss.below_zero import RULES
+from barograph.doctor.rules.loss.loss import RULES as LOSS
+from barograph.doctor.rules.loss.progress import RULES as PROGRESS
 
 AT = np.arange(800)
 
@@ -67,3 +69,15 @@ def test_losses_above_zero_and_those_of_players_are_left_to_others() -> None:
 def test_pieces_of_any_size_give_the_same(cuts: list[int]) -> None:
     loss = fallen() + 2500 * ((AT > 300) & (AT < 600))
     assert look(loss, cuts) == look(loss)
+
+
+def test_ratios_say_nothing_of_a_loss_that_was_below_zero() -> None:
+    dice = np.random.default_rng(3)
+    loss = 1.5 * np.exp(-np.arange(260) / 40) - 0.4 + dice.normal(0, 0.15, 260)
+    loss[[130, 170, 210, 211]] = 1.4, 1.45, 3.1, 0.9  # tails of a density that is sure of itself
+    rules = [rule() for rule in (*LOSS, *PROGRESS)]
+    told = found(rules, {"train/loss": (np.arange(260), loss)})
+    assert not [one for one in told if one.rule in ("loss_level", "loss_spike", "divergence")]
+    rules = [rule() for rule in (*LOSS, *PROGRESS)]
+    told = found(rules, {"train/loss": (np.arange(260), np.maximum(loss, 0.01))})
+    assert any(one.rule == "loss_level" for one in told)

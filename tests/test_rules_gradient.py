@@ -183,6 +183,8 @@ def test_a_norm_of_exactly_zero_is_critical_and_in_reinforcement_learning_an_inf
     norm[60:] = 0.0
     (one,) = only(findings([ZeroGradient()], {"train/norm": norm, "train/loss": loss}), "zero_gradient")
     assert (one.severity, one.step, one.found) == ("critical", 60, 62)
+    margins = numpy.where(numpy.arange(100) < 50, loss, 1e-4 * loss[0])  # all are kept
+    assert worst(findings([ZeroGradient()], {"train/norm": norm, "train/loss": margins})) == "info"
     columns = {"train/norm": norm, "train/loss": loss, "train/reward": noisy(100)}
     assert worst(findings([ZeroGradient()], columns)) == "info"
     norm[:], norm[0] = 1.0, 0.0

@@ -437,3 +437,23 @@ def test_losses_of_players_may_rise_whatever_separates_their_names(game: str, ju
     other = falling(300, start=1.4, end=0.9)
     assert not warned(found([rule() for rule in RULES], {game: (at, loss), judge: (at, other)}))
     assert warned(found([rule() for rule in RULES], {"loss": (at, loss), "loss/domain": (at, other)}))
+
+
+@pytest.mark.parametrize(
+    ("peak", "targets", "severity"), [(0.36, 32, "info"), (3.0, 32, "warning"), (0.36, 4096, "warning")]
+)
+def test_a_spike_that_few_wrong_guesses_make_is_worth_knowing_alone(peak: float, targets: int, severity: str) -> None:
+    dice = np.random.default_rng(5)
+    loss = 1.4 * np.exp(-np.arange(240) / 30) + 0.06 * np.exp(dice.normal(0, 0.1, 240))
+    loss[180] = peak
+    series = {
+        "train/loss": (np.arange(240), loss),
+        "model/targets": (np.arange(1, 240, 10), np.full(24, float(targets))),
+    }
+    spikes = [one for one in found([rule() for rule in RULES], series) if one.rule == "loss_spike"]
+    assert [one.severity for one in spikes] == [severity]
+
+
+def test_a_loss_that_has_come_near_zero_may_be_zero() -> None:
+    zero = [[one.rule for one in warned(look(np.array([1.9, last, *[0.0] * 30])))] for last in (0.02, 1.6)]
+    assert "zero_loss" not in zero[0] and "zero_loss" in zero[1]

@@ -206,6 +206,15 @@ def test_weights_that_grow_suddenly_warn_and_layers_that_begin_at_zero_do_not() 
     assert findings([WeightNormGrowth()], table("weights", "norm", every))
 
 
+def test_weights_that_grow_all_along_do_not_jump_where_looks_are_far_apart() -> None:
+    steps = numpy.array([*range(0, 90, 5), 140, 145])
+    for far, found in ((0.06 * 55, False), (6.0, False), (40.0, True)):
+        norms = 4 + 0.06 * steps.astype(float)
+        norms[-2:] = norms[-3] + far
+        given = {"model/param_norm": (steps, norms)}
+        assert bool(findings([WeightNormGrowth()], given)) == found
+
+
 def test_layers_whose_weights_part_warn() -> None:
     rows = {f"h.{at}.up": [3.0, 3.0, 3.0 * 8.0 ** (at - 2), 3.0 * 30.0 ** (at - 2)] for at in range(4)}
     assert any(one.key == "apart" for one in findings([WeightNormGrowth()], table("weights", "norm", rows)).values())

@@ -104,7 +104,7 @@ def test_lengths_are_those_without_padding(left: bool) -> None:
     assert mean == pytest.approx((12 + 7 + 9 + 12) / 4)
 
 
-@pytest.mark.parametrize("kind", ["drawn", "copies", "one batch", "several times", "all at once", "few"])
+@pytest.mark.parametrize("kind", ["drawn", "copies", "one batch", "several times", "all at once", "few", "game"])
 def test_examples_that_come_again_are_proven(tmp_path: Path, kind: str) -> None:
     rows = texts(2000)
     fresh = drawn(rows)
@@ -115,16 +115,19 @@ def test_examples_that_come_again_are_proven(tmp_path: Path, kind: str) -> None:
         if kind == "few":  # epochs of four batches, in another order each
             some = rows[torch.randperm(64, generator=torch.Generator().manual_seed(step // 4))[step % 4 * 16 :][:16]]
             return some[:, :-1], some[:, 1:]
+        if kind == "game":  # of eight states, drawn from a memory
+            some = rows[torch.randint(0, 8, (16,), generator=torch.Generator().manual_seed(step))]
+            return some[:, :-1], some[:, 1:]
         if kind == "several times":
             some = rows[step // 3 * 16 :][:16]
             return some[:, :-1], some[:, 1:]
         inputs, targets = fresh(step)
         return (inputs[:4].repeat(4, 1), targets[:4].repeat(4, 1)) if kind == "copies" else (inputs, targets)
 
-    config = {} if kind == "all at once" else {"batch_size": 16}
+    config = {} if kind in ("all at once", "game") else {"batch_size": 16}
     found = train(tmp_path, Reader(), batch, drawn(texts(50, seed=8)), config=config)
     assert (found.get("copied_examples") == "warning") == (kind == "copies")
-    again = {"one batch": "warning", "several times": "warning", "all at once": "info"}
+    again = {"one batch": "warning", "several times": "warning", "all at once": "info", "game": "info"}
     assert found.get("repeated_examples") == again.get(kind)
 
 

@@ -344,6 +344,15 @@ def _is_player(name: str) -> bool:
     return GAME.search(name) is not None
 
 
+_MOST = 4096  # rows that are asked for a sign
+
+
+def goes_below_zero(channel: Channel, row: int, segment: int) -> bool:
+    """Whether a loss was below 0 before a row: the log-likelihood of a density, whose ratios say nothing."""
+    rows = channel.rows(max(row - _MOST, 0), row)
+    return bool(((rows.value < 0) & (rows.segment == segment)).any())
+
+
 _PLAYED: WeakKeyDictionary[RunHistory, tuple[int, bool]] = WeakKeyDictionary()
 
 

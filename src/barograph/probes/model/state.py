@@ -173,6 +173,8 @@ class ModelState:
             trains = torch.is_grad_enabled()
             self._head.began()
             mode = self._mode_of(module)
+            if mode and not trains:  # all that has a mode may be in evaluation mode, in a model that is not
+                mode = any(part.training for part in module.modules() if _has_mode(part)) or bool(self._switched)
             if mode is not None:
                 self._passes["training" if trains else "training_in_evaluation"] = float(mode)
             if not trains:

@@ -260,6 +260,7 @@ class WeightNormGrowth(Rule):
         self._last = self._most = math.nan  # the newest norm, and the highest of its segment
         self._most_of = -1
         self._rows, self._segment, self._last_step = 0, -1, -1
+        self._older = -1, math.nan  # the row before the newest one
         self._mark: tuple[int, float] | None = None
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -284,6 +285,11 @@ class WeightNormGrowth(Rule):
             if self._rows + at < 8 or ("step", int(rows.segment[at])) in self._said:
                 continue
             since = int(rows.step[at - 1]) if at else self._last_step
+            older = self._older if at < 2 else (int(rows.step[at - 2]), float(rows.value[at - 2]))
+            older = (self._last_step, self._last) if at == 1 else older
+            course = (float(values[at]) - older[1]) / max(1, since - older[0])
+            if 0 < float(rows.value[at]) - float(values[at]) <= 3 * course * (int(rows.step[at]) - since):
+                continue  # it grew all along: the looks are far apart
             trained = history.channel("model/trained_elements")
             if len(between(trained, since + 1, int(rows.step[at]) + 1, int(rows.segment[at]))):
                 continue  # the norm is of other parameters too: layers were unfrozen
@@ -300,6 +306,10 @@ class WeightNormGrowth(Rule):
             )  # fmt: skip
         yield from self._trend(rows)
         self._rows += len(rows)
+        if len(rows) > 1:
+            self._older = int(rows.step[-2]), float(rows.value[-2])
+        else:
+            self._older = self._last_step, self._last
         self._last, self._segment = float(values[-1]), int(rows.segment[-1])
         self._last_step = int(rows.step[-1])
 

@@ -85,7 +85,8 @@ class CopiedExamples(WatchRule):
     """Half of a batch's examples or more are copies of others in it, in five looks in a row.
 
     Rows are compared by fingerprints of what the model is given. Where a policy is trained, a prompt is answered
-    several times, and there is no finding. Where the loss is a logistic one of differences of scores, or of their log
+    several times, and there is no finding; nor where all examples were seen before, and there are fewer of them than a
+    batch has, as the states of a small game. Where the loss is a logistic one of differences of scores, or of their log
     probabilities, as its graph shows, and exactly half are copies, the chosen and the rejected of each pair are the
     same. Where exactly half are, and the loss matches rows with each other, the two views of an example are the same;
     so they are where nine tenths of the rows of a step's first two passes are, and the loss is of pairs in the batch or
@@ -103,9 +104,15 @@ class CopiedExamples(WatchRule):
     thresholds: ClassVar = {
         "share": (0.5, "of a batch's examples; ours"),
         "looks": (5.0, "in a row; ours"),
+<<<<<<< HEAD
+        "known": (0.99, "of a batch's examples, that were seen before; ours"),
+    }
+    causes = ("data repeated: a batch holds the same examples several times",)
+=======
         "views": (0.9, "of the rows of a step's two passes; ours"),
     }
     causes = ("copied examples: a batch holds the same examples several times",)
+>>>>>>> main
     remedies = ("look at the sampler and at the collation: an index that comes again, an `expand` or `repeat`",)
 
     def _matched(self, history: RunHistory, place: Place) -> bool:
@@ -115,6 +122,12 @@ class CopiedExamples(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         policy = history.role("reward") is not None
+<<<<<<< HEAD
+        few = watched(history, "distinct_rows", place) < watched(history, "example_rows", place)
+        few = few and watched(history, "rows_again", place) >= self.at["known"]
+        if self.lasts(value >= self.at["share"] and not policy and not few, place, self.at["looks"]):
+            pairs = value == 0.5 and watched(history, "loss_ranks", place) >= 0
+=======
         half, matched = value == 0.5, self._matched(history, place)
         if half and not matched and watched(history, "loss_pairs", place) > 1:
             return  # two passes over one text differ by their dropout
@@ -129,6 +142,7 @@ class CopiedExamples(WatchRule):
                     remedies=[*_VIEWS, *self.remedies], evidence={"share": value},
                 )  # fmt: skip
                 return
+>>>>>>> main
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",
                 found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},

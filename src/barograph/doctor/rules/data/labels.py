@@ -116,15 +116,21 @@ _SPLIT = "split not shuffled: the evaluation has classes that the training lacks
 class MissingClasses(WatchRule):
     """Classes of a classifier are never a target.
 
-    Of five hundred targets that were looked at, none is of these classes: they come in less than one in a hundred, or
-    not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say nothing. A
-    warning where that are two or more, and a third of all, or where the evaluation has them, as it seems: its loss is
-    half as large again as the training's, and rises; else an info finding. Where the training has learnt, the
-    evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation has little else
-    than them; where it is the first class or the last one, and the accuracy that of a guess, all are off by one, the
-    class at the other end kept in range.
+        Of five hundred targets that were looked at, none is of these classes: they come in less than one in a hundred, or
+        not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say nothing. A
+        warning where that are two or more, and a third of all, or where the evaluation has them, as it seems: its loss is
+    <<<<<<< HEAD
+        half as large again as the training's, and rises (not where fewer than five hundred different examples were seen, of
+        which the training has no more, perhaps); else an info finding. Where it is the first class or the last
+        one, and the evaluation's accuracy at most that of a guess, all may be off by one, the last kept in range.
+    =======
+        half as large again as the training's, and rises; else an info finding. Where the training has learnt, the
+        evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation has little else
+        than them; where it is the first class or the last one, and the accuracy that of a guess, all are off by one, the
+        class at the other end kept in range.
+    >>>>>>> main
 
-    What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
+        What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
 
     name, family, kind, severity = "missing_classes", "data", "data", "warning"
@@ -147,7 +153,8 @@ class MissingClasses(WatchRule):
     def _has_them(self, history: RunHistory, place: Place) -> bool:
         """Whether the evaluation is worse than the training, and gets worse."""
         evaluation, loss = history.role("eval_loss"), history.role("loss")
-        if evaluation is None or loss is None:
+        rows = watched(history, "distinct_rows", place)
+        if evaluation is None or loss is None or rows < self.at["targets"]:  # the same few, again and again
             return False
         theirs = newest(evaluation, *place, 4)
         rises = bool((numpy.diff(theirs) > 0).sum() >= 2 and theirs[-1] > theirs[0])

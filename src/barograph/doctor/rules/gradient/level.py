@@ -216,7 +216,7 @@ class GradientScaleJump(Rule):
             return
         old, new = float(numpy.median(before[-32:])), float(numpy.median(after))
         ratio = float(numpy.median(norms[1])) / max(float(numpy.median(norms[0][-32:])), 1e-300)
-        whole = 2 ** round(abs(math.log2(new / old)))
+        whole = 2 ** min(64, round(abs(math.log2(new) - math.log2(old))))
         up, size = new > old, max(new / old, old / new)
         noise = [1.4826 * float(numpy.median(numpy.abs(numpy.diff(numpy.log(part))))) for part in (before, after)]
         error = noise[0] * math.sqrt(1 / 32 + 1 / len(after))

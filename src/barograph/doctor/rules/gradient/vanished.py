@@ -158,9 +158,9 @@ class ZeroGradient(SeriesRule):
     Three rows in a row after norms that were not. No batch of real data gives that: labels are all ignored, the loss
     no longer depends on the weights, or the gradients were cleared before the step. In reinforcement learning it
     happens when all rewards of a group are equal, so there it is an info finding; a warning where for eight rows each
-    reward is the same and below what was usual. So it is where norms are logged with
-    few digits and were near zero. A norm of 0 from the first row on may be a placeholder: eight rows count where the
-    watch's own norm (`model/grad_norm`) is 0 too, or
+    reward is the same and below what was usual. So it is where norms are logged with few digits and were near zero, and
+    where the loss is a thousandth of the first, as when all margins are kept. A norm of 0 from the first row on may be
+    a placeholder: eight rows count where the watch's own norm (`model/grad_norm`) is 0 too, or
     where it has none and no weight moves. If every matrix that is trained is 0 then, the initialisation is the
     cause: each factor's gradient is the other one. A cross-entropy of one class has no gradient either.
     """
@@ -175,6 +175,7 @@ class ZeroGradient(SeriesRule):
         "rows": (3.0, "in a row; ours"),
         "start": (8.0, "in a row from the first on; ours"),
         "usual": (0.02, "a usual norm below it may have been rounded; ours"),
+        "fitted": (1e-3, "of the first loss: all margins are kept; ours"),
     }
 
     def reset(self) -> None:
@@ -263,9 +264,11 @@ class ZeroGradient(SeriesRule):
         began = self._first[0]
         norm = norm_of(history)
         before = usual(norm, began - 1, time, self._segment, 64) if norm is not None else math.nan
-        loss = known(history.role("loss"), step, time, self._segment)
+        losses = history.role("loss")
+        loss = known(losses, step, time, self._segment)
         rounded = not before > self.at["usual"]
-        severity = "info" if is_policy(history) or rounded or (loss == loss and abs(loss) < 1e-6) else "critical"
+        least = max(1e-6, self.at["fitted"] * abs(losses.first)) if losses is not None else 0.0
+        severity = "info" if is_policy(history) or rounded or (loss == loss and abs(loss) < least) else "critical"
         causes = ["loss masked out: all labels are ignored", "optimizer holds other parameters", "layer frozen"]
         if is_policy(history):
             causes = ["reward hacking or KL blow-up: all rewards of a group are equal, so the advantage is zero"]

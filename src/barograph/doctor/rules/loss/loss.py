@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
-from barograph.doctor.kernel.curve import again, before, between, evaluation_holds, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, between, evaluation_holds, goes_below_zero, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.rules.loss import others
@@ -197,7 +197,8 @@ class LossLevel(SeriesRule):
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
-    Where the validation loss did not rise with it, it is an info finding.
+    Where the validation loss did not rise with it, it is an info finding. Of a loss that was below 0 before nothing is
+    said: its average may be near 0.
     Where the loss is that high from one row to the next, a bad batch is a likelier cause than the weights.
     """
 
@@ -232,6 +233,8 @@ class LossLevel(SeriesRule):
             if not math.isfinite(value):
                 continue
             if self._rows >= 8 and self._average > 1e-3 and value > self.at["spike"] * self._average:
+                if self._told is None and goes_below_zero(channel, rows.first + at, int(rows.segment[at])):
+                    continue
                 yield self._above(history, rows, at, value)
                 continue
             if self._told is not None:

@@ -22,6 +22,7 @@ from barograph.doctor.kernel.curve import (
     before,
     between,
     evaluation_holds,
+    goes_below_zero,
     is_game,
     queue_guess,
     rounded,
@@ -93,9 +94,9 @@ class Divergence(CurveRule):
     What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
     summed losses and curricula lift the training loss alone), negatives from a queue that is filled in the first rows
     with harder ones, as long as the loss is below a guess's, a learning rate that is warmed up again to no more than
-    it was, and losses of games (GANs) or policies, which are not checked. With several epochs the loss drifts up within
-    each: then only the share counts. A rise that is over lowers the finding to an info finding; one that took long and
-    ended where it had begun does once the loss falls below its start by 5%.
+    it was, and losses of games (GANs) or policies, or that were below 0 before, which are not checked. With several
+    epochs the loss drifts up within each: then only the share counts. A rise that is over lowers the finding to an info
+    finding; one that took long and ended where it had begun does once the loss falls below its start by 5%.
 
     In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
     which is 1.3 times as high as any row since the first quarter, or since the loss first came within a sixth of its
@@ -240,7 +241,7 @@ class Divergence(CurveRule):
         if over_start and tick.nth < 32 and (rise < 0.4 or _but_for_first(channel, tick, rise, self.at["rise"])):
             large = False  # a few rows of a smoothed log may begin too low
         slow = rows >= min(max(tick.nth // 4, 12), self.at["long"])
-        if not (large or slow) or is_game(history, channel):
+        if not (large or slow) or is_game(history, channel) or goes_below_zero(channel, tick.row, tick.segment):
             return
         severity = "info"
         if large:

@@ -15,7 +15,7 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp
-from barograph.doctor.kernel.curve import before, between, evaluation_holds, is_game, rounded
+from barograph.doctor.kernel.curve import before, between, evaluation_holds, goes_below_zero, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median, windows
 from barograph.doctor.kernel.series import SeriesRule
@@ -44,8 +44,11 @@ class LossSpike(SeriesRule):
     that the validation loss did not share is an info finding. Where a batch has so few targets that three of them,
     guessed as at the start, lift its mean as far, one row or two are an info finding. So is one that recovered from a
     loss of less than a thousandth of the first, and rose to no more than a fiftieth of it: nearly all is learnt still,
-    and Adam makes such jumps at a constant rate. So is a spike over which the loss
-    rose nearly as far, and came back, three times in the 128 rows before: its batches are of several sorts.
+    and Adam makes such jumps at a constant rate. So is a spike over which the loss rose nearly as far, and came back,
+    three times in the 128 rows before: its batches are of several sorts. So is one of a row or two that chance makes in
+    a run of a hundred as long: where a wrong guess costs the first loss and ln (first loss / level), as with a model
+    that is as sure as it is right, the number of them in a batch is Poisson's. Of a loss that was below 0 before
+    nothing is said.
     """
 
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"
@@ -63,6 +66,7 @@ class LossSpike(SeriesRule):
         "fast": (50.0, "rows; ml-engineering's fast spikes are back within about 50 steps"),
         "fitted": (1e-3, "of the first loss; ours"),
         "little": (0.02, "of the first loss, at a spike's peak; ours"),
+        "chance": (0.01, "of runs as long, that have such a batch; ours"),
         "slow": (200.0, "rows; BLOOM's one spike recovered in 200 steps"),
     }
 
@@ -152,7 +156,9 @@ class LossSpike(SeriesRule):
         # the farthest earlier ones are what this curve does anyway; one of them may be a spike itself
         limit = max(limit, math.log(self.at["lift"]), 2.0 * known[-2])
         insort(known, abs(apart))
-        if apart > limit and self._open is None and rows.first + at > self._last + 3:
+        row = rows.first + at
+        due = apart > limit and self._open is None and row > self._last + 3
+        if due and not goes_below_zero(channel, row, segment):
             self._spacing = (part[-1][1] - part[0][1]) / 6
             above = 1 + (part[4][0] - normal > 0.5 * apart)
             early, late = sorted(part[:3])[1][0], sorted(part[4:])[1][0]
@@ -220,6 +226,8 @@ class LossSpike(SeriesRule):
         z: NDArray[Any],
     ) -> bool:
         row = self._last = rows.first + at
+        if goes_below_zero(channel, row, int(rows.segment[at])):
+            return False
         behind = channel.rows(max(row - 16, 0), row + 1)
         self._spacing = median(numpy.diff(behind.step)) if len(behind) > 1 else 1.0
         old = history.local(channel, log=True).rows(behind.first, row + 1)[2]
@@ -332,11 +340,20 @@ class LossSpike(SeriesRule):
         return int((high[1:-1] & ~high[2:]).sum()) >= 3  # the last row may be of the spike itself
 
     def _is_of_few(self, history: RunHistory, channel: Channel) -> bool:
-        """Whether a batch has so few targets that three of them, guessed as at the start, lift its mean as far."""
+        """Whether a batch has so few targets that three of them, guessed as at the start, lift its mean as far, or as
+        many wrong guesses as it takes come by chance in a run as long.
+        """
         one = self._open
         assert one is not None
         counts = between(history.channel("model/targets"), 0, one["step"] + 1, one["segment"])
-        return bool(len(counts)) and one["peak"] - exp(one["level"]) <= 3 * channel.first / max(1.0, counts[-1])
+        if not len(counts):
+            return False
+        level, first, count = exp(one["level"]), channel.first, max(1.0, float(counts[-1]))
+        if one["peak"] - level <= 3 * first / count:
+            return True
+        cost = first + math.log(max(first / level, 1.0)) if first > 0 else math.inf
+        wrong = math.ceil(count * one["peak"] / cost)
+        return _at_least(wrong, count * level / cost) * max(1, one["nth"]) >= self.at["chance"]
 
     def _tell(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         one = self._open
@@ -418,6 +435,14 @@ class LossSpike(SeriesRule):
             segment=one["segment"],
             confidence=0.9 if severity == "warning" else 0.7,
         )
+
+
+def _at_least(count: int, mean: float) -> float:
+    """How likely this many or more are, by Poisson."""
+    if mean <= 0 or count > 512:
+        return 0.0
+    fewer = sum(math.exp(nth * math.log(mean) - mean - math.lgamma(nth + 1)) for nth in range(count))
+    return max(0.0, 1.0 - fewer)
 
 
 def _skip(step: int, last: int) -> str:

@@ -63,10 +63,10 @@ class ZeroLoss(SeriesRule):
     Trainer's `logging_nan_inf_filter` writes 0 where all losses since the last line were NaN; the gradient norm is NaN
     then: two rows are enough). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
 
-    Silent or an info finding: a loss that was below 0.05 before, which has been fitted and rounded; losses of policies
-    and games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays 0 for 20 rows
-    while the gradient norm is 0 too is a warning, and so is one that is 0 for half of the rows while a held-out rate
-    stands at its bound.
+    Silent or an info finding: a loss that was below 0.05 before, or in its last row, which has been fitted and rounded;
+    losses of policies and games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays
+    0 for 20 rows while the gradient norm is 0 too is a warning, and so is one that is 0 for half of the rows while a
+    held-out rate stands at its bound.
     """
 
     name, family, kind, severity = "zero_loss", "loss", "zero", "critical"
@@ -131,7 +131,7 @@ class ZeroLoss(SeriesRule):
         history.as_of(found.time[0] if len(found) else None)
         found_step = int(found.step[0]) if len(found) else last_step
         earlier = [abs(value) for value in self._recent if math.isfinite(value)]
-        usual = float(numpy.median(earlier)) if earlier else math.nan
+        usual = min(float(numpy.median(earlier)), earlier[-1]) if earlier else math.nan
         norms = history.role("norm")
         norm = math.nan
         hidden = still = False

@@ -116,6 +116,31 @@ def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, ro
 
 @pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(
+    ("right", "first", "theirs", "says"),
+    [
+        (0.8, 0.15, 3.0, True),  # a smoothed loss stays high, but the answers are learnt
+        (0.3, 0.15, 3.0, False),
+        (0.8, 0.6, 3.0, False),  # the first evaluation was right: its labels are those of the training
+        (0.8, 0.15, 1.2, False),  # better than a guess, by its loss
+        (None, 0.15, 3.0, False),
+    ],
+)
+def test_labels_are_others_where_the_answers_are_learnt_and_all_wrong_in_evaluations(
+    right: float | None, first: float, theirs: float, says: bool, rows: int
+) -> None:
+    dice, steps = np.random.default_rng(4), STEP[::40]
+    columns = {
+        "train_loss": every(1.0 + 0.7 * np.exp(-STEP / 30) + 0.02 * dice.normal(size=ROWS)),
+        "val_loss": (steps, theirs + 0.1 * dice.normal(size=10)),
+        "val_top1": (steps, np.where(np.arange(10) == 0, first, 0.02)), **of_graph(output_width=6.0),
+    }  # fmt: skip
+    if right is not None:
+        columns["train_top1"] = every(right - 0.6 * right * np.exp(-STEP / 30))
+    assert ("other_labels" in warned(columns, rows)) == says
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
     ("figures", "loss", "rule"),
     [
         ({"loss_reversed": 1.0}, -FALLS, "loss_reversed"),

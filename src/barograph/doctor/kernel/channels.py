@@ -36,7 +36,7 @@ _ASKED = 16  # answers of a channel that are kept until it grows
 _PATIENT = 10e6  # µs; a warning that comes so much later is as good
 _WAITING = 64  # blocks of a channel that wait for somebody to look
 LAYERED = {
-    "gradients": {"norm", "std", "mean", "nan", "inf", "zeros"},
+    "gradients": {"norm", "std", "mean", "max", "nan", "inf", "zeros"},
     "weights": {"norm", "std", "nan", "inf"},
     "updates": {"ratio", "update_norm", "weight_norm"},
     "optimizer": {"below_eps", "non_finite", "second_moment_norm"},

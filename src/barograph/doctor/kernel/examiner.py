@@ -13,8 +13,8 @@ import msgspec
 import numpy
 
 from barograph.doctor.kernel.channels import ROUNDS, RunHistory
+from barograph.doctor.kernel.contradictions import ruled_out
 from barograph.doctor.kernel.curve import has_vanished
-from barograph.doctor.kernel.facts import excluded_causes
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.kernel.remedies import fitting
@@ -157,10 +157,10 @@ class Examiner:
         """What belongs together as one, the worst first."""
         longest = max(self.seen.channels.values(), key=len, default=None)
         if longest is None:
-            return tell(self.findings, excluded=excluded_causes(self.seen.facts))
+            return tell(self.findings, impossible=ruled_out(self.seen))
         rows = longest.rows(longest.end - 256)
         spacing = max(1.0, (int(rows.step[-1]) - int(rows.step[0])) / max(1, len(rows) - 1))
-        told = tell(self.findings, spacing, longest.last_step, excluded_causes(self.seen.facts))
+        told = tell(self.findings, spacing, longest.last_step, ruled_out(self.seen))
         return [fitting(finding, self.seen) for finding in told]
 
     def checked(self) -> list[str]:

@@ -182,7 +182,7 @@ class Sentinel:
         gradient = None if self._chosen is None else self._chosen.grad
         made = gradient is not None and id(gradient) != self._added[0]  # by hand, of those that were cleared
         cleared = float(max(0, self._all - self._passes)) if alone and self._passes and not made else 0.0
-        if cleared >= 2 or cleared != self._cleared:
+        if cleared or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared
         self._all, self._cleared = 0, cleared
         current.backwards, self._passes = self._passes, 0

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from barograph.probes.model import criteria, latents, objective, paths, policies, views
+from barograph.probes.model import criteria, latents, objective, paths, policies, views, written_out
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -63,7 +63,8 @@ def find() -> dict[str, float]:
 
 
 def _all(root: Any) -> dict[str, float]:
-    found = figures(root) | objective.figures(root) | criteria.figures(root) | latents.figures(root)
+    found = written_out.figures(root) | figures(root) | objective.figures(root) | criteria.figures(root)
+    found |= latents.figures(root)
     with contextlib.suppress(Exception):  # a node of another make says nothing
         found |= policies.figures(root)
     return found

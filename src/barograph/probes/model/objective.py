@@ -258,19 +258,25 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     over = 1.0 if len(sizes) in (2, 4) and at == 0 else 2.0 if kind(node) == "NllLoss2D" and at > 1 else 0.0
     over = over or (3.0 if _torn(behind(under)[0], sizes, at) else 0.0)
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), over)
-    score, masked, scaled = _unscaled(under)
+    score, masked, scaled = unscaled(under)
     if score is not None and kind(score) == "Cat":
         _of_queue(score, found)
-    if len(sizes) == 2 and sizes[0] == sizes[1] and score is not None and kind(score) == "Mm":
-        found["loss_pairs"] = float(sizes[0])
-        sides = [_untransposed(side) for side, _ in score.next_functions]
-        if not masked:
-            found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
-        if not masked or (len(sides) == 2 and sides[0] is sides[1]):
-            found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(_of_length_one, sides)))
-        for known in (_of_any_length, _of_length_one):
-            if len(sides) == 2 and all(map(known, sides)):
-                found["pairs_any_length"] = float(known is _of_any_length)
+    of_pairs(score, sizes, masked, scaled, found)
+
+
+def of_pairs(score: Any, sizes: tuple[int, ...], masked: bool, scaled: bool, found: dict[str, float]) -> None:
+    """Of a softmax over the similarities of all pairs of a batch. score: what is behind it, as of `unscaled`."""
+    if len(sizes) != 2 or sizes[0] != sizes[1] or score is None or kind(score) != "Mm":
+        return
+    found["loss_pairs"] = float(sizes[0])
+    sides = [_untransposed(side) for side, _ in score.next_functions]
+    if not masked:
+        found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
+    if not masked or (len(sides) == 2 and sides[0] is sides[1]):
+        found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(_of_length_one, sides)))
+    for known in (_of_any_length, _of_length_one):
+        if len(sides) == 2 and all(map(known, sides)):
+            found["pairs_any_length"] = float(known is _of_any_length)
 
 
 def _of_queue(node: Any, found: dict[str, float]) -> None:
@@ -324,7 +330,7 @@ def _of_any_length(node: Any) -> bool:
     return all(map(_of_any_length, under)) if under and kind(node) == "Cat" else kind(node) in _LAYERS
 
 
-def _unscaled(node: Any) -> tuple[Any, bool, bool]:
+def unscaled(node: Any) -> tuple[Any, bool, bool]:
     """What is behind a softmax but for a temperature, a transposition and a mask; whether there is a mask, and whether
     there is a temperature."""
     size, masked, scaled = math.prod(shape(node)), False, False

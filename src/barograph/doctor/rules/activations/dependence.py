@@ -222,7 +222,8 @@ class PaddingRead(RevisedRule):
                 0, f"{100 * value:.0f}% of what the outputs depend on is padding, of which the texts have "
                 f"{100 * there:.0f}%{_BEHIND if behind else ''}.", found=place[0], segment=place[2],
                 severity="warning" if most else "info", confidence=0.9 if most else 0.4,
-                evidence={"read": rounded(value), "padding": rounded(there)},
+                
+                evidence={"read": rounded(value), "padding": rounded(there)} | ({"standing": True} if most else {}),
             )  # fmt: skip
             yield again(self._told)
 

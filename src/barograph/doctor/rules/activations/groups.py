@@ -81,11 +81,17 @@ class FrozenGroup(Rule):
         behind, front = (max(0.0, figures[name]) for name in ("frozen_as_drawn", "frozen_first_as_drawn"))
         fresh, adapted = behind > 0 or front > 1, figures["trained_adapters"] > 0
         contrasted = came_by(history.channel("model/loss_pairs"), time)  # a probe would have labels
-        if figures["frozen_adapters"] > 0 and figures["trained_adapters"] == 0:
+        carriers, reversed_ = whole(figures["trained_carriers"]), figures["frozen_adapters"] > 0 and not adapted
+        if carriers > 0 and reversed_:
+            key, adapters = "reversed", whole(figures["frozen_adapters"])
+            message = f"{carriers} layers that have adapters are trained, and none of {adapters} parameters of these."
+            causes = ["layer frozen: the adapters are, and the layers that they are for are trained",
+                      "base not frozen: the test that sets `requires_grad` is the wrong way round"]  # fmt: skip
+        elif reversed_:
             adapters = whole(figures["frozen_adapters"])
             message = f"None of {adapters} parameters of adapters is trained, but {trained} others are."
-        elif figures["trained_carriers"] > 0:
-            key, carriers = "carriers", whole(figures["trained_carriers"])
+        elif carriers > 0:
+            key = "carriers"
             message = f"{carriers} layers that have adapters are trained themselves."
             causes = ["base not frozen: layers are trained beside the adapters that are added to them"]
         elif figures["zero_adapters"] > 0:

@@ -194,7 +194,7 @@ class RepeatedExamples(WatchRule):
             self._told = self.finding(
                 self._row[0][0], f"Each step is trained on the same {rows:.0f} examples.",
                 found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
-                severity="warning" if sized else "info", evidence={"examples": rows},
+                severity="warning" if sized else "info", evidence={"examples": rows, "certain": True},
                 causes=["data exhausted: the same batch in each step"],
             )  # fmt: skip
             yield again(self._told)

@@ -8,13 +8,14 @@ Out:  findings of `NoisyLabels`, `MissingClasses`, `OneClass`, `OtherLabels`,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor, evaluations_of, known, newest, other_model, usual
-from barograph.doctor.kernel.curve import is_game
+from barograph.doctor.kernel.curve import answers, is_game
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.data.targets import others_scale
 
@@ -285,17 +286,20 @@ class OneClass(WatchRule):
             )  # fmt: skip
 
 
+_HELD_OUT = re.compile(r"(?i)evaluation|eval|validation|valid|val|test|dev")
 _AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and hardly changes"
 
 
 class OtherLabels(WatchRule):
     """The evaluation's labels are others than the training's.
 
-    The training loss has fallen to half of that of a guess, and the evaluation's accuracy is half of a guess's or less,
-    its loss above that of a guess, in two evaluations in a row: a model that has learnt nothing of use would still
-    guess. Of five classes or more an accuracy up to a quarter above a guess's counts, where the evaluation's loss is
-    1.2 times that of a guess: no example of the evaluation is like those of the training. Of pairs that are matched in
-    the batch an accuracy up to five times a guess's counts, for the evaluation may have smaller batches.
+    The training loss has fallen to half of that of a guess, or its accuracy has come half of the way from a guess's to
+    all, and the evaluation's accuracy is half of a guess's or less, its loss above that of a guess, in two evaluations
+    in a row: a model that has learnt nothing of use would still guess. Where an evaluation before had an accuracy of
+    twice a guess's, its labels are not others, and something else has come since. Of five classes or more an accuracy
+    up to a quarter above a guess's counts, where the evaluation's loss is 1.2 times that of a guess: no example of the
+    evaluation is like those of the training. Of pairs that are matched in the batch an accuracy up to five times a
+    guess's counts, for the evaluation may have smaller batches.
 
     Where the evaluation's inputs are of another scale, one class is three quarters of a batch's targets, or a batch's
     inputs were a hundred times as large as usual, the labels are not to blame, and there is no finding.
@@ -304,11 +308,12 @@ class OtherLabels(WatchRule):
     """
 
     name, family, kind, severity = "other_labels", "eval", "data", "warning"
-    needs = ("loss", "eval_loss", "eval_accuracy", "=model/class_targets|=model/loss_pairs", "=model/output_width")
+    needs = ("loss", "eval_loss", "eval_accuracy", "=model/output_width")
     about = "The evaluation's labels are others than the training's."
     thresholds: ClassVar = {
-        "learnt": (0.5, "of the loss of a guess; ours"),
+        "learnt": (0.5, "of the loss of a guess, or of the way from a guess's accuracy to all; ours"),
         "accuracy": (0.5, "of a guess's; ours"),
+        "before": (2.0, "times a guess's, of an evaluation before; ours"),
         "near": (1.25, "of a guess's, of five classes or more; ours"),
         "pairs": (5.0, "times a guess's, of pairs; ours"),
         "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
@@ -326,6 +331,7 @@ class OtherLabels(WatchRule):
         self._percent = False
         self._first = -1  # the launch's first evaluation: its labels are not others later on
         self._theirs = math.nan  # the evaluation before
+        self._highest = 0.0  # accuracy of an evaluation before, as a multiple of a guess's
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._percent = self._percent or value > 1
@@ -346,13 +352,28 @@ class OtherLabels(WatchRule):
         outlier = history.channel("model/input_outlier")  # batch norm's statistics are theirs
         differs = differs and not known(outlier, *place) > 0
         differs, self._theirs = differs and theirs != self._theirs, theirs  # one that never changes is of other weights
-        if self.lasts(differs and ours < self.at["learnt"] * guess, place, self.at["evaluations"]):
+        if pairs is None:
+            self._highest = max(self._highest, right)
+            differs = differs and self._highest < self.at["before"]
+        right_ones = self._answers(history, place)
+        learnt = ours < self.at["learnt"] * guess or right_ones >= self.at["learnt"] + 0.5 / width
+        classes = right_ones == right_ones or pairs is not None or history.channel("model/class_targets") is not None
+        if self.lasts(differs and learnt and classes, place, self.at["evaluations"]):
             yield self.finding(
                 self._first, f"The evaluation's accuracy is {100 * right / width:.3g}%, where a guess has "
                 f"{100 / width:.3g}%, and its loss {theirs:.4g}, while that of the training is {ours:.4g}.",
                 found=place[0], segment=place[2], confidence=0.95, evidence={"accuracy": right / width},
                 causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self.causes],
             )  # fmt: skip
+
+    def _answers(self, history: RunHistory, place: Place) -> float:
+        """The share of the training's examples that are right of late, NaN if that is not logged."""
+        ours, theirs = answers(history), history.role("eval_accuracy")
+        assert theirs is not None
+        for word in ("train", "training", "") if ours is None else ():
+            ours = ours or history.channel(_HELD_OUT.sub(word, theirs.name, count=1).strip("/_. "))
+        share = usual(ours if ours is not theirs else None, *place, 16)
+        return share / 100 if self._percent else share
 
 
 class EvaluationBelowGuess(WatchRule):

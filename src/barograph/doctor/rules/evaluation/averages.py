@@ -101,7 +101,7 @@ class AverageBehind(Walker):
             found=point.step,
             segment=point.segment,
             evidence={"evaluation": rounded(point.value), "train": rounded(point.train), "passed": passed},
-            confidence=0.8,
+            confidence=0.95 if self._drawn or self._still else 0.8,
         )
 
 

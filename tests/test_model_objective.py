@@ -59,6 +59,24 @@ def seen(
     return found
 
 
+@pytest.mark.parametrize(
+    ("loss_of", "over"),
+    [
+        (lambda x, y: functional.nll_loss(x.log_softmax(1).reshape(-1, 5), y.flatten()), 2.0),
+        (lambda x, y: functional.nll_loss(x.log_softmax(1).transpose(1, 2), y), 2.0),
+        (lambda x, y: functional.nll_loss(x.log_softmax(0).view(-1, 5), y.flatten()), 1.0),
+        (lambda x, y: functional.nll_loss(x.log_softmax(2).reshape(-1, 5), y.flatten()), 0.0),
+        (lambda x, y: functional.nll_loss(x.log_softmax(-1).transpose(1, 2), y), 0.0),
+        (lambda x, y: functional.nll_loss(x.transpose(1, 2).log_softmax(1), y), 0.0),
+    ],
+)
+def test_a_log_softmax_over_places_is_seen_through_changes_of_shape(
+    loss_of: Callable[[Tensor, Tensor], Tensor], over: float
+) -> None:
+    x, y = torch.randn(4, 7, 5, requires_grad=True), torch.randint(0, 5, (4, 7))
+    assert objective.figures(loss_of(x * 1, y).grad_fn)["softmax_over_rows"] == over
+
+
 def surrogate(output: Tensor, clip: float = 0.2, detached: bool = True) -> Tensor:
     chance = output.log_softmax(1).gather(1, TARGET[:, None])[:, 0]
     ratio = (chance - (chance.detach() if detached else chance)).exp()

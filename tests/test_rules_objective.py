@@ -86,6 +86,15 @@ def test_a_loss_of_pairs_that_begins_at_n_guesses_is_added_up(times: float, firs
 
 
 @pytest.mark.parametrize(
+    ("times", "adds", "first"),
+    [(75.0, 1.0, "loss summed"), (150.0, 1.0, "loss summed"), (75.0, math.nan, "embeddings"), (2e6, 1.0, "labels")],
+)
+def test_a_sum_of_pairs_that_the_graph_shows_is_the_first_cause(times: float, adds: float, first: str) -> None:
+    columns = {"loss": every(times * np.log(64) * FALLS / FALLS[0]), **of_graph(loss_pairs=64.0, loss_adds=adds)}
+    assert warned(columns)["pair_temperature"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize(
     ("any_length", "causes"),
     [(1.0, ["embeddings not normalised"]), (0.0, ["temperature too low"]),
      (math.nan, ["embeddings not normalised", "temperature too low"])],

@@ -99,8 +99,9 @@ def _roots(frame: FrameType | None) -> Sequence[Any]:
 
 def figures(root: Any) -> dict[str, float]:
     """`loss_undivided`: whether a loss is a mean, or several that are added, and nothing multiplies or divides it.
-    `loss_summed`: how many elements are added up, where nothing does. `activation_twice`: whether a softmax or sigmoid
-    goes into a loss that has it. `loss_classes`: the classes of a cross-entropy that is all of the loss."""
+    `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does.
+    `activation_twice`: whether a softmax or sigmoid goes into a loss that has it. `loss_classes`: the classes of a
+    cross-entropy that is all of the loss."""
     means, sums, other, scaled = [], [], False, False
     waiting, seen = [root], 0
     while waiting and seen < _MOST:
@@ -120,6 +121,8 @@ def figures(root: Any) -> dict[str, float]:
         return {}
     plain = not scaled and not other
     found = {"loss_undivided": float(plain and not sums), "activation_twice": float(any(map(_twice, terms)))}
+    if sums:
+        found["loss_adds"] = 1.0
     if plain and not means and len(sums) == 1 and _of_chances(sums[0]):
         found["loss_summed"] = _elements(sums[0])
     classes = {_classes(term) for term in terms}

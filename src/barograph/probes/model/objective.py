@@ -246,6 +246,7 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     made = plain_kind(under)
     for name, kinds in _NO_LOGARITHMS.items():
         found[name] = max(found.get(name, 0.0), float(made in kinds))
+    found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), _across(under, sizes))
     if kind(under) in _RESHAPED and [kind(one) for one in behind(under)] == ["LogSoftmax"]:
         inner = behind(under)[0]
         under = inner if shape(inner)[:2] == shape(under)[:2] else under
@@ -277,6 +278,22 @@ def of_pairs(score: Any, sizes: tuple[int, ...], masked: bool, scaled: bool, fou
     for known in (_of_any_length, _of_length_one):
         if len(sides) == 2 and all(map(known, sides)):
             found["pairs_any_length"] = float(known is _of_any_length)
+
+
+def _across(node: Any, sizes: tuple[int, ...]) -> float:
+    """1 or 2 where a log-softmax, seen in other dimensions since, is over rows or over places: over another number of
+    elements than there are classes. sizes: of what goes into the cross-entropy."""
+    for _ in range(4):
+        if kind(node) not in _RESHAPED | {"Transpose", "Permute", "Reshape", "Clone"} or len(behind(node)) != 1:
+            break
+        node = behind(node)[0]
+    whole = shape(node) if kind(node) == "LogSoftmax" else ()
+    if len(whole) < 3 or len(sizes) < 2:  # of two dimensions there is another proof
+        return 0.0
+    at = int(node._saved_dim)
+    at = at - (1 << 64) if at >= 1 << 63 else at
+    at = at + len(whole) if at < 0 else at
+    return 0.0 if whole[at] == sizes[1] else 2.0 if at else 1.0
 
 
 def _of_queue(node: Any, found: dict[str, float]) -> None:

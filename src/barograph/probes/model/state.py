@@ -35,6 +35,7 @@ from barograph.probes.model.parts import CalledParts, in_backward
 from barograph.probes.model.reach import untied_figures
 from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import layer_settings
+from barograph.probes.model.symmetry import EqualUnits
 from barograph.probes.model.texts import TextPairs
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class ModelState:
         self._clock, self._seconds = clock, 0.0
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
-        self._texts = TextPairs()
+        self._texts, self._units = TextPairs(), EqualUnits(model)
         self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
         compiled = any(type(module).__name__ == "OptimizedModule" for module in model.modules())
         self._dependence, self._head = DependenceLook(model, asks and not compiled), Head(model)
@@ -261,6 +262,7 @@ class ModelState:
         self._finite.put(current, parameters)
         self._other.put(current)
         self._time.put(current)
+        self._units.put(current)
         if (
             len(self._modes) == 2 or "gradients_in_evaluation" in self._last
         ):  # trained in one mode, evaluated in the other

@@ -1,7 +1,7 @@
-"""What leads through a model's layers and around them: skip connections and functions that are forgotten.
+"""How layers are put together and begin: skip connections and functions that are forgotten, units that are all alike.
 
-In:   what the watch saw in the graph of a loss.
-Out:  findings of `SkipMissing`, `ActivationMissing`.
+In:   what the watch saw in the graph of a loss, and of weights in the 20th step.
+Out:  findings of `SkipMissing`, `FeedingSkipMissing`, `ActivationMissing`, `UnitsAlike`.
 """
 
 from __future__ import annotations
@@ -90,4 +90,30 @@ class ActivationMissing(ForwardRule):
         )
 
 
-RULES = (SkipMissing, FeedingSkipMissing, ActivationMissing)
+class UnitsAlike(ForwardRule):
+    """All units of a layer are the same, after twenty steps.
+
+    Before the 20th step the weights of a linear layer or a convolution have the same row for all of its units, within
+    what rounding leaves: they began with the same numbers, have the same gradients since, and the layer is one unit.
+    Layers that begin at 0 on purpose have units with gradients of their own, and differ after the first step.
+
+    What to do: draw the weights by chance: `nn.init.normal_(weight, std=0.02)`, `nn.init.kaiming_uniform_(weight)`.
+    """
+
+    name, family, kind, severity = "units_alike", "model", "not_learning", "warning"
+    needs = ("=model/equal_units",)
+    about = "All units of a layer are the same."
+    causes = ("bad initialisation: all units of a layer begin with the same weights, and stay the same",)
+    remedies = ("draw weights by chance: `nn.init.normal_(weight, std=0.02)`, `nn.init.kaiming_uniform_(weight)`",)
+
+    series = "model/equal_units"
+    counted = "layers"
+
+    def sentence(self, count: int) -> str:
+        return (
+            f"The units of {text.count(count, 'layer')} all have the same weights before the 20th step: they began "
+            "with the same numbers, and get the same gradients."
+        )
+
+
+RULES = (SkipMissing, FeedingSkipMissing, ActivationMissing, UnitsAlike)

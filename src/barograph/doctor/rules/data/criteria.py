@@ -155,7 +155,7 @@ class Attraction(GraphRule):
 
     The graph is made of nothing but distances, or similarities, of outputs that both have gradients. It is least where
     every input gives the same output: there are no negatives, and the gradient is stopped on neither side. A finding
-    where the loss of the last 64 of 200 rows is a tenth of the first five's or less, or a similarity is within 3% of
+    where the loss of the last 64 of 128 rows is a tenth of the first five's or less, or a similarity is within 3% of
     its best. Of one pass a step, as of an equation that is to hold, only similarities count. Where one side was picked
     by an index it is the value of a chosen action, and the other is its target: each step moves the target towards the
     value, too.
@@ -170,7 +170,7 @@ class Attraction(GraphRule):
     about = "The loss does nothing but pull outputs together, or trains the target of a value with the value."
     thresholds: ClassVar = {
         "rows": (20.0, "ours"),
-        "later": (200.0, "rows; ours"),
+        "later": (128.0, "rows; ours"),
         "left": (0.1, "of the first five rows' loss; ours"),
         "best": (0.03, "of a similarity; ours"),
     }

@@ -300,10 +300,10 @@ class PairTemperature(GraphRule):
     A cross-entropy over the pairs of a batch begins at four times the loss of a guess or more, in the median of the
     first five rows. With embeddings of length 1 and a temperature of 0.07 it begins near a guess's. It is sure of
     answers that are wrong, and gradients are those of a few pairs. Where it is n times a guess's, or 2 n times that of
-    two sides, for n pairs, the losses are added up; at a thousand or more answers are what a mask hides. What the graph
-    says of the embeddings decides between the two: they come straight from a layer, or have length 1. Or the graph
-    shows similarities of embeddings of length 1, and no temperature at all: they are between −1 and 1, and the loss of
-    n pairs can't fall below ln(1 + (n − 1) e⁻²).
+    two sides, for n pairs, or the graph shows a sum, the losses are added up; at a thousand or more answers are what a
+    mask hides. What the graph says of the embeddings decides between the two: they come straight from a layer, or have
+    length 1. Or the graph shows similarities of embeddings of length 1, and no temperature at all: they are between −1
+    and 1, and the loss of n pairs can't fall below ln(1 + (n − 1) e⁻²).
 
     What to do: `functional.normalize(embedding, dim=-1)`; a temperature of 0.05 to 0.2.
     """
@@ -341,7 +341,8 @@ class PairTemperature(GraphRule):
         if (summed is not None and summed.end and summed.first > 1) or _first_evaluation(history, place) < level / 8:
             return  # a sum of many is large for that, where an evaluation has the mean
         if figure > 1 and level >= self.at["times"] * math.log(figure):
-            causes, remedies = self._why(level, figure)
+            adds = watched(history, "loss_adds", (found, *place[1:])) == 1
+            causes, remedies = self._why(level, figure, adds)
             if causes == list(self.causes):
                 causes = of_pairs_far_apart(history, (found, *place[1:]))
             yield self.finding(
@@ -350,12 +351,13 @@ class PairTemperature(GraphRule):
                 evidence={"loss": level, "pairs": figure}, causes=causes, remedies=remedies,
             )  # fmt: skip
 
-    def _why(self, level: float, pairs: float) -> tuple[list[str], list[str]]:
-        """Causes and remedies of a loss of pairs that begins so high."""
-        if level >= self.at["mask"]:
-            return [_HIDDEN, *self.causes], ["print the labels of a batch beside the mask of its similarities"]
+    def _why(self, level: float, pairs: float, adds: bool) -> tuple[list[str], list[str]]:
+        """Causes and remedies of a loss of pairs that begins so high. adds: whether the graph shows a sum."""
         times = level / math.log(pairs) / pairs
-        if any(abs(times / sides - 1) <= self.at["sum"] for sides in (1, 2)):
+        added = adds and times < 2 * self.at["times"]  # of two sides: less than what is far apart for another reason
+        if level >= self.at["mask"] and not added:
+            return [_HIDDEN, *self.causes], ["print the labels of a batch beside the mask of its similarities"]
+        if added or any(abs(times / sides - 1) <= self.at["sum"] for sides in (1, 2)):
             cause = f"loss summed: over {pairs:.0f} pairs, not averaged"
             return [cause, *self.causes], ["the mean over pairs: `reduction='mean'`", *self.remedies]
         return list(self.causes), list(self.remedies)

@@ -292,7 +292,7 @@ class Divergence(CurveRule):
 
     def _leap(self, channel: Channel, rate: Channel | None, onset: int, tick: Tick) -> str:
         """Whether the loss leapt from one row to the next, and "stays" there or "returns": weights move step by step,
-        data and labels don't. Back to where it began is no return: there a model guesses, and learns nothing new.
+        data and labels don't. Where it began does not count as a return: there a model guesses, and learns nothing new.
         """
         rows = channel.rows(max(tick.row - 4096, 0), tick.row + 1)
         here = (rows.segment == tick.segment) & numpy.isfinite(rows.value) & (rows.value > 0)

@@ -245,7 +245,7 @@ def _first_row(history: RunHistory) -> float:
 
 
 def _bound(history: RunHistory, place: tuple[int, int, int], steps: int) -> float:
-    """How far a gradient with momentum can have moved all weights in a number of steps, of their norm; NaN if unknown."""
+    """How far a gradient with momentum can have moved all weights in some steps, of their norm; NaN if unknown."""
     rates, sizes, norms = (history.channel(f"model/{name}") for name in ("rate_sum", "param_norm", "grad_norm"))
     if rates is None or sizes is None or norms is None or rates.end < 2:
         return math.nan

@@ -79,3 +79,18 @@ def test_what_a_model_does_before_its_first_layer_counts(tmp_path: Path, divides
 
     found = findings_of_training(tmp_path, Net(), lambda model, step: model(BYTES).square().mean(), 10)
     assert ("pictures_unscaled" in found) != divides
+
+
+@pytest.mark.parametrize(("every", "is_found"), [(5, True), (50, False)])
+def test_a_last_batch_of_one_signal_and_its_views_is_seen(tmp_path: Path, every: int, is_found: bool) -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+
+    def loss_of(model: nn.Module, step: int) -> Any:
+        dice = torch.Generator().manual_seed(step)
+        rows = torch.randn(1 if step % every == every - 1 else 12, 6, generator=dice)
+        said = nn.functional.normalize(model(torch.cat([rows, rows + 0.1 * torch.randn(rows.shape, generator=dice)])))
+        scores = (said @ said.T / 0.2).masked_fill(torch.eye(len(said), dtype=torch.bool), -1e9)
+        return nn.functional.cross_entropy(scores, torch.arange(len(said)).roll(len(rows)))
+
+    assert ("lone_rows" in findings_of_training(tmp_path, model, loss_of, 20)) == is_found

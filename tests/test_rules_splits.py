@@ -102,3 +102,34 @@ def test_views_that_are_the_same_are_told_from_copies(copies: float, figures: di
     found = warned({"model/batch_copies": (looks, np.full(10, copies))} | of_graph(**figures))
     assert ("copied_examples" in found) is (cause is not None)
     assert not cause or found["copied_examples"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("rows", "evaluated", "is_warned"), [(32, 240, True), (32, 64, False), (64, 500, False), (32, None, False)]
+)
+def test_one_batch_for_ever_is_a_warning_where_an_evaluation_has_far_more(
+    rows: int, evaluated: int | None, is_warned: bool
+) -> None:
+    looks = np.arange(0, 100, 5)
+    columns = {"model/rows_again": (looks, np.ones(20)), "model/rows_again_after": (looks, np.full(20, 5.0))}
+    columns |= of_graph(distinct_rows=float(rows), example_rows=float(rows))
+    if evaluated is not None:
+        columns["model/evaluated_rows"] = np.array([20]), np.array([float(evaluated)])
+    assert ("repeated_examples" in warned(columns)) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("figures", "count", "is_found"),
+    [
+        ({"loss_pairs": 64.0}, 3, True),
+        ({"loss_pairs": 64.0}, 2, False),
+        ({"loss_pairs": 2.0}, 9, False),
+        ({}, 9, False),
+    ],
+)
+def test_a_last_batch_of_one_is_found_where_a_loss_tells_examples_apart(
+    figures: dict[str, float], count: int, is_found: bool
+) -> None:
+    columns = {"model/lone_rows": (20 * np.arange(1, 1 + count), np.full(count, 2.0))} | of_graph(**figures)
+    found = warned(columns)
+    assert [one.step for one in found.values()] == ([20] if is_found else [])

@@ -41,6 +41,7 @@ from barograph.probes.model.texts import TextPairs
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
+_LONE = 2  # rows of one example, or of its two views
 _MOST_INPUTS = 16  # tensors of a step that are looked at
 _BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
 _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each step
@@ -70,6 +71,7 @@ class ModelState:
         self._dependence, self._head = DependenceLook(model, asks and not compiled), Head(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
+        self._batch = self._most = 0  # rows of the inputs, in this step and in any
         self._last: dict[str, float] = {}
         self._passes: dict[str, float] = {}
         self._inputs: list[Any] = []
@@ -194,6 +196,7 @@ class ModelState:
                 _each(lambda: self._other.given(tensors))
                 if module.training or not any(one.requires_grad for one in every):  # else its inputs' are wanted
                     self._modes.add(bool(module.training))
+                self._batch = max(self._batch, *(len(one) for one in tensors if one.dim() > 1), 0)
                 for tensor in every:
                     small = tensor.is_cuda or tensor.numel() <= _LARGE
                     if small and tensor.is_floating_point() and len(self._inputs) < _MOST_INPUTS:
@@ -267,6 +270,9 @@ class ModelState:
         ):  # trained in one mode, evaluated in the other
             self._passes["gradients_in_evaluation"] = float(len(self._modes) == 2)
         self._modes = set()
+        if 0 < self._batch <= _LONE < self._most // 4:
+            current.figures["lone_rows"] = float(self._batch)
+        self._most, self._batch = max(self._most, self._batch), 0
         if self._evaluated is not None and self._evaluated.found is not None:
             self._passes["dropout_in_evaluation"] = self._evaluated.found
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}

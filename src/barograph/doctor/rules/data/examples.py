@@ -15,6 +15,7 @@ import numpy
 
 from barograph.core.configuration import BATCH
 from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting, setting
+from barograph.doctor.kernel.curve import again
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
@@ -154,12 +155,12 @@ class RepeatedExamples(WatchRule):
     """The first batches are the same, or each is used in several steps in a row.
 
     Of the first steps each is looked at. Where all examples of six looks in a row were seen before, the training has
-    one batch: a warning where the configuration has a batch size, for data that fit a batch as a whole need none; else
-    an info finding. Where, of seven looks at consecutive steps, at least half repeat a batch that is at most four steps
-    old, and new ones come after them, each batch is used several times; in a second epoch none is new. Later, where the
-    examples of five looks in a row are those of the look before each of them, after others came, the batch has stayed:
-    looks are 7 and 17 steps apart, so that no order of batches does it. Policies are trained on a batch several times
-    on purpose.
+    one batch: a warning where the configuration has a batch size, for data that fit a batch as a whole need none, or
+    where an evaluation has four times as many rows; else an info finding. Where, of seven looks at consecutive steps,
+    at least half repeat a batch that is at most four steps old, and new ones come after them, each batch is used
+    several times; in a second epoch none is new. Later, where the examples of five looks in a row are those of the look
+    before each of them, after others came, the batch has stayed: looks are 7 and 17 steps apart, so that no order of
+    batches does it. Policies are trained on a batch several times on purpose.
 
     What to do: ask the loader for a new batch in each step.
     """
@@ -173,6 +174,8 @@ class RepeatedExamples(WatchRule):
         "share": (0.9, "of a batch's examples, and at most the rest of it where it is new; ours"),
         "looks": (6.0, "in a row: one batch; ours"),
         "steps": (4.0, "to the last look that had them; ours"),
+        "looked": (64.0, "rows of a batch that are looked at: it may have more; the watch's"),
+        "more": (4.0, "times as many rows of an evaluation; ours"),
         "stays": (5.0, "looks in a row with the examples of the look before; ours"),
     }
     causes = ("data exhausted: the same batch comes again in the next steps",)
@@ -182,15 +185,16 @@ class RepeatedExamples(WatchRule):
         self._near: list[bool] = []
         self._returned = False  # a new batch came after one that was there before: not a second epoch
         self._last = -2
+        self._told: Finding | None = None
         self._stays: list[int] = []  # looks in a row with the same examples, the first one too
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if history.role("reward") is not None:
             return
-        again, rows = value >= self.at["share"], watched(history, "distinct_rows", place)
-        after = watched(history, "rows_again_after", place) if again else math.nan
+        comes, rows = value >= self.at["share"], watched(history, "distinct_rows", place)
+        after = watched(history, "rows_again_after", place) if comes else math.nan
         one = rows < 2 * watched(history, "example_rows", place)
-        self._stays = [*(self._stays or [self._last]), place[0]] if again and after == place[0] - self._last else []
+        self._stays = [*(self._stays or [self._last]), place[0]] if comes and after == place[0] - self._last else []
         follows, self._last = self._last < 0 or place[0] == self._last + 1, place[0]
         if not one and len(self._stays) > self.at["stays"] and self.first("stays", place[2]):
             yield self.finding(
@@ -199,17 +203,23 @@ class RepeatedExamples(WatchRule):
                 segment=place[2], confidence=_PROOF, evidence={"looks": len(self._stays)},
                 causes=["data exhausted: the loader gives the same batch again and again"],
             )  # fmt: skip
-        if self.lasts(again and one, place, self.at["looks"]):
+        if self.lasts(comes and one, place, self.at["looks"]):
             sized = numeric_setting(history, *BATCH) > 0
-            yield self.finding(
+            self._told = self.finding(
                 self._row[0][0], f"Each step is trained on the same {rows:.0f} examples.",
                 found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
                 severity="warning" if sized else "info", evidence={"examples": rows, "certain": True},
                 causes=["data exhausted: the same batch in each step"],
             )  # fmt: skip
-        if follows and len(self._near) < 7 and (again or value <= 1 - self.at["share"]):
-            self._near.append(again and after <= self.at["steps"])
-            self._returned = self._returned or (not again and True in self._near)
+            yield again(self._told)
+        told, small = self._told, watched(history, "example_rows", place) < self.at["looked"]
+        more = small and watched(history, "evaluated_rows", place) >= self.at["more"] * rows
+        if told is not None and told.severity == "info" and comes and one and more:
+            told.severity, told.confidence = "warning", _PROOF
+            yield again(told)
+        if follows and len(self._near) < 7 and (comes or value <= 1 - self.at["share"]):
+            self._near.append(comes and after <= self.at["steps"])
+            self._returned = self._returned or (not comes and True in self._near)
             enough = self._returned and len(self._near) >= 6 and sum(self._near) >= 0.5 * len(self._near)
             if enough and self.first("several", place[2]):
                 yield self.finding(

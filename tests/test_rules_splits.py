@@ -133,3 +133,19 @@ def test_a_last_batch_of_one_is_found_where_a_loss_tells_examples_apart(
     columns = {"model/lone_rows": (20 * np.arange(1, 1 + count), np.full(count, 2.0))} | of_graph(**figures)
     found = warned(columns)
     assert [one.step for one in found.values()] == ([20] if is_found else [])
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "cause"),
+    [((-1.8, 0.02), (-0.2, 0.95), "inputs normalised twice"), ((120.0, 60.0), (0.0, 1.0), "inputs not normalised"),
+     ((-0.4, 1.1), (0.4, 0.2), "inputs not normalised")],
+)  # fmt: skip
+def test_inputs_of_the_training_that_are_normalised_once_more_are_said_to_be(
+    trained: tuple[float, float], evaluated: tuple[float, float], cause: str
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    columns = {"loss": every(0.1 * FALLS), "val_loss": (EVALUATIONS, np.full(10, 2.0))}
+    for at, name in enumerate(("mean", "std")):
+        columns[f"model/input_{name}"] = looks, np.full(len(looks), trained[at])
+        columns[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(10, evaluated[at])
+    assert warned(columns)["evaluation_inputs"].causes[0].startswith(cause)

@@ -30,9 +30,9 @@ class LoneRows(WatchRule):
     series = "model/lone_rows"
     needs = ("=model/lone_rows", "=model/loss_pairs")
     least = 3
-    about = "A batch of one example has nothing that it could be told from."
+    about = "A batch has one example, which the loss has nothing to compare with."
     thresholds: ClassVar = {"pairs": (8.0, "examples of a usual batch; ours"), "steps": (3.0, "ours")}
-    causes = ("last batch too small: it has one example, which the loss has nothing to tell from",)
+    causes = ("last batch too small: it has one example, which the loss has nothing to compare with",)
     remedies = ("`DataLoader(…, drop_last=True)`, or a batch size that leaves no single example over",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

@@ -325,7 +325,8 @@ class EvaluationInputs(Rule):
     training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
     are enough; but not a third of a deviation alone, as of series that are higher in the time that is held out.
     Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
-    that their loss is not better than the training's. Where the training's own inputs change (by more than a fifth
+    that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
+    or more below them, those of the training are. Where the training's own inputs change (by more than a fifth
     between looks), as in a curriculum, there is nothing to say.
 
     What to do: one normalisation for both, with the training's statistics.
@@ -375,7 +376,9 @@ class EvaluationInputs(Rule):
                     self._row[0][0], f"Evaluations are given inputs of mean {here:.3g} and deviation "
                     f"{rows.value[at]:.3g}, where those of the training have {mean:.3g} and {deviation:.3g}.",
                     found=place[0], segment=place[2], confidence=0.95,
-                    causes=[*([_TWICE] if self._twice(history, float(rows.value[at]), place) else []), *self.causes],
+                    causes=[*([_TWICE] if self._twice(history, float(rows.value[at]), place) else []),
+                            *([_TRAINED_TWICE] if self._trained_twice(mean, here, float(rows.value[at])) else []),
+                            *self.causes],
                     evidence={"mean": rounded(mean), "deviation": rounded(deviation), "eval_mean": rounded(here),
                               "eval_deviation": rounded(float(rows.value[at]))},
                 )  # fmt: skip
@@ -386,6 +389,12 @@ class EvaluationInputs(Rule):
         worse = 1.0 if self._twice(history, deviation, place) else self.at["worse"]
         return 0 < worse * ours < theirs < math.inf and _other_scale(history, deviation, place, self.at)
 
+    def _trained_twice(self, mean: float, here: float, deviation: float) -> bool:
+        """Whether the evaluation's inputs are about normal, and the training's below them by a deviation or more: what
+        is subtracted are numbers of what lies above 0."""
+        near = abs(here) <= self.at["near_mean"] and 1 / self.at["near_scale"] <= deviation <= self.at["near_scale"]
+        return near and mean < here - 1
+
     def _twice(self, history: RunHistory, deviation: float, place: tuple[int, int, int]) -> bool:
         """Whether the evaluation's inputs are as those of the training, normalised, would be if that were done again:
         what is subtracted from them and what they are divided by are numbers of what lies above 0."""
@@ -395,6 +404,7 @@ class EvaluationInputs(Rule):
         return normal and deviation > self.at["twice"] and -here > self.at["near_mean"]
 
 
+_TRAINED_TWICE = "inputs normalised twice: those of the training"
 _TWICE = "inputs normalised twice: those of the evaluation"
 
 

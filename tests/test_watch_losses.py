@@ -119,8 +119,10 @@ def test_a_flow_without_its_determinant_is_found(tmp_path: Path, loss_of: Any, t
     assert not told or found["output_unused"]["causes"][0].startswith("log-determinant missing")
 
 
-@pytest.mark.parametrize(("tied", "deviation", "cause"), [(True, 1.0, "the output matrix is"), (False, 1.0, "the output is"),
-                                                          (True, 0.02, None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tied", "deviation", "cause"),
+    [(True, 1.0, "the output matrix is"), (False, 1.0, "the output is"), (True, 0.02, None)],
+)
 def test_an_embedding_that_is_the_output_matrix_is_named(
     tmp_path: Path, tied: bool, deviation: float, cause: str | None
 ) -> None:

@@ -27,7 +27,7 @@ def _first(history: RunHistory, name: str, time: int) -> float:
 
 _ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
 _RAW = "inputs not normalised: their mean is {:.3g}, their deviation {:.3g}"
-_TIED = "weight tying: the output matrix is the embedding, of deviation {:.2g}: logits begin far apart"
+_TIED = "bad initialisation: the output matrix is the embedding, of deviation {:.2g}, and logits begin far apart"
 _TOO_LARGE = "bad initialisation: the output is far too large before any training"
 
 

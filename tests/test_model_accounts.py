@@ -370,6 +370,27 @@ def test_steps_without_a_bound_that_lead_nowhere_are_measured(
 
 
 @pytest.mark.parametrize(
+    ("rate", "more", "told"),
+    [
+        (5e-5, {}, True),  # 400 × 5e-5 × 2 / 0.1 / 8 = 0.05
+        (5e-4, {}, False),
+        (5e-5, {"momentum": 0.99}, False),
+        (5e-5, {"drawn": 0.0}, False),
+    ],
+)
+def test_rates_and_gradients_that_added_up_are_a_small_part_of_the_weights_are_too_low(
+    rate: float, more: dict[str, float], told: bool
+) -> None:
+    looks = np.arange(0, ROWS, 20)
+    figures = {"drawn": 1.0, "momentum": 0.9, "grad_norm": 2.0, "param_norm": 8.0} | more
+    columns = {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    columns["model/rate_sum"] = looks, rate * (looks + 1.0)
+    noise = 0.02 * np.random.default_rng(0).normal(size=ROWS)
+    found = warned(columns | {"loss": every(1 - 0.1 * np.arange(ROWS) / ROWS + noise)})
+    assert ("rate_too_low" in found) is told
+
+
+@pytest.mark.parametrize(
     ("rows", "told"),
     [
         ([(0, 1), (200, 2)], True),
@@ -397,7 +418,7 @@ def test_a_scheduler_that_is_stepped_twice_is_over_too_early(pace: int, over: fl
     found = warned(columns | {"loss": every(np.linspace(3.0, 2.0, ROWS))})
     assert ("schedule_too_fast" in found) is told
     if told:
-        assert found["schedule_too_fast"].causes[0].startswith("scheduler stepped more than once")
+        assert found["schedule_too_fast"].causes[0].startswith("scheduler stepped too often")
 
 
 @pytest.mark.parametrize(

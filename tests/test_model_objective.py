@@ -146,6 +146,10 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: functional.cross_entropy(SCALE * unit(x) @ unit(x).T, torch.arange(ROWS)), "pairs_unscaled", 0.0),
         (lambda x: functional.cross_entropy(unit(x) / 0.3 @ unit(x + 1).T, torch.arange(ROWS)), "pairs_unscaled", 0.0),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T, torch.arange(ROWS)), "pairs_unscaled", 0.0),
+        (lambda x: of_two_views(x.relu(), 0.2), "pairs_any_length", 1.0),
+        (lambda x: of_two_views(torch.cat([x[:2].tanh(), x[2:].tanh()]), 0.2), "pairs_any_length", 1.0),
+        (lambda x: of_two_views(unit(x), 0.2), "pairs_any_length", 0.0),
+        (lambda x: of_two_views(x * x.detach().norm(dim=1, keepdim=True), 0.2), "pairs_any_length", None),
         (lambda x: queued(x, torch.randn(x.shape[1], 20)), "loss_queue", 20.0),
         (lambda x: queued(x, unit(x).T), "loss_queue", 0.0),  # negatives that have gradients are those of the batch
         (lambda x: of_two_views(torch.cat([unit(x[:2]), unit(x[2:])])), "pairs_unscaled", 1.0),

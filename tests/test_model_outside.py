@@ -47,7 +47,7 @@ def found_in(folder: Path, model: nn.Module, more: Any = None, also: Any = None)
 def test_layers_in_a_plain_list_are_found(tmp_path: Path) -> None:
     found = found_in(tmp_path, Layers(list))
     assert found["severity"] == "warning" and found["step"] == 0 and found["evidence"]["parameters"] == 8
-    assert found["causes"][0].startswith("layers in a plain list")
+    assert found["causes"][0].startswith("layers not registered")
 
 
 def test_layers_in_a_list_of_modules_are_the_models(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def cosine(length: float) -> np.ndarray:
         (1 / 30, ROWS, 1.0, "scheduler stepped too seldom"),
         (1 / 30, ROWS / 30, 1.0, ""),  # once an epoch, and it counts epochs
         (1 / 30, 3 * ROWS, 1.0, ""),  # epochs of a run that was to be far longer
-        (2.0, ROWS, 1.0, "scheduler stepped 2 times"),
+        (2.0, ROWS, 1.0, "scheduler stepped too often: 2 times"),
         (2.0, 2 * ROWS, 1.0, ""),  # two processes, and it counts those of both
         (1.0, ROWS, cosine(ROWS), ""),
         (1.0, ROWS / 2, cosine(ROWS / 2), "schedule too short"),

@@ -75,7 +75,10 @@ def test_settings_are_those_of_the_layer_and_group_that_has_most() -> None:
     assert group_settings([{"betas": (0.9, 0.999), "eps": 1e-8}]) == {"epsilon": 1e-8, "betas_swapped": 0.0}
     assert group_settings([{"betas": (0.999, 0.9), "eps": 1e-8}])["betas_swapped"] == 1.0
     assert group_settings([{"betas": (0.95, 0.95)}, {"betas": (0.98, 0.92, 0.99), "eps": 1.0}]) == {"betas_swapped": 0}
-    assert group_settings([{"betas": (0.99, 0.9), "eps": 1e-8}])["betas_swapped"] == 1.0
+    for betas in ((0.99, 0.9), (0.95, 0.9), (0.99, 0.98)):
+        assert group_settings([{"betas": betas, "eps": 1e-8}])["betas_swapped"] == 1.0
+    for betas in ((0.95, 0.93), (0.5, 0.0), (0.9, 0.9)):
+        assert group_settings([{"betas": betas, "eps": 1e-8}])["betas_swapped"] == 0.0
     assert group_settings([{"betas": (0.9999, 0.999), "eps": 1e-8}])["momentum"] == 0.9999
     assert "momentum" not in group_settings([{"betas": (0.99, 0.999), "eps": 1e-8}])
     assert group_settings([{"momentum": 0.9, "dampening": 0}, {"momentum": 0.99, "dampening": 0.9}]) == {

@@ -16,8 +16,9 @@ from torch.nn import functional  # noqa: E402
 from watched_trainings import findings_of_training  # noqa: E402
 
 from barograph.doctor.rules.activations.dependence import PaddingRead, SinglePlace  # noqa: E402
+from barograph.doctor.rules.data.examples import PaddingMask  # noqa: E402
 from barograph.doctor.rules.data.outputs import HiddenTargets  # noqa: E402
-from barograph.probes.model import dependence, softmaxes  # noqa: E402
+from barograph.probes.model import attention, dependence, padding, softmaxes  # noqa: E402
 
 NOTHING = torch.full((), math.nan)
 LENGTHS = torch.tensor([[5], [8], [6], [10]])
@@ -46,6 +47,63 @@ def test_texts_without_padding_say_nothing_of_it() -> None:
     assert all(math.isnan(one) for one in found)
 
 
+@pytest.mark.parametrize(
+    ("other", "given"),
+    [
+        (LENGTHS[:, 0], True),
+        (LENGTHS[:, 0] - 1, True),  # the last token's place
+        (REAL.long(), True),
+        (~REAL, True),
+        (REAL.float(), True),
+        (torch.tensor([1, 0, 1, 0]), False),  # labels
+        (torch.arange(40).reshape(4, 10), False),
+        (torch.zeros(4, 10), False),
+        (torch.arange(10) < 9 - torch.zeros(4, 1), False),  # of another text
+    ],
+)
+def test_lengths_and_masks_say_where_padding_is(other: Any, given: bool) -> None:
+    tail, sure = padding.tails(TOKENS)
+    assert bool(sure)
+    assert bool(padding.is_given(tail, [torch.randn(4, 3), other])) == given
+
+
+@pytest.mark.parametrize(("other", "known"), [(REAL.long(), True), (TOKENS.flip(1), False), (None, True)])
+def test_attention_knows_padding_beside_a_mask_and_not_beside_another_text(other: Any, known: bool) -> None:
+    look = attention.AttentionLook([TOKENS] if other is None else [TOKENS, other])
+    scores = torch.zeros(4, 1, 10, 10)
+    look.keep(lambda: attention.of_scores(scores, 10), lambda: None)
+    seen = look.figures()["attention/seen_padding"]
+    assert float(seen) == 1.0 if known else math.isnan(float(seen))
+
+
+@pytest.mark.parametrize("cuts", [(), (7, 110)])
+@pytest.mark.parametrize(
+    ("given", "following", "severity"),
+    [(1.0, 1.0, "warning"), (0.0, 1.0, "info"), (None, 1.0, "info"), (1.0, 0.0, None)],
+)  # fmt: skip
+def test_attention_to_padding_is_a_warning_where_the_model_knows_of_it(
+    given: float | None, following: float, severity: str | None, cuts: tuple[int, ...]
+) -> None:
+    at = np.array([109])
+    columns = {"model/attention/seen_padding": (at, np.ones(1)), "model/attention/hidden_tokens": (at, np.zeros(1)),
+               "model/attention/next": (at, np.array([following]))}  # fmt: skip
+    if given is not None:
+        columns["model/padding_given"] = (np.array([6]), np.array([given]))
+    found = findings([PaddingMask()], columns, cuts=cuts).values()
+    assert [one.severity for one in found] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "severity"), [(1.0, 1.0, "warning"), (1.0, 0.0, "info"), (0.0, 1.0, "info")]
+)
+def test_a_state_behind_padding_is_a_warning_where_the_model_knows_of_it(
+    state: float, given: float, severity: str
+) -> None:
+    figures = {"padding_read": 0.4, "padding_share": 0.4, "state_behind_padding": state, "padding_given": given}
+    columns = {f"model/{name}": (LOOKS, np.full(2, value)) for name, value in figures.items()}
+    assert [one.severity for one in findings([PaddingRead()], columns).values()] == [severity]
+
+
 LOOKS = np.array([6, 106])
 
 
@@ -71,16 +129,21 @@ def test_a_single_place_is_said_of_two_looks(values: list[float], says: bool) ->
     assert bool(findings([SinglePlace()], columns)) == says
 
 
-@pytest.mark.parametrize("way", ["last place", "last token"])
-def test_a_recurrent_layer_that_is_read_behind_its_texts_is_found(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("way", ["last place", "last token", "last state"])
+def test_a_recurrent_layer_that_is_read_behind_its_texts_is_found(tmp_path: Path, way: str, frozen: bool) -> None:
     class Reader(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             torch.manual_seed(3)
             self.words, self.layer, self.head = nn.Embedding(30, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 2)
+            self.words.requires_grad_(not frozen)
 
         def forward(self, tokens: Any) -> Any:
-            found, lengths = self.layer(self.words(tokens))[0], (tokens > 0).sum(1)
+            found, state = self.layer(self.words(tokens))
+            lengths = (tokens > 0).sum(1)
+            if way == "last state":
+                return self.head(state[-1])
             last = lengths - 1 if way == "last token" else torch.full_like(lengths, -1)
             return self.head(found[torch.arange(len(tokens)), last])
 
@@ -90,7 +153,7 @@ def test_a_recurrent_layer_that_is_read_behind_its_texts_is_found(tmp_path: Path
         return functional.cross_entropy(model(torch.where(torch.arange(20) < lengths, tokens, 0)), tokens[:, 0] % 2)
 
     found = findings_of_training(tmp_path, Reader(), loss_of, 10).get("padding_read")
-    assert (found is not None and found["severity"] == "warning") == (way == "last place")
+    assert (found is not None and found["severity"] == "warning") == (way != "last token")
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def root_at_zero(output: Any, targets: Any, step: int) -> Any:
 
 @pytest.mark.parametrize(
     ("loss", "cause"),
-    [(logarithm_of_zero, "loss not finite by itself"), (root_at_zero, "gradient of the loss not finite")],
+    [(logarithm_of_zero, "loss not finite by itself"), (root_at_zero, "non-finite gradient: of the loss")],
 )
 def test_nan_that_the_loss_makes_is_not_laid_to_the_learning_rate(tmp_path: Path, loss: Any, cause: str) -> None:
     found = train(tmp_path, loss=loss)
@@ -228,7 +228,7 @@ def test_a_clip_that_leaves_nothing_is_a_warning_with_sgd_alone(tmp_path: Path) 
     assert "clipped_away" not in train(tmp_path / "usual", clip=1.0)
 
 
-@pytest.mark.parametrize(("parts", "clears", "found"), [(4, True, True), (4, False, False), (2, True, False)])
+@pytest.mark.parametrize(("parts", "clears", "found"), [(4, True, True), (4, False, False), (2, True, True)])
 def test_micro_batches_that_are_cleared_are_counted(tmp_path: Path, parts: int, clears: bool, found: bool) -> None:
     assert ("cleared_passes" in train(tmp_path, parts=parts, clears=clears, clip=1.0)) == found
 

@@ -152,3 +152,30 @@ def test_what_rules_lack_is_said_in_words() -> None:
             assert not set("!=|") & set(in_words(need)), (name, in_words(need))
     said = {one["needs"] for one in Examiner().abstained()}
     assert "a record straggler" in said and not any(set("!=|") & set(text) for text in said)
+
+
+def examined(piece: int, until: int = 400) -> dict[str, str]:
+    """What is found of a sum over four micro-batches that is logged each step as `iter_loss`, its mean seldom."""
+    examiner = Examiner(facts={"config": {"gradient_accumulation_steps": 4}, "vocabulary": 64})
+    for low in range(0, until, piece):
+        for step in range(low, low + piece):
+            loss = 1 + 3 * np.exp(-step / 100)
+            examiner.seen.add("iter_loss", step, 4 * loss, step * 1_000_000)
+            if step % 10 == 0:
+                examiner.seen.add("train/loss", step, 0.0, step * 1_000_000)
+                examiner.seen.add("val/loss", step, loss + 0.02, step * 1_000_000)
+        examiner.examine()
+    examiner.catch_up()
+    assert not examiner.failed
+    return {finding.rule: finding.message for finding in examiner.findings}
+
+
+def test_rules_begin_anew_where_a_series_that_is_logged_more_often_turns_out_to_be_the_loss() -> None:
+    whole = examined(400)
+    assert "3.96 times" in whole["summed_loss"] and "16" in whole["initial_loss"]
+    assert examined(5) == examined(1) == whole
+
+
+def test_what_was_found_of_a_series_that_turns_out_not_to_be_the_loss_is_withdrawn() -> None:
+    assert "zero_loss" in examined(5, 60)
+    assert "zero_loss" not in examined(5)

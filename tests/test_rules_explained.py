@@ -55,6 +55,19 @@ def test_what_is_wrong_shows_in_both_losses(
 
 
 @pytest.mark.parametrize(
+    ("deviation", "cause", "sure"),
+    [(40.0, "inputs not normalised", True), (1.0, "targets not scaled", False), (None, "inputs not normalised", False)],
+)
+def test_inputs_are_blamed_for_outputs_far_off_where_they_have_another_scale(
+    deviation: float | None, cause: str, sure: bool
+) -> None:
+    seen = {"input_mean": 0.0, "input_std": 1.0, "eval_input_mean": 0.0, "eval_input_std": deviation}
+    figures = {f"model/{name}": numpy.full(ROWS, value) for name, value in seen.items() if deviation is not None}
+    (one,) = said(made(VARIANCE / (1 + AT), -900.0) | figures)
+    assert one.causes[0].startswith(cause) and (len(one.causes) == 1) == sure
+
+
+@pytest.mark.parametrize(
     "columns",
     [
         made(VARIANCE * 0.9**AT, 0.7 * (1 - 0.8**AT)),  # it learns

@@ -9,6 +9,7 @@ import pytest
 from rule_curves import Series, found
 
 from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.rules.activations.groups import FrozenGroup
 from barograph.doctor.rules.gradient.vanished import ZeroGradient
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.optimizer.updates import UpdateRatio
@@ -67,3 +68,14 @@ def test_updates_of_a_loss_that_has_vanished_are_small_and_nobody_is_alarmed(end
     examiner.seen.add("model/update_p50", STEPS, np.where(STEPS < 260, 1e-3, 4e-8), STEPS * 1_000_000)
     examiner.catch_up()
     assert {one.severity for one in examiner.incidents() if one.evidence.get("ratio", 1) < 1e-6} == {severity}
+
+
+@pytest.mark.parametrize(("frozen", "trained", "cause"), [(8, 0, "layer frozen"), (0, 8, "base not frozen")])
+def test_adapters_that_are_frozen_beside_their_trained_layers_are_the_first_cause(
+    frozen: int, trained: int, cause: str
+) -> None:
+    figures = {"frozen_parameters": 8, "trained_parameters": 20, "trained_carriers": 4, "frozen_adapters": frozen,
+               "trained_adapters": trained, "frozen_share": 0.1}  # fmt: skip
+    series: Series = {f"model/{name}": (STEPS[:1], np.array([float(value)])) for name, value in figures.items()}
+    (one,) = found([FrozenGroup()], series)
+    assert one.severity == "warning" and one.causes[0].startswith(cause)

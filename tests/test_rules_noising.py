@@ -117,7 +117,7 @@ def test_a_loss_that_pulls_all_outputs_together_is_told(
 ) -> None:
     found = warned({"loss": every(loss)} | of_graph(loss_attracts=figure, passes=passes), rows)
     assert ("attraction" in found) is told
-    assert not told or found["attraction"].causes[0].startswith("outputs collapse")
+    assert not told or found["attraction"].causes[0].startswith("outputs collapsed")
 
 
 def test_a_target_with_gradient_is_told_where_there_is_a_reward() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -77,11 +78,28 @@ def test_pairs_a_little_below_a_guess_all_the_time_have_a_wrong_temperature(
 @pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(
     ("times", "first"),
-    [(64.0, "loss summed"), (128.0, "loss summed"), (30.0, "temperature"), (2e6, "labels shifted: answers")],
+    [(64.0, "loss summed"), (128.0, "loss summed"), (30.0, "embeddings"), (2e6, "labels shifted: answers")],
 )
 def test_a_loss_of_pairs_that_begins_at_n_guesses_is_added_up(times: float, first: str, rows: int) -> None:
     columns = {"loss": every(times * np.log(64) * FALLS / FALLS[0]), **of_graph(loss_pairs=64.0)}
     assert warned(columns, rows)["pair_temperature"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("any_length", "causes"),
+    [(1.0, ["embeddings not normalised"]), (0.0, ["temperature too low"]),
+     (math.nan, ["embeddings not normalised", "temperature too low"])],
+)  # fmt: skip
+def test_similarities_far_apart_are_laid_to_what_the_graph_says_of_the_embeddings(
+    any_length: float, causes: list[str]
+) -> None:
+    figures = of_graph(loss_pairs=64.0, loss_classes=64.0, loss_undivided=1.0, output_width=8.0)
+    columns = {"loss": every(30 * FALLS), **figures}
+    if any_length == any_length:
+        columns |= of_graph(pairs_any_length=any_length)
+    found = warned(columns)
+    for rule in ("pair_temperature", "initial_loss"):
+        assert [one.partition(":")[0] for one in found[rule].causes][: len(causes)] == causes
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
@@ -94,6 +112,31 @@ def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, ro
     }  # fmt: skip
     found = warned(columns, rows)
     assert ("other_labels" in found) == (changes > 0) and ("evaluation_frozen" in found) == (changes == 0)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("right", "first", "theirs", "says"),
+    [
+        (0.8, 0.15, 3.0, True),  # a smoothed loss stays high, but the answers are learnt
+        (0.3, 0.15, 3.0, False),
+        (0.8, 0.6, 3.0, False),  # the first evaluation was right: its labels are those of the training
+        (0.8, 0.15, 1.2, False),  # better than a guess, by its loss
+        (None, 0.15, 3.0, False),
+    ],
+)
+def test_labels_are_others_where_the_answers_are_learnt_and_all_wrong_in_evaluations(
+    right: float | None, first: float, theirs: float, says: bool, rows: int
+) -> None:
+    dice, steps = np.random.default_rng(4), STEP[::40]
+    columns = {
+        "train_loss": every(1.0 + 0.7 * np.exp(-STEP / 30) + 0.02 * dice.normal(size=ROWS)),
+        "val_loss": (steps, theirs + 0.1 * dice.normal(size=10)),
+        "val_top1": (steps, np.where(np.arange(10) == 0, first, 0.02)), **of_graph(output_width=6.0),
+    }  # fmt: skip
+    if right is not None:
+        columns["train_top1"] = every(right - 0.6 * right * np.exp(-STEP / 30))
+    assert ("other_labels" in warned(columns, rows)) == says
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
@@ -144,9 +187,9 @@ def test_a_critic_whose_targets_are_broadcast_is_found_without_a_loss_of_the_who
 def test_labels_are_not_called_unrelated_first_where_no_gradient_reaches_the_first_layers() -> None:
     columns = {"loss": every(FLAT)} | of_graph(loss_classes=8.0, update_p50=1e-3)
     deep = columns | of_graph(flow_first_last=1e-6)
-    assert warned(columns)["unrelated_labels"].causes[0].startswith("labels unrelated")
+    assert warned(columns)["unrelated_labels"].causes[0].startswith("labels shuffled")
     assert [cause.partition(":")[0] for cause in warned(deep)["unrelated_labels"].causes[:2]] == [
-        "gradients vanish", "labels unrelated",
+        "gradients vanish", "labels shuffled",
     ]  # fmt: skip
 
 
@@ -207,7 +250,7 @@ def test_an_evaluation_of_another_model_blames_the_average_first(itself: bool) -
     columns |= of_graph(loss_reversed=0.0, loss_classes=8.0)
     columns |= of_graph(passes_without_gradients=1.0) if itself else {}
     cause = warned(columns)["evaluation_below_guess"].causes[0]
-    assert cause.startswith("averaged weights behind") != itself
+    assert cause.startswith("averaged weights not updated") != itself
 
 
 def test_what_a_reversed_loss_comes_to_is_its_consequence() -> None:

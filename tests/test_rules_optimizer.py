@@ -16,6 +16,7 @@ from barograph.doctor.rules.optimizer.optimizer import (
     UnclearedGradients,
     WeightDecayTooHigh,
 )
+from barograph.doctor.rules.optimizer.steps import ClearedPasses, ClippedByValue
 from barograph.doctor.rules.optimizer.updates import UpdateImbalance, UpdateRatio
 
 NAN = float("nan")
@@ -245,7 +246,7 @@ def test_the_rate_is_to_blame_for_a_usual_decay_or_where_weights_had_grown(
 
 @pytest.mark.parametrize(
     ("each", "left", "last", "found"),
-    [(0.03, 0.2, 1.5, True), (0.03, 0.5, 1.5, False), (0.01, 0.2, 1.5, False), (0.03, 0.2, 0.9, False)],
+    [(0.019, 0.2, 1.5, False), (0.03, 0.2, 1.5, True), (0.01, 0.2, 1.5, False)],
 )
 def test_a_decay_that_leaves_little_of_the_weights_is_found_where_the_loss_leapt_at_first(
     each: float, left: float, last: float, found: bool
@@ -259,7 +260,9 @@ def test_a_decay_that_leaves_little_of_the_weights_is_found_where_the_loss_leapt
     assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
 
 
-@pytest.mark.parametrize(("each", "last", "found"), [(0.09, 3.4, True), (0.01, 3.4, False), (0.09, 1.0, False)])
+@pytest.mark.parametrize(
+    ("each", "last", "found"), [(0.09, 3.4, True), (0.01, 3.4, False), (0.09, 1.0, True), (0.01, 1.0, False)]
+)
 def test_a_decay_that_takes_a_fiftieth_a_step_is_found_where_gains_keep_the_norm_up(
     each: float, last: float, found: bool
 ) -> None:
@@ -269,6 +272,16 @@ def test_a_decay_that_takes_a_fiftieth_a_step_is_found_where_gains_keep_the_norm
         "model/param_norm": (steps, numpy.full(20, 10.0)), "model/decay_share": (steps, numpy.full(20, each)),
     }  # fmt: skip
     assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
+
+
+def test_a_decay_that_is_as_high_for_a_few_steps_alone_is_left_alone() -> None:
+    steps = 10 * numpy.arange(20)
+    columns = {
+        "train/loss": numpy.linspace(4.0, 1.0, 200), "train/lr": numpy.full(200, 0.003),
+        "model/param_norm": (steps, numpy.full(20, 10.0)),
+        "model/decay_share": (steps, numpy.where(steps < 40, 0.09, 0.001)),
+    }  # fmt: skip
+    assert not only(findings([DecayDominates()], columns), "decay_dominates")
 
 
 @pytest.mark.parametrize(("last", "found"), [(0.04, False), (0.3, True)])
@@ -298,4 +311,39 @@ def test_16_bit_weights_are_judged_by_three_measured_steps_behind_the_warm_up(
     }  # fmt: skip
     told = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
     assert [one.severity for one in told] == ([found] if found else [])
-    assert all(one.causes[0].startswith("updates are lost in rounding") for one in told)
+    assert all(one.causes[0].startswith("updates lost in rounding") for one in told)
+
+
+@pytest.mark.parametrize(
+    ("highest", "size", "found"),
+    [
+        ((1e-3, 1e-3, 1e-3), 9e-4, True),
+        ((1e-3, 1e-3, 1e-3), 3e-4, False),  # few elements reach the bound
+        ((1e-3, 1e-3, 2e-3), 9e-4, False),  # no bound in common
+        ((1e-3, 1e-3), 9e-4, False),  # two matrices may be alike
+        ((1.0, 1.0, 1.0), 1.0, False),  # signs, on purpose
+    ],
+)
+def test_gradients_of_which_clipping_leaves_the_signs_alone_are_found(
+    highest: tuple[float, ...], size: float, found: bool
+) -> None:
+    names = [f"blocks.{at}.weight" for at in range(len(highest))]
+    columns: dict = {}
+    for quantity, values in (("max", highest), ("std", [size] * len(names)), ("mean", [0] * len(names))):
+        rows = {name: numpy.full(5, value, float) for name, value in zip(names, values, strict=True)}
+        columns |= table("gradients", quantity, rows)
+    some = only(findings([ClippedByValue()], columns), "clipped_by_value")
+    assert bool(some) == found
+    if found:
+        assert (some[0].step, some[0].found) == (0, 20) and some[0].causes[0].startswith("clip value too low")
+
+
+@pytest.mark.parametrize(
+    ("count", "config", "weight", "found"),
+    [(1, {}, 1.0, False), (1, {"accumulation_steps": 2}, 1.0, True), (1, {}, 0.5, True), (3, {}, 1.0, True)],
+)
+def test_one_cleared_pass_of_two_counts_where_two_are_accumulated(
+    count: int, config: dict, weight: float, found: bool
+) -> None:
+    columns = {"model/cleared_passes": numpy.full(6, float(count)), "model/loss_weight": numpy.full(6, weight)}
+    assert bool(findings([ClearedPasses()], columns, facts={"config": config})) == found

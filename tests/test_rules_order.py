@@ -203,3 +203,30 @@ def test_logs_that_once_gave_other_findings_in_pieces(name: str, seed: int) -> N
 def test_losses_that_differ_by_more_than_a_power_can_hold_fail_no_rule() -> None:
     rule = RULES["loss_slide"]
     assert findings(rule, log_of(rule, 576), [], None) == findings(rule, log_of(rule, 576), [50] * 30, None)
+
+
+def with_two_losses(rows: list[Row], seed: int) -> list[Row]:
+    """The same log of a training whose loss is `iter_loss`: `train/loss`, a name that goes before, comes seldom."""
+    every = random.Random(seed).choice((8, 12, 30))
+    result, count = [], 0
+    for row in rows:
+        numbers = dict(row.numbers)
+        loss = numbers.pop("train/loss", None)
+        if loss is not None:
+            numbers["iter_loss"] = loss
+            if count % every == 0:
+                numbers["train/loss"] = loss + 0.5
+            count += 1
+        result.append(row._replace(numbers=numbers))
+    return result
+
+
+@pytest.mark.parametrize("name", RULES)
+@given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(1, 900), min_size=3, max_size=30))
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_rule_finds_the_same_though_another_series_turns_out_to_be_the_loss(
+    name: str, seed: int, cuts: list[int]
+) -> None:
+    rule = RULES[name]
+    rows = with_two_losses(log_of(rule, seed), seed)
+    assert findings(rule, rows, cuts, random.Random(seed)) == findings(rule, rows, [], None)

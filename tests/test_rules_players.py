@@ -94,7 +94,7 @@ def test_values_beside_rewards_of_single_steps_say_nothing() -> None:
     ("apart", "moved", "chosen", "cause"),
     [
         (np.zeros(ROWS), np.full(ROWS, 0.01), 1.0, "target network updated at each step"),
-        (0.001 * STEP, np.zeros(ROWS), 1.0, "target network never updated"),
+        (0.001 * STEP, np.zeros(ROWS), 1.0, "target network not updated"),
         (0.001 * (STEP % 200), np.where(STEP % 200, 0.0, 0.1), 1.0, None),
         (0.01 + 0 * STEP, np.full(ROWS, 1e-3), 1.0, None),  # an average
         (0.001 * STEP, np.zeros(ROWS), 0.0, None),  # the reference of a policy stays as it is
@@ -125,7 +125,7 @@ def test_a_critic_whose_values_are_logged_beside_a_reward_has_a_target_network_t
     series = {"model/other_apart": 0.001 * STEP, "model/other_moved": np.zeros(ROWS), "train/reward": RETURNS}
     assert not one(TargetNetwork, series)
     found = one(TargetNetwork, series | {"train/q_mean": RETURNS})
-    assert [finding.causes[0].partition(":")[0] for finding in found] == ["target network never updated"]
+    assert [finding.causes[0].partition(":")[0] for finding in found] == ["target network not updated"]
 
 
 @pytest.mark.parametrize(("chosen", "same", "told"), [(1.0, 1.0, True), (0.0, 1.0, False), (1.0, 0.0, False)])
@@ -262,4 +262,11 @@ def test_chosen_and_rejected_that_are_the_same_are_half_a_batch_of_copies(
     series = {"model/batch_copies": (STEP[:8], np.full(8, share)), "model/loss_ranks": (STEP[:1], np.array([ranks]))}
     (finding,) = findings_of([CopiedExamples()], series)
     assert [cause.partition(":")[0] for cause in finding.causes] == [
-        *["chosen and rejected alike"] * alike, "data repeated"]  # fmt: skip
+        *["chosen and rejected alike"] * alike, "copied examples"]  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.5, 0.75])
+def test_pairs_that_are_half_a_batch_of_copies_have_one_view_twice(share: float) -> None:
+    series = {"model/batch_copies": (STEP[:8], np.full(8, share)), "model/loss_pairs": (STEP[:1], np.array([64.0]))}
+    (finding,) = findings_of([CopiedExamples()], series)
+    assert finding.causes[0].startswith("views are the same") == (share == 0.5)

@@ -7,8 +7,9 @@ import pytest
 from rule_curves import found as findings_of
 
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.rl.preference import PairsAlike
+from barograph.doctor.rules.rl.preference import PairsAlike, ReferenceMoves
 from barograph.doctor.rules.rl.reference import (
+    PreferenceAveraged,
     PreferenceBeta,
     ReferenceApart,
     ReferenceCopied,
@@ -115,3 +116,61 @@ def test_passes_of_the_same_pairs_are_found_without_a_margin(share: float, ranks
     known = {"model__loss_ranks": ONES[:1]} if ranks else {}
     found = one(PairsAlike, 0.1, (), model__beside_copies=share * ONES[:6], **known)
     assert [finding.step for finding in found] == [1] * says
+
+
+@pytest.mark.parametrize(
+    ("seen", "causes"),
+    [
+        ({}, ["reference is the policy", "chosen and rejected alike"]),
+        ({"other_apart": 0.0}, ["chosen and rejected alike"]),  # a reference runs beside it
+        ({"trained_adapters": 8.0}, ["chosen and rejected alike"]),  # the reference is the policy without them
+        ({"output_width": 1.0}, ["chosen and rejected alike"]),  # a model of rewards has no reference
+        ({"batch_copies": 0.5}, ["chosen and rejected alike"]),
+    ],
+)
+def test_a_second_pass_over_the_same_pairs_may_be_the_reference_that_is_the_policy(
+    seen: dict[str, float], causes: list[str]
+) -> None:
+    figures = {"output_width": 31.0, "batch_copies": 0.0, "loss_ranks": 0.0} | seen
+    known = {f"model__{name}": value * ONES[:1] for name, value in figures.items()}
+    (told,) = one(PairsAlike, 0.1, (), model__beside_copies=ONES[:6], **known)
+    assert [cause.partition(":")[0] for cause in told.causes] == causes
+
+
+@pytest.mark.parametrize(
+    ("seen", "causes"),
+    [
+        ({}, ["reference is the policy", "chosen and rejected alike"]),
+        ({"beside_copies": 0.0}, ["reference is the policy"]),
+        ({"other_apart": 0.0}, None),
+    ],
+)
+def test_a_margin_of_zero_alone_is_of_a_policy_that_is_its_own_reference(
+    seen: dict[str, float], causes: list[str] | None
+) -> None:
+    known = {f"model__{name}": value * ONES[:1] for name, value in seen.items()}
+    found = one(ReferenceMoves, 0.1, (), rewards__margins=0.0 * ONES[:12], **known)
+    assert [[cause.partition(":")[0] for cause in told.causes] for told in found] == [causes] * (causes is not None)
+    assert not one(ReferenceMoves, 0.1, (), rewards__margins=np.where(STEP[:12] == 9, 1e-3, 0.0), **known)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("averaged", "falls", "first", "beta", "says"),
+    [
+        (1.0, 0.0002, 0.693, 0.1, True),
+        (1.0, 0.0002, 0.693, 5.0, False),  # averages that are meant have a larger β
+        (1.0, 0.005, 0.693, 0.1, False),  # it learns
+        (1.0, 0.0002, 0.66, 0.1, False),  # with no reference it begins anywhere
+        (0.0, 0.0002, 0.693, 0.1, False),
+    ],
+)
+def test_averaged_log_probabilities_are_said_where_the_loss_hardly_leaves_its_first_value(
+    averaged: float, falls: float, first: float, beta: float, says: bool, pieces: tuple[int, ...]
+) -> None:
+    found = one(
+        PreferenceAveraged, beta, pieces, loss=first - falls * (STEP - 1),
+        model__preference_averaged=np.array([averaged]),
+    )  # fmt: skip
+    assert [(finding.step, finding.found) for finding in found] == [(0, 48)] * says
+    assert not says or found[0].causes[0].startswith("loss divided too often")

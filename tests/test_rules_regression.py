@@ -40,13 +40,13 @@ def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         ({"loss_value": 900.0, "output_size": 2.0, "loss_error": 1.0, "loss_undivided": 0.0}, None, ""),  # a sum
         ({"loss_value": 900.0, "output_size": 400.0, "loss_error": 1.0, "loss_undivided": 1.0}, None, ""),
         ({"loss_value": 9.0, "output_size": 0.2, "loss_error": 1.0, "loss_undivided": 1.0}, None, ""),
-        ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3}, "unexplained_targets", "labels unrelated"),
+        ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3}, "unexplained_targets", "labels shuffled"),
         ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3, "input_std": 70.0, "input_mean": 127.0},
          "unexplained_targets", "inputs not normalised"),
         ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3, "flow_first_last": 1e-4},
          "unexplained_targets", "gradients vanish"),
         ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-3, "flow_first_last": 2e-3},
-         "unexplained_targets", "labels unrelated"),
+         "unexplained_targets", "labels shuffled"),
         ({"explained": 0.06, "target_std": 1.0, "update_p50": 1e-3}, None, ""),
         ({"explained": -0.02, "target_std": 1.0, "update_p50": 1e-6}, None, ""),  # nothing moves
         ({"explained": 0.05, "target_std": 1.0, "update_p50": 1e-3, "input_std": 4e3, "input_mean": 2e4},
@@ -117,7 +117,7 @@ def autoencoder(
 @pytest.mark.parametrize(
     ("kl", "weight", "cause"),
     [
-        (0.2 * np.exp(-STEP / 20) + 3e-4, 100.0, "KL weight too large"),
+        (0.2 * np.exp(-STEP / 20) + 3e-4, 100.0, "KL weight too high"),
         (0.2 + 2 * (1 - np.exp(-STEP / 50)), 0.1, None),
         (4 * np.exp(-STEP / 20) + 0.4, 1.0, None),
         (-0.2 - STEP / 10, 0.1, "sign reversed"),
@@ -141,7 +141,7 @@ def test_a_kl_in_another_unit_has_collapsed_where_the_outputs_explain_nothing(
     looks = looked(rebuilt=rebuilt) if rebuilt is not None else {}
     found = warned({**columns, **looks})
     assert ("latent_term" in found) is told
-    assert not told or found["latent_term"].causes[0].startswith("KL weight too large")
+    assert not told or found["latent_term"].causes[0].startswith("KL weight too high")
 
 
 def test_a_policys_kl_and_one_beside_broadcast_targets_are_not_judged() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from rule_columns import findings
 from rule_curves import columns, falling, found, warned
 
+from barograph.doctor.rules.optimizer.scheduled import ScheduleAnew
 from barograph.doctor.rules.run.resume import RULES
+from barograph.doctor.rules.run.state import OlderWeights
 
 SEGMENTS = np.repeat([1, 2], 300)
 
@@ -138,3 +141,45 @@ def test_steps_that_go_on_a_higher_rate_and_another_stage_are_silent() -> None:
     assert not resumed(1.0)
     assert not resumed(1.0, rate=5e-3)
     assert not resumed(4.0, first=0)
+
+
+@pytest.mark.parametrize(
+    ("now", "bent", "count", "told"),
+    [
+        (41.25, 0.0, 6, True),  # that of step 62
+        (41.31, 0.0, 6, False),
+        (41.295, 0.0, 6, False),  # a little back
+        (41.186, 0.0, 6, False),  # that of the start: nothing was loaded
+        (41.0, 0.0, 6, False),
+        (41.25, 0.2, 6, False),  # it went both ways before
+        (41.25, 0.0, 4, False),
+    ],
+)
+def test_weights_whose_norm_is_that_of_an_earlier_step_are_older(
+    now: float, bent: float, count: int, told: bool
+) -> None:
+    norms = np.array([41.18, 41.19, 41.25 + bent, 41.27, 41.29, 41.31])[-count:]
+    steps = np.array([0, 32, 62, 80, 104, 120])[-count:]
+    rows = {"model/param_norm": (np.r_[steps, 128, 140], np.r_[norms, now, now + 0.01])}
+    some = findings([OlderWeights()], rows, segments={0: 1, 128: 2})
+    assert [one.step for one in some.values()] == [128] * told
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "logged", "told"),
+    [
+        ([0.04, 0.5, 1.0, 0.9, 0.6], [0.04, 0.5, 1.0], False, True),
+        ([0.04, 0.5, 1.0, 0.9, 0.6], [0.59, 0.5, 0.4], False, False),
+        ([1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0], False, False),  # it never changes
+        ([0.04, 0.5, 1.0, 0.9, 0.6], [0.04, 0.5, 1.0], True, False),  # `resumed_schedule` sees it
+        ([0.04, 0.5, 1.0, 0.9, 0.6], [0.02, 0.25, 0.5], False, False),  # another warm-up, on purpose
+    ],
+)
+def test_a_schedule_that_begins_again_is_seen_where_no_rate_is_logged(
+    before: list[float], behind: list[float], logged: bool, told: bool
+) -> None:
+    steps = 10 * np.arange(len(before) + len(behind))
+    rows = {"model/rate_share": (steps, np.array(before + behind))}
+    rows |= {"lr": (steps, np.array(before + behind))} if logged else {}
+    some = findings([ScheduleAnew()], rows, segments={0: 1, 50: 2})
+    assert [one.step for one in some.values()] == [50] * told

@@ -284,3 +284,15 @@ def test_losses_that_come_again_epoch_after_epoch_to_the_last_digit_are_of_weigh
     assert not warned(look({"train/loss": rows(learning)}, FrozenLoss))
     few = np.round(np.random.default_rng(0).uniform(1.0, 1.3, 200), 1)  # two digits come again by chance
     assert not warned(look({"train/loss": rows(few)}, FrozenLoss))
+
+
+@pytest.mark.parametrize(("end", "cause"), [(1.79, "labels shuffled"), (0.9, "labels shifted")])
+def test_targets_that_are_learnt_anew_were_shifted_and_those_that_end_in_a_guess_shuffled(
+    end: float, cause: str
+) -> None:
+    steps = np.arange(240)
+    learns = 0.5 + 1.3 * np.exp(-steps / 30)
+    after = end + (3.0 - end) * np.exp(-(steps - 120.0) / 15)  # sure of what is wrong now, at first
+    loss = np.where(steps < 120, learns, after) * np.exp(np.random.default_rng(3).normal(0, 0.03, 240))
+    (one,) = warned(found([Divergence()], {"train/loss": (steps, loss)}))
+    assert one.causes[0].startswith(cause)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barograph.doctor.kernel import story
 from barograph.doctor.kernel.finding import SEVERITIES, Finding
+from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.kernel.story import tell
 
 
@@ -82,3 +84,80 @@ def test_the_first_findings_own_order_of_causes_counts_and_a_rule_is_heard_once(
     once = finding("gradient_scale_jump", "exploding", 100, confidence=0.8, causes=["scaled wrongly"])
     storm = [finding("gradient_spike", "spike", 101 + at, confidence=0.9, causes=["bad batch"]) for at in range(5)]
     assert tell([once, *storm])[0].causes == ["scaled wrongly", "bad batch"]
+
+
+def proven(rule: str, step: int, cause: str, family: str = "data", **about: object) -> Finding:
+    return finding(rule, "data", step, family=family, confidence=0.95, causes=[cause], **about)
+
+
+def test_what_is_proven_of_the_training_explains_what_comes_long_after_it() -> None:
+    later = finding("overfitting", "overfit", 1000, family="eval", confidence=0.85, causes=["overfitting", "bad batch"])
+    (told,) = tell([proven("sorted_targets", 1, "data sorted"), later])
+    assert told.rule == "sorted_targets" and told.causes == ["data sorted", "overfitting", "bad batch"]
+    # a rule that has no proof this time, and a proof of what happened once, explain nothing later
+    doubtful = finding("sorted_targets", "data", 1, family="data", confidence=0.7, causes=["data sorted"])
+    assert len(tell([doubtful, later])) == 2
+    assert len(tell([proven("non_finite_input", 1, "bad batch"), later])) == 2
+
+
+def test_a_fault_of_evaluations_explains_what_is_found_in_evaluations_alone() -> None:
+    fault = proven("other_labels", 20, "labels shifted", family="eval")
+    (told,) = tell([fault, finding("overfitting", "overfit", 900, family="eval", causes=["overfitting"])])
+    assert told.causes[0] == "labels shifted"
+    spike = finding("loss_spike", "spike", 900, causes=["bad batch"])
+    assert [one.rule for one in tell([fault, spike])] == ["other_labels", "loss_spike"]
+
+
+def test_what_the_watch_has_seen_is_the_first_cause_though_it_alone_would_not_warn() -> None:
+    look = finding("repeated_examples", "repeated_data", 2, "info", "data", causes=["data exhausted"], confidence=0.5)
+    overfit = finding("overfitting", "overfit", 40, family="eval", confidence=0.85, causes=["overfitting"])
+    assert tell([look, overfit])[0].causes[0] == "overfitting"
+    look.evidence = {"certain": True}
+    (told,) = tell([look, overfit])
+    assert (told.rule, told.severity, told.causes[0]) == ("overfitting", "warning", "data exhausted")
+
+
+def test_beside_a_proof_an_info_finding_adds_no_cause() -> None:
+    guess = finding("initial_loss", "logits", 1, "info", causes=["bad initialisation"], confidence=0.4)
+    (told,) = tell([proven("frozen_group", 1, "layer frozen", family="model"), guess])
+    assert told.causes == ["layer frozen"]
+
+
+def test_a_lasting_fault_of_unknown_cause_is_one_with_the_proof_of_its_kind_that_comes_later() -> None:
+    reads = finding("padding_read", "padding", 0, family="data", confidence=0.9, causes=["padding is read"],
+                    evidence={"standing": True})  # fmt: skip
+    mask = finding("padding_mask", "padding", 120, family="data", confidence=0.95, causes=["padding mask inverted"])
+    (told,) = tell([reads, mask], length=200)
+    assert told.rule == "padding_mask" and told.causes == ["padding mask inverted", "padding is read"]
+
+
+def test_a_cause_that_was_measured_not_to_be_is_left_out_unless_it_is_proven() -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def impossible(one: Finding, cause: str, sure: bool) -> bool:
+        asked.append((cause, sure))
+        return not sure and cause in ("clipping off", "overfitting")
+
+    exploding = finding("exploding_gradient", "exploding", 9, causes=["clipping off", "learning rate too high"])
+    (told,) = tell([exploding], impossible=impossible)
+    assert told.causes == ["learning rate too high"]
+    (told,) = tell([finding("overfitting", "overfit", 9, causes=["overfitting"])], impossible=impossible)
+    assert told.causes == ["overfitting"]  # nothing else would be left
+    tell([proven("x", 9, "clipping off")], impossible=impossible)
+    assert asked[-1] == ("clipping off", True)
+
+
+def test_the_rules_that_explain_others_are_there() -> None:
+    names = {rule.name for rule in make_rules()}
+    assert names >= story._LASTING | story._EVALUATED
+
+
+def test_what_a_fault_that_still_lasts_may_have_done_is_one_with_it() -> None:
+    grows = finding("early_growth", "update_ratio", 1, family="optimizer", confidence=0.9, last_step=240,
+                    causes=["learning rate too high: a"])  # fmt: skip
+    late = finding("not_learning", "not_learning", 177, causes=["gradients vanish", "learning rate too high: b"])
+    (told,) = tell([grows, late])
+    assert told.rule == "early_growth" and told.causes[0].startswith("learning rate too high")
+    assert len(tell([grows, finding("plateau", "plateau", 177, causes=["labels shuffled"])])) == 2
+    grows.last_step = 100
+    assert len(tell([grows, late])) == 2

@@ -124,7 +124,7 @@ def test_adapters_of_a_part_of_the_layers_that_are_frozen_at_0_warn() -> None:
 
 def test_what_is_frozen_as_it_was_drawn_may_not_have_been_loaded() -> None:
     (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=6, trained_parameters=2)
-    assert one.severity == "info" and one.causes[0].startswith("pretrained weights not loaded")
+    assert one.severity == "info" and one.causes[0].startswith("weights not loaded")
     assert "; 6 layers are as torch draws them" in one.message
     (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=6, trained_parameters=2, loss_pairs=64)
     assert one.severity == "warning"  # a linear probe has labels

@@ -48,6 +48,19 @@ def test_gradients_are_those_that_the_step_uses_after_accumulation_and_clipping(
         assert row["zeros"] == int((gradient == 0).sum()) and row["nan"] == 0 and row["inf"] == 0
 
 
+def test_gradients_that_add_up_in_parameters_of_no_optimizer_are_not_clipped_away(run: Notes) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD([list(model.parameters())[-1]], lr=0.1)
+    watch = ModelWatch(run, model, optimizer, **QUIET | {"gradients": 1})
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        optimizer.step()
+    watch.flush()
+    fields = run.fields(2)
+    assert fields["clip_coefficient"] == pytest.approx(1.0) and fields["grad_norm_before"] > fields["grad_norm"]
+
+
 def test_weights_are_those_after_the_step_and_updates_are_measured(run: Notes) -> None:
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

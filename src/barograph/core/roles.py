@@ -21,6 +21,9 @@ _ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent
 _ERRORS = r"r?mse|mae|bce|huber"
 _HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out|(?<![a-z])te(?![a-z]))"
 
+# the share of examples that are right
+_RIGHT = r"(?:acc(?:uracy)?(?:[@_]?1|[_/]top_?1)?|top[-_@]?1(?:[_/]acc(?:uracy)?)?)"
+
 # `loss_cls`, the loss of a part; not what is said of a loss
 _NO_LOSS = (
     rf"(?!.*(?:(?!value){_HELD_OUT}|aux|z_?loss|kl|"
@@ -61,8 +64,11 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "mfu": (("train/mfu",), r"(?:.*[/_. ])?mfu(?:_?\(%\)|_%|_percent|_pct)?"),
     "loss_scale": (("model/loss_scale",), r"(?:.*[^a-z])?(?:loss|grad)_?scale"),
     "param_norm": (("model/param_norm",), r"(?!updates/|weights/)(?:.*[^a-z])?(?:params?|weight)[ _.]?norm"),
-    "accuracy": (("train/accuracy",), ""),
-    "eval_accuracy": (("eval/accuracy",), ""),
+    "accuracy": (("train/accuracy",), rf"train(?:ing)?[_/. ]{_RIGHT}|{_RIGHT}[_/. ]train(?:ing)?"),
+    "eval_accuracy": (
+        ("eval/accuracy",),
+        rf"(?:.*/)?{_HELD_OUT}(?:uation)?[_/. ]{_RIGHT}|(?:.*/)?{_RIGHT}[_/. ]{_HELD_OUT}",
+    ),
     "epoch": (("train/epoch",), ""),
     "reward": (
         ("train/reward", "reward"),

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from barograph.core.configuration import Configuration
 from barograph.core.record import Record
-from barograph.core.roles import candidates, logarithm_of, may_play
+from barograph.core.roles import logarithm_of, may_play
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import Local
+from barograph.doctor.kernel.played import PlayedRoles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,14 +30,13 @@ KEEP = 32_768  # rows of a channel; the longest window of a rule is far shorter
 KEEP_LAYER = 128  # rows of a channel of a table of layers, of which there may be many thousands
 ROUNDS = 32  # rows of such a channel for which rules wait at most
 _MESSAGES = 20_000
-_DECIDED = 64  # rows after which the one of several series that plays a role is chosen
 _TOGETHER = 1000  # sets of series that come together
 _ALWAYS = (1 << 63) - 1  # µs; later than any row
 _ASKED = 16  # answers of a channel that are kept until it grows
 _PATIENT = 10e6  # µs; a warning that comes so much later is as good
 _WAITING = 64  # blocks of a channel that wait for somebody to look
 LAYERED = {
-    "gradients": {"norm", "std", "mean", "nan", "inf", "zeros"},
+    "gradients": {"norm", "std", "mean", "max", "nan", "inf", "zeros"},
     "weights": {"norm", "std", "nan", "inf"},
     "updates": {"ratio", "update_norm", "weight_norm"},
     "optimizer": {"below_eps", "non_finite", "second_moment_norm"},
@@ -238,15 +238,6 @@ class Channel:
         return float(rows.value[places[-1]]) if len(places) else float("nan")
 
 
-class _Role(NamedTuple):
-    """Which channel plays a role. channels: how many there were; decided: whether more rows may change it."""
-
-    channels: int
-    names: list[str]
-    decided: bool
-    channel: Channel | None
-
-
 class RunHistory:
     """Everything a run has shown so far.
 
@@ -268,8 +259,8 @@ class RunHistory:
         self._longest: Channel | None = None
         self._patience = -1, 0, 1  # rows and limit when it was asked for, and the answer
         self._spaced = -1, 1.0  # the longest channel's end when the time between its rows was looked up, and that time
-        self._roles: dict[str, _Role] = {}
-        self._decided_at: dict[str, tuple[bool, int]] = {}  # role → whether it is a time, and which time or step
+        self.played = PlayedRoles(self.channels, self.facts)
+        self.asked: set[str] = set()  # the roles that were asked for
         self._layers: dict[tuple[str, str], tuple[int, dict[str, Channel]]] = {}
         self._locals: dict[tuple[str, bool, int], Local] = {}
         self._options: tuple[Mapping[str, Any], Configuration] | None = None
@@ -383,40 +374,10 @@ class RunHistory:
     def role(self, role: str) -> Channel | None:
         """The series that plays a part, by the names it may have (`roles.ROLES`); None if there is none.
 
-        Of several the one that had most rows when the first of them had `_DECIDED`: so the answer depends on what was
-        logged, not on when somebody asked. Before that names decide alone, at the end of a shorter run all its rows.
+        Another may turn out to play it (`played`): a rule that asked of it then begins anew (`Examiner`).
         """
-        known = self._roles.get(role)
-        if known is None or known.channels != len(self.channels) or not (known.decided or self._waits(known)):
-            known = self._roles[role] = self._decide(role)
-        return self._begun(known.channel)
-
-    def _waits(self, role: _Role) -> bool:
-        """Whether nothing has come that decides who plays a role."""
-        return not self.facts.get("finished") and all(self.channels[name].end <= _DECIDED for name in role.names)
-
-    def _decide(self, role: str) -> _Role:
-        names = candidates(role, self.channels, lambda name: 0)
-        channels = [self.channels[name] for name in names]
-        if len(names) < 2:
-            return _Role(len(self.channels), names, True, channels[0] if channels else None)
-        if role not in self._decided_at:
-            full = [channel.rows(_DECIDED, _DECIDED + 1) for channel in channels if channel.end > _DECIDED]
-            if full:
-                timed = any(rows.time.any() for rows in full)
-                self._decided_at[role] = timed, min(int((rows.time if timed else rows.step)[0]) for rows in full)
-        if role in self._decided_at:
-            timed, moment = self._decided_at[role]
-
-            def count(name: str) -> int:
-                rows = self.channels[name].rows(0, _DECIDED + 2)
-                return int(((rows.time if timed else rows.step) <= moment).sum())
-
-            names = candidates(role, self.channels, count)
-        elif self.facts.get("finished"):
-            names = candidates(role, self.channels)
-        decided = role in self._decided_at or bool(self.facts.get("finished"))
-        return _Role(len(self.channels), names, decided, self.channels[names[0]])
+        self.asked.add(role)
+        return self._begun(self.played.channel(role))
 
     def layers(self, family: str, quantity: str) -> dict[str, Channel]:
         """`{family}/{layer}/{quantity}` of every layer, in the order in which they came."""

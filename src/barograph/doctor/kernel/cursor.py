@@ -62,11 +62,16 @@ def came_by(channel: Channel | None, time: int) -> bool:
     return channel is not None and channel.end > 0 and channel.began[1] <= time
 
 
+def evaluations_of(history: RunHistory) -> Channel | None:
+    """The series whose rows are evaluations: their loss, else their accuracy."""
+    return history.role("eval_loss") or history.role("eval_accuracy")
+
+
 def other_model(history: RunHistory, time: int) -> bool:
     """Whether, as far as the watch had told by that time, the model that is trained was never evaluated itself. Its
     figures come behind the rows of a fast loop: those of a step behind the first evaluation have to be there."""
     itself, passes = (history.channel(f"model/{name}") for name in ("passes_without_gradients", "passes"))
-    evaluation = history.role("eval_loss")
+    evaluation = evaluations_of(history)
     if passes is None or evaluation is None or not evaluation.end or came_by(itself, time):
         return False
     rows = passes.rows()

@@ -13,8 +13,8 @@ import msgspec
 import numpy
 
 from barograph.doctor.kernel.channels import ROUNDS, RunHistory
+from barograph.doctor.kernel.contradictions import ruled_out
 from barograph.doctor.kernel.curve import has_vanished
-from barograph.doctor.kernel.facts import excluded_causes
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.kernel.remedies import fitting
@@ -35,6 +35,7 @@ class Examiner:
         self.rules = list(make_rules() if rules is None else rules)
         self.failed: dict[str, str] = {}
         self._findings: dict[str, dict[tuple[str, str, int, int], Finding]] = {rule.name: {} for rule in self.rules}
+        self._asked: dict[str, set[str]] = {rule.name: set() for rule in self.rules}  # the roles each has asked for
         self._asleep = set(self.rules)  # those that lack something they need
         self._awake: list[Rule] = []
         self._prompt: list[Rule] = []  # of those that are awake; with it, series that must have had such a value
@@ -48,9 +49,28 @@ class Examiner:
         In a run of some length rules that may wait are asked when `RunHistory.patience` says, when it is over, and when
         it is urgent. A rule that lacks something it needs is not asked; from when all is there on it is, from the first
         row. A rule's findings don't depend on how rows are cut, so waiting saves work and changes no finding.
+        Where another series turns out to play a role, the rules that asked for it begin anew, with its first row.
         """
         with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return self._ask(self._due(urgent))
+            began, withdrawn = self._begin_anew()
+            return self._ask(self._due(urgent or began)) or withdrawn
+
+    def _begin_anew(self) -> tuple[bool, bool]:
+        """Make the rules anew that asked for a role which another series plays now, and withdraw what they found.
+        Whether there are any; whether any had found something.
+        """
+        began = withdrawn = False
+        replaced = self.seen.played.replaced()
+        for at, rule in enumerate(self.rules if replaced else ()):
+            if self._asked[rule.name].isdisjoint(replaced):
+                continue
+            self.rules[at] = type(rule)(**rule.at)
+            self._asleep = {self.rules[at] if one is rule else one for one in self._asleep}
+            withdrawn |= bool(self._findings[rule.name])
+            self._asked[rule.name], self._findings[rule.name], self._there = set(), {}, ()
+            self.failed.pop(rule.name, None)
+            began = True
+        return began, withdrawn
 
     def _cannot_wait(self) -> list[Rule]:
         """The rules to ask although only a few rows have come."""
@@ -77,6 +97,7 @@ class Examiner:
             if rule.name in self.failed:
                 continue
             seen.as_of(None)
+            seen.asked = self._asked[rule.name]
             try:
                 for finding in rule.examine(seen):
                     known, finding = self._findings[rule.name], self._with_a_floor(finding)
@@ -86,6 +107,7 @@ class Examiner:
             except Exception as error:
                 self.failed[rule.name] = f"{type(error).__name__}: {error}"
         seen.as_of(None)
+        seen.asked = set()
         return changed
 
     def _with_a_floor(self, finding: Finding) -> Finding:
@@ -135,10 +157,10 @@ class Examiner:
         """What belongs together as one, the worst first."""
         longest = max(self.seen.channels.values(), key=len, default=None)
         if longest is None:
-            return tell(self.findings, excluded=excluded_causes(self.seen.facts))
+            return tell(self.findings, impossible=ruled_out(self.seen))
         rows = longest.rows(longest.end - 256)
         spacing = max(1.0, (int(rows.step[-1]) - int(rows.step[0])) / max(1, len(rows) - 1))
-        told = tell(self.findings, spacing, longest.last_step, excluded_causes(self.seen.facts))
+        told = tell(self.findings, spacing, longest.last_step, ruled_out(self.seen))
         return [fitting(finding, self.seen) for finding in told]
 
     def checked(self) -> list[str]:

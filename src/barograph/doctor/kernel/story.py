@@ -5,16 +5,18 @@ Out:  incidents, the worst first.
 
 Findings belong to one incident if they are of one chain (the training, or the machinery around it) and begin near each
 other: within 50 logged rows, or 5% of what the run has come to, whichever is more; or if one is still seen when the
-other begins, and both are of one kind or have the same first cause; or if one is a standing fault, a proven fact of
-how the training is made that lasts, and the other a finding about losses, gradients, weights or evaluations behind it
-that has no proof of another cause. The worst one
-speaks for it, of equals one that has proof of its cause, else the one that began first; the others are in its evidence
-as `story`, in the order in which they began, and its causes are those of all, the ones that several rules name first.
+other begins, and both are of one kind or the first cause of the one is among those of the other; or if one is a
+standing fault, a proven fact of how the training is made that lasts, and the other a finding about losses, gradients,
+weights or evaluations behind it that has no proof of another cause: of what is wrong with evaluations alone, one about
+evaluations. The worst one speaks for it, of equals one that has proof of its cause, else the one that began first; the
+others are in its evidence as `story`, in the order in which they began. Its causes are those of all that what was
+measured does not rule out: first those that are proven, beside which info findings have none to add, then the ones that
+several rules name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -33,14 +35,32 @@ _COMMON = {"learning rate too high": 0.45}  # it may explain nearly everything, 
 _SURE = 0.95  # the confidence of a rule that has proof
 _TOLD = 12  # members that a story names
 STANDING = "standing"  # in the evidence of what is proven and lasts as long as the training
+CERTAIN = "certain"  # in the evidence of an info finding whose one cause the watch has seen
 _EFFECTS = frozenset({"loss", "gradient", "model", "eval", "optimizer"})  # families of what may follow from it
+_LASTING = frozenset({  # rules whose proof, where they have one, is of how the training is made
+    "broadcast_targets", "class_weights", "cleared_gradients", "clipped_while_scaled", "copied_examples",
+    "decay_dominates", "double_softmax", "label_smoothing", "later_tokens", "loss_not_scaled", "loss_reversed",
+    "loss_weight", "missing_classes", "missing_zero_grad", "one_class", "padding_targets", "pair_temperature",
+    "policy_objective", "policy_reversed", "rate_too_low", "reference_moves", "repeated_examples", "same_sides",
+    "schedule_count", "schedule_too_fast", "sorted_lengths", "sorted_targets", "summed_loss", "target_shift",
+    "unchanged_parameters", "unrelated_labels",
+})  # fmt: skip
+_EVALUATED = frozenset({  # of how evaluations are made: nothing in the training follows from it
+    "average_behind", "evaluation_below_guess", "evaluation_examples", "evaluation_inputs", "other_labels",
+    "stale_statistics",
+})  # fmt: skip
+Impossible = Callable[[Finding, str, bool], bool]
+"""Whether a cause of a finding can't be; and whether the finding proves it."""
 
 
 def tell(
-    findings: Iterable[Finding], spacing: float = 1.0, length: int = 0, excluded: frozenset[str] = frozenset()
+    findings: Iterable[Finding],
+    spacing: float = 1.0,
+    length: int = 0,
+    impossible: Impossible = lambda *_: False,
 ) -> list[Finding]:
-    """Incidents. spacing: steps between two logged rows; length: steps of the run so far. excluded: causes, by the
-    words before their colon, that can't be.
+    """Incidents. spacing: steps between two logged rows; length: steps of the run so far. impossible: causes that can't
+    be.
     """
     gap = max(50 * spacing, 0.05 * length)
     incidents: list[list[Finding]] = []
@@ -57,29 +77,45 @@ def tell(
         else:
             open_ones[chain] = [finding]
             incidents.append(open_ones[chain])
-    return in_order(_possible(item, excluded) for incident in incidents for item in _told(incident))
+    return in_order(item for incident in incidents for item in _told(incident, impossible))
 
 
 def _ongoing(incidents: list[list[Finding]], finding: Finding) -> list[Finding] | None:
-    """The incident that was seen before and after this finding, and is of its kind or has its first cause; of an info
-    finding that of its rule."""
-    cause = finding.causes[0].partition(":")[0] if finding.causes else None
+    """The incident that was seen before and after this finding, and is of its kind or has a first cause that may be the
+    finding's; of an info finding that of its rule."""
+    named = {_label(cause) for cause in finding.causes}
     for members in incidents:
         for member in members:
-            stands = bool(member.evidence.get(STANDING)) and not _proven(finding)
+            stands = finding.family in _stands(member) and not _proven(finding)
             lasts = member.segment == finding.segment and member.step <= finding.step
-            lasts = lasts and (stands or finding.step <= member.last_step)
+            lasts = lasts and (stands or finding.step <= member.last_step or _asks(member, finding))
             if finding.severity == "info":
                 alike = member.rule == finding.rule
-            elif stands and finding.family in _EFFECTS:
+            elif stands:
                 alike = True
             else:
-                alike = member.kind == finding.kind or (
-                    cause is not None and bool(member.causes) and member.causes[0].startswith(cause)
-                )
-            if lasts and alike and member.severity != "info":
+                alike = member.kind == finding.kind or (bool(member.causes) and _label(member.causes[0]) in named)
+            if lasts and alike and (member.severity != "info" or _proven(member)):
                 return members
     return None
+
+
+def _label(cause: str) -> str:
+    return cause.partition(":")[0].strip().lower()
+
+
+def _asks(member: Finding, finding: Finding) -> bool:
+    """Whether a fault that lasts, and of which the cause is not known, finds it in one of its kind that has proof."""
+    lasts = bool(member.evidence.get(STANDING)) and not _proven(member)
+    return lasts and member.kind == finding.kind and bool(_proven(finding))
+
+
+def _stands(member: Finding) -> frozenset[str]:
+    """Families of what follows from a finding as long as the training lasts; none where it has no proof."""
+    if member.rule in _EVALUATED:
+        return frozenset({"eval"}) if _proven(member) else frozenset()
+    lasts = member.evidence.get(STANDING) or (member.rule in _LASTING and _proven(member))
+    return _EFFECTS if lasts else frozenset()
 
 
 _DIVERGED = "diverged"  # the evidence of an incident in which the loss was no longer finite: since which step
@@ -97,9 +133,10 @@ def in_order(incidents: Iterable[Finding]) -> list[Finding]:
     )  # fmt: skip
 
 
-def _possible(finding: Finding, excluded: frozenset[str]) -> Finding:
+def _possible(finding: Finding, impossible: Impossible) -> Finding:
     """A finding without causes that can't be; as it is where no other would be left."""
-    kept = [cause for cause in finding.causes if cause.partition(":")[0] not in excluded]
+    proven = bool(_proven(finding))
+    kept = [cause for cause in finding.causes if not impossible(finding, cause, proven)]
     return finding if len(kept) in (0, len(finding.causes)) else msgspec.structs.replace(finding, causes=kept)
 
 
@@ -135,9 +172,9 @@ def _once(members: list[Finding]) -> list[Finding]:
     return list(kept.values())
 
 
-def _told(members: list[Finding]) -> list[Finding]:
+def _told(members: list[Finding], impossible: Impossible) -> list[Finding]:
     """The incident's one finding. Info findings that nothing worse goes with stay info findings of their own."""
-    members = _once(members)
+    members = [_possible(member, impossible) for member in _once(members)]
     worst = min(SEVERITIES.index(member.severity) for member in members)
     if worst == SEVERITIES.index("info") or len(members) == 1:
         return members
@@ -184,24 +221,27 @@ def _causes(members: list[Finding]) -> list[str]:
     weight: dict[str, float] = {}
     words: dict[str, str] = {}
     heard: set[tuple[str, str]] = set()
+    proven = {label: member.causes[0] for member in members if (label := _proven(member))}
     for place, member in enumerate(members):
+        if proven and member.severity == "info" and not _proven(member):
+            continue  # what it names is a guess
         share = (1.0 if place == 0 else 0.5) * member.confidence * (0.4 if member.severity == "info" else 1.0)
         for at, cause in enumerate(member.causes):
-            label = cause.partition(":")[0].strip().lower()
+            label = _label(cause)
             common = 0.0 if (member.rule, label) in heard else _COMMON.get(label, 1.0) if place else 1.0
             heard.add((member.rule, label))
             weight[label] = weight.get(label, 0.0) + share / (1 + at) * common
             if len(cause) > len(words.get(label, "")):
                 words[label] = cause
-    proven = {label: member.causes[0] for member in members if (label := _proven(member))}
     words |= proven
     return [words[label] for label in sorted(weight, key=lambda label: (label not in proven, -weight[label]))][:6]
 
 
 def _proven(member: Finding) -> str:
     """The cause of a finding that has but one and is sure of it; empty if there is none."""
-    sure = len(member.causes) == 1 and member.confidence >= _SURE and member.severity != "info"
-    return member.causes[0].partition(":")[0].strip().lower() if sure else ""
+    sure = member.severity != "info" and member.confidence >= _SURE
+    sure = len(member.causes) == 1 and (sure or bool(member.evidence.get(CERTAIN)))
+    return _label(member.causes[0]) if sure else ""
 
 
 _TOPICS = ("learning rate", "clip", "batch", "checkpoint", "layer", "warm-up", "data", "evaluat", "seed", "decay")

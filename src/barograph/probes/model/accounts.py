@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import schedulers
+from barograph.probes.model import samplers, schedulers
 from barograph.probes.model.findings import listed
 from barograph.probes.model.settings import group_settings, is_coupled
 
@@ -57,9 +57,11 @@ class OptimizerAccounts:
         fresh = group_settings(group for group, _ in chosen)
         current.figures |= {name: value for name, value in fresh.items() if self._settings.get(name) != value}
         self._settings |= fresh
-        current.figures |= self._of_groups(own, rates) | self._of_scheduler(optimizer)
+        current.figures |= self._of_groups(own, rates) | self._of_scheduler(optimizer) | samplers.figures()
         if shares:
             current.figures["rate_share"] = max(shares)
+        if all("momentum" in group and "betas" not in group for group in groups):
+            current.figures["rate_sum"] = max(travel)
         lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]
         if lost:
             current.figures["decay_share"] = max(lost)

@@ -12,8 +12,9 @@ no activation, and are gone after `close()`.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from barograph.probes.model import attention, blocks
@@ -307,11 +308,9 @@ def _inputs(named: Mapping[str, Any]) -> list[Any]:
 
 
 def _tokens(given: tuple[Any, ...]) -> list[Any]:
-    """The rows of tokens that a model is given, of different lengths."""
+    """The rows of tokens that a model is given, and what has their shape."""
     numbers = [one for one in given if str(getattr(one, "dtype", "")) in ("torch.int64", "torch.int32")]
-    rows = [one for one in numbers if one.dim() == 2 and mesh_of(one) is None]  # no rank asks others
-    lengths = [one.shape[1] for one in rows]
-    return [one.detach() for one in rows if one.shape[1] >= 8 and lengths.count(one.shape[1]) == 1]
+    return [one.detach() for one in numbers if one.dim() == 2 and one.shape[1] >= 8 and mesh_of(one) is None]
 
 
 def dense_tensors(given: Any, depth: int = 2) -> Iterator[Any]:
@@ -320,16 +319,26 @@ def dense_tensors(given: Any, depth: int = 2) -> Iterator[Any]:
         if hasattr(item, "is_floating_point"):
             if item.numel() and not item.is_sparse and not item.is_meta:
                 yield item
-        elif depth and isinstance(item, (tuple, list, Mapping)):
-            yield from dense_tensors(item.values() if isinstance(item, Mapping) else item, depth - 1)
+        elif depth:
+            yield from dense_tensors(parts_of(item), depth - 1)
+
+
+def parts_of(item: Any) -> Iterable[Any]:
+    """What a tuple, a list, a mapping or a dataclass holds; nothing of anything else."""
+    if isinstance(item, Mapping):
+        return item.values()
+    if isinstance(item, (tuple, list)):
+        return item
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        return [getattr(item, field.name, None) for field in dataclasses.fields(item)]
+    return ()
 
 
 def first_tensor(output: Any) -> Any:
     """The first floating-point tensor in a module's output: itself, or in a tuple, list, mapping or object."""
     if hasattr(output, "is_floating_point"):
         return output if output.is_floating_point() else None
-    parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
-    for part in parts:
+    for part in parts_of(output):
         result = first_tensor(part)
         if result is not None:
             return result

@@ -40,13 +40,17 @@ class Seen(NamedTuple):
 
 
 class AttentionLook:
-    """What the calls of one forward pass have shown. tokens: [sequences, places] that the model is given, of different
-    lengths."""
+    """What the calls of one forward pass have shown. tokens: [sequences, places] that the model is given; of several
+    with as many places the others have to be masks of the first."""
 
     def __init__(self, tokens: Sequence[Any] = ()) -> None:
         self.calls: list[Seen] = []
         self.padding: list[tuple[Any, Any]] = []  # of each call: share of tokens hidden, share of padding seen
-        self._tails = {one.shape[1]: tails(one) for one in tokens}
+        self._tails: dict[int, tuple[Any, Any]] = {}
+        self._alone = len(tokens) == 1
+        for one in tokens:
+            tail, sure = self._tails.get(one.shape[1], (None, None))
+            self._tails[one.shape[1]] = tails(one) if tail is None else (tail, sure & _is_mask(one))
 
     def keep(self, measure: Any, visible: Any) -> None:
         """A call. measure: gives its `Seen`; visible: which keys any query sees [sequences, keys], None where all."""
@@ -74,7 +78,7 @@ class AttentionLook:
         largest, entropy, later, following, second, earlier = columns
         found = {"logit_max": largest.amax(), "entropy": entropy.mean(), "later": _least(later)}
         # in a model of one text each layer hides what comes; of several, one of them may be read as a whole
-        one = len(self._tails) == 1 and all(call.keys in self._tails for call in self.calls)
+        one = self._alone and all(call.keys in self._tails for call in self.calls)
         found["next"] = following.nan_to_num(-1.0).amax() if one else _least(following)
         found["second"] = second.nan_to_num(-1.0).amax()
         found["earlier"] = earlier.nan_to_num(-1.0).amax()
@@ -85,6 +89,11 @@ class AttentionLook:
             found |= {"hidden_tokens": hidden.nan_to_num(-1.0).amax(), "seen_padding": _least(shown)}
             found["hidden_tokens"] = torch.where(hidden.isnan().all(), torch.nan, found["hidden_tokens"])
         return {f"attention/{name}": value for name, value in found.items()}
+
+
+def _is_mask(numbers: Any) -> Any:
+    """Whether there are no numbers but 0 and 1 among these."""
+    return ((numbers == 0) | (numbers == 1)).all()
 
 
 def _least(values: Any) -> Any:

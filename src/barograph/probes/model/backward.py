@@ -109,13 +109,14 @@ def tensors(output: Any, depth: int = 4) -> Iterable[Any]:
 
 
 class Sentinel:
-    """The last parameter's gradient tells of each backward pass, by `call()`. Passes that add up are counted."""
+    """The last parameter's gradient tells of each backward pass, by `call()`, or another one's where that gets none.
+    Passes that add up are counted."""
 
     def __init__(self, call: Callable[[], Any]):
         self._call = call
         self._parameters: Any = ()
-        self._chosen: Any = None
         self._handle: Any = None
+        self._chosen: Any = None  # of them
         self._loss, self._outside = LossGraph(), OutsideLook()
         self._all = 0  # passes since the step before
         self._cleared = 0.0
@@ -134,9 +135,23 @@ class Sentinel:
             self._handle.remove()
             self._handle = None
         whole = (parameter for parameter in reversed(parameters) if mesh_of(parameter) is None)
-        self._chosen = next(whole, None)
-        if self._chosen is not None:
-            self._handle = self._chosen.register_post_accumulate_grad_hook(self._came)
+        self._listen(next(whole, None))
+
+    def _listen(self, chosen: Any) -> None:
+        self._chosen = chosen
+        if chosen is not None:
+            self._handle = chosen.register_post_accumulate_grad_hook(self._came)
+
+    def _listen_elsewhere(self) -> None:
+        """No pass has been seen, though a step begins: gradients may reach other parameters than the one listened to,
+        as of two networks that are stepped in turns, or before a head that nothing calls."""
+        if self._all or self._chosen is None or self._chosen.grad is not None:
+            return
+        whole = (one for one in reversed(self._parameters) if mesh_of(one) is None and one.grad is not None)
+        if (chosen := next(whole, None)) is not None:
+            if self._handle is not None:
+                self._handle.remove()
+            self._listen(chosen)
 
     def _came(self, parameter: Any) -> None:
         """Gradients add up where it is the same tensor, changed once, by the pass; a cleared one begins anew."""
@@ -148,9 +163,14 @@ class Sentinel:
             self._loss.came()
         self._call()
 
+    def ask(self, call: Callable[[Any], Any]) -> None:
+        """Have `call` called once with the last node of the next loss's graph, when its backward pass is over."""
+        self._loss.asks = call
+
     def put(self, current: ModelRound, alone: bool, stepped: Sequence[Iterable[Any]] = ()) -> None:
         """A step begins: how many passes have added up for it, and what their loss is. alone: with one optimizer, of
         whose passes none is meant for another. stepped: parameters of each."""
+        self._listen_elsewhere()
         current.figures |= self._loss.new(stepped)
         current.squared, current.differences = self._loss.squared, self._loss.differences
         if self._loss.leaves is not None:
@@ -162,7 +182,7 @@ class Sentinel:
         gradient = None if self._chosen is None else self._chosen.grad
         made = gradient is not None and id(gradient) != self._added[0]  # by hand, of those that were cleared
         cleared = float(max(0, self._all - self._passes)) if alone and self._passes and not made else 0.0
-        if cleared >= 2 or cleared != self._cleared:
+        if cleared or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared
         self._all, self._cleared = 0, cleared
         current.backwards, self._passes = self._passes, 0

@@ -95,6 +95,7 @@ def _between(root: Any) -> dict[str, float]:
         node = waiting.pop()
         name, under = kind(node), behind(node)
         alike = len(under) == 2 and under[0] is not under[1] and shape(under[0]) == shape(under[1])
+        alike = alike and not any(kind(side) in ("Log", "Logsumexp") for side in under)  # of all that is compared
         if alike and (name.startswith(_ERRORS[:3]) or (name == "Sub" and shape(node))):
             found = max(found, 1.0 + any(_plain(side) in ("Gather", "Index") for side in under))
         elif alike and name == "Mul" and len(shape(node)) > 1 and all(kind(side) == "Div" for side in under):

@@ -12,6 +12,9 @@ rows are mixed. The first steps are left alone: many models begin with layers th
 Left out: graphs with functions written in Python (of compiled, checkpointed and sharded models), which may do more in a
 backward pass than compute gradients; graphs with tensors that somebody hooked or retains the gradient of, which would
 get it twice; very large outputs.
+
+The last state of a recurrent layer that is given rows with padding, and no packed ones, has gone on over the padding:
+where it has a gradient, `padding.of_state` says so, and whether the model was given lengths or a mask.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.entrance import Entrance
 from barograph.probes.model.guest import Guest
-from barograph.probes.model.padding import tails
+from barograph.probes.model.padding import is_given, tails
 from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 FIGURES = ("rows_reached", "next_reached", "past_reached", "read_dimension", "padding_read", "padding_share",
-           "single_place")  # fmt: skip
+           "single_place", "state_behind_padding", "padding_given")  # fmt: skip
 _STEPS = (6, 106)
 _TRIES = 3  # passes, each time: a model may have passes of other kinds
 _MOST = 1 << 25  # elements of an output
@@ -40,6 +44,7 @@ _NODES = 20_000  # of a graph: more are not walked
 _LEAST = 1e-6  # of the largest gradient: less is what a mask of finite depth leaves
 _SOURCES = 8
 _PLACES = 8  # of a text, at least
+_RECURRENT = ("RNN", "LSTM", "GRU")
 _MIXING = ("attn", "attention", "rnn", "lstm", "gru", "mamba", "ssm", "recurr", "conv1d", "mixer")
 
 
@@ -58,14 +63,19 @@ class DependenceLook:
         self._has_mixed = False  # whether one of them has run in this pass
         self._texts: list[tuple[int, ...]] = []  # shapes of the tokens that the model is given
         self._tokens: list[Tensor] = []
+        self._beside: list[Tensor] = []  # what may be lengths, or a mask
+        self._ends: list[Tensor] = []  # last states of recurrent layers
         self._found: Tensor | None = None
+        self._entrance = Entrance()
 
     def began(self, tensors: Sequence[Any], trains: bool) -> None:
         """A pass of the model."""
         self._on = trains and bool(self._ahead) and self._steps >= self._ahead[0] and self._model.training
         if not self._on:
             return
-        self._sources, self._mixed, self._has_mixed = [], set(), False
+        self._sources, self._mixed, self._has_mixed, self._ends = [], set(), False, []
+        self._entrance.began()
+        self._beside = [one.detach() for one in tensors if one.dim() < 3]
         self._tokens = [one.detach() for one in tensors if one.dim() == 2 and not one.is_floating_point()]
         self._texts = [tuple(one.shape) for one in self._tokens]
         if not self._handles:
@@ -76,7 +86,11 @@ class DependenceLook:
     def _gave(self, module: Any, given: Any, output: Any) -> None:
         """A layer has run: embeddings of tokens, else the first layer through which gradients flow."""
         tensor = output[0] if isinstance(output, tuple) and output else output
+        if self._on:
+            self._entrance.ran(module, given, tensor)
         self._has_mixed = self._has_mixed or id(module) in self._mixes
+        if self._on and type(module).__name__ in _RECURRENT:
+            self._ends += _last_states(module, given, output, self._texts)
         if not self._on or not getattr(tensor, "requires_grad", False) or tensor.dim() < 3 or mesh_of(tensor):
             return
         first = not self._sources or ("Embedding" in type(module).__name__ and tuple(tensor.shape[:2]) in self._texts)
@@ -90,18 +104,19 @@ class DependenceLook:
         """The output of a pass with gradients, before anything was hooked to it."""
         on, self._on = self._on, False
         sources, self._sources = self._sources, []
+        ends, self._ends = self._ends, []
         if not on:
             return
         self._tried += 1
         with contextlib.suppress(Exception):  # memory too: the training's own pass may need less
-            self._found = self._asked(output, sources)
-        self._tokens = []
+            self._found = self._asked(output, sources, ends)
+        self._tokens = self._beside = []
         if self._found is not None or self._tried >= _TRIES:
             self._ahead.pop(0)
             self._tried = 0
             self._let_go()
 
-    def _asked(self, output: Any, sources: list[Tensor]) -> Tensor | None:
+    def _asked(self, output: Any, sources: list[Tensor], ends: list[Tensor]) -> Tensor | None:
         import torch
 
         if output is not None and output.dim() == 1:
@@ -127,10 +142,38 @@ class DependenceLook:
             chosen[rows, places] = weight
         else:
             chosen[rows] = weight
-        gradients = torch.autograd.grad(output, sources, chosen, retain_graph=True, allow_unused=True)
+        ends = ends if places is None else []
+        every = torch.autograd.grad(output, [*sources, *ends], chosen, retain_graph=True, allow_unused=True)
+        gradients, states = every[: len(sources)], [one for one in every[len(sources) :] if one is not None]
         mixed = [id(source) in self._mixed for source, one in zip(sources, gradients, strict=True) if one is not None]
         with torch.no_grad():
-            return self._figures([one for one in gradients if one is not None], mixed, output, rows, places)
+            found = self._figures([one for one in gradients if one is not None], mixed, output, rows, places)
+            if places is not None:
+                return found
+            found = output.new_full((len(FIGURES),), math.nan, dtype=torch.float32) if found is None else found
+            return self._of_padding(found, states, rows)
+
+    def _of_padding(self, found: Tensor, states: list[Tensor], rows: Tensor) -> Tensor:
+        """Add what the last states of recurrent layers say, and whether the model is given where padding is. states:
+        their gradients [layers, rows, width]."""
+        import torch
+
+        tokens = next((one for one in self._tokens if len(one) > int(rows[-1])), None)
+        if tokens is None:
+            return found
+        tail, sure = tails(tokens)
+        padded = tail[rows].any(1)
+        behind = [(one[:, rows].abs().amax((0, 2)) > 0) & padded for one in states if one.shape[1] == len(tokens)]
+        reads = torch.stack(behind).any() if behind else torch.zeros_like(sure)
+        figures = {"state_behind_padding": reads, "padding_given": is_given(tail, self._beside)}
+        # of frozen embeddings nothing but the state has a gradient
+        alone = found[FIGURES.index("padding_read")].isnan() & reads
+        figures = {name: (value, ~padded.any()) for name, value in figures.items()}
+        figures |= {"padding_read": (reads, ~alone), "padding_share": (tail.float().mean(), ~alone)}
+        for name, (value, unsaid) in figures.items():
+            at = FIGURES.index(name)
+            found[at] = torch.where(sure & ~unsaid, value.to(found.dtype), found[at])
+        return found
 
     def _figures(
         self, gradients: list[Tensor], within_layers: list[bool], output: Tensor, rows: Tensor, places: Tensor | None
@@ -174,9 +217,10 @@ class DependenceLook:
             whole = [nothing] * 3
             if is_mixed:  # what a place of it knows of others is not to be seen behind it
                 past = nothing
-            elif places is None:
+            if places is None:
                 texts = (one for one in self._tokens if one.shape == size.shape)  # the first one, as others are masks
                 whole = _of_whole(size[rows], next((one[rows] for one in texts), None), nothing)
+                whole[2] = nothing if is_mixed else whole[2]
             alive = size.max() > 0
             parts = (other, following, past, read, *whole)
             found.append(torch.stack([torch.where(alive, one, nothing) for one in parts]))
@@ -188,11 +232,12 @@ class DependenceLook:
         # of several inputs one may be read as a whole
         both = torch.where(least == most, most, nothing)
         both[6] = both[6] if _is_mixing(self._model) else nothing
-        return torch.stack([most[0], least[1], past, both[3], most[4], most[5], both[6]])
+        return torch.stack([most[0], least[1], past, both[3], most[4], most[5], both[6], nothing, nothing])
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
         self._steps += 1
+        self._entrance.put(current)
         if self._found is not None:
             current.put("dependence", FIGURES, self._found)
             self._found = None
@@ -225,6 +270,17 @@ def _of_whole(size: Tensor, tokens: Tensor | None, nothing: Tensor) -> list[Tens
     sure = sure & (padded.sum() >= 2)
     read, there = ((one * padded).sum() / padded.sum().clamp_min(1) for one in shares)
     return [torch.where(sure, read, nothing), torch.where(sure, there, nothing), place]
+
+
+def _last_states(module: Any, given: Any, output: Any, texts: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    """The last states of a recurrent layer that is given one line a token, and not packed ones."""
+    tensor: Any = given[0] if given else None
+    states: Any = output[1] if isinstance(output, tuple) else None
+    states = states[0] if isinstance(states, tuple) else states
+    if getattr(tensor, "dim", lambda: 0)() != 3 or not getattr(states, "requires_grad", False):
+        return []
+    sizes = tuple(tensor.shape[:2]) if getattr(module, "batch_first", False) else tuple(tensor.shape[1::-1])
+    return [states] if sizes in texts else []
 
 
 def _is_free(node: Any) -> bool:

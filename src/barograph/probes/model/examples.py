@@ -7,6 +7,7 @@ Out:  figures for the `model` record. A row's fingerprint is computed on the dev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,7 @@ class ExampleLook:
                 found["rows_again"] = len(again) / len(rows)
                 if again:
                     found["rows_again_after"] = float(numpy.median(again))
+                    found["batch_again"] = max(Counter(again).values()) / len(rows)  # that came in one batch before
             if self._looks < _MARKED:
                 found["batch_mark"] = float(sum(rows) & _BITS)
             self._looks += 1

@@ -5,7 +5,7 @@ Out:  the output of the layer whose numbers go straight into the loss, as if the
 
 In the second pass the last layer that runs is asked for, and the graph has to prove it: from the loss back to that
 layer's output there are only functions without weights, such as a softmax, a cast, a mean. A head that is a function
-of another layer's weights, or runs in pieces, is not found.
+of another layer's weights is not found.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from barograph.probes.model.objective import behind, kind
 
 _TRIES = 3  # passes
 _NODES = 48  # between a loss and its logits: a cross-entropy with z-loss and an auxiliary term has 20
+_SHAPED = ("T", "Transpose", "Permute", "View", "UnsafeView", "Reshape", "Expand", "ToCopy", "Clone", "Unsqueeze")
 _WEIGHTED = ("Mm", "Addmm", "Bmm", "Baddbmm", "Convolution", "ConvolutionOverrideable", "Mkldnn", "Embedding",
              "NativeLayerNorm", "NativeBatchNorm", "NativeGroupNorm", "FusedRmsNorm", "AccumulateGrad")  # fmt: skip
 
@@ -28,15 +29,18 @@ class Head:
         self._model = model
         self._handles: list[Any] = []
         self._tries = 0
+        self.in_pieces = False
         self._layer: Any = None  # once it is proven
         self._ran: list[tuple[Any, Any]] = []  # layers of this pass that have run, the last one with its output
-        self._count = 0
+        self._counts: dict[int, int] = {}  # by layer
 
     def output(self, loss: Any) -> Any:
-        """Of a pass that has returned this number, the output of the layer before it; None where it is not known."""
-        ran, count, self._ran, self._count = self._ran, self._count, [], 0
+        """Of a pass that has returned this number, the output of the layer before it; None where it is not known. Where
+        the layer ran in pieces, as for a loss in chunks, the last one: `in_pieces`."""
+        ran, counts, self._ran, self._counts = self._ran, self._counts, [], {}
+        self.in_pieces = bool(ran) and counts[id(ran[-1][0])] > 1
         if self._layer is not None:
-            return ran[-1][1] if count == 1 else None
+            return ran[-1][1] if ran else None
         if self._tries >= _TRIES or not getattr(loss, "requires_grad", False):
             return None
         if not self._handles:
@@ -48,7 +52,7 @@ class Head:
             return None
         self._tries += 1
         self._let_go()
-        if not ran or not _reaches(loss.grad_fn, ran[-1][1].grad_fn):
+        if not ran or not reaches(loss.grad_fn, ran[-1][1].grad_fn):
             return None
         layer, tensor = ran[-1]
         self._layer = layer
@@ -60,11 +64,12 @@ class Head:
 
         tensor = output[0] if isinstance(output, tuple) and output else output
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad and tensor.dim() > 1:
-            self._ran, self._count = [(module, tensor)], self._count + 1
+            self._ran = [(module, tensor)]
+            self._counts[id(module)] = self._counts.get(id(module), 0) + 1
 
     def began(self) -> None:
         """A pass begins: nothing is kept of one that has failed."""
-        self._ran, self._count = [], 0
+        self._ran, self._counts = [], {}
 
     def _let_go(self) -> None:
         for handle in self._handles:
@@ -77,8 +82,9 @@ class Head:
         self._ran = []
 
 
-def _reaches(root: Any, wanted: Any) -> bool:
-    """Whether what is made at one node goes straight into the other, by functions without weights."""
+def reaches(root: Any, wanted: Any) -> bool:
+    """Whether what is made at one node goes straight into the other, by functions without weights. A product of two
+    outputs, as of the two sides of pairs, has none."""
     if root is None or wanted is None:
         return False
     waiting, seen = [root], 0
@@ -87,6 +93,26 @@ def _reaches(root: Any, wanted: Any) -> bool:
         seen += 1
         if node is wanted:
             return True
-        if kind(node) not in _WEIGHTED and not any(kind(one) == "AccumulateGrad" for one in behind(node)):
+        if not _has_weights(node):
             waiting += behind(node)
+    return False
+
+
+def _has_weights(node: Any) -> bool:
+    if any(kind(one) == "AccumulateGrad" for one in behind(node)):
+        return True
+    if kind(node) != "Mm" or len(behind(node)) < 2:  # a frozen weight is not to be seen
+        return kind(node) in _WEIGHTED
+    return any(_is_weight(one) for one in behind(node))
+
+
+def _is_weight(node: Any) -> bool:
+    """Whether a factor of a product is a parameter, but for its shape and type."""
+    for _ in range(6):
+        if kind(node) == "AccumulateGrad":
+            return True
+        following = behind(node)
+        if len(following) != 1 or kind(node) not in _SHAPED:
+            return False
+        node = following[0]
     return False

@@ -12,11 +12,13 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
-from barograph.probes.model import criteria, latents, objective, policies, views
+from barograph.probes.model import criteria, latents, objective, paths, policies, views, written_out
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -46,6 +48,9 @@ _PROOFS = frozenset(
         "likelihood",
         "greatest_trained",
         "mixed_views",
+        "attention_unskipped",
+        "feeding_unskipped",
+        "layers_joined",
     }
 )  # of one loss of several in a step, whatever the others are
 _BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropyWithLogits": "Sigmoid"}
@@ -58,7 +63,8 @@ def find() -> dict[str, float]:
 
 
 def _all(root: Any) -> dict[str, float]:
-    found = figures(root) | objective.figures(root) | criteria.figures(root) | latents.figures(root)
+    found = written_out.figures(root) | figures(root) | objective.figures(root) | criteria.figures(root)
+    found |= latents.figures(root)
     with contextlib.suppress(Exception):  # a node of another make says nothing
         found |= policies.figures(root)
     return found
@@ -72,16 +78,23 @@ def root_of_pass() -> Any:
 
 def loss_of_pass() -> Any:
     """The loss whose backward pass is running on this thread; None where it is not to be seen."""
-    frame, roots = sys._getframe(), ()
+    roots = _roots(sys._getframe())
+    if not roots and threading.current_thread() is not threading.main_thread():  # autograd's own, of a device
+        roots = _roots(sys._current_frames().get(threading.main_thread().ident or 0))
+    return roots[0] if len(roots) == 1 else None
+
+
+def _roots(frame: FrameType | None) -> Sequence[Any]:
+    """What `backward` was called with, of this frame and those around it."""
+    roots: Any = ()
     while frame is not None:
         if frame.f_code.co_name == "backward" and frame.f_globals.get("__name__") == "torch.autograd":
             # the outermost one: recomputed parts have a pass of their own. Only this frame is asked for its variables,
             # for it ends with the pass: those of a longer one would be kept alive.
             values = frame.f_locals
             roots = values["tensors"] if values.get("grad_tensors") is None else ()
-        frame = frame.f_back  # type: ignore[assignment]
-    roots = (roots,) if hasattr(roots, "grad_fn") else roots
-    return roots[0] if len(roots) == 1 else None
+        frame = frame.f_back
+    return (roots,) if hasattr(roots, "grad_fn") else roots
 
 
 def figures(root: Any) -> dict[str, float]:
@@ -193,13 +206,14 @@ class LossGraph:
         self.value: Any = None  # of a mean of errors other than squares, on its device
         self.leaves: dict[int, Any] | None = None  # of the graph, by id, in two of the passes
         self.pulled: list[Any] = []  # weak references to the parameters of a divergence's target
+        self.asks: Callable[[Any], Any] | None = None  # to be called once with the last node of a loss
         self.differences = False  # whether it is of sizes of differences, and of no classes
-        self.squared: tuple[int, str] | None = None  # of a mean square: of how many, and what made the outputs
+        self.squared: objective.Squared | None = None  # of a mean square, or a multiple of one
 
     def came(self) -> None:
         """A backward pass has reached the parameters."""
         self._passes += 1
-        if self._passes > 4 and self._passes % 50 and self._passes not in _LEAVES:
+        if self._passes > 4 and self._passes % 50 and self._passes not in _LEAVES and self.asks is None:
             return
         import torch
 
@@ -210,6 +224,9 @@ class LossGraph:
         with contextlib.suppress(Exception):  # within the training's pass: another torch may be made otherwise
             loss = loss_of_pass()
             root = getattr(loss, "grad_fn", None)
+            if self.asks is not None and root is not None:
+                asks, self.asks = self.asks, None
+                asks(root)
             fresh = _all(root) if root is not None else {}
             kept = {name: value for name, value in self._found.items() if name in _PROOFS}  # of the step's other losses
             self._found = fresh | {name: max(value, fresh.get(name, value)) for name, value in kept.items()}
@@ -218,6 +235,8 @@ class LossGraph:
             if root is not None and self._passes in _LEAVES:
                 self.leaves = criteria.leaves(root)
                 self._found |= views.figures(root)
+                with contextlib.suppress(Exception):  # a node of another make says nothing
+                    self._found |= paths.figures(root)
             near = list(objective.nodes([root], 16)) if root is not None else []
             self.differences = criteria.of_differences(node for node, _ in near)
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)

@@ -10,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 _MOST = 400  # nodes that are looked at, from the loss on
 _LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")  # 0 or more
 _SIGNED = {"Neg": -1, "Mean": 1, "Sum": 1, "Add": 1}
 _SIDES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
+_SUMS = 6  # one after the other, of the dimensions of a mean square
 _SHAPES = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy"})
 _RESHAPED = frozenset({"View", "UnsafeView", "ReshapeAlias", "Unsqueeze"})  # the order of dimensions stays
 _MASKS = frozenset({"MaskedFill", "Fill", "FillDiagonal", "Where", "Add", "Sub", "Scatter", "IndexPut", "CopySlices"})
 _LENGTHS = frozenset({"Expand", "ClampMin", "Clamp", "LinalgVectorNorm", "Norm", "Sqrt"})
+_LAYERS = frozenset({"Addmm", "Mm", "Relu", "Gelu", "Silu", "Tanh", "NativeLayerNorm", "NativeBatchNorm"})
 _NO_LOGARITHMS = {"nll_of_probabilities": ("Softmax", "Sigmoid"), "nll_of_scores": ("Addmm", "Mm", "Relu")}
 _TERMS = frozenset({"Neg", "Mean", "Sum", "Add", "Sub", "Mul", "Div"})
 
@@ -38,8 +40,8 @@ def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
     `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`, `ignore_index`,
     `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
-    `policy_reversed`, `similarity_to_itself`, `pairs_unscaled`, `attention/later`, `attention/next`; each only where it
-    can be said."""
+    `policy_reversed`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`,
+    `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
     for look in (_reversed, _smoothing, _widened, _walk):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -120,21 +122,44 @@ def _widened(root: Any) -> dict[str, float]:
     return {}
 
 
-def squared(root: Any) -> tuple[int, str] | None:
-    """Of a loss that is nothing but a mean of squared differences with what has no gradient: of how many, and what
-    made the outputs, but for changes of shape. None of another one."""
-    name, inputs = kind(root), behind(root)
-    if name == "MseLoss" and getattr(root, "_saved_reduction", 0) == 1:
-        sides = inputs
-    elif name == "Mean" and len(inputs) == 1 and kind(inputs[0]) == "Pow":
-        under = behind(inputs[0])
-        exponent = getattr(inputs[0], "_saved_exponent", 0)
-        sides = behind(under[0]) if exponent == 2 and len(under) == 1 and kind(under[0]) == "Sub" else []
+class Squared(NamedTuple):
+    """Of a loss that is a mean square, or a multiple of one: of how many differences; what made the outputs, but for
+    changes of shape; whether it is a multiple, or a sum."""
+
+    number: int
+    made: str
+    multiple: bool
+
+
+def squared(root: Any) -> Squared | None:
+    """Of a loss that is nothing but squared differences with what has no gradient, added up with one weight. None of
+    another one."""
+    node, multiple = root, False
+    while kind(node) in ("Mul", "Div") and len(behind(node)) == 1 and not shape(node):  # by a number
+        node, multiple = behind(node)[0], True
+    mean = kind(node) == "Mean" or (kind(node) == "MseLoss" and getattr(node, "_saved_reduction", 0) == 1)
+    for _ in range(_SUMS):  # of rows first, say: all differences have one weight all the same
+        if kind(node) not in ("Mean", "Sum") and not (kind(node) in _SHAPES and shape(node)):
+            break
+        mean = mean and kind(node) != "Sum"
+        node = _alone(node)
+    name, under = kind(node), behind(node)
+    if name == "MseLoss":
+        sides = under
+    elif name == "Pow" and getattr(node, "_saved_exponent", 0) == 2:
+        sides = behind(under[0]) if len(under) == 1 and kind(under[0]) == "Sub" else []
+    elif name == "Mul" and len(under) == 2 and under[0] is under[1] and kind(under[0]) == "Sub":
+        sides = behind(under[0])
     else:
         return None
     if len(sides) != 1:
         return None
-    return math.prod(shape(sides[0])), plain_kind(sides[0])
+    return Squared(math.prod(shape(sides[0])), plain_kind(sides[0]), multiple or not mean)
+
+
+def _alone(node: Any) -> Any:
+    """What is behind a node with one input."""
+    return behind(node)[0] if len(behind(node)) == 1 else None
 
 
 def plain_kind(node: Any) -> str:
@@ -233,16 +258,25 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     over = 1.0 if len(sizes) in (2, 4) and at == 0 else 2.0 if kind(node) == "NllLoss2D" and at > 1 else 0.0
     over = over or (3.0 if _torn(behind(under)[0], sizes, at) else 0.0)
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), over)
-    score, masked, scaled = _unscaled(under)
+    score, masked, scaled = unscaled(under)
     if score is not None and kind(score) == "Cat":
         _of_queue(score, found)
-    if len(sizes) == 2 and sizes[0] == sizes[1] and score is not None and kind(score) == "Mm":
-        found["loss_pairs"] = float(sizes[0])
-        sides = [_untransposed(side) for side, _ in score.next_functions]
-        if not masked:
-            found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
-        if not masked or (len(sides) == 2 and sides[0] is sides[1]):
-            found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(_of_length_one, sides)))
+    of_pairs(score, sizes, masked, scaled, found)
+
+
+def of_pairs(score: Any, sizes: tuple[int, ...], masked: bool, scaled: bool, found: dict[str, float]) -> None:
+    """Of a softmax over the similarities of all pairs of a batch. score: what is behind it, as of `unscaled`."""
+    if len(sizes) != 2 or sizes[0] != sizes[1] or score is None or kind(score) != "Mm":
+        return
+    found["loss_pairs"] = float(sizes[0])
+    sides = [_untransposed(side) for side, _ in score.next_functions]
+    if not masked:
+        found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
+    if not masked or (len(sides) == 2 and sides[0] is sides[1]):
+        found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(_of_length_one, sides)))
+    for known in (_of_any_length, _of_length_one):
+        if len(sides) == 2 and all(map(known, sides)):
+            found["pairs_any_length"] = float(known is _of_any_length)
 
 
 def _of_queue(node: Any, found: dict[str, float]) -> None:
@@ -290,7 +324,13 @@ def _of_length_one(node: Any) -> bool:
     return len(under) == 2 and kind(node) == "Div" and kind(under[1]) in _LENGTHS
 
 
-def _unscaled(node: Any) -> tuple[Any, bool, bool]:
+def _of_any_length(node: Any) -> bool:
+    """Whether a tensor is what a layer gave, or is joined of such: nothing has brought it to a length."""
+    under = behind(node) if node is not None else []
+    return all(map(_of_any_length, under)) if under and kind(node) == "Cat" else kind(node) in _LAYERS
+
+
+def unscaled(node: Any) -> tuple[Any, bool, bool]:
     """What is behind a softmax but for a temperature, a transposition and a mask; whether there is a mask, and whether
     there is a temperature."""
     size, masked, scaled = math.prod(shape(node)), False, False

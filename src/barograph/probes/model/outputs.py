@@ -6,7 +6,8 @@ Out:  figures for the `model` record, computed on the device from some rows; not
 The gradient of a cross-entropy shows whether a softmax follows, and each row's target (`softmaxes`). That of a mean
 square is c (output − target): where targets differ and it is a line over the output all the same, every output was
 compared with every target. Where the graph of the loss says that it is nothing but the mean square of n outputs, c is
-2 / n, and the targets are known.
+2 / n, and the targets are known; where it is a multiple of that, f times as large, the loss is f times the mean square
+as well, and f follows from both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import classes, leaks, noising, places, reconstruction, softmaxes, texts
+from barograph.probes.model.loss_graph import loss_of_pass
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.rows import place_of
@@ -73,6 +75,7 @@ class OutputLook:
         self._placed: Tensor | None = None
         self._rebuilt: Tensor | None = None  # of targets that are the inputs
         self._given: list[Tensor] = []  # of the pass that is looked at
+        self._returned = [0]  # outputs of a pass so far
         self._unused: list[int] | None = None  # see `_beside`
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
@@ -80,7 +83,7 @@ class OutputLook:
         """The inputs of a pass."""
         import torch
 
-        tensors = list(tensors)
+        tensors, self._returned = list(tensors), [0]
         self._given = tensors if trains and self.due else []
         if trains and self.due:
             numbers = (one for one in tensors if one.dim() == 2 and not one.is_floating_point())
@@ -99,9 +102,12 @@ class OutputLook:
             else:
                 self._evaluation = moments
 
-    def returned(self, output: Any, tensor: Any, embedded: Collection[Any] = ()) -> None:
-        """The output of a pass with gradients. tensor: what the loss is of. embedded: tensors that were embedded."""
-        self._passes += 1
+    def returned(self, output: Any, tensor: Any, embedded: Collection[Any] = (), in_pieces: bool = False) -> None:
+        """The output of a pass with gradients. tensor: what the loss is of. embedded: tensors that were embedded.
+        in_pieces: it is one of several of the pass."""
+        pieces = self._returned
+        pieces[0] += 1 + in_pieces
+        self._passes += pieces[0] <= 1 + in_pieces
         inputs, self._given = self._given, []
         if not self.due:
             return
@@ -117,7 +123,8 @@ class OutputLook:
         given, fed = [rowed[at] for at in long], [fed[at] for at in long]
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn)
-        count = tensor.numel() if squared == (tensor.numel(), made) else 0
+        count = tensor.numel() if squared is not None and squared[:2] == (tensor.numel(), made) else 0
+        multiple = count > 0 and squared is not None and squared[2]
         signs = self._round is not None and not self._round.differences
         noisy = noising.noisy_input(inputs, tensor) if count else None
         copied = reconstruction.input_of(inputs, tensor)
@@ -143,7 +150,8 @@ class OutputLook:
                     width = 1 if gradient.dim() > 3 else -1
                     # no abs(): of a language model's logits a copy may be more than the device has left
                     alive = (gradient.amax(width) != 0) | (gradient.amin(width) != 0)
-                    self._found[_AT["targets"]], self._found[_AT["places"]] = alive.sum(), alive.numel()
+                    if pieces[0] == 1:  # else they are not all of the loss
+                        self._found[_AT["targets"]], self._found[_AT["places"]] = alive.sum(), alive.numel()
                     same = [one for one in rowed if one.shape == alive[:_ROWS].shape]
                     if same and found is not None:
                         self._found[_AT["padding_targets"]] = texts.of_padding(
@@ -159,11 +167,14 @@ class OutputLook:
                 if self._unused is not None:
                     self._found[_AT["output_unused"]] = _proportional(rows, _rows(gradient))
                 if given and found is not None:
-                    whole = self._steps <= _FIRST or not self._steps // _EVERY % _WHOLE_EACH
+                    all_of_it = self._steps <= _FIRST or not self._steps // _EVERY % _WHOLE_EACH
                     if self._steps <= _FIRST and gradient.numel() <= _WHOLE:
                         self._found[_AT["targets_elsewhere"]] = texts.elsewhere(given[0], gradient, found.follows)
-                    said, self._pairs = texts.figures(given, fed, gradient, found, whole)
+                    said, self._pairs = texts.figures(given, fed, gradient, found, all_of_it)
                     self._texts = torch.stack([said[name].to(self._found.dtype) for name in texts.FIGURES])
+                whole = gradient
+                if multiple:
+                    gradient = _undone(gradient, count)
                 if columns is not None:
                     leaked = _given(columns, shown, leaks.some(gradient), count, found)
                     self._found[_AT["targets_given"]] = leaked.to(self._found.dtype)
@@ -175,7 +186,7 @@ class OutputLook:
                     self._rebuilt = reconstruction.figures(copied, part, noising.some(gradient), _RANGES.get(made))
                 if placed is not None:
                     self._placed = places.figures(placed, places.some(gradient, side), pictures, count, signs)
-                self._count(rows, gradient, tagged, found)
+                self._count(rows, whole, tagged, found)
 
         self._of_places = tagged is not None
         tensor.register_hook(self.timed(arrived))
@@ -238,6 +249,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "loss_itself": "loss_",
         "time": "",
         "dependence": "",
+        "entrance": "",
         "inputs_of_training": "input_",
         "inputs_of_evaluation": "eval_input_",
     }
@@ -403,6 +415,20 @@ def _given(columns: Tensor, output: Tensor, gradient: Tensor, count: int, found:
     one = gradient.shape[1] == 1
     said = leaks.of_classes(columns, (gradient[:, 0] < 0).to(wide)) if one else output.new_full((), math.nan)
     return torch.where(logistic, said, torch.nan)
+
+
+def _undone(gradient: Tensor, count: int) -> Tensor:
+    """The gradient of a mean square of `count` differences, from that of a multiple of it, which the loss is; NaN where
+    the loss is not to be seen."""
+    import torch
+
+    wide = torch.float32 if gradient.device.type == "mps" else torch.float64
+    loss = loss_of_pass()
+    if loss is None or loss.numel() != 1:
+        return torch.full_like(gradient, math.nan)
+    value = loss.detach().reshape(()).to(gradient.device, wide)
+    undone: Tensor = gradient.to(wide) * (4 * value / (count * gradient.to(wide).square().sum()))
+    return undone
 
 
 def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:

@@ -1,11 +1,12 @@
 """Padding at the end of rows of tokens, told from the tokens alone.
 
 In:   a batch of tokens [rows, places].
-Out:  which places are padding, and whether that is sure.
+Out:  which places are padding, and whether that is sure; whether something else says where it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 _LONG = 3  # times the same token at a row's end
@@ -27,3 +28,24 @@ def tails(tokens: Any) -> tuple[Any, Any]:
     sure = ((long & of_it).sum() >= 2) & ~(long & ~of_it).any() & (sizes.max() > sizes.min())
     sure = sure & ~(elsewhere[:, 1:] & elsewhere[:, :-1]).any()
     return tail & of_it & long, sure
+
+
+def is_given(tail: Any, others: Sequence[Any]) -> Any:
+    """Whether one of the other tensors that a model is given says where padding is [rows, places]: the rows' lengths,
+    or a mask that has one number at padding and another elsewhere."""
+    import torch
+
+    padded, found = tail.any(1), torch.zeros((), dtype=torch.bool, device=tail.device)
+    first = tail.long().argmax(1)
+    for one in others:
+        if one.shape == padded.shape and not one.is_floating_point():
+            found = found | (((one.to(tail.device) - first).abs() <= 1) | ~padded).all()
+        elif one.shape == tail.shape:
+            number = one.to(tail.device).float()
+            # rows without padding for sure may have some, of one or two places
+            inside, sure = ~tail & padded[:, None], tail & padded[:, None]
+            low, high = (torch.where(sure, number, away) for away in (float("inf"), -float("inf")))
+            others_low, others_high = (torch.where(inside, number, away) for away in (float("inf"), -float("inf")))
+            one_each = (low.amin() == high.amax()) & (others_low.amin() == others_high.amax())
+            found = found | (one_each & (low.amin() != others_low.amin()))
+    return found

@@ -147,9 +147,11 @@ def _norms(
         fields["grad_norm"] = after
     if known is not None:
         fields["grad_norm_before"] = known
-        if after is not None and known > 0:
-            fields["clip_coefficient"] = after / known
-            if after == 0 and known < _CLIPPED:  # clipping by an infinite norm leaves zeros
+        # what no optimizer steps may never be cleared, and was not clipped
+        ours = math.sqrt(math.fsum(before.get(name, 0.0) for name in gradients)) if noted is None else known
+        if after is not None and ours > 0:
+            fields["clip_coefficient"] = after / ours
+            if after == 0 and ours < _CLIPPED:  # clipping by an infinite norm leaves zeros
                 fields["cleared_gradients"] = 1
     if loss_scale := _column(numbers, "loss_scale"):
         fields["loss_scale"] = loss_scale[""]

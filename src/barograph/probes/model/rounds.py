@@ -82,7 +82,7 @@ class ModelRound:
         self.unchanged: set[str] | None = None  # layers with a gradient that the step did not touch
         self.loose = 0  # layers with a gradient and without an optimizer; the column `same` says whether they stayed
         self.differences = False  # whether the loss is of sizes of differences, and of no classes
-        self.squared: tuple[int, str] | None = None  # of a loss that is a mean square: of how many, and of what
+        self.squared: tuple[int, str, bool] | None = None  # of a loss that is a mean square: `objective.Squared`
         self.figures: dict[str, Any] = {}
         self.costs: dict[str, float] = {}
         self.merged: list[tuple[str, tuple[str, ...], Statistics]] = []

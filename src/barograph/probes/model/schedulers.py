@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Collection
 from typing import Any
 
+from barograph.probes.model import samplers
+
 _LENGTHS = ("T_max", "total_steps")  # of schedules that fill a run
 _PLANNED = "num_training_steps"  # as Transformers' schedules are bound to it
 _FOUND: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()  # by optimizer
@@ -29,7 +31,8 @@ def find(optimizers: Collection[Any]) -> None:
     )  # fmt: skip
     if not kinds or not optimizers:
         return
-    some = gc.get_referrers(*optimizers)
+    some = gc.get_referrers(*optimizers, *samplers.kinds())  # an object refers to its class
+    samplers.keep(some)
     tables = [
         one for one in some if type(one) is dict and "last_epoch" in one
     ]  # where a scheduler keeps its attributes

@@ -18,6 +18,7 @@ _UNSTEPPED = 20  # of the loop
 _SCALED = ("alpha", "rho", "lr_decay")  # settings of RMSprop, Adadelta and Adagrad
 _SHARED = 20  # steps, in which two optimizers have stepped the same parameters
 _LONG = 0.99  # a first beta of Adam that is usual
+_SHORT, _TWICE = 0.9, 1.9  # the least usual one; times as long as that of squares
 _LOOKED_AT = 4  # gradients of an optimizer that is never stepped
 
 
@@ -42,7 +43,7 @@ def layer_settings(model: Any) -> dict[str, float]:
 
 def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """`epsilon`, of Adam and its kind; `momentum`, of what is added up undamped, or Adam's first beta where it is above
-    0.99; `betas_swapped`: whether the first moment of Adam is averaged over far more steps than the second;
+    0.99; `betas_swapped`: whether the first moment of Adam is averaged over more steps than the second;
     `coupled_decay`, of weights that is added to the gradient of Adam and its kind, before it is divided by its size."""
     epsilon, momentum, swapped, coupled = [], [], [], []
     for group in groups:
@@ -50,7 +51,8 @@ def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         if is_coupled(group):
             coupled.append(float(group["weight_decay"]))
         if isinstance(betas, (tuple, list)) and len(betas) == 2 and all(map(_is_number, betas)):
-            swapped.append(float(betas[1] < 0.99 and betas[0] > 0.98 and 1 - betas[1] > 9 * (1 - betas[0])))
+            longer = 1 - betas[1] > _TWICE * (1 - betas[0])
+            swapped.append(float(betas[1] < _LONG and betas[0] >= _SHORT and longer))
             if betas[0] > _LONG and not swapped[-1]:
                 momentum.append(float(betas[0]))
             if _is_number(group.get("eps")):

@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.activations import dense_tensors, first_tensor
+from barograph.probes.model.activations import dense_tensors, first_tensor, parts_of
 from barograph.probes.model.adapters import Adapters
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.dependence import DependenceLook
@@ -31,6 +31,7 @@ from barograph.probes.model.others import fields_of as other_fields
 from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.outside import fields_of as outside_fields
 from barograph.probes.model.parameters import local
+from barograph.probes.model.parts import CalledParts, in_backward
 from barograph.probes.model.reach import untied_figures
 from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import layer_settings
@@ -45,19 +46,27 @@ _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each s
 
 
 class ModelState:
-    """Hooks on the model itself, not on its parts: two short calls a forward pass. None where it is compiled.
+    """Hooks on the model itself, or on the parts that a training calls in its place: two short calls a forward pass.
 
-    asks: whether single outputs may be asked for their gradients, which takes two backward passes in all.
+    asks: whether single outputs may be asked for their gradients, which takes two backward passes in all. ask: of
+    `parts.CalledParts`.
     """
 
-    def __init__(self, model: Any, clock: Callable[[], float], asks: bool = True):
+    def __init__(
+        self,
+        model: Any,
+        clock: Callable[[], float],
+        asks: bool = True,
+        ask: Callable[[Callable[[Any], Any]], Any] = lambda call: None,
+    ):
         self._model = model
         self._clock, self._seconds = clock, 0.0
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
         self._texts = TextPairs()
         self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
-        self._dependence, self._head = DependenceLook(model, asks), Head(model)
+        compiled = any(type(module).__name__ == "OptimizedModule" for module in model.modules())
+        self._dependence, self._head = DependenceLook(model, asks and not compiled), Head(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
@@ -67,17 +76,21 @@ class ModelState:
         self._key: Any = None
         self._adapters: Adapters | None = None  # when the first step has found its parameters
         self._half = 0
-        self._has_modes = any(True for _ in _of_modes(model))
+        self._has_modes = _has_modes(model)
+        self._switched: list[Any] = []  # of a model that is called by its parts: those whose modes differ
         self._handles: list[Any] = []
         self._evaluated: EvaluatedLook | None = None
-        if not any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
-            # an evaluation often goes past DDP
-            inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
-            self._handles = [
-                inner.register_forward_pre_hook(Guest(self._timed(self._before)), with_kwargs=True),
-                inner.register_forward_hook(Guest(self._timed(self._after))),
-            ]
-            self._evaluated = EvaluatedLook(inner)
+        self._inner, self._within = model, False
+        self._parts: CalledParts | None = None
+        # an evaluation often goes past DDP; a hook on what torch.compile returns is around what is compiled
+        self._inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
+        self._handles = [
+            self._inner.register_forward_pre_hook(Guest(self._timed(self._began)), with_kwargs=True),
+            self._inner.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
+        ]
+        if not compiled:
+            self._parts = CalledParts(self._inner, ask)
+            self._evaluated = EvaluatedLook(self._inner)
 
     def _timed(self, hook: Callable[..., None]) -> Callable[..., None]:
         def timed(*given: Any) -> None:
@@ -96,15 +109,73 @@ class ModelState:
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
+    def _began(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """The model itself is called."""
+        import torch
+
+        self._within = True
+        if self._parts is not None and torch.is_grad_enabled():
+            self._parts.called = True
+        self._before(module, given, named)
+
+    def _ended(self, module: Any, given: Any, output: Any) -> None:
+        self._within = False
+        if output is not None:  # else it has failed
+            self._after(module, given, output)
+
+    def _follow(self, parts: CalledParts) -> None:
+        """The model is not called, and parts of it are known that are."""
+        if parts.alone is not None:
+            if self._evaluated is not None:
+                self._evaluated.close()
+            self._time, self._evaluated = TimeArgument(parts.alone), EvaluatedLook(parts.alone)
+            self._has_modes = _has_modes(parts.alone)
+        else:
+            self._switched = [one for one in self._inner.modules() if _has_mode(one)]
+        first = parts.alone if parts.first is None else parts.first
+        begins = [(module, self._before_others) for module in parts.given]
+        if first is not None:
+            begins.append((first, self._before_part))
+        for module, call in begins:
+            self._handles.append(module.register_forward_pre_hook(Guest(self._timed(call)), with_kwargs=True))
+        for module in parts.last if parts.alone is None else [parts.alone]:
+            self._handles.append(module.register_forward_hook(Guest(self._timed(self._after_part))))
+
+    def _before_part(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """What begins a pass of a model that is called by its parts."""
+        if not self._within and not in_backward() and _has_no_gradient(given, named):
+            self._before(module, given, named)
+
+    def _mode_of(self, module: Any) -> bool | None:
+        """Whether the model is in training mode; None where that makes no difference, or parts are in different ones,
+        as a frozen one may be."""
+        if not self._has_modes:
+            return None
+        modes = {bool(one.training) for one in self._switched or (module,)}
+        return modes.pop() if len(modes) == 1 else None
+
+    def _before_others(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        import torch
+
+        if self._within or torch.is_grad_enabled():
+            return
+        self._passes["passes_without_gradients"] = 1.0
+
+    def _after_part(self, module: Any, given: Any, output: Any) -> None:
+        if not self._within and not in_backward():
+            self._after(module, given, output)
+
     def _before(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         import torch
 
         with contextlib.suppress(Exception):
             trains = torch.is_grad_enabled()
             self._head.began()
-            if self._has_modes:
-                on = module.training and (trains or any(part.training for part in _of_modes(module)))
-                self._passes["training" if trains else "training_in_evaluation"] = float(on)
+            mode = self._mode_of(module)
+            if mode and not trains:  # all that has a mode may be in evaluation mode, in a model that is not
+                mode = any(part.training for part in module.modules() if _has_mode(part)) or bool(self._switched)
+            if mode is not None:
+                self._passes["training" if trains else "training_in_evaluation"] = float(mode)
             if not trains:
                 self._passes["passes_without_gradients"] = 1.0
             every = list(dense_tensors((*given, *named.values())))
@@ -140,7 +211,8 @@ class ModelState:
                 began = self._clock()
                 _each(lambda: self._dependence.returned(logits))
                 self._seconds -= self._clock() - began  # twice in a run: no account would ever cover it
-                _each(lambda: self._output.returned(output, logits, self._rows.embedded()))
+                pieces = self._head.in_pieces
+                _each(lambda: self._output.returned(output, logits, self._rows.embedded(), pieces))
                 with torch.no_grad():
                     _each(lambda: self._finite.returned(logits))
             if "output_width" in self._passes:
@@ -153,9 +225,10 @@ class ModelState:
     def _answer(self, output: Any) -> Any:
         """What the loss is made of, where the model returns that, or its loss alone: a tensor or None."""
         logits = getattr(output, "logits", None)
-        if logits is None:
-            parts = list(output) if isinstance(output, (tuple, list)) else []
-            beside = (part for part in parts if getattr(part, "requires_grad", False) and part.dim() > 1)
+        if logits is None and isinstance(output, Mapping):
+            logits = output.get("logits")
+        if not hasattr(logits, "is_floating_point"):
+            beside = (part for part in parts_of(output) if getattr(part, "requires_grad", False) and part.dim() > 1)
             logits = first_tensor(output)
             if logits is not None and not logits.dim():  # a loss: what it is of may stand beside it
                 logits = next(beside, logits)
@@ -178,6 +251,8 @@ class ModelState:
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
         if self._adapters is not None:
             self._adapters.put(current)
+        if self._parts is not None and self._parts.put():
+            self._follow(self._parts)
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)
         self._dependence.put(current)
@@ -224,6 +299,8 @@ class ModelState:
         self._other.close()
         self._dependence.close()
         self._head.close()
+        if self._parts is not None:
+            self._parts.close()
         self._rows.close()
         if self._evaluated is not None:
             self._evaluated.close()
@@ -239,9 +316,14 @@ def _each(*looks: Callable[[], None]) -> None:
             look()
 
 
-def _of_modes(model: Any) -> Iterator[Any]:
-    """Modules of which training and evaluation mode differ: dropout, and batch norm."""
-    for module in model.modules():
-        name = type(module).__name__
-        if ("Dropout" in name and getattr(module, "p", 0) > 0) or "BatchNorm" in name:
-            yield module
+def _has_no_gradient(given: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    return not any(one.requires_grad for one in dense_tensors((*given, *named.values())))
+
+
+def _has_modes(model: Any) -> bool:
+    """Whether training and evaluation mode differ: dropout, or batch norm."""
+    return any(map(_has_mode, model.modules()))
+
+
+def _has_mode(module: Any) -> bool:
+    return ("Dropout" in type(module).__name__ and getattr(module, "p", 0) > 0) or "BatchNorm" in type(module).__name__

@@ -168,6 +168,9 @@ class ReadAcross(WatchRule):
             )  # fmt: skip
 
 
+_BEHIND = ": the last state of a recurrent layer is read, which has gone on over it, though the model knows where it is"
+
+
 class PaddingRead(RevisedRule):
     """What the model says of a text depends on its padding.
 
@@ -176,7 +179,8 @@ class PaddingRead(RevisedRule):
     there, though less than three fifths of the places are padding (the last place is read, which is padding in most
     rows), and where the attention hides the padding, so that it can only come from what pools the places: a mean or a
     maximum over all of them, or the last one. An info finding else: recurrence and convolutions without masks see
-    padding, and may learn to pass over it.
+    padding, and may learn to pass over it. Where the model is given the rows' lengths or a mask, and the last state
+    of a recurrent layer is read all the same, which has gone on over the padding, it is a warning.
 
     What to do: pool by the mask, `(x * mask).sum(1) / mask.sum(1)`; read the last token by the rows' lengths;
     `pack_padded_sequence` for recurrent layers.
@@ -210,12 +214,16 @@ class PaddingRead(RevisedRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         there = watched(history, "padding_share", place)
-        most = value >= self.at["most"] and there <= self.at["padding"]
+        state, known_place = (watched(history, name, place) == 1 for name in ("state_behind_padding", "padding_given"))
+        behind = state and known_place
+        most = behind or (value >= self.at["most"] and there <= self.at["padding"])
         if value >= self.at["some"] and self.first(place[2]):
             self._told = self.finding(
                 0, f"{100 * value:.0f}% of what the outputs depend on is padding, of which the texts have "
-                f"{100 * there:.0f}%.", found=place[0], segment=place[2], severity="warning" if most else "info",
-                confidence=0.9 if most else 0.4, evidence={"read": rounded(value), "padding": rounded(there)},
+                f"{100 * there:.0f}%{_BEHIND if behind else ''}.", found=place[0], segment=place[2],
+                severity="warning" if most else "info", confidence=0.9 if most else 0.4,
+                
+                evidence={"read": rounded(value), "padding": rounded(there)} | ({"standing": True} if most else {}),
             )  # fmt: skip
             yield again(self._told)
 

@@ -81,20 +81,26 @@ class FrozenGroup(Rule):
         behind, front = (max(0.0, figures[name]) for name in ("frozen_as_drawn", "frozen_first_as_drawn"))
         fresh, adapted = behind > 0 or front > 1, figures["trained_adapters"] > 0
         contrasted = came_by(history.channel("model/loss_pairs"), time)  # a probe would have labels
-        if figures["trained_carriers"] > 0:
-            key, carriers = "carriers", whole(figures["trained_carriers"])
-            message = f"{carriers} layers that have adapters are trained themselves."
-            causes = ["base not frozen: layers are trained beside the adapters that are added to them"]
-        elif figures["frozen_adapters"] > 0 and figures["trained_adapters"] == 0:
+        carriers, reversed_ = whole(figures["trained_carriers"]), figures["frozen_adapters"] > 0 and not adapted
+        if carriers > 0 and reversed_:
+            key, adapters = "reversed", whole(figures["frozen_adapters"])
+            message = f"{carriers} layers that have adapters are trained, and none of {adapters} parameters of these."
+            causes = ["layer frozen: the adapters are, and the layers that they are for are trained",
+                      "base not frozen: the test that sets `requires_grad` is the wrong way round"]  # fmt: skip
+        elif reversed_:
             adapters = whole(figures["frozen_adapters"])
             message = f"None of {adapters} parameters of adapters is trained, but {trained} others are."
+        elif carriers > 0:
+            key = "carriers"
+            message = f"{carriers} layers that have adapters are trained themselves."
+            causes = ["base not frozen: layers are trained beside the adapters that are added to them"]
         elif figures["zero_adapters"] > 0:
             key, layers = "zero", whole(figures["zero_adapters"])
             message = f"Adapters of {layers} layers are frozen at 0, where they do nothing; others are trained."
             causes = ["layer frozen: adapters that should be trained"]
         elif figures["frozen_gains_new"] == 1 and adapted:
             key, message = "new", f"Adapters are trained in a model whose frozen normalisation is all new ({names})."
-            causes = ["pretrained weights not loaded: the frozen model is as it was initialised"]
+            causes = ["weights not loaded: the frozen model is as it was initialised"]
         elif figures["frozen_untrained"] == 1 and not adapted:
             key, blocks = "blocks", whole(figures["frozen_blocks"])
             are = "s behind what is trained are" if blocks > 1 else " behind what is trained is"
@@ -112,7 +118,7 @@ class FrozenGroup(Rule):
             )
             if fresh and not adapted:
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
-                causes = ["pretrained weights not loaded: frozen layers are as torch draws them", *causes]
+                causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
@@ -182,7 +188,7 @@ class PretrainedMissing(WatchRule):
     needs = ("=model/drawn",)
     least = 1
     about = "The configuration names pretrained weights, and the model's are as torch draws them."
-    causes = ("pretrained weights not loaded: layers are as torch draws them",)
+    causes = ("weights not loaded: layers are as torch draws them",)
     remedies = (
         "print what `load_state_dict(state, strict=False)` returns: `missing_keys` should be those of the new head",
         "take a prefix such as `module.` or `backbone.` off the names before loading",
@@ -220,7 +226,7 @@ class AdaptersDrawn(WatchRule):
     needs = ("=model/adapters_drawn",)
     least = 1
     about = "Adapters do not begin at zero."
-    causes = ("adapters not zero: both factors are random, and what they add spoils the pretrained layers",)
+    causes = ("bad initialisation: both factors of the adapters are random, which spoils the pretrained layers",)
     remedies = ("`nn.init.zeros_(lora_B)`: one of the two factors begins at zero, and only one",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

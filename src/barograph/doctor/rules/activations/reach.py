@@ -111,7 +111,7 @@ class OutsideParameters(Rule):
     needs = ("=model/outside_parameters",)
     about = "Parameters that the loss reaches are in no optimizer, nor in the model."
     thresholds: ClassVar = {"drawn": (0.5, "of those of which it can be known; ours")}
-    causes = ("layers in a plain list: the model's parameters, and so the optimizer, lack them",)
+    causes = ("layers not registered: in a plain list, so that the model's parameters, and the optimizer, lack them",)
     remedies = (
         "`nn.ModuleList` or `nn.ModuleDict` for layers in a list or dictionary, before the optimizer is made",
         "give the optimizer the criterion's parameters, too",

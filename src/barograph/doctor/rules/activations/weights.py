@@ -128,7 +128,7 @@ class FrozenLayers(Rule):
 
 
 _CUT = ["layer frozen: no gradient is asked for, or the path to it is cut", "gradients vanish"]
-_ROUNDED = "updates are lost in rounding: they are below half a unit in the last place of 16-bit weights"
+_ROUNDED = "updates lost in rounding: they are below half a unit in the last place of 16-bit weights"
 
 
 class _Training:

@@ -174,7 +174,7 @@ class Attraction(GraphRule):
         "left": (0.1, "of the first five rows' loss; ours"),
         "best": (0.03, "of a similarity; ours"),
     }
-    causes = ("outputs collapse: nothing keeps them apart, and no gradient is stopped",)
+    causes = ("outputs collapsed: nothing keeps them apart, and no gradient is stopped",)
     remedies = ("add negatives, or stop the gradient of one side: `target = model(view).detach()`",)
 
     def begin(self) -> None:
@@ -234,7 +234,7 @@ class MarginKept(GraphRule):
     }
     causes = (
         "positives and negatives are alike: swapped, or of one class",
-        "outputs collapse: all distances are equal",
+        "outputs collapsed: all distances are equal",
     )
     remedies = (
         "print the labels of some triplets: anchor and positive are of one class, the negative of another",

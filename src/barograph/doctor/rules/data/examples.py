@@ -66,6 +66,8 @@ class WatchRule(Rule):
         return len(self._row) >= count and self.first(place[2])
 
 
+_SAME_VIEWS = "views are the same: each example is there twice, as both sides of its pair"
+_VIEWS = ("draw the augmentation of each view by itself: two calls of it, not one whose result is used twice",)
 ALIKE = "chosen and rejected alike: the same examples, or cut to what they have in common"
 
 
@@ -86,9 +88,12 @@ class CopiedExamples(WatchRule):
     several times, and there is no finding; nor where all examples were seen before, and there are fewer of them than a
     batch has, as the states of a small game. Where the loss is a logistic one of differences of scores, or of their log
     probabilities, as its graph shows, and exactly half are copies, the chosen and the rejected of each pair are the
-    same.
+    same. Where exactly half are, and the loss matches rows with each other, the two views of an example are the same;
+    so they are where nine tenths of the rows of a step's first two passes are, and the loss is of pairs in the batch or
+    of distances between two outputs. Two passes over one text that differ by their dropout are meant so.
 
-    What to do: look at the sampler and at the collation: an index that is repeated, an `expand` or `repeat`.
+    What to do: look at the sampler and at the collation: an index that is repeated, an `expand` or `repeat`; draw the
+    augmentation of each view by itself.
     """
 
     name, family, kind, severity = "copied_examples", "data", "repeated_data", "warning"
@@ -99,21 +104,39 @@ class CopiedExamples(WatchRule):
     thresholds: ClassVar = {
         "share": (0.5, "of a batch's examples; ours"),
         "looks": (5.0, "in a row; ours"),
+        "views": (0.9, "of the rows of a step's two passes; ours"),
         "known": (0.99, "of a batch's examples, that were seen before; ours"),
     }
-    causes = ("data repeated: a batch holds the same examples several times",)
+    causes = ("copied examples: a batch holds the same examples several times",)
     remedies = ("look at the sampler and at the collation: an index that comes again, an `expand` or `repeat`",)
+
+    def _matched(self, history: RunHistory, place: Place) -> bool:
+        """Whether the loss matches what the model is given with each other, and no dropout tells two passes apart."""
+        matched = watched(history, "loss_pairs", place) > 1 or watched(history, "loss_attracts", place) == 1
+        return matched and not watched(history, "dropout", place) > 0
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         policy = history.role("reward") is not None
+        half, matched = value == 0.5, self._matched(history, place)
+        if half and not matched and watched(history, "loss_pairs", place) > 1:
+            return  # two passes over one text differ by their dropout
+        both = matched and watched(history, "beside_copies", place) >= self.at["views"]
         few = watched(history, "distinct_rows", place) < watched(history, "example_rows", place)
         few = few and watched(history, "rows_again", place) >= self.at["known"]
-        if self.lasts(value >= self.at["share"] and not policy and not few, place, self.at["looks"]):
-            pairs = value == 0.5 and watched(history, "loss_ranks", place) >= 0
+        if self.lasts((both or (value >= self.at["share"] and not few)) and not policy, place, self.at["looks"]):
+            why = [ALIKE] * bool(watched(history, "loss_ranks", place) >= 0)
+            if matched and (both or half):
+                yield self.finding(
+                    self._row[0][0], "The two views of an example are the same: a step's two passes are given the same "
+                    "examples." if both else "The two views of an example are the same: each is in its batch twice.",
+                    found=place[0], segment=place[2], confidence=_PROOF, causes=[_SAME_VIEWS, *self.causes],
+                    remedies=[*_VIEWS, *self.remedies], evidence={"share": value},
+                )  # fmt: skip
+                return
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",
                 found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},
-                causes=[*([ALIKE] if pairs else []), *self.causes],
+                causes=[*(why if value == 0.5 else []), *self.causes],
             )  # fmt: skip
 
 
@@ -142,7 +165,7 @@ class RepeatedExamples(WatchRule):
         "steps": (4.0, "to the last look that had them; ours"),
         "stays": (5.0, "looks in a row with the examples of the look before; ours"),
     }
-    causes = ("data repeated: the same batch comes again in the next steps",)
+    causes = ("data exhausted: the same batch comes again in the next steps",)
     remedies = ("ask the loader for a new batch in each step: `next(batches)`, not the batch that is there",)
 
     def begin(self) -> None:
@@ -171,8 +194,8 @@ class RepeatedExamples(WatchRule):
             yield self.finding(
                 self._row[0][0], f"Each step is trained on the same {rows:.0f} examples.",
                 found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
-                severity="warning" if sized else "info", evidence={"examples": rows},
-                causes=["data repeated: the same batch in each step"],
+                severity="warning" if sized else "info", evidence={"examples": rows, "certain": True},
+                causes=["data exhausted: the same batch in each step"],
             )  # fmt: skip
         if follows and len(self._near) < 7 and (again or value <= 1 - self.at["share"]):
             self._near.append(again and after <= self.at["steps"])
@@ -201,7 +224,7 @@ class EvaluationExamples(WatchRule):
 
     name, family, kind, severity = "evaluation_examples", "eval", "eval", "warning"
     series = "model/evaluated_trained"
-    needs = ("=model/evaluated_trained", "eval_loss")
+    needs = ("=model/evaluated_trained", "eval_loss|eval_accuracy")
     least = 2
     about = "Evaluations are given examples of the training."
     thresholds: ClassVar = {
@@ -393,7 +416,8 @@ class PaddingMask(WatchRule):
     Padding is known from the tokens that the model is given: three times or more the same one at the end of several
     rows. In some layer nine tenths of all tokens are hidden from every query that was looked at, and in each nine
     tenths of the padding can be seen. Where nothing is masked, and each place sees all others, it is an info finding:
-    the model has to learn by itself that padding says nothing.
+    the model has to learn by itself that padding says nothing. A warning where the model is given a mask or lengths
+    that say where padding is: the attention does not use them.
 
     What to do: torch's own layers take True for hidden (`key_padding_mask = tokens == pad`); where scores are filled by
     hand it is the other way.
@@ -417,10 +441,13 @@ class PaddingMask(WatchRule):
                 "tokens are hidden from it.", found=place[0], segment=place[2], confidence=_PROOF,
                 evidence={"hidden": hidden, "padding": value, "standing": True},
             )  # fmt: skip
-        elif hidden == 0 and following >= self.at["share"] and self.first("none", place[2]):
+        given = watched(history, "padding_given", place) == 1
+        if hidden == 0 and following >= self.at["share"] and self.first("given" if given else "none", place[2]):
             yield self.finding(
-                place[0], "The attention has no mask of padding: all places see it.", found=place[0],
-                segment=place[2], severity="info", confidence=0.6, evidence={"padding": value},
+                place[0], "The attention has no mask of padding: all places see it"
+                f"{', though the model is given where it is' if given else ''}.", found=place[0], segment=place[2],
+                severity="warning" if given else "info", confidence=0.9 if given else 0.6,
+                evidence={"padding": value}, key="given" if given else "none",
                 causes=["no padding mask: padding is read like tokens"],
                 remedies=["hide padding from the attention: `key_padding_mask = tokens == pad`"],
             )  # fmt: skip

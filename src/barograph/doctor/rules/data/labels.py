@@ -8,13 +8,14 @@ Out:  findings of `NoisyLabels`, `MissingClasses`, `OneClass`, `OtherLabels`,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import known, newest, other_model, usual
-from barograph.doctor.kernel.curve import is_game
+from barograph.doctor.kernel.cursor import RowCursor, evaluations_of, known, newest, other_model, usual
+from barograph.doctor.kernel.curve import answers, is_game
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.data.targets import others_scale
 
@@ -109,6 +110,7 @@ class NoisyLabels(WatchRule):
 
 
 _OFF_BY_ONE = "labels shifted: all classes are off by one, and one is never a target"
+_SPLIT = "split not shuffled: the evaluation has classes that the training lacks"
 
 
 class MissingClasses(WatchRule):
@@ -117,9 +119,11 @@ class MissingClasses(WatchRule):
     Of five hundred targets that were looked at, none is of these classes: they come in less than one in a hundred, or
     not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say nothing. A
     warning where that are two or more, and a third of all, or where the evaluation has them, as it seems: its loss is
-    half as large again as the training's, and rises (not where fewer than five hundred different examples were seen, of
-    which the training has no more, perhaps); else an info finding. Where it is the first class or the last
-    one, and the evaluation's accuracy at most that of a guess, all may be off by one, the last kept in range.
+    half as large again as the training's, and rises (not where the same few examples, fewer than five hundred, were
+    seen again and again); else an info finding. Where the training has learnt, the
+    evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation has little else
+    than them; where it is the first class or the last one, and the accuracy that of a guess, all are off by one, the
+    class at the other end kept in range.
 
     What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
@@ -134,6 +138,9 @@ class MissingClasses(WatchRule):
         "worse": (1.5, "evaluation over training loss; ours"),
         "mixed": (0.95, "of a batch's targets are of one class: more may be sorted; ours"),
         "guess": (1.25, "of a guess's accuracy; ours"),
+        "some": (0.5, "of a guess's accuracy: that of the class that is kept in range; ours"),
+        "rest": (0.5, "of what the other classes leave to the evaluation's accuracy; ours"),
+        "learnt": (0.5, "of the loss of a guess; ours"),
     }
     causes = ("rare class missing: some classes are never a target",)
     remedies = ("count the labels by class, after all that is done to them: filters, mappings, splits",)
@@ -148,25 +155,30 @@ class MissingClasses(WatchRule):
         rises = bool((numpy.diff(theirs) > 0).sum() >= 2 and theirs[-1] > theirs[0])
         return rises and theirs[-1] > self.at["worse"] * usual(loss, *place, 32) > 0
 
-    def _at_an_edge(self, history: RunHistory, value: float, width: float, place: Place) -> bool:
-        """Whether the first or last class alone is missing, and the evaluation's accuracy that of a guess at most."""
-        which = watched(history, "untargeted_class", place)
+    def _short(self, history: RunHistory, value: float, width: float, place: Place) -> float:
+        """The evaluation's accuracy, times a guess's, where it is far below what the classes that are there leave to
+        it; NaN else."""
         right = usual(history.role("eval_accuracy"), *place, 2)
         share = right / 100 if right > 1 else right
-        return value == 1 and which in (0, width - 1) and share * width <= self.at["guess"]
+        learnt = usual(history.role("loss"), *place, 16) < self.at["learnt"] * math.log(max(width, 2.0))
+        return share * width if learnt and share < self.at["rest"] * (1 - value / width) else math.nan
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         targets = watched(history, "class_targets", place)
         mixed = usual(history.channel("model/top_target_share"), *place) < self.at["mixed"]
         if value >= 1 and mixed and targets >= self.at["targets"]:
             width = watched(history, "output_width", place)
-            many = value >= max(2.0, self.at["share"] * width) or self._has_them(history, place)
+            accuracy = self._short(history, value, width, place)
+            short = accuracy == accuracy
+            many = short or value >= max(2.0, self.at["share"] * width) or self._has_them(history, place)
             if not self.first(place[2], many):
                 return
-            shifted = many and self._at_an_edge(history, value, width, place)
+            edge = value == 1 and watched(history, "untargeted_class", place) in (0, width - 1)
+            shifted = edge and self.at["some"] <= accuracy <= self.at["guess"]  # one class is where two have come to
+            others = [_OFF_BY_ONE, _SPLIT] if shifted else [_SPLIT, _OFF_BY_ONE] if edge else [_SPLIT]
             yield self.finding(
                 0, f"{value:.0f} of {width:.0f} classes are not among {targets:.0f} targets that were looked at.",
-                causes=[_OFF_BY_ONE, *self.causes] if shifted else list(self.causes),
+                causes=[*others, *self.causes] if short else list(self.causes),
                 found=place[0], segment=place[2], confidence=0.95 if many else 0.6,
                 severity="warning" if many else "info", evidence={"classes": value},
             )  # fmt: skip
@@ -178,21 +190,26 @@ class OneClass(WatchRule):
     Of 500 targets that were looked at, or more, nine in ten are one class, the same in each of twelve looks; and the
     evaluation's loss is above that of a guess among all classes: what it has is not what was trained on. Of a logistic
     loss of one output a row, in steps of one pass each, all targets of twelve looks are 1, or all are 0, and the
-    evaluation's loss is above that of a guess: the training has nothing to tell apart.
+    evaluation's loss is above that of a guess: the training has nothing to tell apart. So it is where all targets of a
+    cross-entropy of few classes were one in each look, eight or more, the training's loss is next to 0, and two
+    evaluations in a row have an accuracy of at most a quarter above a guess's, or a loss above that of a guess.
 
-    What to do: count the labels by class; draw rare classes more often, or weight them; draw examples of what did not
-    happen, where only what did is recorded.
+    What to do: shuffle before the data are split; count the labels by class; draw rare classes more often, or weight
+    them; draw examples of what did not happen, where only what did is recorded.
     """
 
     name, family, kind, severity = "one_class", "data", "data", "warning"
     series = "model/top_target_share"
-    needs = ("=model/top_target_share", "=model/top_target", "loss", "eval_loss")
-    least = 12
+    needs = ("=model/top_target_share", "=model/top_target", "loss", "eval_loss|eval_accuracy")
+    least = 8
     about = "Nearly all of the training's targets are one class."
     thresholds: ClassVar = {
         "targets": (500.0, "that were looked at; ours"),
         "share": (0.9, "of a batch's targets; ours"),
         "looks": (12.0, "in a row; ours"),
+        "only": (8.0, "looks, of which all targets are one class; ours"),
+        "vanished": (0.05, "of the loss of a guess; ours"),
+        "guess": (1.25, "of a guess's accuracy; ours"),
     }
     causes = ("classes unbalanced: nearly all of the training's targets are one class",)
     remedies = (
@@ -200,9 +217,50 @@ class OneClass(WatchRule):
         "draw examples of what did not happen, as many as of what did",
     )
 
+    def reset(self) -> None:
+        super().reset()
+        self._evaluations = RowCursor()
+        self._only: list[Place] = []  # evaluations in a row that know other classes
+
     def begin(self) -> None:
         self._top: list[float] = []
         self._alone = 0  # looks in a row in which a logistic loss has one target alone
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        rows = self._evaluations.new(evaluations_of(history))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if not self._is_only(history, place) or (self._only and self._only[0][2] != place[2]):
+                self._only = []
+                continue
+            self._only.append(place)
+            if len(self._only) == 2 and self.first(place[2]):
+                yield self.finding(
+                    0, f"All of the training's targets are class {watched(history, 'top_target', place):.0f} of "
+                    f"{watched(history, 'output_width', place):.0f}, and the evaluation has others.",
+                    found=place[0], segment=place[2], confidence=0.95, evidence={"standing": True},
+                    causes=["split not shuffled: the training has one class alone, and the evaluation others",
+                            "data sorted: the file was split as it came", *self.causes],
+                )  # fmt: skip
+
+    def _is_only(self, history: RunHistory, place: Place) -> bool:
+        """Whether the training has one class alone by the time of an evaluation, which has others."""
+        shares, tops = (history.channel(f"model/{name}") for name in ("top_target_share", "top_target"))
+        width = watched(history, "output_width", place)
+        if shares is None or tops is None or not width >= 2 or not watched(history, "class_targets", place) > 0:
+            return False
+        if any(history.channel(f"model/{name}") is not None for name in ("loss_pairs", "loss_queue")):
+            return False  # the first of several is the right one on purpose
+        count = int(self.at["only"])
+        alone = bool((newest(shares, *place, count) == 1).all()) and len(set(newest(tops, *place, count))) == 1
+        guess = math.log(width)
+        if not alone or not usual(history.role("loss"), *place, 16) < self.at["vanished"] * guess:
+            return False
+        right, theirs = usual(history.role("eval_accuracy"), *place, 1), known(history.role("eval_loss"), *place)
+        right = right / 100 if right > 1 else right
+        return right * width <= self.at["guess"] or theirs > guess
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         looks = int(self.at["looks"])
@@ -230,17 +288,20 @@ class OneClass(WatchRule):
             )  # fmt: skip
 
 
-_AVERAGE = "averaged weights behind: another model than the one that is trained is evaluated, and hardly changes"
+_HELD_OUT = re.compile(r"(?i)evaluation|eval|validation|valid|val|test|dev")
+_AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and hardly changes"
 
 
 class OtherLabels(WatchRule):
     """The evaluation's labels are others than the training's.
 
-    The training loss has fallen to half of that of a guess, and the evaluation's accuracy is half of a guess's or less,
-    its loss above that of a guess, in two evaluations in a row: a model that has learnt nothing of use would still
-    guess. Of five classes or more an accuracy up to a quarter above a guess's counts, where the evaluation's loss is
-    1.2 times that of a guess: no example of the evaluation is like those of the training. Of pairs that are matched in
-    the batch an accuracy up to five times a guess's counts, for the evaluation may have smaller batches.
+    The training loss has fallen to half of that of a guess, or its accuracy has come half of the way from a guess's to
+    all, and the evaluation's accuracy is half of a guess's or less, its loss above that of a guess, in two evaluations
+    in a row: a model that has learnt nothing of use would still guess. Where an evaluation before had an accuracy of
+    twice a guess's, its labels are not others, and something else has come since. Of five classes or more an accuracy
+    up to a quarter above a guess's counts, where the evaluation's loss is 1.2 times that of a guess: no example of the
+    evaluation is like those of the training. Of pairs that are matched in the batch an accuracy up to five times a
+    guess's counts, for the evaluation may have smaller batches.
 
     Where the evaluation's inputs are of another scale, one class is three quarters of a batch's targets, or a batch's
     inputs were a hundred times as large as usual, the labels are not to blame, and there is no finding.
@@ -249,11 +310,12 @@ class OtherLabels(WatchRule):
     """
 
     name, family, kind, severity = "other_labels", "eval", "data", "warning"
-    needs = ("loss", "eval_loss", "eval_accuracy", "=model/class_targets|=model/loss_pairs", "=model/output_width")
+    needs = ("loss", "eval_loss", "eval_accuracy", "=model/output_width")
     about = "The evaluation's labels are others than the training's."
     thresholds: ClassVar = {
-        "learnt": (0.5, "of the loss of a guess; ours"),
+        "learnt": (0.5, "of the loss of a guess, or of the way from a guess's accuracy to all; ours"),
         "accuracy": (0.5, "of a guess's; ours"),
+        "before": (2.0, "times a guess's, of an evaluation before; ours"),
         "near": (1.25, "of a guess's, of five classes or more; ours"),
         "pairs": (5.0, "times a guess's, of pairs; ours"),
         "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
@@ -271,6 +333,7 @@ class OtherLabels(WatchRule):
         self._percent = False
         self._first = -1  # the launch's first evaluation: its labels are not others later on
         self._theirs = math.nan  # the evaluation before
+        self._highest = 0.0  # accuracy of an evaluation before, as a multiple of a guess's
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._percent = self._percent or value > 1
@@ -291,13 +354,28 @@ class OtherLabels(WatchRule):
         outlier = history.channel("model/input_outlier")  # batch norm's statistics are theirs
         differs = differs and not known(outlier, *place) > 0
         differs, self._theirs = differs and theirs != self._theirs, theirs  # one that never changes is of other weights
-        if self.lasts(differs and ours < self.at["learnt"] * guess, place, self.at["evaluations"]):
+        if pairs is None:
+            self._highest = max(self._highest, right)
+            differs = differs and self._highest < self.at["before"]
+        right_ones = self._answers(history, place)
+        learnt = ours < self.at["learnt"] * guess or right_ones >= self.at["learnt"] + 0.5 / width
+        classes = right_ones == right_ones or pairs is not None or history.channel("model/class_targets") is not None
+        if self.lasts(differs and learnt and classes, place, self.at["evaluations"]):
             yield self.finding(
                 self._first, f"The evaluation's accuracy is {100 * right / width:.3g}%, where a guess has "
                 f"{100 / width:.3g}%, and its loss {theirs:.4g}, while that of the training is {ours:.4g}.",
                 found=place[0], segment=place[2], confidence=0.95, evidence={"accuracy": right / width},
                 causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self.causes],
             )  # fmt: skip
+
+    def _answers(self, history: RunHistory, place: Place) -> float:
+        """The share of the training's examples that are right of late, NaN if that is not logged."""
+        ours, theirs = answers(history), history.role("eval_accuracy")
+        assert theirs is not None
+        for word in ("train", "training", "") if ours is None else ():
+            ours = ours or history.channel(_HELD_OUT.sub(word, theirs.name, count=1).strip("/_. "))
+        share = usual(ours if ours is not theirs else None, *place, 16)
+        return share / 100 if self._percent else share
 
 
 class EvaluationBelowGuess(WatchRule):
@@ -306,7 +384,8 @@ class EvaluationBelowGuess(WatchRule):
     The training's loss is below three quarters of that of a guess (of losses other than a cross-entropy: a fifth of
     that of the first eight rows), few of the examples that were looked at came before (or few had when the first
     evaluation was 1.5 times a guess's, and the training had learnt), and each of three evaluations or more is above
-    1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the first. Who has
+    1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the first; one that
+    is near a guess before the training has learnt does not count. Who has
     learnt nothing of use would still guess: what is asked in the evaluation is another question. An evaluation that
     falls is measured in another unit, and gives no finding; nor does one that never changes, one with an accuracy of
     five times a guess's, or a training in which a class is missing, batches are of one class each, or targets are the
@@ -317,7 +396,8 @@ class EvaluationBelowGuess(WatchRule):
     """
 
     name, family, kind, severity = "evaluation_below_guess", "eval", "data", "warning"
-    needs = ("loss", "eval_loss", "=model/loss_reversed|=model/loss_multiplied", "=model/rows_again")
+    needs = ("loss", "eval_loss", "=model/loss_reversed|=model/loss_multiplied|=model/softmax_twice",
+             "=model/rows_again")  # fmt: skip
     least = 3
     about = "The evaluation is worse than a guess, while the training learns."
     thresholds: ClassVar = {
@@ -331,6 +411,8 @@ class EvaluationBelowGuess(WatchRule):
         "accuracy": (5.0, "times a guess's, where it is logged; ours"),
         "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
         "falls": (0.9, "the last evaluation over the first; ours"),
+        "near": (0.97, "of the loss of a guess, while nothing is learnt yet; ours"),
+        "guessed": (1.25, "of a guess's accuracy, where an evaluation was near it; ours"),
     }
     causes = OtherLabels.causes
     remedies = ("compare one example of both, input and target, as they go into the loss: an index, a sign, a shift",)
@@ -341,7 +423,7 @@ class EvaluationBelowGuess(WatchRule):
 
     def begin(self) -> None:
         self._values: list[float] = []
-        self._over = self._fresh = False
+        self._over = self._fresh = self._near = False
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         loss = history.role("loss")
@@ -351,6 +433,8 @@ class EvaluationBelowGuess(WatchRule):
         if self._over or step < 8 or len(rows) < 8 or not math.isfinite(value) or rows.value.min() <= 0:
             return
         classes = known(history.channel("model/loss_classes"), step, *place[1:])
+        if math.isnan(classes) and known(history.channel("model/softmax_twice"), step, *place[1:]) == 0:
+            classes = known(history.channel("model/output_width"), step, *place[1:])  # of targets that are chances
         first = float(numpy.median(rows.value))
         guess, learnt, worse = (
             (math.log(classes), self.at["learnt"], self.at["worse"])
@@ -358,8 +442,11 @@ class EvaluationBelowGuess(WatchRule):
             else (first, self.at["fell"], self.at["above"])
         )
         known_before = usual(history.channel("model/rows_again"), step, *place[1:], 8)
-        self._values.append(value)
         ours = usual(loss, step, *place[1:], 16)
+        if classes >= 2 and ours >= learnt * guess and self.at["near"] * guess <= value <= worse * guess:
+            self._near = True
+            return
+        self._values.append(value)
         if len(self._values) == 1:  # what has not come again is not memorized
             far = classes >= 2 and value > self.at["fresh"] * guess
             self._fresh = far and known_before <= self.at["again"] and ours < learnt * guess
@@ -372,8 +459,9 @@ class EvaluationBelowGuess(WatchRule):
         shift = known(history.channel("model/target_shift"), step, *place[1:])
         sorted_ones = sorted_ones and not math.isfinite(shift)  # most of a text's tags are one
         copied = shift == 0
+        most = self.at["guessed" if self._near else "accuracy"]
         if (
-            accuracy > self.at["accuracy"] or missing >= 1 or sorted_ones or copied
+            accuracy > most or missing >= 1 or sorted_ones or copied
         ):  # it knows some of them: those that were trained on
             return
         still = min(self._values) == max(self._values)  # `evaluation_frozen` is about that

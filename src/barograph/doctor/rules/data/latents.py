@@ -113,7 +113,7 @@ class LatentTerm(WatchRule):
             yield self.finding(
                 0, f"The KL fell from {self._first:.3g} to {level:.3g}, beside a reconstruction of {beside:.3g}{often}:"
                 " the latent says nothing of the input.", key="collapsed",
-                causes=["KL weight too large: the latent has collapsed to the prior"],
+                causes=["KL weight too high: the latent has collapsed to the prior"],
                 evidence={"kl": rounded(level), "standing": True}, **about,
             )  # fmt: skip
 

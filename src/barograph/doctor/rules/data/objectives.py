@@ -279,9 +279,19 @@ class SameSides(GraphRule):
                 place[0], f"The similarities of {pairs:.0f} examples are those of a tensor with itself, and the "
                 "diagonal is not masked: each example is compared with itself.", found=found, segment=place[2],
                 severity="warning", confidence=0.8,
-                causes=["similarity to itself kept: the diagonal is not masked, so each example is its own negative"],
+                causes=["mask missing: the diagonal is not masked, so each example is its own negative"],
                 remedies=["`similarity.fill_diagonal_(-inf)` before the softmax, and the other view as the target"],
             )  # fmt: skip
+
+
+ANY_LENGTH = "embeddings not normalised: their similarities are far apart"
+TOO_LOW = "temperature too low: similarities are divided by too little"
+
+
+def of_pairs_far_apart(history: RunHistory, place: Place) -> list[str]:
+    """Why similarities of pairs are far apart before any training, by what the graph says of the embeddings."""
+    found = watched(history, "pairs_any_length", place)
+    return [ANY_LENGTH] if found == 1 else [TOO_LOW] if found == 0 else [ANY_LENGTH, TOO_LOW]
 
 
 class PairTemperature(GraphRule):
@@ -290,7 +300,8 @@ class PairTemperature(GraphRule):
     A cross-entropy over the pairs of a batch begins at four times the loss of a guess or more, in the median of the
     first five rows. With embeddings of length 1 and a temperature of 0.07 it begins near a guess's. It is sure of
     answers that are wrong, and gradients are those of a few pairs. Where it is n times a guess's, or 2 n times that of
-    two sides, for n pairs, the losses are added up; at a thousand or more answers are what a mask hides. Or the graph
+    two sides, for n pairs, the losses are added up; at a thousand or more answers are what a mask hides. What the graph
+    says of the embeddings decides between the two: they come straight from a layer, or have length 1. Or the graph
     shows similarities of embeddings of length 1, and no temperature at all: they are between −1 and 1, and the loss of
     n pairs can't fall below ln(1 + (n − 1) e⁻²).
 
@@ -308,7 +319,7 @@ class PairTemperature(GraphRule):
         "mask": (1000.0, "what a mask takes from scores, over ten answers; ours"),
         "sum": (0.1, "of n times a guess's, or of 2 n times, in which a sum over n pairs begins; ours"),
     }
-    causes = ("temperature too low, or embeddings not normalised: similarities are far apart",)
+    causes = (ANY_LENGTH, TOO_LOW)
     remedies = ("`functional.normalize(embedding, dim=-1)`, and a temperature of 0.05 to 0.2",)
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
@@ -331,6 +342,8 @@ class PairTemperature(GraphRule):
             return  # a sum of many is large for that, where an evaluation has the mean
         if figure > 1 and level >= self.at["times"] * math.log(figure):
             causes, remedies = self._why(level, figure)
+            if causes == list(self.causes):
+                causes = of_pairs_far_apart(history, (found, *place[1:]))
             yield self.finding(
                 int(rows.step[0]), f"The loss of {figure:.0f} pairs begins at {level:.4g}, where a guess has "
                 f"{math.log(figure):.4g}.", found=found, segment=place[2], confidence=_PROOF,

@@ -233,7 +233,7 @@ class UnexplainedTargets(WatchRule):
         "better": (0.95, "the last evaluation over the first; ours"),
         "denoising": (1000.0, "steps, where an input has the shape of the output; ours"),
     }
-    causes = ("labels unrelated: nothing that the model reads of the inputs says what the targets are",)
+    causes = ("labels shuffled: nothing that the model reads of the inputs says what the targets are",)
     remedies = (
         "print ten inputs with their targets, as they go into the loss: what joined them may be off by one",
         "look at what of a sequence or a batch goes on: the last place, not the first",

@@ -114,7 +114,7 @@ class TargetShift(Rule):
             step, f"The targets of a sequence {what}, not one place ahead of them.", found=here[0], segment=here[1],
             confidence=0.95, evidence={"places": max(ahead, -1)},
             causes=["labels shifted: targets are the inputs, so that the model learns to copy" if ahead == 0
-                    else "labels shifted the wrong way: targets are tokens that the model was given a place before"
+                    else "labels shifted: the wrong way, to tokens that the model was given a place before"
                     if ahead == _BEHIND else f"labels shifted: {ahead} places instead of one"],
             remedies=["shift targets by one place, once: `logits[:, :-1]` against `tokens[:, 1:]`; a model that is "
                       "given `labels` does it itself"],

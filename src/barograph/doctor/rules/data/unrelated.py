@@ -57,7 +57,7 @@ class UnrelatedLabels(WatchRule):
         "errors": (4.0, "standard errors that the loss of pairs is below a guess's where something is learnt; ours"),
         "below": (0.005, "of ln n, the same; ours"),
     }
-    causes = ("labels unrelated: inputs and targets have nothing to do with each other",)
+    causes = ("labels shuffled: inputs and targets have nothing to do with each other",)
     remedies = ("print ten inputs with their targets, as they go into the loss: what joined them may be off by one",)
 
     def channel(self, history: RunHistory) -> Channel | None:
@@ -126,12 +126,13 @@ class UnrelatedLabels(WatchRule):
                                 "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
             kind="vanishing" if vanished else "logits" if learnt else self.kind,
-            causes=[*([depth.CAUSE] if vanished else []), *([_NEARLY_EQUAL] if learnt else []), labels],
+            causes=[*([depth.CAUSE] if vanished else []), *(_NEARLY_EQUAL if learnt else []), labels],
             remedies=list(depth.REMEDIES if vanished else self.remedies),
         )  # fmt: skip
 
 
-_NEARLY_EQUAL = "temperature inverted or too high: similarities are nearly equal, whatever is learnt"
+_NEARLY_EQUAL = ["temperature inverted: similarities are multiplied by it, and are nearly equal, whatever is learnt",
+                 "temperature too high"]  # fmt: skip
 
 
 def _moves(history: RunHistory, place: Place) -> bool:

@@ -47,7 +47,7 @@ class AverageBehind(Walker):
         "near": (0.05, "of the evaluation before, of such weights; ours"),
         "evaluations": (4.0, "in a row, and that many before them; ours"),
     }
-    causes = ("averaged weights behind: their decay is too slow for this training, or they are seldom updated",)
+    causes = ("averaged weights not updated: or by too little, with a decay too slow for this training",)
     remedies = (
         "choose a decay d of the average with 1 / (1 − d) steps well below the training's, or let it grow: "
         "min(d, (1 + t) / (10 + t))",
@@ -101,7 +101,7 @@ class AverageBehind(Walker):
             found=point.step,
             segment=point.segment,
             evidence={"evaluation": rounded(point.value), "train": rounded(point.train), "passed": passed},
-            confidence=0.8,
+            confidence=0.95 if self._drawn or self._still else 0.8,
         )
 
 

@@ -58,7 +58,7 @@ _APART = [
 _UNSCALED = "inputs not normalised: those of the evaluation in the way of the training's"
 _FITTED = [
     "labels can be seen: the training's inputs give them away, or they are all alike",
-    "data repeated: few different examples, each of them many times in an epoch",
+    "data exhausted: few different examples, each of them many times in an epoch",
 ]
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
 _SECOND = 0.4  # of a first evaluation, what a second adds to a sum; a rise from one to the next is less

@@ -31,10 +31,10 @@ class EvaluationPoint(NamedTuple):
     row: int
 
 
-_TRAINS: WeakKeyDictionary[RunHistory, dict[tuple[int, int, int], float]] = WeakKeyDictionary()
+_TRAINS: WeakKeyDictionary[RunHistory, dict[tuple[str, int, int, int], float]] = WeakKeyDictionary()
 
 
-"""The training at an evaluation, worked out once for all rules of a run: (step before, step, segment) → loss."""
+"""The training at an evaluation, worked out once for all rules: (series, step before, step, segment) → loss."""
 
 
 _FEW_ROWS = 0.1  # mean share of rows that were seen before; `repeated_rows` counts from there too
@@ -77,7 +77,7 @@ class Walker(Rule):
             since = self._last[0] if segment == self._last[1] else -1
             self._last = (step, segment)
             known = _TRAINS.setdefault(history, {})
-            key = (since, step, segment)
+            key = (loss.name if loss is not None else "", since, step, segment)
             if key not in known:
                 if len(known) > 16_384:
                     known.clear()

@@ -15,7 +15,8 @@ import numpy
 
 from barograph.doctor.kernel.cursor import known, named, usual
 from barograph.doctor.kernel.curve import again, rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.targets import others_scale
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -38,7 +39,8 @@ class EvaluationUnexplained(WatchRule):
 
     - R² at −10 or less in five: the outputs are several times further away than the targets ever are. Where the
       training's loss has fallen by half, and began in the same unit, it is the evaluation's inputs that are of another
-      scale; where the variance is ten times the training's first loss, its targets.
+      scale, if the watch has seen that they are; has it seen that they are not, its targets, or the statistics of batch
+      norm. Where the variance is ten times the training's first loss, it is its targets.
     - At most 0.05, while the training's loss was a tenth of the variance by the third evaluation and is a twentieth
       now. Where the log counts epochs, and that was the fifth or an earlier one, it is hardly learnt by heart: the
       training's inputs have the answer, those of the evaluation do not. Else overfitting is named first.
@@ -109,6 +111,13 @@ class EvaluationUnexplained(WatchRule):
         )  # fmt: skip
         yield again(self._told)
 
+    def _far(self, history: RunHistory, place: Place) -> _Case:
+        """What is said of outputs far out of the range of the targets, by what is known of the inputs."""
+        known_ones = watched(history, "eval_input_std", place)
+        if known_ones != known_ones:
+            return _OTHER_INPUTS._replace(causes=_OTHER_INPUTS.causes + _ELSEWHERE.causes)
+        return _OTHER_INPUTS if others_scale(history, place) else _ELSEWHERE
+
     def _after_all(self, value: float, place: Place) -> Iterator[Finding]:
         """An evaluation is better than the mean."""
         if self._told is not None:
@@ -124,7 +133,7 @@ class EvaluationUnexplained(WatchRule):
         best, third, epoch = max(self._values), *self._third
         if best <= self.at["far"]:
             learns = ours <= 0.5 * max(first, variance)
-            return None if not learns else _OTHER_TARGETS if variance > 10 * first else _OTHER_INPUTS
+            return None if not learns else _OTHER_TARGETS if variance > 10 * first else self._far(history, place)
         known_ones = self.at["known"] * variance
         if ours <= known_ones and third <= 2 * known_ones:
             return _ANSWERS if epoch <= self.at["epochs"] else _FITTED
@@ -153,7 +162,7 @@ class _Case(NamedTuple):
 
 _SAME = 0.02  # of the variance, from one evaluation to the next
 _ALIKE = 0.25  # of the variance: the training's first loss, where nothing is learnt
-_UNRELATED = "labels unrelated: nothing in the inputs says what the targets are"
+_UNRELATED = "labels shuffled: nothing in the inputs says what the targets are"
 _SEEN = "labels can be seen: the training's inputs have the answer, the evaluation's do not"
 _MEMORIZED = "overfitting: the examples are memorized"
 _OTHER_TARGETS = _Case(
@@ -166,6 +175,12 @@ _OTHER_INPUTS = _Case(
     ["inputs not normalised: the evaluation's are of another scale than the training's"],
     "do to the evaluation's inputs what is done to the training's, with the same mean and deviation",
 )
+_ELSEWHERE = _Case(
+    "its outputs are far from the targets, while the training learns, and its inputs have the training's scale.",
+    ["targets not scaled: the evaluation's are not shifted or divided as the training's",
+     "batch norm's statistics are stale: an evaluation has those, and the training its batches' own"],
+    "compare mean and deviation of the targets of both, as they go into the loss",
+)  # fmt: skip
 _ANSWERS = _Case(
     "the training fits its targets, after three passes nearly so, and nothing of it holds elsewhere.",
     [_SEEN, _MEMORIZED],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor
+from barograph.doctor.kernel.cursor import RowCursor, evaluations_of
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import in_order, shown
@@ -137,7 +137,7 @@ class ModelMode(Rule):
         if name not in self._wrong:
             return
         began, segment = self._wrong[name]
-        channel = history.role("loss" if name == "training" else "eval_loss")
+        channel = history.role("loss") if name == "training" else evaluations_of(history)
         if channel is None or (name != "training" and history.role("reward") is not None):
             return
         rows = channel.rows()
@@ -163,7 +163,7 @@ class ModelMode(Rule):
                 began, f"An evaluation before step {began} has dropout, or a batch norm with the statistics of the "
                 "batch, though the model is in evaluation mode.",
                 key=name, segment=segment, found=found, confidence=0.95,
-                causes=["dropout left on in evaluations: a function or a part does not follow the model's mode"],
+                causes=["dropout left on: in evaluations, where a function or a part does not follow the model's mode"],
                 remedies=["`dropout(x, p, training=self.training)`, `dropout_p=p if self.training else 0.0` of an "
                           "attention; `model.eval()` behind what puts a part into training mode"],
             )  # fmt: skip
@@ -187,7 +187,7 @@ class EvaluationGradients(Rule):
     """
 
     name, family, kind, severity = "evaluation_gradients", "eval", "eval", "warning"
-    needs = ("=model/gradients_in_evaluation", "eval_loss")
+    needs = ("=model/gradients_in_evaluation", "eval_loss|eval_accuracy")
     about = "Evaluations run with gradients."
     thresholds: ClassVar = {"evaluations": (2.0, "ours")}
     causes = ("no_grad missing: evaluations build a graph",)
@@ -199,7 +199,7 @@ class EvaluationGradients(Rule):
         self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        evaluations = history.role("eval_loss")
+        evaluations = evaluations_of(history)
         rows = self._cursor.new(history.channel("model/gradients_in_evaluation")) if evaluations is not None else None
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None and evaluations is not None
@@ -276,6 +276,6 @@ class StaleStatistics(Rule):
                     0 if step <= self.at["rows"] else step, "Batch norm is in evaluation mode while the model is "
                     "trained, and its running statistics are as torch makes them: it normalises nothing.",
                     key="unset", found=step, segment=segment, confidence=0.95, evidence={"standing": True},
-                    causes=["batch norm left in evaluation mode: its statistics were never gathered"],
+                    causes=["evaluation mode left on: batch norm's statistics were never gathered"],
                     remedies=["leave batch norm in training mode, or load weights with statistics before"],
                 )  # fmt: skip

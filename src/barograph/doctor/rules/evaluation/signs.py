@@ -260,7 +260,7 @@ class EvaluationFrozen(Walker):
                 confidence=0.75,
                 key="accuracy",
                 causes=[
-                    "one class: each example is given the most frequent class",
+                    "one class alone: each example is given the most frequent class",
                     "learning rate too low: the outputs differ too little between inputs",
                 ],
                 remedies=["Count the classes that the model answers with; weight classes, or train for longer."],

@@ -156,7 +156,7 @@ class NonFiniteOrigin(Rule):
             )  # fmt: skip
         if value or loss is None:
             at = "a root or a norm at 0" if value else "a logarithm or a root at 0"
-            cause = f"gradient of the loss not finite: {at}, a division by 0, or a masked NaN"
+            cause = f"non-finite gradient: of the loss itself, {at}, a division by 0, or a masked NaN"
             if loss is None:
                 cause = f"loss not finite by itself, or its gradient: {at}, a division by 0, or a masked NaN"
             if self._may_clip(history):

@@ -15,6 +15,7 @@ from barograph.doctor.kernel.cursor import came_by
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.objectives import of_pairs_far_apart
 from barograph.doctor.rules.rl.preference import margins_of
 
 
@@ -40,7 +41,8 @@ class InitialLoss(Rule):
     recorded): few classes can be guessed wrongly by chance. Where the loss is one cross-entropy and nothing else
     (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
     mean, that is proof. Inputs whose mean or deviation is ten or more were never normalised, and are the cause then;
-    else an embedding that is the output matrix too, if its deviation is 0.3 or more (torch draws it with 1). A step of
+    else an embedding that is the output matrix too, if its deviation is 0.3 or more (torch draws it with 1). Of pairs
+    it is their similarities: embeddings that have no length of 1, or a temperature that is too low. A step of
     several backward passes may log their sum: the accumulation is named first. Preferences, of which margins are
     logged, begin at ln 2 whatever the vocabulary. A loss that the watch knows to be a multiple of the mean
     (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`.
@@ -110,6 +112,11 @@ class InitialLoss(Rule):
         tied = _first(history, "tied_deviation", by)
         large = tied >= self.at["tied"] and not raw
         cause = _RAW.format(mean, deviation) if raw else _TIED.format(tied) if large else _TOO_LARGE
+        if not (raw or large) and _first(history, "loss_pairs", by) > 1:
+            paired = of_pairs_far_apart(history, (step, by, int(rows.segment[0])))
+            cause, proven = paired[0], proven and len(paired) == 1
+        else:
+            paired = []
         yield self.finding(
             step,
             f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",
@@ -119,7 +126,7 @@ class InitialLoss(Rule):
             | ({"standing": True} if proven else {}),
             confidence=0.95 if proven else 0.8 if loss > self.at["times"] * guess else 0.4,
             causes=[cause] if proven else [_ADDED, *self.causes[:2]] if added else
-                   [*([cause] if large else []), *self.causes],
+                   [*(paired or ([cause] if large else [])), *self.causes],
             remedies=["Draw the embedding with a deviation of 0.02, or 1 / √width; multiply it by √width where it is "
                       "read, if it should be larger there."] if large else list(self.remedies),
         )  # fmt: skip

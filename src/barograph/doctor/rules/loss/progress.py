@@ -61,7 +61,7 @@ def bend(y: NDArray[Any]) -> int:
     return place
 
 
-_LEARNT = 0.05  # in ln, below the start: from there on something was learnt
+_LEARNT, _GUESSES = 0.05, 0.1  # below the start: in ln, where something was learnt; of what was, a guess's loss
 _SHORT = 64  # rows of a run whose last ones are looked at one by one
 _BLOWN_UP = 3.0  # times the loss of the untrained model
 _WIDEST = WIDTHS[-1][1]
@@ -230,8 +230,7 @@ class Divergence(CurveRule):
         best, above = self._best, self._above
         assert best is not None and above is not None
         rows, rise = tick.row - above.row + 1, tick.level - floor
-        lost = exp(tick.level) - exp(floor)
-        descent = exp(self._start) - exp(floor)
+        lost, descent = (exp(height) - exp(floor) for height in (tick.level, self._start))
         over_start = tick.level > self._start + max(self.at["rise"], 2 * spread)
         fallen = _WIDE_RISE + spread if floor == self._wide_low else 4 * spread  # no mean of many rows is a dip
         if not over_start and self._start - best.level < fallen:
@@ -293,7 +292,7 @@ class Divergence(CurveRule):
 
     def _leap(self, channel: Channel, rate: Channel | None, onset: int, tick: Tick) -> str:
         """Whether the loss leapt from one row to the next, and "stays" there or "returns": weights move step by step,
-        data and labels don't.
+        data and labels don't. Where it began does not count as a return: there a model guesses, and learns nothing new.
         """
         rows = channel.rows(max(tick.row - 4096, 0), tick.row + 1)
         here = (rows.segment == tick.segment) & numpy.isfinite(rows.value) & (rows.value > 0)
@@ -304,7 +303,8 @@ class Divergence(CurveRule):
         low, first, middle, last = (median(numpy.log(some)) for some in (earlier, later[:3], later, later[-8:]))
         if not first - low > 0.7 * (middle - low) > 0:
             return ""
-        return "returns" if last < first - 0.3 * (first - low) else "stays"
+        back = last < first - 0.3 * (first - low) and last < self._start - _GUESSES * (self._start - low)
+        return "returns" if back else "stays"
 
     def _tell(
         self,

@@ -199,8 +199,8 @@ class ScheduleTooFast(Rule):
                else f"the scheduler is stepped {fits[0]:.0f} times at each step of the optimizer."),
             found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,
             evidence={"micro_batches" if micro else "times": fits[0], "steps": length},
-            causes=[f"scheduler stepped {'per micro-batch' if micro else 'more than once at each step'}: "
-                    f"{fits[0]:.0f} times too often"],
+            causes=[f"scheduler stepped {'per micro-batch' if micro else 'too often'}: "
+                    f"{fits[0]:.0f} times at each step"],
         )  # fmt: skip
 
 
@@ -244,6 +244,20 @@ def _first_row(history: RunHistory) -> float:
     return float(loss.first) if loss is not None and loss.end else math.nan
 
 
+def _bound(history: RunHistory, place: tuple[int, int, int], steps: int) -> float:
+    """How far a gradient with momentum can have moved all weights in some steps, of their norm; NaN if unknown."""
+    rates, sizes, norms = (history.channel(f"model/{name}") for name in ("rate_sum", "param_norm", "grad_norm"))
+    if rates is None or sizes is None or norms is None or rates.end < 2:
+        return math.nan
+    rows, values = rates.rows(), norms.rows().value
+    values, size = values[numpy.isfinite(values)], known(sizes, *place)
+    momentum = max(0.0, known(history.channel("model/momentum"), *place))
+    covered = steps / max(1, int(rows.step[-1] - rows.step[0]))  # the newest is of an earlier step
+    if not len(values) or not size > 0 or momentum >= 1:
+        return math.nan
+    return float(rows.value[-1]) * max(1.0, covered) * float(values.mean()) / (1 - momentum) / size
+
+
 class RateTooLow(Rule):
     """The run is over, and its learning rates were too small to leave the initialisation.
 
@@ -251,18 +265,21 @@ class RateTooLow(Rule):
     matrix would have moved by less than a fifth of its own size; the model was not trained before (its normalisation
     begins at 1, or its loss at that of a guess), and the loss has fallen by less than a third. It takes 100 steps. The
     steps of SGD have no such bound: there the measured ones of the median layer, added up, are a twentieth of its size
-    or less (of two to four looks the largest counts), where gradients are not clipped away and do not vanish.
+    or less (of two to four looks the largest counts), or all rates added up, times the mean norm of the gradient and
+    over 1 less the momentum, are a tenth of the weights' norm or less; where gradients are not clipped away and do not
+    vanish.
 
     What to do: a learning rate ten times higher.
     """
 
     name, family, kind, severity = "rate_too_low", "optimizer", "learning_rate", "warning"
-    needs = ("=model/reach|=model/update_p50", "loss")
+    needs = ("=model/reach|=model/update_p50|=model/rate_sum", "loss")
     about = "The learning rate is too low to leave the initialisation."
     sources = ("Adam: bias correction",)
     thresholds: ClassVar = {
         "reach": (0.2, "of the size of a matrix's elements; ours"),
         "path": (0.05, "of a layer's size, of measured steps added up; ours"),
+        "bound": (0.1, "of the weights' norm, of rates times gradient norms added up; ours"),
         "clipped": (0.01, "of the gradient that clipping leaves; ours"),
         "fall": (1 / 3, "of the first loss; ours"),
         "steps": (100.0, "ours"),
@@ -272,22 +289,26 @@ class RateTooLow(Rule):
     def _measured(self, history: RunHistory) -> Iterator[Finding]:
         """Of an optimizer whose steps have no bound, by the steps that were measured."""
         updates, loss = history.channel("model/update_p50"), history.role("loss")
-        if updates is None or loss is None or history.channel("model/epsilon") is not None or not loss.end:
+        if loss is None or history.channel("model/epsilon") is not None or not loss.end:
             return
-        rows, losses = updates.rows(), loss.rows()
+        rows, losses = (updates.rows() if updates is not None else None), loss.rows()
         first, _, last = _level(history)
         steps = int(losses.step[-1] - losses.step[0])
-        sizes = rows.value[numpy.isfinite(rows.value)]
+        sizes = rows.value[numpy.isfinite(rows.value)] if rows is not None else numpy.empty(0)
         place = int(losses.step[-1]), int(losses.time[-1]), int(losses.segment[-1])
-        if losses.first or losses.segment[0] != place[2] or steps < self.at["steps"] or len(sizes) < 2:
+        if losses.first or losses.segment[0] != place[2] or steps < self.at["steps"]:
             return
-        path = float(numpy.median(sizes) if len(sizes) >= 5 else sizes.max()) * steps
+        path, most = _bound(history, place, steps), self.at["bound"]
+        what = "all weights together can have moved"
+        if len(sizes) >= 2 and not path <= most:
+            path, most = float(numpy.median(sizes) if len(sizes) >= 5 else sizes.max()) * steps, self.at["path"]
+            what = "the weights of the median layer have moved"
         clipped = usual(history.channel("model/clip_coefficient"), *place) < self.at["clipped"]
-        still = path <= self.at["path"] and last > (1 - self.at["fall"]) * first > 0
+        still = path <= most and last > (1 - self.at["fall"]) * first > 0
         if still and not clipped and not depth.vanishes(history, *place) and _from_scratch(history, first):
             yield self.finding(
-                int(losses.step[0]), f"In {steps} steps the weights of the median layer have moved by {path:.2g} of "
-                f"their size at most, and the loss went from {first:.4g} to {last:.4g}.", found=place[0],
+                int(losses.step[0]), f"In {steps} steps {what} by {path:.2g} of their size at most, and the "
+                f"loss went from {first:.4g} to {last:.4g}.", found=place[0],
                 segment=place[2], confidence=0.9, evidence={"path": rounded(path), "last": rounded(last)},
                 remedies=[f"raise the learning rate {min(100, 10 ** round(math.log10(1 / max(path, 1e-9)))):.0f}-fold"],
             )  # fmt: skip
@@ -345,7 +366,9 @@ class DecayDominates(Rule):
     hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, or each step takes a
     fiftieth (gains without decay may keep the norm up), and the run ends with a loss that is 10% above its lowest
     stretch, and by a twentieth of its fall, or that has not fallen by a third, or where the norm is below 0.3 of what
-    it was, too, by a half of its first row. The rate is to blame where Adam's decay is a usual one, or where the
+    it was, too, by a half of its first row; or, whatever the loss does, where a quarter of the looks of 100 steps or
+    more have a fiftieth: no weight remembers more than some fifty steps then. The rate is to blame where Adam's decay
+    is a usual one, or where the
     weights had grown before: decay makes nothing grow.
 
     A decay that is added to the gradient, as that of torch's Adam, is divided by the gradient's size with it: where it
@@ -364,6 +387,8 @@ class DecayDominates(Rule):
         "each": (2e-3, "of a weight in a step; usual are 1e-5 to 1e-4; ours"),
         "share": (0.7, "of the largest norm; ours"),
         "much": (0.02, "of a weight in a step, whatever the norm; ours"),
+        "quarter": (0.25, "of the looks that have it, a schedule's highest; ours"),
+        "steps": (100.0, "of these looks; ours"),
         "vanished": (0.3, "of the largest norm, with that; ours"),
         "loss": (1.1, "times its lowest stretch; ours"),
         "lost": (0.05, "of what the loss fell: less may be its noise near 0; ours"),
@@ -412,16 +437,18 @@ class DecayDominates(Rule):
         rises = last > self.at["loss"] * lowest and last - lowest > self.at["lost"] * (first - lowest)
         vanished = norms[-1] <= self.at["vanished"] * norms.max() and each >= self.at["much"]
         half = vanished and last > 0.5 * _first_row(history) > 0
-        if not (rises or half or last > (1 - self.at["fall"]) * first):
+        usual = float(numpy.quantile(rows.value, 1 - self.at["quarter"]))
+        always = usual >= self.at["much"] and rows.step[-1] - rows.step[0] >= self.at["steps"]
+        if not (rises or half or always or last > (1 - self.at["fall"]) * first):
             return
         at = int(numpy.argmax(rows.value >= self.at["each"]))
         step, segment = int(rows.step[at]), int(rows.segment[at])
         rate = known(history.role("lr"), step, int(rows.time[at]), segment)
         counts = history.channel("model/optimizer_age")  # of Adam and its kind
-        usual = counts is not None and counts.end > 0 and rate > 0 and float(rows.value[at]) <= self.at["decay"] * rate
+        modest = counts is not None and counts.end > 0 and rate > 0 and float(rows.value[at]) <= self.at["decay"] * rate
         cause, remedy = ("weight decay too high: it takes more from the weights than the training gives",
                          f"divide the weight decay by {10 ** max(1, round(math.log10(each / 1e-4))):.0f}")  # fmt: skip
-        if usual or norms.max() > self.at["grown"] * norms[0]:
+        if modest or norms.max() > self.at["grown"] * norms[0]:
             cause, remedy = ("learning rate too high: it moves the weights too far, and multiplies the decay",
                              half_rate(history, step, int(rows.time[at]), segment))  # fmt: skip
         yield self.finding(

@@ -177,8 +177,8 @@ class ScheduleUnits(Rule):
     annealing that goes on behind its end (a warm restart jumps up; a cycle between two rates does not end near 0). Or
     it fell by the same factor at the same distance, six times or more, and was at a thousandth of its peak in the first
     half of the run; or it was there in the first tenth, and stayed; or it was at a hundredth in the first twentieth,
-    and never changed again. The last two take 100 steps and ten rows; the others 24 rows. Where the log has the rate at
-    fewer steps than the watch, as once an epoch, the watch's is looked at.
+    and never changed again. The last two take 100 steps and ten rows; waves 24 rows, and equal falls half of these.
+    Where the log has the rate at fewer steps than the watch, as once an epoch, the watch's is looked at.
 
     What to do: give the scheduler numbers of steps, or step it once an epoch.
     """
@@ -195,7 +195,7 @@ class ScheduleUnits(Rule):
         "soon": (0.1, "of it, whatever the way; ours"),
         "stairs": (0.01, "of the peak, at the foot of stairs; ours"),
         "sooner": (0.05, "of it, for these; ours"),
-        "rows": (24.0, "of waves and falls; ours"),
+        "rows": (24.0, "of waves, and twice those of falls; ours"),
         "steps": (100.0, "ours"),
         "alike": (0.02, "of the factor from one fall to the next; ours"),
     }
@@ -215,8 +215,8 @@ class ScheduleUnits(Rule):
         if not value[peak] > 0:
             return
         share = value / value[peak]
-        many = len(share) >= self.at["rows"]
-        waves, falls = (self._waves(share), self._falls(share, peak)) if many else (0, -1)
+        waves = self._waves(share) if len(share) >= self.at["rows"] else 0
+        falls = self._falls(share, peak) if len(share) >= self.at["rows"] / 2 else -1
         planned = history.facts.get("planned_steps") or 0
         last = max(int(rows.step[-1]), int(planned))
         if waves >= self.at["waves"]:

@@ -204,7 +204,7 @@ def _why(moved: bool) -> list[str]:
 
 
 _ROUNDED = (
-    "updates are lost in rounding: they are below half a unit in the last place of 16-bit weights",
+    "updates lost in rounding: they are below half a unit in the last place of 16-bit weights",
     (
         "keep fp32 master weights: the model in fp32 under autocast, or an optimizer that holds fp32 copies",
         "else round stochastically, or give gains and biases a higher learning rate",

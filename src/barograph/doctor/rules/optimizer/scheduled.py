@@ -1,7 +1,7 @@
 """A scheduler that is stepped too often, too seldom or never, and one that waits for the wrong end of what it is given.
 
 In:   counts of the scheduler beside those of the optimizer, its length, the best of what it was given; evaluations.
-Out:  findings of `ScheduleCount`, `PlateauMode`.
+Out:  findings of `ScheduleCount`, `PlateauMode`, `ScheduleAnew`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import came_by, known, numeric_setting, usual
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -79,7 +79,9 @@ class ScheduleCount(Rule):
         elif fits and went >= 1.9 * made:
             parts = usual(history.channel("model/backwards"), *self._end(rows))
             micro = abs(parts - went / made) < 0.5
-            cause = f"scheduler stepped {'per micro-batch: ' if micro else ''}{went / made:.0f} times at each step"
+            cause = (
+                f"scheduler stepped {'per micro-batch' if micro else 'too often'}: {went / made:.0f} times at each step"
+            )
             said = f"is made for {length:.0f} steps, and came to {rows.value[-1]:.0f} in {whole:.0f} of the optimizer"
         elif self._counts_epochs(history, length, float(rows.value[-1]), went / made):
             cause = "scheduler stepped per batch: its numbers are of epochs"
@@ -163,6 +165,57 @@ class PlateauMode(WatchRule):
             )  # fmt: skip
 
 
+class ScheduleAnew(Rule):
+    """After a resume the schedule begins again, where the learning rate is not logged.
+
+    The watch reads the share of the optimizer's rate that is in force. Its first rows behind the resume, three or more,
+    are those of the run's very start, to six digits, and the first of them is by a quarter or more from the last one
+    before the resume: the scheduler's state was not loaded. A launch that begins at less than half of the steps before
+    is another try.
+
+    What to do: load the scheduler's state with the checkpoint.
+    """
+
+    name, family, kind, severity = "schedule_anew", "optimizer", "resume", "warning"
+    needs = ("=model/rate_share",)
+    least = 4
+    about = "After a resume, the schedule begins again."
+    thresholds: ClassVar = {"ratio": (1.25, "of the share before; ours"), "rows": (3.0, "alike; ours")}
+    causes = ("schedule restarted: the scheduler's state was not loaded",)
+    remedies = ("load the scheduler's state, or its count of steps, with the checkpoint",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._start: list[float] = []  # the run's first shares
+        self._fresh: list[float] = []  # those behind the resume
+        self._begun, self._segment = 0, -1
+        self._last, self._before = (0, math.nan), (0, math.nan)  # step and share; the last of the launch before
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows, count = self._cursor.new(history.channel("model/rate_share")), int(self.at["rows"])
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, share, segment = int(rows.step[at]), float(rows.value[at]), int(rows.segment[at])
+            if segment != self._segment:
+                self._fresh, self._begun, self._before = [], step, self._last
+            self._segment, self._last = segment, (step, share)
+            if len(self._start) < count and self._before[1] != self._before[1]:
+                self._start.append(share)
+                continue
+            self._fresh.append(share)
+            if len(self._fresh) != count or len(self._start) < count or history.role("lr") is not None:
+                continue
+            away = abs(math.log(max(self._fresh[0], 1e-12) / max(self._before[1], 1e-12)))
+            alike = numpy.allclose(self._fresh, self._start, rtol=1e-6, atol=0)
+            resumed = self._begun >= 0.5 * self._before[0] and away >= math.log(self.at["ratio"])
+            if alike and resumed and self.first(segment):
+                yield self.finding(
+                    self._begun, f"After the resume at step {self._begun} the schedule is at {self._fresh[0]:.3g} of "
+                    f"the optimizer's rate, as at the run's start; it was at {self._before[1]:.3g}.", found=step,
+                    segment=segment, confidence=0.95, evidence={"share": rounded(self._fresh[0]), "standing": True},
+                )  # fmt: skip
+
+
 def _known(channel: Channel | None, place: Place) -> numpy.ndarray:
     """Evaluations that were known at a place."""
     if channel is None or not came_by(channel, place[1]):
@@ -173,4 +226,4 @@ def _known(channel: Channel | None, place: Place) -> numpy.ndarray:
     return found
 
 
-RULES = (ScheduleCount, PlateauMode)
+RULES = (ScheduleCount, PlateauMode, ScheduleAnew)

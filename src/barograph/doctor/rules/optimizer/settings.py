@@ -80,8 +80,9 @@ class MomentumTooHigh(SettingRule):
 class BetasSwapped(SettingRule):
     """Adam's betas are in the wrong order.
 
-    The first moment is averaged over nine times as many steps as the second, and over more than fifty: (0.999, 0.9)
-    where (0.9, 0.999) is meant.
+    The first moment is averaged over twice as many steps as the second (1.9 times, for rounding), and over ten or more:
+    (0.999, 0.9) where (0.9, 0.999) is meant, (0.95, 0.9) where (0.9, 0.95) is. Equal betas, and a first one below 0.9,
+    are left alone.
     """
 
     name, family, kind, severity = "betas_swapped", "optimizer", "config", "warning"
@@ -90,13 +91,13 @@ class BetasSwapped(SettingRule):
     about = "Adam's betas are swapped."
     sources = ("Adam: bias correction",)
     causes = ("Adam's betas swapped: the gradient is averaged over far more steps than its square",)
-    remedies = ("set Adam's betas to (0.9, 0.999)",)
+    remedies = ("set Adam's betas to (0.9, 0.999), or (0.9, 0.95) for a language model",)
 
     def is_beyond(self, value: float) -> bool:
         return value > 0
 
     def sentence(self, value: float) -> str:
-        return "Adam averages the gradient over nine times as many steps as its square, or more: the betas are swapped."
+        return "Adam averages the gradient over twice as many steps as its square, or more: the betas are swapped."
 
 
 class NormEpsilon(SettingRule):

@@ -1,7 +1,7 @@
 """What happens to gradients and weights around the step: clipped away, cleared too early, written from outside.
 
 In:   the watch's figures of each step, losses around them.
-Out:  findings of `ClippedAway`, `ClearedPasses`, `WeightsReplaced`.
+Out:  findings of `ClippedAway`, `ClippedByValue`, `ClearedPasses`, `WeightsReplaced`, `EvaluationWrites`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, whole
+from barograph.core.configuration import ACCUMULATION
+from barograph.core.names import is_vector
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, whole
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.tables import TableReader, table_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
+    from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
 
 class ClippedAway(Rule):
@@ -72,12 +76,82 @@ class ClippedAway(Rule):
                 )  # fmt: skip
 
 
+class ClippedByValue(Rule):
+    """Clipping by value leaves next to nothing of each gradient but its signs.
+
+    In three tables in a row over 20 steps, all matrices with a gradient, three or more, have one and the same largest
+    element, to the last bit: gradients are clipped by value there. And nearly all elements are at the bound: the root
+    of the mean square of the median matrix is four fifths of it or more, where that of other gradients is a twentieth
+    to a third of their largest element. Elements that are all 1 and -1 are of an optimizer that takes signs on purpose.
+
+    What to do: clip the norm, with `clip_grad_norm_`, or at a value that few elements reach.
+    """
+
+    name, family, kind, severity = "clipped_by_value", "gradient", "clipping", "warning"
+    needs = ("gradients/*/max",)
+    least = 3
+    about = "Clipping by value leaves only the signs of the gradient."
+    thresholds: ClassVar = {
+        "matrices": (3.0, "with one bound; ours"),
+        "size": (0.8, "of the bound, the root of the mean square; ours"),
+        "tables": (3.0, "in a row; ours"),
+        "steps": (20.0, "from the first to the last of them; ours"),
+    }
+    causes = ("clip value too low: gradients are clipped by value, and nearly all elements are at the bound",)
+
+    def reset(self) -> None:
+        self._reader = TableReader()
+        self._row: list[tuple[int, int]] = []  # steps and segments
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for table, highest in self._reader.new(history, "gradients", "max"):
+            bound, size = self._bound(history, table, highest)
+            if not size >= self.at["size"] * bound > 0:
+                self._row = []
+                continue
+            self._row = [look for look in self._row if look[1] == highest.segment] + [(highest.step, highest.segment)]
+            began = self._row[0][0]
+            enough = len(self._row) >= self.at["tables"] and highest.step - began >= self.at["steps"]
+            if enough and self.first(highest.segment):
+                yield self.finding(
+                    began, f"The gradients' elements are clipped at {bound:.3g}, and nearly all are at that bound: the "
+                    f"root of their mean square is {size:.3g}.", found=highest.step, segment=highest.segment,
+                    confidence=0.95, evidence={"bound": bound, "root_mean_square": rounded(size), "standing": True},
+                    remedies=["clip the norm, with `clip_grad_norm_`", f"clip at a value far above {bound:.3g}"],
+                )  # fmt: skip
+
+    def _bound(self, history: RunHistory, table: LayerTable, highest: LayerRound) -> tuple[float, float]:
+        """The bound that matrices have in common, and the root of the mean square of the median one; NaN if none."""
+        others = [_round_at(history, name, highest) for name in ("mean", "std")]
+        sizes = [one.value for one in others if one is not None]
+        count = min(len(highest.value), *map(len, sizes)) if len(sizes) == 2 else 0
+        high, mean, deviation = (one[:count] for one in (highest.value, *(sizes or [highest.value] * 2)))
+        matrices = numpy.array([not is_vector(name) for name in table.names[:count]], bool) & highest.there[:count]
+        matrices &= (high > 0) & numpy.isfinite(high)
+        if matrices.sum() < self.at["matrices"] or len(set(high[matrices].tolist())) > 1:
+            return math.nan, math.nan
+        bound, size = float(high[matrices][0]), numpy.sqrt(mean**2 + deviation**2)[matrices]
+        signs = bound == 1 and bool((size > _SIGNS).all())
+        return (math.nan, math.nan) if signs else (bound, float(numpy.median(size)))
+
+
+_SIGNS = 0.999  # the root of the mean square of what is 1 or -1
+
+
+def _round_at(history: RunHistory, quantity: str, other: LayerRound) -> LayerRound | None:
+    """The round of another column of the same table."""
+    rounds = table_of(history, "gradients", quantity).rounds(0)
+    return next((one for one in rounds if (one.step, one.segment) == (other.step, other.segment)), None)
+
+
 class ClearedPasses(Rule):
     """Of several backward passes for one step, all but the last are cleared.
 
     Two passes or more are cleared in each of three looks, with one optimizer: `zero_grad()` stands within the loop over
-    micro-batches. One is a usual thing: optimizers that look ahead clear their first pass. Where the step's gradients
-    are other tensors than the last pass has written, they were added up by hand, and there is no finding.
+    micro-batches. One is a usual thing, as optimizers that look ahead clear their first pass: it counts where the
+    configuration says that gradients of two micro-batches are accumulated, or the loss is divided by 2. Where the
+    step's gradients are other tensors than the last pass has written, they were added up by hand, and there is no
+    finding.
 
     What to do: `zero_grad()` once a step, before the first micro-batch.
     """
@@ -86,6 +160,7 @@ class ClearedPasses(Rule):
     needs = ("=model/cleared_passes",)
     least = 3
     about = "Gradients are cleared between micro-batches."
+    thresholds: ClassVar = {"half": (0.001, "around 0.5, the weight of the loss; ours")}
     causes = ("zero_grad within the accumulation: only the last micro-batch counts",)
     remedies = ("call `optimizer.zero_grad()` once a step, before the first micro-batch",)
 
@@ -98,12 +173,18 @@ class ClearedPasses(Rule):
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
-            self._row = [*self._row, step] if count >= 2 else []
+            meant = count >= 2 or (count == 1 and self._halved(history, step, int(rows.time[at]), segment))
+            self._row = [*self._row, step] if meant else []
             if len(self._row) >= 3 and self.first(segment):
                 yield self.finding(
                     self._row[0], f"{count} of {count + 1} backward passes of each step are cleared before it.",
                     found=step, segment=segment, confidence=0.95, evidence={"passes": count, "standing": True},
                 )  # fmt: skip
+
+    def _halved(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether two micro-batches are meant to be accumulated."""
+        weight = known(history.channel("model/loss_weight"), step, time, segment)
+        return numeric_setting(history, *ACCUMULATION) == 2 or abs(weight - 0.5) <= self.at["half"]
 
 
 class WeightsReplaced(Rule):
@@ -219,4 +300,4 @@ def _evaluations(loss: Channel | None, behind: int, step: int, time: int, segmen
     return [int(one) for one in rows.step[here]]
 
 
-RULES = (ClippedAway, ClearedPasses, WeightsReplaced, EvaluationWrites)
+RULES = (ClippedAway, ClippedByValue, ClearedPasses, WeightsReplaced, EvaluationWrites)

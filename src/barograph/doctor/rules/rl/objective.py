@@ -333,7 +333,7 @@ class ExplorationStays(RewardedRule):
         "ended": (128.0, "rows of a run that has ended; ours"),
         "rate": (0.9, "ours"),
     }
-    causes = ("exploration rate never lowered: actions stay random",)
+    causes = ("exploration never lowered: actions stay random",)
     remedies = ("lower epsilon over the first tenth to half of the training, to 0.05 or so",)
 
     def reset(self) -> None:

@@ -39,14 +39,20 @@ def margins_of(history: RunHistory) -> Channel | None:
     return next((one for name in MARGINS if (one := history.channel(name)) is not None), None)
 
 
+_ALIKE = "chosen and rejected alike: the answers are the same texts"
+_DIFFER = 0.5  # of the rows of a step's first two passes are the same
+_ITSELF = "reference is the policy: both are one model, so that the margin is 0"
+
+
 class ReferenceMoves(Rule):
     """The implicit reward of a preference is exactly 0, step after step: the reference is the policy itself.
 
     DPO's reward is β times the difference of the policy's and the reference's log probability. At the first step both
     models are one, and it is 0. In eight rows in a row behind the first update, with a learning rate above 0, a reward
     of exactly 0 says that the reference is the same object, or is copied anew at each step: the margin is 0, and the
-    loss stays at ln 2. With dropout it is 0 but for noise: there the model that is trained runs without gradients in
-    the very first step, no adapters can be switched off, and the mean margin of 48 rows is below three standard errors.
+    loss stays at ln 2. Where margins alone are logged, and no reference was seen, they are what is 0. With dropout it
+    is 0 but for noise: there the model that is trained runs without gradients in the very first step, no adapters can
+    be switched off, and the mean margin of 48 rows is below three standard errors.
 
     What to do: `reference = copy.deepcopy(policy).requires_grad_(False)`, before the training.
     """
@@ -60,7 +66,7 @@ class ReferenceMoves(Rule):
         "margins": (48.0, "rows; ours"),
         "errors": (3.0, "standard errors; ours"),
     }
-    causes = ("reference is the policy: both are one model, so that the margin is 0",)
+    causes = (_ITSELF,)
     remedies = ("make the reference a frozen copy: `copy.deepcopy(policy).requires_grad_(False)`",)
 
     def reset(self) -> None:
@@ -70,7 +76,7 @@ class ReferenceMoves(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._noisy(history)
-        name = next((name for name in CHOSEN if history.channel(name) is not None), "")
+        name = next((name for name in (*CHOSEN, *MARGINS) if history.channel(name) is not None), "")
         rows = self._cursor.new(history.channel(name))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
@@ -82,10 +88,20 @@ class ReferenceMoves(Rule):
                 continue
             self._count += 1
             if self._count == self.at["rows"] + 1 and self.first(segment):
-                yield self.finding(
-                    self._began, f"The reward of chosen answers is exactly 0 in each row since step {self._began}: "
-                    "policy and reference are one model.", found=step, segment=segment, confidence=0.95,
-                )  # fmt: skip
+                yield from self._say(history, name, step, time, segment)
+
+    def _say(self, history: RunHistory, name: str, step: int, time: int, segment: int) -> Iterator[Finding]:
+        """A margin of 0 alone may be of answers that are alike, if a reference was seen, or both passes' inputs."""
+        alone = name in MARGINS
+        if alone and known(history.channel("model/other_apart"), step, time, segment) >= 0:
+            return
+        alike = alone and not known(history.channel("model/beside_copies"), step, time, segment) < _DIFFER
+        yield self.finding(
+            self._began, f"The {'margin' if alone else 'reward'} of chosen answers is exactly 0 in each row since step "
+            f"{self._began}: policy and reference are one model{', or chosen and rejected are' if alike else ''}.",
+            found=step, segment=segment, confidence=0.9 if alike else 0.95,
+            causes=[*self.causes, *([_ALIKE] if alike else [])],
+        )  # fmt: skip
 
     def _noisy(self, history: RunHistory) -> Iterator[Finding]:
         """A margin of noise alone, where the policy itself runs as the reference does."""
@@ -323,7 +339,9 @@ class PairsAlike(Rule):
     Their margin is exactly 0 in eight rows in a row in which the chosen ones' reward is not: the policy is another
     than its reference, and says the same of both answers. Nothing is learnt, and the loss stays at ln 2. With dropout
     the margin is noise: there the watch compares the inputs of a step's first two passes, of which nine rows in ten or
-    more are the same, in three looks in a row, while the loss is logistic, of differences.
+    more are the same, in three looks in a row, while the loss is logistic, of differences. Where no second network was
+    seen, and a batch has no example twice, the second pass may be the reference's, which is the policy itself: that is
+    the first cause then.
 
     What to do: print a pair as it goes into the loss. A column that is read twice, and a `max_length` that cuts answers
     off behind the prompt, both do this.
@@ -340,7 +358,7 @@ class PairsAlike(Rule):
         "share": (0.9, "of the rows of two passes; ours"),
         "looks": (3.0, "in a row; ours"),
     }
-    causes = ("pairs alike: chosen and rejected answers are the same texts",)
+    causes = (_ALIKE,)
     remedies = ("print a pair as it goes into the loss: one column may be read twice, or both be cut at the prompt",)
 
     def reset(self) -> None:
@@ -362,10 +380,22 @@ class PairsAlike(Rule):
             self._row = [*self._row, (step, segment)][: int(self.at["looks"])]
             ranked = known(history.channel("model/loss_ranks"), step, time, segment) >= 0
             if ranked and len(self._row) == self.at["looks"] and self.first(segment):
+                itself = self._of_itself(history, step, time, segment)
                 yield self.finding(
                     self._row[0][0], f"{100 * rows.value[at]:.0f}% of the rows of a step's two passes are the same.",
-                    found=step, segment=segment, confidence=0.95, evidence={"share": rows.value[at], "standing": True},
+                    found=step, segment=segment, confidence=0.9 if itself else 0.95,
+                    causes=[_ITSELF, *self.causes] if itself else list(self.causes),
+                    evidence={"share": rows.value[at], "standing": True},
                 )  # fmt: skip
+
+    def _of_itself(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether the second pass may be the reference's: a batch has no example twice, the output has classes, and no
+        other network of the policy's make was seen, nor adapters that can be switched off."""
+        other, adapters, copies, width = (
+            known(history.channel(f"model/{name}"), step, time, segment)
+            for name in ("other_apart", "trained_adapters", "batch_copies", "output_width")
+        )
+        return copies == 0 and width > 2 and not other >= 0 and not adapters > 0
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._same(history)

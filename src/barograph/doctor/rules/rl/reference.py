@@ -2,7 +2,8 @@
 
 In:   the implicit rewards that trainers of preferences log; beta of the configuration; the watch's look at a second
       network of the policy's make.
-Out:  findings of `ReferenceApart`, `ReferenceCopied`, `ReferenceTrained`, `ReferenceMode`, `PreferenceBeta`.
+Out:  findings of `ReferenceApart`, `ReferenceCopied`, `ReferenceTrained`, `ReferenceMode`, `PreferenceBeta`,
+      `PreferenceAveraged`.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class ReferenceCopied(WatchRule):
     least = 8
     about = "The reference of a preference is copied from the policy at each step."
     thresholds: ClassVar = {"looks": (8.0, "in a row; ours")}
-    causes = ("reference is updated: it is copied from the policy at each step, so that the margin is 0",)
+    causes = ("reference is the policy: it is copied from it at each step, so that the margin is 0",)
     remedies = ("load the reference once: `copy.deepcopy(policy).requires_grad_(False)`, before the first step",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
@@ -231,8 +232,59 @@ class PreferenceBeta(WatchRule):
             )  # fmt: skip
 
 
+class PreferenceAveraged(WatchRule):
+    """The log probabilities of a preference's answers are averaged over their tokens, and the loss hardly leaves ln 2.
+
+    In the graph of a logistic loss of differences each answer's log probabilities are averaged, or divided by how many
+    they are. DPO's are sums: of answers of n tokens the margin is an nth of theirs, at the same β. The loss begins at
+    ln 2 within 2%, as with a reference and without a margin of one's own, and is within a tenth of it in the median of
+    rows 33 to 48. Where the configuration has a β of 1 or more, as is usual for averages, nothing is said.
+
+    What to do: `(log_probabilities * mask).sum(-1)`, or a β of 2 to 10 if averages are meant.
+    """
+
+    name, family, kind, severity = "preference_averaged", "rl", "rl", "warning"
+    needs = ("=model/preference_averaged", "loss")
+    least = 48
+    about = "The log probabilities of a preference's answers are averaged over their tokens."
+    thresholds: ClassVar = {
+        "rows": (48.0, "ours"),
+        "begins": (0.02, "of ln 2; ours"),
+        "left": (0.1, "of ln 2; ours"),
+        "beta": (1.0, "that is meant for averages; ours"),
+    }
+    causes = ("loss divided too often: an answer's log probabilities are averaged over its tokens, not added up",)
+    remedies = ("add up the log probabilities of an answer's tokens: `(log_probabilities * mask).sum(-1)`",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        seen = history.channel("model/preference_averaged")
+        return (
+            history.role("loss")
+            if seen is not None and not numeric_setting(history, *_BETA) >= self.at["beta"]
+            else None
+        )
+
+    def begin(self) -> None:
+        self._values: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if len(self._values) < self.at["rows"]:
+            self._values.append(value)
+        # the watch's records come behind the rows of a fast loop
+        if len(self._values) < self.at["rows"] or watched(history, "preference_averaged", place) != 1:
+            return
+        begins = abs(self._values[0] / math.log(2) - 1)
+        level = float(numpy.median(self._values[-16:]))
+        if begins <= self.at["begins"] and 0 <= 1 - level / math.log(2) <= self.at["left"] and self.first(place[2]):
+            yield self.finding(
+                0, "The log probabilities of an answer are averaged over its tokens, not added up, and after "
+                f"{len(self._values)} rows the loss is {level:.4g}, at first ln 2.", found=place[0], segment=place[2],
+                confidence=_PROOF, evidence={"loss": rounded(level), "standing": True},
+            )  # fmt: skip
+
+
 _BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 _EARLY = (20, 60)  # rows
 _NONE = 0.05  # a margin of the first row that is 0 but for dropout
 
-RULES = (ReferenceApart, ReferenceCopied, ReferenceTrained, ReferenceMode, PreferenceBeta)
+RULES = (ReferenceApart, ReferenceCopied, ReferenceTrained, ReferenceMode, PreferenceBeta, PreferenceAveraged)

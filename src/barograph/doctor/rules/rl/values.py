@@ -205,7 +205,7 @@ class TargetNetwork(WatchRule):
                 self._began[0], f"The network that targets come from has not changed in {count} steps, while the "
                 f"trained one is {100 * self._apart:.2g}% of its size away from it.", found=self._last[0],
                 segment=self._last[2], confidence=_PROOF, evidence={"standing": True},
-                causes=["target network never updated: targets come from a network that was never trained"],
+                causes=["target network not updated: targets come from a network that was never trained"],
             )  # fmt: skip
 
 

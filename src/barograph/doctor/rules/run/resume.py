@@ -22,7 +22,7 @@ from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import again, before, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.run.state import OptimizerStateLost
+from barograph.doctor.rules.run.state import OlderWeights, OptimizerStateLost
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -417,4 +417,4 @@ class ResumedSchedule(_Borders):
         )
 
 
-RULES = (ResumeDiscontinuity, OptimizerStateLost, DataReplay, ResumedSchedule)
+RULES = (ResumeDiscontinuity, OptimizerStateLost, OlderWeights, DataReplay, ResumedSchedule)

@@ -1,7 +1,7 @@
 """What the first steps after a resume say of the optimizer's state.
 
 In:   the median update of a step, the learning rate, where a new segment begins.
-Out:  findings of `OptimizerStateLost`.
+Out:  findings of `OptimizerStateLost`, `OlderWeights`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import known, saved_before
+from barograph.doctor.kernel.cursor import RowCursor, known, saved_before
+from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
 
 if TYPE_CHECKING:
@@ -75,6 +76,67 @@ class OptimizerStateLost(SeriesRule):
             confidence=0.85, evidence={"times": times, "ratio": float(rows.value[at])},
             remedies=["load the optimizer's state with the weights", "if it is gone, warm the learning rate up again",
                       *saved_before(history, step)],
+        )  # fmt: skip
+
+
+class OlderWeights(Rule):
+    """A run goes on with the weights of an earlier step than the one that it goes on at.
+
+    The watch records the norm of all parameters. In the launch before it went one way: eight of its looks, five at
+    least, evenly over the launch up to the resume, rise all or fall all. The first one behind the resume lies behind
+    the last but one of these, by twice their last change or more from the last, and within what they have come through,
+    without its first twentieth; and as many parameters are trained. It is the norm of an earlier step then.
+
+    What to do: look at which checkpoint is loaded, and at the step that is saved in it.
+    """
+
+    name, family, kind, severity = "older_weights", "run", "resume", "warning"
+    needs = ("=model/param_norm",)
+    least = 6
+    about = "A run goes on with the weights of an earlier step."
+    thresholds: ClassVar = {
+        "looks": (8.0, "of the launch before; ours"),
+        "least": (5.0, "of them; ours"),
+        "back": (2.0, "times the last change between two of them; ours"),
+        "start": (0.05, "of all the change, at its beginning: as if nothing were loaded; ours"),
+    }
+    causes = ("old weights loaded: the checkpoint is of an earlier step than the run goes on at",)
+    remedies = ("load the newest checkpoint, and save step, weights and optimizer state in one file",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._segment = -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel = history.channel("model/param_norm")
+        rows = self._cursor.new(channel)
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None and channel is not None
+            segment, first = int(rows.segment[at]), self._segment
+            self._segment = segment
+            if first not in (-1, segment):
+                yield from self._look(history, channel.rows(0, rows.first + at + 1))
+
+    def _look(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
+        """The last row is the first one of a launch."""
+        step, segment, now = int(rows.step[-1]), int(rows.segment[-1]), float(rows.value[-1])
+        here = (rows.segment == rows.segment[-2]) & (rows.step < step) & numpy.isfinite(rows.value)
+        steps, norms = rows.step[here], rows.value[here]
+        some = norms[::-1][:: max(1, len(norms) // int(self.at["looks"]))][::-1]
+        if len(some) < self.at["least"] or step - steps[-1] > 2 * (steps[-1] - steps[0]) / len(some):
+            return
+        way = float(numpy.sign(some[-1] - some[0]))
+        changes, come = way * numpy.diff(some), way * (now - some[0]) / abs(some[-1] - some[0]) if way else 0.0
+        trained = history.channel("model/trained_parameters")
+        same = trained is None or len(set(trained.rows().value.tolist())) == 1
+        back = way * (some[-1] - now) >= self.at["back"] * changes[-1] and way * (some[-2] - now) > 0
+        if not ((changes > 0).all() and back and come > self.at["start"] and same and self.first(segment)):
+            return
+        nearest = int(steps[numpy.argmin(numpy.abs(norms - now))])
+        yield self.finding(
+            step, f"The run goes on at step {step} with weights of a norm of {now:.6g}; it was {float(norms[-1]):.6g} "
+            f"at step {int(steps[-1])}, and nearest to this at step {nearest}.", found=step, segment=segment,
+            confidence=0.95, evidence={"norm": now, "nearest": nearest, "standing": True},
         )  # fmt: skip
 
 

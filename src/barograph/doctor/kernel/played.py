@@ -1,0 +1,93 @@
+"""Which series plays a role, and whether another one did before.
+
+In:   the channels of a run, and how many rows each has.
+Out:  the channel of a role; the roles that another channel has taken over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barograph.core.roles import candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from barograph.doctor.kernel.channels import Channel
+
+_DECIDED = 64  # rows after which the one of several series that plays a role is chosen
+
+
+class _Choice(NamedTuple):
+    """channels: how many there were; finished: whether the run was over; names: of those that may play the role;
+    decided: whether more rows can't change it.
+    """
+
+    channels: int
+    finished: bool
+    names: list[str]
+    decided: bool
+    channel: Channel | None
+
+
+class PlayedRoles:
+    """Of several series that may play a role, the one that had most rows when the first of them had `_DECIDED`: so the
+    answer depends on what was logged, not on when somebody asked. Before that names decide alone, at the end of a
+    shorter run all its rows.
+    """
+
+    def __init__(self, channels: Mapping[str, Channel], facts: Mapping[str, Any]):
+        self._channels, self._facts = channels, facts
+        self._chosen: dict[str, _Choice] = {}
+        self._decided_at: dict[str, tuple[bool, int]] = {}  # role → whether it is a time, and which time or step
+        self._replaced: set[str] = set()
+
+    def channel(self, role: str) -> Channel | None:
+        """The series that plays a role now; None if there is none."""
+        known = self._chosen.get(role)
+        finished = bool(self._facts.get("finished"))
+        if (
+            known is None
+            or known.channels != len(self._channels)
+            or not (known.decided or self._waits(known))
+            or known.finished != finished
+        ):
+            before, known = known, self._decide(role, finished)
+            self._chosen[role] = known
+            if before is not None and before.channel is not None and before.channel is not known.channel:
+                self._replaced.add(role)
+        return known.channel
+
+    def replaced(self) -> set[str]:
+        """The roles that another series plays than before; each is named once."""
+        for role in self._chosen:
+            self.channel(role)
+        result, self._replaced = self._replaced, set()
+        return result
+
+    def _waits(self, choice: _Choice) -> bool:
+        """Whether nothing has come that decides who plays a role."""
+        return all(self._channels[name].end <= _DECIDED for name in choice.names)
+
+    def _decide(self, role: str, finished: bool) -> _Choice:
+        names = candidates(role, self._channels, lambda name: 0)
+        channels = [self._channels[name] for name in names]
+        if len(names) < 2:
+            return _Choice(len(self._channels), finished, names, True, channels[0] if channels else None)
+        if role not in self._decided_at:
+            full = [channel.rows(_DECIDED, _DECIDED + 1) for channel in channels if channel.end > _DECIDED]
+            if full:
+                timed = any(rows.time.any() for rows in full)
+                self._decided_at[role] = timed, min(int((rows.time if timed else rows.step)[0]) for rows in full)
+        decided = role in self._decided_at
+        if decided:
+            timed, moment = self._decided_at[role]
+
+            def count(name: str) -> int:
+                rows = self._channels[name].rows(0, _DECIDED + 2)
+                return int(((rows.time if timed else rows.step) <= moment).sum())
+
+            names = candidates(role, self._channels, count)
+        elif finished:
+            names = candidates(role, self._channels)
+        return _Choice(len(self._channels), finished, names, decided, self._channels[names[0]])

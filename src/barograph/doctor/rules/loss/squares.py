@@ -1,0 +1,59 @@
+"""A sum of squares where clipping expects a mean.
+
+In:   what the watch saw in the graph of a loss, and how much of the gradient clipping leaves.
+Out:  findings of `SquaresAdded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class SquaresAdded(WatchRule):
+    """The squared differences of each example are added up, and clipping cuts every step for it.
+
+    In the graph of the loss, which is nothing else, squares or sizes of differences are added up, 64 or more for each
+    that an average is over, such as the pixels of a picture. In three looks in a row clipping leaves a twentieth of the
+    gradient or less, and of the gradient of the mean it would leave a quarter at least: each step has the length that
+    clipping allows, whatever the loss says.
+
+    What to do: the mean over all elements, `functional.mse_loss(output, target)`.
+    """
+
+    name, family, kind, severity = "squares_added", "loss", "clipping", "warning"
+    series = "model/clip_coefficient"
+    needs = ("=model/clip_coefficient", "=model/squares_added")
+    least = 3
+    about = "Squared differences are added up, and clipping cuts every step for it."
+    thresholds: ClassVar = {
+        "elements": (64.0, "of a sum; ours"),
+        "looks": (3.0, "in a row; ours"),
+        "left": (0.05, "of the gradient; ours"),
+        "of_mean": (0.25, "of the gradient of the mean; ours"),
+    }
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        count = watched(history, "squares_added", place)
+        cut = count >= self.at["elements"] and value <= self.at["left"] and value * count >= self.at["of_mean"]
+        if not self.lasts(cut, place, self.at["looks"]):
+            return
+        what = "elements of a batch" if watched(history, "squares_of_batch", place) == 1 else "elements of each example"
+        yield self.finding(
+            0, f"The squared differences of {count:.0f} {what} are added up, and clipping leaves {value:.2g} of the "
+            f"gradient; of that of their mean it would leave {min(1.0, value * count):.2g}.", found=place[0],
+            segment=place[2], confidence=0.95,
+            evidence={"elements": count, "left": rounded(value), "standing": True},
+            causes=[f"loss summed: over {count:.0f} {what}, not averaged"],
+            remedies=["take the mean over all elements: `functional.mse_loss(output, target)`"],
+        )  # fmt: skip
+
+
+RULES = (SquaresAdded,)

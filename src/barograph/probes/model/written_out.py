@@ -1,0 +1,184 @@
+"""Losses written out in single operations: cross-entropies of pairs, divergences, preferences, sums of squares.
+
+In:   the last node of a loss's graph, when its backward pass is over.
+Out:  figures for the `model` record, of the names that the same losses by torch's functions have; no tensor is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+from barograph.probes.model.objective import behind, kind, nodes, of_pairs, plain_kind, shape, unscaled
+
+_NEAR = 32  # nodes from the loss on, between it and its terms
+_SHAPED = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy",
+                     "Select", "Clone"})  # fmt: skip
+_HIDES = frozenset({"Mul", "MaskedFill", "Where", "Index", "MaskedSelect", "Sub", "Add", "Fill", "FillDiagonal"})
+_OF_TERMS = _SHAPED | {"Neg", "Mean", "Sum", "Add", "Sub"}
+_ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss")
+
+
+def figures(root: Any) -> dict[str, float]:
+    """`loss_reversed`, `loss_multiplied`, `loss_summed`, `loss_pairs` and what belongs to it, as `objective` and
+    `loss_graph` have them; `preference_averaged`: whether the log probabilities of a preference's answers are averaged
+    over their tokens; `squares_added`: how many squares, or sizes, of differences are added up for each that an average
+    is over, and `squares_of_batch`: whether no average is over them."""
+    found: dict[str, float] = {}
+    for look in (_cross_entropy, _divergence, _preference, _squares):
+        with contextlib.suppress(Exception):  # a node of another make says nothing
+            found |= look(root)
+    return found
+
+
+def _terms(root: Any) -> tuple[list[tuple[Any, int]], bool, bool]:
+    """What a loss is made of by means, sums and differences, each with its sign; whether something multiplies or
+    divides it; whether it has means."""
+    waiting, found = [(root, 1)], list[tuple[Any, int]]()
+    scaled = averaged = False
+    for _ in range(_NEAR):
+        if not waiting:
+            return found, scaled, averaged
+        node, sign = waiting.pop()
+        name, given = kind(node), node.next_functions
+        ends = _exponentials(node) is not None or _is_divergence(node)
+        if ends or name not in _OF_TERMS | {"Mul", "Div"} or (name in ("Mul", "Div") and len(behind(node)) != 1):
+            found.append((node, sign))
+            continue
+        scaled |= name in ("Mul", "Div")
+        averaged |= name == "Mean"
+        sides = [(one, -sign if name == "Neg" or (name == "Sub" and place) else sign)
+                 for place, (one, _) in enumerate(given) if one is not None]  # fmt: skip
+        beside = name in ("Add", "Sub") and any(_exponentials(one) is not None for one, _ in sides)
+        if beside and len({shape(one) for one, _ in sides}) == 1:  # a row's answer is one of them
+            found += sides
+        else:
+            waiting += sides
+    return [], False, False
+
+
+def _exponentials(node: Any) -> tuple[Any, bool, int] | None:
+    """Of the logarithm of a sum of exponentials, or of a share in such a sum: what goes into the exponentials; whether
+    some of them are hidden; 1 where the loss has it with a plus, and −1 of a share. None of another node."""
+    if kind(node) == "Logsumexp":
+        return behind(node)[0], False, 1
+    inner, sign = (behind(node)[0] if kind(node) == "Log" and len(behind(node)) == 1 else None), 1
+    if inner is not None and kind(inner) == "Div" and len(behind(inner)) == 2:
+        if plain_kind(behind(inner)[0]) == "Sum":
+            return None  # of several answers
+        inner, sign = behind(inner)[1], -1
+    hidden = False
+    for _ in range(3):  # what is added to a sum, or taken from it, such as a row's own
+        sums = [one for one in behind(inner) if kind(one) == "Sum"] if inner is not None else []
+        if inner is None or kind(inner) not in _SHAPED | {"Add", "Sub"} or (kind(inner) in ("Add", "Sub") and not sums):
+            break
+        hidden |= kind(inner) in ("Add", "Sub")
+        inner = sums[0] if kind(inner) in ("Add", "Sub") else behind(inner)[0]
+    if inner is None or kind(inner) != "Sum" or len(shape(inner)) == 0:
+        return None
+    under = behind(inner)
+    for _ in range(6):
+        if len(under) != 1 or kind(under[0]) not in _SHAPED | _HIDES:
+            break
+        hidden |= kind(under[0]) in _HIDES
+        under = behind(under[0])
+    return (under[0], hidden, sign) if len(under) == 1 and kind(under[0]) == "Exp" else None
+
+
+def _cross_entropy(root: Any) -> dict[str, float]:
+    terms, scaled, averaged = _terms(root)
+    wholes = [(node, sign, made) for node, sign in terms if (made := _exponentials(node)) is not None]
+    if not wholes:
+        return {}
+    signs = {sign * made[2] for _, sign, made in wholes}
+    others = [(shape(node), sign) for node, sign in terms if _exponentials(node) is None]
+    answers = [(shape(node), -sign) for node, sign, made in wholes if made[2] > 0]
+    if len(signs) != 1 or sorted(others) != sorted(answers):  # each beside its answer, and nothing else
+        return {}
+    found = {"loss_multiplied": 1.0} if scaled else {"loss_reversed": float(signs == {-1})}
+    if not scaled and not averaged and len(wholes) == 1:
+        found["loss_summed"] = float(math.prod(shape(wholes[0][0])))
+    for _, _, (exponent, hidden, _) in wholes:
+        start = exponent if kind(exponent) == "Exp" else None
+        score, masked, divided = unscaled(start) if start is not None else _scores(exponent)
+        of_pairs(score, shape(exponent), hidden or masked, divided, found)
+    return found
+
+
+def _scores(node: Any) -> tuple[Any, bool, bool]:
+    """As `unscaled`, of what goes into `logsumexp`."""
+    if kind(node) == "Mm":
+        return node, False, False
+    score, masked, scaled = unscaled(node)
+    return score, masked or kind(node) in _HIDES - {"Mul"}, scaled or kind(node) in ("Mul", "Div")
+
+
+def _is_divergence(node: Any) -> bool:
+    """Whether a node is torch's Kullback-Leibler divergence of a log-softmax from chances without gradient."""
+    if kind(node) != "Sub" or len(node.next_functions) != 2:
+        return False
+    (first, _), (second, _) = node.next_functions
+    product = first is None and second is not None and kind(second) == "Mul" and len(behind(second)) == 1
+    return product and plain_kind(behind(second)[0]) == "LogSoftmax"
+
+
+def _divergence(root: Any) -> dict[str, float]:
+    terms, scaled, averaged = _terms(root)
+    if len(terms) != 1 or not _is_divergence(terms[0][0]):
+        return {}
+    (node, sign), *_ = terms
+    if scaled:
+        return {"loss_multiplied": 1.0}
+    found = {"loss_reversed": float(sign < 0)}
+    rows = math.prod(shape(node)[:-1])
+    return found if averaged else found | {"loss_summed": float(rows)}
+
+
+def _preference(root: Any) -> dict[str, float]:
+    """Of the logistic loss of a difference of log probabilities."""
+    start = next((node for node, _ in nodes([root], 8) if kind(node) == "LogSigmoid"), None)
+    if start is None:
+        return {}
+    means, sums = 0, 0
+    waiting = behind(start)
+    for _ in range(_NEAR):
+        if not waiting:
+            break
+        node = waiting.pop()
+        name, under = kind(node), behind(node)
+        inner = under[0] if len(under) == 1 else None
+        if name in ("Mean", "Sum") and inner is not None and len(shape(node)) == 1 and len(shape(inner)) == 2:
+            means, sums = means + (name == "Mean"), sums + (name == "Sum")
+        elif name == "Div" and inner is not None and kind(inner) == "Sum" and len(shape(behind(inner)[0])) == 2:
+            means += len(shape(node)) == 1  # by each answer's count
+        elif name in _OF_TERMS | {"Mul", "Div", "Split", "SplitWithSizes", "Slice", "Index", "Unbind"}:
+            waiting += under
+        else:
+            return {}
+    return {"preference_averaged": float(means > 0)} if (means > 0) != (sums > 0) else {}
+
+
+def _squares(root: Any) -> dict[str, float]:
+    """Of a loss that is one sum of squares or sizes of differences from what has no gradient, or averages of such sums,
+    that nothing multiplies or divides."""
+    node, averaged, summed = root, 0, False
+    for _ in range(8):
+        name, under = kind(node), behind(node)
+        if name.startswith(_ERRORS) and len(under) == 1:
+            size, whole = math.prod(shape(under[0])), getattr(node, "_saved_reduction", 0)
+            break
+        squared = name in ("Pow", "Abs") and len(under) == 1 and kind(under[0]) == "Sub" and len(behind(under[0])) == 1
+        if squared and (name == "Abs" or getattr(node, "_saved_exponent", 0) == 2):
+            size, whole = math.prod(shape(node)), 0
+            break
+        if name not in _SHAPED | {"Mean", "Sum"} or len(under) != 1:
+            return {}
+        averaged = math.prod(shape(under[0])) if name == "Mean" and not averaged else averaged
+        summed |= name == "Sum"
+        node = under[0]
+    else:
+        return {}
+    if whole == 1 or not (summed or whole == 2):
+        return {"squares_added": 1.0}
+    return {"squares_added": size / max(averaged, 1), "squares_of_batch": float(not averaged)}

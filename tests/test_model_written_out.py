@@ -1,0 +1,129 @@
+"""Losses written out in single operations have the figures that torch's functions of the same have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barograph.probes.model import loss_graph
+
+torch = pytest.importorskip("torch")
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+ROWS, WIDE = 8, 6
+HERE, OTHER, ITSELF = torch.arange(ROWS), torch.arange(ROWS).roll(4), torch.eye(ROWS) > 0
+weight = nn.Parameter(torch.randn(ROWS, WIDE))
+away = torch.randn(ROWS, WIDE)
+
+
+def of(loss: Tensor, *names: str) -> dict[str, float]:
+    """Figures of a loss, of these names."""
+    assert loss.grad_fn is not None
+    found = loss_graph._all(loss.grad_fn)
+    return {name: found[name] for name in names if name in found}
+
+
+def difference(scores: Tensor, hides: bool) -> Tensor:
+    shares = scores.exp() * (~ITSELF).float() if hides else scores.exp()
+    return -(scores[HERE, OTHER] - shares.sum(1).log())
+
+
+def share(scores: Tensor, hides: bool) -> Tensor:
+    shares = scores.exp()
+    return -torch.log(shares[HERE, OTHER] / ((shares * ~ITSELF) if hides else shares).sum(1))
+
+
+def logsumexp(scores: Tensor, hides: bool) -> Tensor:
+    return torch.logsumexp(scores.masked_fill(ITSELF, -1e9) if hides else scores, 1) - scores[HERE, OTHER]
+
+
+def taken_away(scores: Tensor, hides: bool) -> Tensor:
+    sums = scores.exp().sum(1)
+    return torch.log(sums - math.e if hides else sums) - scores.diagonal()
+
+
+WRITTEN = [difference, share, logsumexp, taken_away]
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("hides", [True, False])
+def test_similarities_of_a_batch_with_itself_are_seen(written: Callable[..., Tensor], hides: bool) -> None:
+    unit = functional.normalize(weight * 1.0, dim=1)
+    scores = unit @ unit.T / 0.2
+    found = of(written(scores, hides).mean(), "loss_pairs", "similarity_to_itself", "loss_reversed", "loss_attracts")
+    assert found == {"loss_pairs": ROWS, "loss_reversed": 0} | ({} if hides else {"similarity_to_itself": 1})
+    assert of(written(unit @ unit.T, hides).mean(), "pairs_unscaled") == {"pairs_unscaled": 1}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_the_sign_and_the_sum_of_a_written_cross_entropy_are_seen(written: Callable[..., Tensor]) -> None:
+    unit = functional.normalize(weight * 1.0, dim=1)
+    loss = written(unit @ unit.T / 0.2, True)
+    assert of((-loss).mean(), "loss_reversed", "loss_summed") == {"loss_reversed": 1}
+    assert of(loss.sum(), "loss_reversed", "loss_summed") == {"loss_reversed": 0, "loss_summed": ROWS}
+    assert of(loss.sum() / ROWS, "loss_reversed", "loss_summed", "loss_multiplied") == {"loss_multiplied": 1}
+
+
+def test_sums_of_exponentials_that_are_no_cross_entropy_of_pairs_say_nothing_of_them() -> None:
+    names = ("loss_pairs", "loss_reversed", "loss_summed", "similarity_to_itself")
+    unit = functional.normalize(weight * 1.0, dim=1)
+    scores = unit @ unit.T / 0.2
+    uniform = torch.pdist(unit).square().mul(-2).exp().mean().log()
+    several = -((scores - scores.exp().sum(1, keepdim=True).log()) * ITSELF.roll(4, 0)).sum(1).mean()
+    of_several = -torch.log((scores.exp() * ITSELF).sum(1) / scores.exp().sum(1)).mean()
+    energy = -torch.logsumexp(weight * 1.0, 1).mean()
+    for loss in (uniform, several, of_several, energy, (weight * 1.0).exp().sum().log()):
+        assert of(loss, *names) == {}, loss
+
+
+def test_the_sign_and_the_sum_of_a_divergence_are_seen() -> None:
+    chances = torch.softmax(away, -1)
+
+    def divergence(reduction: str) -> Tensor:
+        return functional.kl_div(functional.log_softmax(weight * 1.0, -1), chances, reduction=reduction)
+
+    names = ("loss_reversed", "loss_summed", "loss_multiplied")
+    assert of(divergence("sum"), *names) == {"loss_reversed": 0, "loss_summed": ROWS}
+    assert of(-divergence("none").mean(), *names) == {"loss_reversed": 1}
+    assert of(-divergence("batchmean"), *names) == {"loss_multiplied": 1}
+
+
+def log_probabilities(both: Any = None) -> Tensor:
+    """[rows, tokens]"""
+    given = torch.randn(4, 5, 7) * weight[0, 0]
+    return given.log_softmax(-1).gather(-1, torch.zeros(4, 5, 1).long())[..., 0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "averaged"),
+    [
+        (lambda: (log_probabilities() * torch.ones(4, 5)).sum(1), 0),
+        (lambda: (log_probabilities() * torch.ones(4, 5)).sum(-1) / torch.full((4,), 5.0), 1),
+        (lambda: log_probabilities().mean(-1), 1),
+    ],
+)
+def test_averaged_log_probabilities_of_a_preference_are_seen(answer: Callable[[], Tensor], averaged: int) -> None:
+    theirs = torch.randn(4)
+    ways = (
+        -functional.logsigmoid(0.1 * ((answer() - theirs) - (answer() - theirs.flip(0)))).mean(),
+        -functional.logsigmoid(0.1 * (answer() - answer() - theirs)).mean(),
+        -functional.logsigmoid(0.1 * (lambda one, other: one - other - theirs[:2])(*answer().chunk(2))).mean(),
+    )
+    assert [of(loss, "preference_averaged") for loss in ways] == [{"preference_averaged": averaged}] * 3
+
+
+def test_squares_that_are_added_up_are_counted() -> None:
+    output, names = weight * 1.0, ("squares_added", "squares_of_batch")
+    of_batch = {"squares_added": ROWS * WIDE, "squares_of_batch": 1}
+    of_rows = {"squares_added": WIDE, "squares_of_batch": 0}
+    assert of(functional.mse_loss(output, away, reduction="sum"), *names) == of_batch
+    assert of((output - away).square().sum(), *names) == of_batch
+    assert of((output - away).abs().flatten(1).sum(1).mean(), *names) == of_rows
+    assert of(functional.mse_loss(output, away, reduction="none").sum(1).mean(), *names) == of_rows
+    assert of(functional.mse_loss(output, away), *names) == {"squares_added": 1}
+    assert of((output - away).square().sum() + output.square().sum(), *names) == {}  # as of an autoencoder
+    assert of((output - away).square().sum() / ROWS, *names) == {}  # by what, the graph no longer has

@@ -1,0 +1,94 @@
+"""Epochs whose batches come in one order: what says so, and what looks like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_columns import findings
+
+from barograph.doctor.rules.data.order import SameOrder, SamplerEpoch
+from barograph.probes.model.examples import ExampleLook
+
+LOOKS = np.array([0, 1, 2, 3, 10, 17, 34, 41, 58, 65, 82, 89, 106])
+
+
+def looked(batch_at: Any, looks: Any = LOOKS) -> dict[str, Any]:
+    """What the watch says of batches at the steps of its looks."""
+    look, rows = ExampleLook(), {}
+    for step in looks.tolist():
+        marks = np.asarray(batch_at(step), float)
+        rows[step] = look.fields_of({"examples": (tuple(map(str, range(len(marks)))), marks[None])}, step)
+    names = {name for found in rows.values() for name in found}
+    columns: dict[str, Any] = {}
+    for name in names:
+        some = [(step, found[name]) for step, found in rows.items() if name in found]
+        columns[f"model/{name}"] = tuple(np.array(one) for one in zip(*some, strict=True))
+    return columns
+
+
+def fixed(batches: int) -> Any:
+    return lambda step: 8 * (step % batches) + np.arange(8)
+
+
+def drawn_anew(batches: int) -> Any:
+    return lambda step: np.random.default_rng(step // batches).permutation(8 * batches)[8 * (step % batches) :][:8]
+
+
+@pytest.mark.parametrize(
+    ("batches", "count"),
+    [
+        (fixed(6), 1),
+        (fixed(12), 1),
+        (drawn_anew(7), 0),
+        (fixed(1000), 0),
+        (fixed(2), 0),
+        (lambda step: np.arange(8), 0),
+    ],
+)
+def test_batches_that_come_again_as_they_were_are_told_of_once(batches: Any, count: int) -> None:
+    found = findings([SameOrder()], looked(batches))
+    assert [one.severity for one in found.values()] == ["info"] * count
+    assert all(one.causes[0].startswith("same order in each epoch") for one in found.values())
+
+
+def test_a_batch_that_stays_from_a_step_on_is_no_order() -> None:
+    stays = looked(lambda step: 8 * min(step, 17) + np.arange(8))
+    assert not findings([SameOrder()], stays)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "examples", "found"), [(0, 160, True), (0, 400, False), (3, 160, False), (0, 0, False)]
+)
+def test_a_sampler_that_is_given_no_epoch_is_a_warning_when_two_have_passed(
+    epoch: int, examples: int, found: bool
+) -> None:
+    steps = np.arange(20, 120, 10)
+    columns = {
+        "model/sampler_epoch": (steps, np.full(10, epoch)), "model/sampler_rows": (steps, np.full(10, examples)),
+        "model/example_rows": (np.arange(0, 120, 10), np.full(12, 8.0)),
+    }  # fmt: skip
+    warned = [*findings([SamplerEpoch()], columns).values()]
+    assert [one.severity for one in warned] == ["warning"] * found
+    assert all(one.causes[0].startswith("same order in each epoch") for one in warned)
+
+
+def test_samplers_that_shuffle_are_found_beside_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.data.distributed import DistributedSampler
+
+    from barograph.probes.model import samplers, schedulers
+
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+    ours = DistributedSampler(range(20), num_replicas=2, rank=0)  # type: ignore[arg-type, var-annotated]
+    plain = DistributedSampler(range(99), num_replicas=2, rank=0, shuffle=False)  # type: ignore[arg-type, var-annotated]
+    schedulers.find([optimizer])
+    assert samplers.figures() == {}  # no ranks
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    schedulers.find([optimizer])
+    assert samplers.figures() == {"sampler_epoch": 0.0, "sampler_rows": 10.0}
+    ours.set_epoch(4)
+    assert samplers.figures()["sampler_epoch"] == 4.0 and len(plain) == 50
+    del ours
+    assert samplers.figures() == {}  # nothing is kept alive

@@ -1,0 +1,104 @@
+"""Labels of training and evaluation that differ: classes that one of them lacks, splits without a shuffle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_rules_objective import EVALUATIONS, FALLS, ROWS, STEP, every, of_graph, warned
+
+from barograph.core.roles import plays
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("share", "accuracy", "loss", "told"),
+    [(1.0, 0.1, 1e-3, True), (1.0, 0.9, 1e-3, False), (1.0, 0.1, 1.0, False), (0.97, 0.1, 1e-3, False)],
+    ids=["another part of the file", "one class in both", "not learnt yet", "a few others"],
+)
+def test_a_training_of_one_class_whose_evaluation_has_others_was_split_without_a_shuffle(
+    share: float, accuracy: float, loss: float, told: bool, rows: int
+) -> None:
+    looks = np.arange(10)  # where the loss is next to 0 nothing follows of it
+    columns = {"model/top_target_share": (looks, np.full(10, share)), "model/top_target": (looks, np.full(10, 3.0)),
+               "model/class_targets": (looks, 32.0 * np.arange(1, 11)), "loss": every(np.full(ROWS, loss)),
+               "test_acc": (EVALUATIONS, np.full(10, accuracy))}  # fmt: skip
+    found = warned(columns | of_graph(output_width=5.0), rows)
+    assert ("one_class" in found) is told
+    assert not told or found["one_class"].causes[0].startswith("split not shuffled")
+    assert "one_class" not in warned(columns | of_graph(output_width=5.0, loss_queue=4.0), rows)
+
+
+@pytest.mark.parametrize(
+    ("which", "missing", "accuracy", "cause"),
+    [(7, 1, 0.13, "labels shifted"), (7, 1, 0.0, "split not shuffled"), (3, 1, 0.13, "split not shuffled"),
+     (7, 2, 0.2, "split not shuffled"), (7, 1, 0.85, None), (7, 2, 0.7, None)],
+)  # fmt: skip
+def test_missing_classes_explain_their_own_share_of_an_evaluations_errors_alone(
+    which: int, missing: int, accuracy: float, cause: str | None
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    figures = {"untargeted_classes": missing, "untargeted_class": which, "top_target_share": 0.3}
+    columns = {f"model/{name}": (looks, np.full(len(looks), float(value))) for name, value in figures.items()}
+    columns |= {"model/class_targets": (looks, 64.0 * np.arange(1, 41)), "loss": every(0.1 * FALLS),
+                "test_acc": (EVALUATIONS, np.full(10, accuracy))}  # fmt: skip
+    found = warned(columns | of_graph(output_width=8.0))
+    assert ("missing_classes" in found) is (cause is not None)
+    assert not cause or found["missing_classes"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("first", "accuracy", "told"), [(1.0, None, True), (1.0, 0.05, True), (1.0, 0.6, False), (0.9, None, False)]
+)
+def test_an_evaluation_that_was_never_better_than_a_guess_may_have_begun_at_one(
+    first: float, accuracy: float | None, told: bool
+) -> None:
+    guess = np.log(6)
+    falls = np.where(STEP < 60, guess, 0.5 * guess) + 0.01 * np.sin(STEP)
+    evaluated = guess * np.array([first, *np.linspace(1.3, 1.9, len(EVALUATIONS) - 1)])
+    looks = np.arange(0, ROWS, 10)
+    columns = {"loss": every(falls), "val_loss": (EVALUATIONS, evaluated)}
+    columns |= {f"model/{name}": (looks, np.zeros(len(looks))) for name in ("rows_again", "softmax_twice")}
+    if accuracy is not None:
+        columns["val_top1"] = EVALUATIONS, np.full(len(EVALUATIONS), accuracy)
+    assert ("evaluation_below_guess" in warned(columns | of_graph(output_width=6.0))) is told
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [("test_acc", True), ("eval/acc", True), ("valid/accuracy", True), ("dev_acc", True), ("val/top1", True),
+     ("val_acc@1", True), ("acc/val", True), ("train_acc", False), ("acc", False), ("eval/mean_token_accuracy", False),
+     ("eval_rewards/accuracies", False), ("val_acceleration", False), ("test_top5", False)],
+)  # fmt: skip
+def test_an_accuracy_of_an_evaluation_is_known_by_its_name(name: str, is_one: bool) -> None:
+    assert plays("eval_accuracy", name) is is_one
+
+
+@pytest.mark.parametrize("metric", ["val_acc", "val_loss"])
+def test_an_evaluation_with_an_accuracy_alone_is_one(metric: str) -> None:
+    columns = {metric: (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS),
+               "model/training_in_evaluation": (EVALUATIONS + 1, np.ones(10))}  # fmt: skip
+    figures = {"evaluated_trained": 0.4, "evaluated_rows": 64.0, "evaluated_trained_passes": 1.0}
+    columns |= {f"model/{name}": (EVALUATIONS + 1, np.full(10, value)) for name, value in figures.items()}
+    columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
+    assert {"model_mode", "evaluation_examples"} <= warned(columns).keys()
+
+
+@pytest.mark.parametrize(
+    ("copies", "figures", "cause"),
+    [
+        (0.5, {"loss_pairs": 64.0}, "views are the same"),
+        (0.5, {"loss_pairs": 64.0, "dropout": 0.1}, None),
+        (0.5, {}, "copied examples"),
+        (0.75, {"loss_pairs": 64.0}, "copied examples"),
+        (0.0, {"loss_pairs": 64.0, "beside_copies": 1.0}, "views are the same"),
+        (0.0, {"loss_attracts": 1.0, "beside_copies": 1.0}, "views are the same"),
+        (0.0, {"loss_attracts": 1.0, "beside_copies": 1.0, "dropout": 0.1}, None),
+        (0.0, {"loss_pairs": 64.0, "beside_copies": 0.0}, None),
+        (0.0, {"beside_copies": 1.0}, None),  # the same batch twice, as of a step that looks around
+    ],
+)
+def test_views_that_are_the_same_are_told_from_copies(copies: float, figures: dict[str, float], cause: str) -> None:
+    looks = np.arange(10)
+    found = warned({"model/batch_copies": (looks, np.full(10, copies))} | of_graph(**figures))
+    assert ("copied_examples" in found) is (cause is not None)
+    assert not cause or found["copied_examples"].causes[0].startswith(cause)

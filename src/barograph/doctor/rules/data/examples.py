@@ -105,15 +105,10 @@ class CopiedExamples(WatchRule):
     thresholds: ClassVar = {
         "share": (0.5, "of a batch's examples; ours"),
         "looks": (5.0, "in a row; ours"),
-<<<<<<< HEAD
+        "views": (0.9, "of the rows of a step's two passes; ours"),
         "known": (0.99, "of a batch's examples, that were seen before; ours"),
     }
-    causes = ("data repeated: a batch holds the same examples several times",)
-=======
-        "views": (0.9, "of the rows of a step's two passes; ours"),
-    }
     causes = ("copied examples: a batch holds the same examples several times",)
->>>>>>> main
     remedies = ("look at the sampler and at the collation: an index that comes again, an `expand` or `repeat`",)
 
     def _matched(self, history: RunHistory, place: Place) -> bool:
@@ -123,17 +118,13 @@ class CopiedExamples(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         policy = history.role("reward") is not None
-<<<<<<< HEAD
-        few = watched(history, "distinct_rows", place) < watched(history, "example_rows", place)
-        few = few and watched(history, "rows_again", place) >= self.at["known"]
-        if self.lasts(value >= self.at["share"] and not policy and not few, place, self.at["looks"]):
-            pairs = value == 0.5 and watched(history, "loss_ranks", place) >= 0
-=======
         half, matched = value == 0.5, self._matched(history, place)
         if half and not matched and watched(history, "loss_pairs", place) > 1:
             return  # two passes over one text differ by their dropout
         both = matched and watched(history, "beside_copies", place) >= self.at["views"]
-        if self.lasts((both or value >= self.at["share"]) and not policy, place, self.at["looks"]):
+        few = watched(history, "distinct_rows", place) < watched(history, "example_rows", place)
+        few = few and watched(history, "rows_again", place) >= self.at["known"]
+        if self.lasts((both or (value >= self.at["share"] and not few)) and not policy, place, self.at["looks"]):
             why = [ALIKE] * bool(watched(history, "loss_ranks", place) >= 0)
             if matched and (both or half):
                 yield self.finding(
@@ -143,7 +134,6 @@ class CopiedExamples(WatchRule):
                     remedies=[*_VIEWS, *self.remedies], evidence={"share": value},
                 )  # fmt: skip
                 return
->>>>>>> main
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",
                 found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},

@@ -116,21 +116,16 @@ _SPLIT = "split not shuffled: the evaluation has classes that the training lacks
 class MissingClasses(WatchRule):
     """Classes of a classifier are never a target.
 
-        Of five hundred targets that were looked at, none is of these classes: they come in less than one in a hundred, or
-        not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say nothing. A
-        warning where that are two or more, and a third of all, or where the evaluation has them, as it seems: its loss is
-    <<<<<<< HEAD
-        half as large again as the training's, and rises (not where fewer than five hundred different examples were seen, of
-        which the training has no more, perhaps); else an info finding. Where it is the first class or the last
-        one, and the evaluation's accuracy at most that of a guess, all may be off by one, the last kept in range.
-    =======
-        half as large again as the training's, and rises; else an info finding. Where the training has learnt, the
-        evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation has little else
-        than them; where it is the first class or the last one, and the accuracy that of a guess, all are off by one, the
-        class at the other end kept in range.
-    >>>>>>> main
+    Of five hundred targets that were looked at, none is of these classes: they come in less than one in a hundred, or
+    not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say nothing. A
+    warning where that are two or more, and a third of all, or where the evaluation has them, as it seems: its loss is
+    half as large again as the training's, and rises (not where the same few examples, fewer than five hundred, were
+    seen again and again); else an info finding. Where the training has learnt, the
+    evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation has little else
+    than them; where it is the first class or the last one, and the accuracy that of a guess, all are off by one, the
+    class at the other end kept in range.
 
-        What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
+    What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
 
     name, family, kind, severity = "missing_classes", "data", "data", "warning"
@@ -395,8 +390,7 @@ class EvaluationBelowGuess(WatchRule):
     falls is measured in another unit, and gives no finding; nor does one that never changes, one with an accuracy of
     five times a guess's, or a training in which a class is missing, batches are of one class each, or targets are the
     inputs. Where the model that is trained was never evaluated itself, an average of its weights that hardly moves is
-    the first cause. Targets that are numbers may be of another scale, which comes first from ten times the training's
-    first loss on.
+    the first cause.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -478,19 +472,10 @@ class EvaluationBelowGuess(WatchRule):
         yield self.finding(
             0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
             f"while that of the training is {ours:.4g}.",
-            found=place[0], segment=place[2], confidence=0.95 if classes >= 2 else 0.9,
-            causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self._why(classes, value / first)],
+            found=place[0], segment=place[2], confidence=0.95,
+            causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self.causes],
             evidence={"evaluation": value, "guess": guess, "training": ours},
         )  # fmt: skip
 
-    def _why(self, classes: float, times: float) -> list[str]:
-        """Targets that are numbers may be of another scale as well: the likelier, the further off."""
-        if classes >= 2:
-            return list(self.causes)
-        scaled = "targets not scaled: the evaluation's are not shifted or divided as the training's"
-        return [scaled, *self.causes] if times >= _FAR else [*self.causes, scaled]
-
-
-_FAR = 10.0  # times the training's first loss: no other order of the same targets is that far off
 
 RULES = (NoisyLabels, MissingClasses, OneClass, OtherLabels, EvaluationBelowGuess)

@@ -230,8 +230,7 @@ class Divergence(CurveRule):
         best, above = self._best, self._above
         assert best is not None and above is not None
         rows, rise = tick.row - above.row + 1, tick.level - floor
-        lost = exp(tick.level) - exp(floor)
-        descent = exp(self._start) - exp(floor)
+        lost, descent = (exp(height) - exp(floor) for height in (tick.level, self._start))
         over_start = tick.level > self._start + max(self.at["rise"], 2 * spread)
         fallen = _WIDE_RISE + spread if floor == self._wide_low else 4 * spread  # no mean of many rows is a dip
         if not over_start and self._start - best.level < fallen:

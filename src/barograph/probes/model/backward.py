@@ -163,6 +163,11 @@ class Sentinel:
             self._loss.came()
         self._call()
 
+    def came_to_output(self, gradient: Any) -> None:
+        """A gradient has come to a model's output, where no parameter gets one itself."""
+        if self._chosen is None:
+            self._loss.came(walks=False)
+
     def ask(self, call: Callable[[Any], Any]) -> None:
         """Have `call` called once with the last node of the next loss's graph, when its backward pass is over."""
         self._loss.asks = call

@@ -203,7 +203,7 @@ class LossGraph:
     """Looks at the loss of the first passes, and of some later ones."""
 
     def __init__(self) -> None:
-        self._passes = 0
+        self._passes, self._walks = 0, True
         self._found: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self.value: Any = None  # of a mean of errors other than squares, on its device
@@ -213,9 +213,10 @@ class LossGraph:
         self.differences = False  # whether it is of sizes of differences, and of no classes
         self.squared: objective.Squared | None = None  # of a mean square, or a multiple of one
 
-    def came(self) -> None:
-        """A backward pass has reached the parameters."""
+    def came(self, walks: bool = True) -> None:
+        """A backward pass has reached the parameters. walks: whether the leaves of its graph are parameters."""
         self._passes += 1
+        self._walks = walks
         if self._passes > 4 and self._passes % 50 and self._passes not in _LEAVES and self.asks is None:
             return
         import torch
@@ -235,7 +236,7 @@ class LossGraph:
             self._found = fresh | {name: max(value, fresh.get(name, value)) for name, value in kept.items()}
             self.squared = objective.squared(root) if root is not None else None
             self.pulled = [weakref.ref(one) for one in criteria.trained_target(root)] if root is not None else []
-            if root is not None and self._passes in _LEAVES:
+            if root is not None and self._walks and self._passes in _LEAVES:
                 self.leaves = criteria.leaves(root)
                 self._found |= views.figures(root)
                 with contextlib.suppress(Exception):  # a node of another make says nothing

@@ -145,23 +145,9 @@ class OutputLook:
                 self._found, found = _figures(rows, _rows(gradient))
                 self._classes = self._logistic = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
-                    if rows.shape[1] == 1 < gradient.numel():
-                        self._found = _of_all(self._found, (gradient < 0).to(self._found.dtype).mean())
-                    width = 1 if gradient.dim() > 3 else -1
-                    # no abs(): of a language model's logits a copy may be more than the device has left
-                    alive = (gradient.amax(width) != 0) | (gradient.amin(width) != 0)
-                    if pieces[0] == 1:  # else they are not all of the loss
-                        self._found[_AT["targets"]], self._found[_AT["places"]] = alive.sum(), alive.numel()
-                    same = [one for one in rowed if one.shape == alive[:_ROWS].shape]
-                    if same and found is not None:
-                        self._found[_AT["padding_targets"]] = texts.of_padding(
-                            same[0], gradient[:_ROWS], alive[:_ROWS], found.below
-                        )
-                        ends = texts.of_ends(same[0], alive[:_ROWS])
-                        for name, value in zip(texts.ENDS, ends, strict=True):
-                            self._found[_AT[name]] = value
-                        if sum(fed) > 1:  # two texts: what the targets are of is said by their shift
-                            self._found[_AT["tail_untold"]] = math.nan
+                    self._of_rows(rows, gradient, found, rowed, pieces[0] == 1)
+                    if sum(fed) > 1:  # two texts: what the targets are of is said by their shift
+                        self._found[_AT["tail_untold"]] = math.nan
                 if alike and found is not None:
                     self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
                 if self._unused is not None:
@@ -190,6 +176,25 @@ class OutputLook:
 
         self._of_places = tagged is not None
         tensor.register_hook(self.timed(arrived))
+
+    def _of_rows(
+        self, rows: Tensor, gradient: Tensor, found: Softmax | None, rowed: list[Tensor], complete: bool
+    ) -> None:
+        """Which rows have a target. rowed: tokens. complete: this output is all of the loss, and no piece."""
+        assert self._found is not None
+        if rows.shape[1] == 1 < gradient.numel():
+            self._found = _of_all(self._found, (gradient < 0).to(self._found.dtype).mean())
+        width = 1 if gradient.dim() > 3 else -1
+        # no abs(): of a language model's logits a copy may be more than the device has left
+        alive = (gradient.amax(width) != 0) | (gradient.amin(width) != 0)
+        if complete:
+            self._found[_AT["targets"]], self._found[_AT["places"]] = alive.sum(), alive.numel()
+        same = [one for one in rowed if one.shape == alive[:_ROWS].shape]
+        if same and found is not None:
+            padding = texts.of_padding(same[0], gradient[:_ROWS], alive[:_ROWS], found.below)
+            self._found[_AT["padding_targets"]] = padding
+            for name, value in zip(texts.ENDS, texts.of_ends(same[0], alive[:_ROWS]), strict=True):
+                self._found[_AT[name]] = value
 
     def _count(self, rows: Tensor, gradient: Tensor, tagged: Tensor | None, found: Softmax | None) -> None:
         """Count targets by class. tagged: outputs of places, where a row has many."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import dense_tensors, first_tensor, parts_of
 from barograph.probes.model.adapters import Adapters
+from barograph.probes.model.backward import Sentinel
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.dependence import DependenceLook
 from barograph.probes.model.evaluated import EvaluatedLook
@@ -30,7 +31,7 @@ from barograph.probes.model.others import OtherNetwork
 from barograph.probes.model.others import fields_of as other_fields
 from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.outside import fields_of as outside_fields
-from barograph.probes.model.parameters import local
+from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, in_backward
 from barograph.probes.model.reach import untied_figures
 from barograph.probes.model.rows import RowsLook
@@ -50,8 +51,8 @@ _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each s
 class ModelState:
     """Hooks on the model itself, or on the parts that a training calls in its place: two short calls a forward pass.
 
-    asks: whether single outputs may be asked for their gradients, which takes two backward passes in all. ask: of
-    `parts.CalledParts`.
+    asks: whether single outputs may be asked for their gradients, which takes two backward passes in all. sentinel:
+    what knows of backward passes.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class ModelState:
         model: Any,
         clock: Callable[[], float],
         asks: bool = True,
-        ask: Callable[[Callable[[Any], Any]], Any] = lambda call: None,
+        sentinel: Sentinel | None = None,
     ):
         self._model = model
         self._clock, self._seconds = clock, 0.0
@@ -84,6 +85,8 @@ class ModelState:
         self._handles: list[Any] = []
         self._evaluated: EvaluatedLook | None = None
         self._inner, self._within = model, False
+        self._sentinel = sentinel or Sentinel(lambda: None)
+        self._sharded = any(mesh_of(parameter) is not None for parameter in model.parameters())
         self._parts: CalledParts | None = None
         # an evaluation often goes past DDP; a hook on what torch.compile returns is around what is compiled
         self._inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
@@ -92,7 +95,7 @@ class ModelState:
             self._inner.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
         ]
         if not compiled:
-            self._parts = CalledParts(self._inner, ask)
+            self._parts = CalledParts(self._inner, self._sentinel.ask)
             self._evaluated = EvaluatedLook(self._inner)
 
     def _timed(self, hook: Callable[..., None]) -> Callable[..., None]:
@@ -219,6 +222,8 @@ class ModelState:
                 _each(lambda: self._output.returned(output, logits, self._rows.embedded(), pieces))
                 with torch.no_grad():
                     _each(lambda: self._finite.returned(logits))
+                if self._sharded and getattr(logits, "requires_grad", False):
+                    logits.register_hook(self._sentinel.came_to_output)
             if "output_width" in self._passes:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:

@@ -13,7 +13,7 @@ STEP = np.array([1, 50, 100, 150])
 BEGAN = 40
 
 OF_USUAL_SIZE = {"input_mean": [0.1] * 4, "input_std": [1.0] * 4}
-TRAINED = {"frozen_parameters": [0.0] * 4, "unchanged": [0.0] * 4}
+TRAINED = {"frozen_parameters": [0.0] * 4, "unchanged": [0.0] * 4, "update_p5": [1e-4] * 4}
 
 
 def history(figures: dict[str, list[float]], **facts: object) -> RunHistory:
@@ -69,7 +69,8 @@ def test_a_cause_that_was_measured_not_to_be_is_ruled_out_unless_it_is_proven(
         ("overfitting", {"rows_again": [0.0, 0.0, 0.0, 0.1]}),
         ("overfitting", {"rows_again": [0.0] * 4, **OF_USUAL_SIZE}),  # pictures are drawn with changes
         ("layer frozen", {**TRAINED, "unchanged": [0.0, 0.0, 2.0, 2.0]}),
-        ("layer frozen", {"unchanged": [0.0] * 4, "frozen_parameters": [3.0] * 4}),
+        ("layer frozen", {**TRAINED, "frozen_parameters": [3.0] * 4}),
+        ("layer frozen", {**TRAINED, "update_p5": [1e-4, 0.0, 0.0, 0.0]}),  # no gradient arrives: nothing is unchanged
         ("gradients vanish", {"flow_first_last": [0.5, 1e-6, 1e-6, 1e-6]}),
         ("epsilon too big", {"epsilon": [1e-3] * 4}),
         ("weight decay too high", {"decay_share": [1e-4] * 4}),

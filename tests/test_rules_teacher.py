@@ -86,3 +86,22 @@ def test_a_training_that_ends_while_modules_are_listened_to_is_not_listened_to_f
         model(torch.ones(3, 4))
     assert len(hooks) == before
     run.finish()
+
+
+@pytest.mark.parametrize(
+    ("first", "itself", "cause"),
+    [(1.9, False, "averaged weights not updated"), (1.9, True, "overfitting"), (1.5, False, "overfitting")],
+)
+def test_an_evaluation_of_another_model_that_was_never_better_than_the_start_is_of_old_weights(
+    first: float, itself: bool, cause: str
+) -> None:
+    steps, at = np.arange(1, 401), np.arange(20, 401, 20)
+    rises = np.where(np.arange(20) < 3, first, 1.9 + 0.03 * np.arange(20))
+    series = {
+        "train/loss": (steps, 1.0 + 1.1 * np.exp(-steps / 60) * np.random.default_rng(2).normal(1, 0.02, 400)),
+        "eval/loss": (at, rises), "model/passes": (steps, np.ones(400)),
+    }  # fmt: skip
+    if itself:
+        series["model/passes_without_gradients"] = np.array([20]), np.ones(1)
+    told = warned(series, len(steps))["overfitting"]
+    assert told.causes[0].startswith(cause)

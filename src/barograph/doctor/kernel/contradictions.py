@@ -85,9 +85,10 @@ def _in_full(seen: _Measured) -> bool:
 
 
 def _all_trained(seen: _Measured) -> bool:
-    return (
-        seen.never("unchanged") and len(seen.all("frozen_parameters")) > 0 and not seen.all("frozen_parameters").any()
-    )
+    """Whether nothing is frozen, and layers have moved: of those without gradients it is not asked."""
+    frozen, moved = seen.all("frozen_parameters"), seen.since("update_p5")
+    whole = len(frozen) > 0 and not frozen.any() and seen.never("unchanged")
+    return whole and len(moved) > 0 and bool((moved > 0).all())
 
 
 def _reaches_back(seen: _Measured) -> bool:

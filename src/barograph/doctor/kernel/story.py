@@ -8,7 +8,8 @@ other: within 50 logged rows, or 5% of what the run has come to, whichever is mo
 other begins, and both are of one kind or the first cause of the one is among those of the other; or if one is a
 standing fault, a proven fact of how the training is made that lasts, and the other a finding about losses, gradients,
 weights or evaluations behind it that has no proof of another cause: of what is wrong with evaluations alone, one about
-evaluations. The worst one speaks for it, of equals one that has proof of its cause, else the one that began first; the
+evaluations. The worst one speaks for it, of equals one that has proof of its cause, then one that says how the
+training is made, else the one that began first; the
 others are in its evidence as `story`, in the order in which they began. Its causes are those of all that what was
 measured does not rule out: first those that are proven, beside which info findings have none to add, then the ones that
 several rules name.
@@ -183,7 +184,15 @@ def _told(members: list[Finding], impossible: Impossible) -> list[Finding]:
         return members
     head = min(
         (member for member in members if SEVERITIES.index(member.severity) == worst),
-        key=lambda item: (not _proven(item), item.step, _rank(item), item.rule, -item.last_step, item.key),
+        key=lambda item: (
+            not _proven(item),
+            not item.evidence.get(STANDING),
+            item.step,
+            _rank(item),
+            item.rule,
+            -item.last_step,
+            item.key,
+        ),
     )
     # what a rule said of the same place before it was sure is not a separate event
     others = [

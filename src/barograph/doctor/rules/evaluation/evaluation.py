@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, named
+from barograph.doctor.kernel.cursor import exp, named, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.averages import AverageBehind, TeacherStill
@@ -31,6 +31,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
 from barograph.doctor.rules.evaluation.mode import EvaluationGradients, EvaluationMode, ModelMode, StaleStatistics
 from barograph.doctor.rules.evaluation.ranking import AREA
 from barograph.doctor.rules.evaluation.signs import (
+    AVERAGE,
     EvaluationBetter,
     EvaluationFrozen,
     EvaluationGap,
@@ -67,6 +68,7 @@ _SOON_ABOVE = 1.25  # the evaluation over the mean of an epoch in which each exa
 _FAR = 4.0  # the same, of inputs that are far out
 _EASY = 0.05  # of the first epoch's loss: what is left where the answers are given
 _NEAR_HALF = 0.05  # of an area under the curve: a guess's noise with 150 examples
+_NEVER = 0.8  # of the loss that the training began with, in each evaluation: those are the weights of then
 _LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are memorized is far less
 _WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
@@ -260,6 +262,15 @@ class Overfitting(Rise):
         long = self._count >= self.at["alone"] and 4 * len(self._after) >= seen and 8 * half >= seen
         return long and math.log(level / floor) > 0.8 * math.log(high / floor)
 
+    def _untrained(self, history: RunHistory, point: EvaluationPoint) -> bool:
+        """Whether another model than the trained one is evaluated, and was never better than the training began."""
+        loss, channel = history.role("loss"), history.role("eval_loss")
+        if loss is None or channel is None or loss.start:
+            return False
+        rows = channel.rows(point.row, point.row + 1)
+        best = min(one.value for one in self._points)
+        return len(rows) > 0 and other_model(history, int(rows.time[0])) and best >= _NEVER * loss.first > 0
+
     def _causes(
         self,
         history: RunHistory,
@@ -277,6 +288,8 @@ class Overfitting(Rise):
             return others
         seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
         loss = history.role("loss")
+        if self._untrained(history, course[-1]):
+            return [AVERAGE, *seen]
         if loss is not None and not loss.start and course[-1].train > _LITTLE_LEARNT * loss.first:
             return [*_DIFFERENT, seen[0]]
         last = course[course.index(sudden) - 1] if sudden is not None else None

@@ -26,7 +26,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
 
 _AVERAGES = ("ema", "ema_decay", "use_ema", "ema_rate", "ema_beta", "swa", "model_ema", "ema_halflife")
 _AVERAGE = "averaged weights not updated: the evaluation has the average that the configuration asks for"
-_COPY = "averaged weights not updated: another model than the one that is trained is evaluated, and never changes"
+AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and never changes"
 
 
 def _log_ratio(new: float, old: float) -> float:
@@ -284,7 +284,7 @@ class EvaluationFrozen(Walker):
         self._told = True
         first, time = self._first, int(channel.rows(point.row, point.row + 1).time[0])
         average = [_AVERAGE] if setting(history, *_AVERAGES) else []
-        average = average or ([_COPY] if other_model(history, time) else [])
+        average = average or ([AVERAGE] if other_model(history, time) else [])
         pairs = known(history.channel("model/loss_ranks"), point.step, time, point.segment) == 1
         alike = [_ALIKE] if pairs and abs(point.value - math.log(2)) < _LAST_DIGIT else []
         yield self.finding(

@@ -322,8 +322,8 @@ def test_tables_of_a_recommender_may_grow_and_a_network_behind_them_may_not(tmp_
     torch.manual_seed(2)
     table = nn.Embedding(50, 8)
     nn.init.normal_(table.weight, std=0.05)
-    layers = [nn.Linear(8, width), nn.Linear(width, 1)] if width else []
-    for layer in layers:
+    layers = [nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 1)] if width else []
+    for layer in layers[::2]:
         nn.init.normal_(layer.weight, std=0.005)
     model = nn.Sequential(table, *layers)
     run = barograph.init("p", "n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)

@@ -353,7 +353,7 @@ class LossSpike(SeriesRule):
             return True
         cost = first + math.log(max(first / level, 1.0)) if first > 0 else math.inf
         wrong = math.ceil(count * one["peak"] / cost)
-        return _at_least(wrong, count * level / cost) * max(1, one["nth"]) >= self.at["chance"]
+        return bool(_at_least(wrong, count * level / cost) * max(1, one["nth"]) >= self.at["chance"])
 
     def _tell(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         one = self._open

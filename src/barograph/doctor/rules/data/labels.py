@@ -390,7 +390,8 @@ class EvaluationBelowGuess(WatchRule):
     falls is measured in another unit, and gives no finding; nor does one that never changes, one with an accuracy of
     five times a guess's, or a training in which a class is missing, batches are of one class each, or targets are the
     inputs. Where the model that is trained was never evaluated itself, an average of its weights that hardly moves is
-    the first cause.
+    the first cause. Targets that are numbers may be of another scale, which comes first from ten times the training's
+    first loss on.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -472,10 +473,19 @@ class EvaluationBelowGuess(WatchRule):
         yield self.finding(
             0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
             f"while that of the training is {ours:.4g}.",
-            found=place[0], segment=place[2], confidence=0.95,
-            causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self.causes],
+            found=place[0], segment=place[2], confidence=0.95 if classes >= 2 else 0.9,
+            causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self._why(classes, value / first)],
             evidence={"evaluation": value, "guess": guess, "training": ours},
         )  # fmt: skip
 
+    def _why(self, classes: float, times: float) -> list[str]:
+        """Targets that are numbers may be of another scale as well: the likelier, the further off."""
+        if classes >= 2:
+            return list(self.causes)
+        scaled = "targets not scaled: the evaluation's are not shifted or divided as the training's"
+        return [scaled, *self.causes] if times >= _FAR else [*self.causes, scaled]
+
+
+_FAR = 10.0  # times the training's first loss: no other order of the same targets is that far off
 
 RULES = (NoisyLabels, MissingClasses, OneClass, OtherLabels, EvaluationBelowGuess)

@@ -83,6 +83,8 @@ class ClippedByValue(Rule):
     element, to the last bit: gradients are clipped by value there. And nearly all elements are at the bound: the root
     of the mean square of the median matrix is four fifths of it or more, where that of other gradients is a twentieth
     to a third of their largest element. Elements that are all 1 and -1 are of an optimizer that takes signs on purpose.
+    Adam and its kind divide a gradient by its size: signs train well there, and it is an info finding. It stays a
+    warning where the bound is below Adam's epsilon, which then is most of what the step is divided by.
 
     What to do: clip the norm, with `clip_grad_norm_`, or at a value that few elements reach.
     """
@@ -113,10 +115,13 @@ class ClippedByValue(Rule):
             began = self._row[0][0]
             enough = len(self._row) >= self.at["tables"] and highest.step - began >= self.at["steps"]
             if enough and self.first(highest.segment):
+                epsilon = known(history.channel("model/epsilon"), highest.step, highest.time, highest.segment)
+                harmless = bound >= epsilon  # of no Adam it is NaN
                 yield self.finding(
                     began, f"The gradients' elements are clipped at {bound:.3g}, and nearly all are at that bound: the "
                     f"root of their mean square is {size:.3g}.", found=highest.step, segment=highest.segment,
-                    confidence=0.95, evidence={"bound": bound, "root_mean_square": rounded(size), "standing": True},
+                    confidence=0.5 if harmless else 0.95, severity="info" if harmless else self.severity,
+                    evidence={"bound": bound, "root_mean_square": rounded(size), "standing": True},
                     remedies=["clip the norm, with `clip_grad_norm_`", f"clip at a value far above {bound:.3g}"],
                 )  # fmt: skip
 

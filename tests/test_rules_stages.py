@@ -53,6 +53,19 @@ def test_a_loss_that_begins_anew_by_itself_stays_a_warning(name: str, number: np
     assert found["weights_replaced"] == 150 and "divergence" in found
 
 
+@pytest.mark.parametrize(
+    ("kind", "quiet"), [("added", True), ("blows up", False), ("cut off", False), ("smoothed", False), ("none", False)]
+)
+def test_a_loss_that_gets_a_term_is_told_from_one_that_rises(kind: str, quiet: bool) -> None:
+    old = (0.05 + 1.6 * np.exp(-STEP / 12.0)) * np.exp(np.random.default_rng(0).normal(0, 0.05, 300))
+    loss = old + (STEP >= 150) * (0.9 + 0.01 * np.sin(STEP))
+    term = {"added": old, "blows up": old + 0.5 * (STEP >= 150), "cut off": np.minimum(loss, 0.2 + 9 * (STEP < 150)),
+            "smoothed": 1.001 * old, "none": loss}[kind]  # fmt: skip
+    found = loud({"train/loss": loss, "train/ce": term})
+    assert loud({"train/loss": loss, "train/ce": term}, (150, 151, 152, 170, 180)) == found
+    assert found == {} if quiet else found.get("divergence") == 150 or "loss_spike" in found
+
+
 def test_a_loss_that_rises_within_a_stage_is_still_found() -> None:
     found = loud({"train/loss": learnt_anew(again=240), "round": STEP // 150})
     assert abs(found["divergence"] - 240) < 4

@@ -1,19 +1,19 @@
 """Where a stage of a training begins: a round, a task, a phase, as the training itself logs them.
 
-In:   series that number stages (`round`, `task_id`, `al/cycle`), and the steps of the loss.
+In:   series that number stages (`round`, `task_id`, `al/cycle`), the loss, and its terms.
 Out:  whether a stage begins with a step, and whether a training has stages.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 
 _NUMBERS = re.compile(
     r"(?:.*[/._-])?(?:round|task|stage|phase|cycle|generation|curriculum|experience)"
@@ -23,7 +23,11 @@ _NUMBERS = re.compile(
 _PENALTY = re.compile(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re.IGNORECASE)
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages
 _NEAR = 2  # rows: the bend of a curve is found a row or two from where it is, and a number may be logged a row early
+_SAME = 16  # rows
 _NAMED: WeakKeyDictionary[RunHistory, tuple[int, tuple[str, ...]]] = WeakKeyDictionary()
+
+_SAID: WeakKeyDictionary[RunHistory, dict[tuple[int, int], bool]] = WeakKeyDictionary()
+"""Answers that no row changes any more, by step and segment."""
 
 
 def _numbered(history: RunHistory) -> list[Channel]:
@@ -42,15 +46,29 @@ def has_stages(history: RunHistory, time: int) -> bool:
 
 def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     """Whether a stage begins at a step, or within two rows of the loss from it: the whole number that tells stages
-    apart changes, behind eight rows or more of the loss with one and the same."""
-    channels = _numbered(history)
-    loss = history.role("loss") if channels else None
+    apart changes, behind eight rows or more of the loss with one and the same; or a term is added to the loss."""
+    loss = history.role("loss")
     if loss is None:
         return False
     there = loss.rows()
-    steps = there.step[(there.segment == segment) & (there.time <= loss.clock.now)]
+    ours = (there.segment == segment) & (there.time <= loss.clock.now)
+    steps = there.step[ours]
     at = int(numpy.searchsorted(steps, step))
-    for channel in channels:
+    said, is_past = _SAID.setdefault(history, {}), len(steps) > at + _NEAR + _SAME
+    if is_past and (step, segment) in said:
+        return said[step, segment]
+    result = _changes(history, steps, at, segment)
+    if not result and at >= _SAME + _NEAR:
+        near = numpy.flatnonzero(ours)[at - _NEAR - _SAME : at + _NEAR + _SAME]
+        result = _gets_a_term(history, loss, there.part(int(near[0]), int(near[-1]) + 1))
+    if is_past:
+        said[step, segment] = result
+    return result
+
+
+def _changes(history: RunHistory, steps: Any, at: int, segment: int) -> bool:
+    """Whether a number of the stage changes near a row."""
+    for channel in _numbered(history):
         rows = channel.rows()
         here = (rows.segment == segment) & (rows.time <= channel.clock.now) & numpy.isfinite(rows.value)
         number, places = rows.value[here], numpy.searchsorted(steps, rows.step[here])
@@ -58,5 +76,27 @@ def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
         begins = numpy.concatenate([places[:1], places[1:][numpy.diff(number) != 0]])
         near = (numpy.diff(begins) >= _LONG) & (numpy.abs(begins[1:] - at) <= _NEAR)
         if near.any() and (number == numpy.round(number)).all():
+            return True
+    return False
+
+
+def _gets_a_term(history: RunHistory, loss: Channel, rows: ChannelRows) -> bool:
+    """Whether another series was the loss itself, to the last bit, in 16 of these rows, and from there on is other, and
+    rises by less than a third as far: what the loss was before is one of its terms, and has not risen."""
+    for name, channel in history.channels.items():
+        if channel is loss or name.count("/") > 1 or channel.began[0] != loss.began[0]:
+            continue
+        theirs = channel.rows(rows.first, rows.first + len(rows))
+        come = int((theirs.time <= loss.clock.now).sum())
+        theirs, whole = theirs.part(0, come), rows.value[:come]
+        if not come or not numpy.array_equal(theirs.step, rows.step[:come]):
+            continue
+        same = theirs.value == whole
+        begins = int(numpy.argmin(same))
+        if not _SAME <= begins <= _SAME + 2 * _NEAR or same[begins:].any():
+            continue
+        before = float(numpy.median(whole[begins - _SAME : begins]))
+        up, most = (float(numpy.median(part[begins:])) - before for part in (theirs.value, whole))
+        if up < most / 3 and (begins + 1 == come or len(set(theirs.value[begins:].tolist())) > 1):  # it is not cut off
             return True
     return False

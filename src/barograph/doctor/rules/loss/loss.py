@@ -192,14 +192,18 @@ class NonFiniteLoss(SeriesRule):
         self._start = self._told = None
 
 
+_YOUNG = 24  # rows above the average
+
+
 class LossLevel(SeriesRule):
     """The stability guide's rule: a loss of ten times its moving average is a warning, one of a hundred times a reason
     to stop.
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
-    Where the validation loss did not rise with it, or a logged number of a round, task or stage changes there, it is an
-    info finding. Of a loss that was below 0 before nothing is said: its average may be near 0.
+    Where the validation loss did not rise with it, or a stage begins there (a logged number of a round, task or stage
+    changes, or the loss gets another term), it is an info finding. Of a loss that was below 0 before nothing is said:
+    its average may be near 0.
     Where the loss is that high from one row to the next, a bad batch is a likelier cause than the weights.
     """
 
@@ -218,6 +222,7 @@ class LossLevel(SeriesRule):
         self._rows = 0
         self._told: Finding | None = None
         self._below = 0
+        self._meant = False  # a stage begins with what was found
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         if is_game(history, channel):
@@ -289,7 +294,9 @@ class LossLevel(SeriesRule):
             told.evidence |= {"times": rounded(times, 3), "loss": rounded(value)}
         fitted = told.evidence["loss"] < 0.5 * self._first  # it leaps about
         held = fitted or evaluation_holds(history, told.step, step, told.segment)
-        if held or stage_begins(history, told.step, told.segment):
+        if told.evidence["rows"] <= _YOUNG:  # later rows don't change the answer
+            self._meant = stage_begins(history, told.step, told.segment)
+        if held or self._meant:
             told.severity = "info"
         elif told.evidence["times"] > self.at["stop"] and told.evidence["loss"] > self._first:
             told.severity = "critical"

@@ -70,10 +70,12 @@ class Divergence(CurveRule):
 
     What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
     summed losses and curricula lift the training loss alone), negatives from a queue that is filled in the first rows
-    with harder ones, as long as the loss is below a guess's, a learning rate that is warmed up again to no more than
-    it was, and losses of games (GANs) or policies, or that were below 0 before, which are not checked. With several
-    epochs the loss drifts up within each: then only the share counts. A rise that is over lowers the finding to an info
-    finding; one that took long and ended where it had begun does once the loss falls below its start by 5%.
+    with harder ones, as long as the loss is below a guess's, a learning rate that is warmed up again to no more than it
+    was, and losses of games (GANs) or policies, or that were below 0 before, which are not checked. With several epochs
+    the loss drifts up within each: then only the share counts. A rise that is over lowers the finding to an info
+    finding; one that took long and ended where it had begun does once the loss falls below its start by 5%. Where a
+    stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another term: a
+    series that was the loss to the last bit is other from there on, and has not risen with it), the curve begins anew.
 
     In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
     which is 1.3 times as high as any row since the first quarter, or since the loss first came within a sixth of its

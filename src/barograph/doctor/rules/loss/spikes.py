@@ -43,14 +43,14 @@ class LossSpike(SeriesRule):
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
     has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. One of 16 rows or more
     that the validation loss did not share is an info finding, and one with which a stage of the training begins: a
-    logged number of a round, task or stage changes there. Where a batch has so few targets that three of them, guessed
-    as at the start, lift its mean as far, one row or two are an info finding. So is one that recovered from a
-    loss of less than a thousandth of the first, and rose to no more than a fiftieth of it: nearly all is learnt still,
-    and Adam makes such jumps at a constant rate. So is a spike over which the loss rose nearly as far, and came back,
-    three times in the 128 rows before: its batches are of several sorts. So is one of a row or two that chance makes in
-    a run of a hundred as long: where a wrong guess costs the first loss and ln (first loss / level), as with a model
-    that is as sure as it is right, the number of them in a batch is Poisson's. Of a loss that was below 0 before
-    nothing is said.
+    logged number of a round, task or stage changes there, or the loss gets another term. Where a batch has so few
+    targets that three of them, guessed as at the start, lift its mean as far, one row or two are an info finding. So is
+    one that recovered from a loss of less than a thousandth of the first, and rose to no more than a fiftieth of it:
+    nearly all is learnt still, and Adam makes such jumps at a constant rate. So is a spike over which the loss rose
+    nearly as far, and came back, three times in the 128 rows before: its batches are of several sorts. So is one of a
+    row or two that chance makes in a run of a hundred as long: where a wrong guess costs the first loss and ln (first
+    loss / level), as with a model that is as sure as it is right, the number of them in a batch is Poisson's. Of a loss
+    that was below 0 before nothing is said.
     """
 
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"

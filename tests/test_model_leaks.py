@@ -125,6 +125,8 @@ def test_targets_in_order_are_told_from_those_that_are_drawn(
     columns = {"loss": every(np.linspace(1.0, 0.5, ROWS)), "model/target_mean": (looks, means)}
     columns["model/target_std"] = looks, np.full(len(looks), deviation)
     columns["model/example_rows"] = looks, np.full(len(looks), 32.0)
+    stream = {name: column for name, column in columns.items() if name != "loss"}
+    assert "ordered_targets" not in warned(stream | {"prequential_loss": columns["loss"]}, rows)
     assert ("ordered_targets" in warned(columns, rows)) is told
     assert "ordered_targets" not in warned(columns | {"reward": every(np.sin(np.arange(ROWS)))}, rows)
     assert "ordered_targets" not in warned(columns | {"model/example_rows": (looks, np.ones(len(looks)))}, rows)

@@ -315,25 +315,29 @@ def test_16_bit_weights_are_judged_by_three_measured_steps_behind_the_warm_up(
 
 
 @pytest.mark.parametrize(
-    ("highest", "size", "found"),
+    ("highest", "size", "epsilon", "found"),
     [
-        ((1e-3, 1e-3, 1e-3), 9e-4, True),
-        ((1e-3, 1e-3, 1e-3), 3e-4, False),  # few elements reach the bound
-        ((1e-3, 1e-3, 2e-3), 9e-4, False),  # no bound in common
-        ((1e-3, 1e-3), 9e-4, False),  # two matrices may be alike
-        ((1.0, 1.0, 1.0), 1.0, False),  # signs, on purpose
+        ((1e-3, 1e-3, 1e-3), 9e-4, 0, "warning"),
+        ((1e-3, 1e-3, 1e-3), 9e-4, 1e-8, "info"),  # Adam's steps are as large as before
+        ((1e-9, 1e-9, 1e-9), 9e-10, 1e-8, "warning"),  # and here they are not
+        ((1e-3, 1e-3, 1e-3), 3e-4, 0, ""),  # few elements reach the bound
+        ((1e-3, 1e-3, 2e-3), 9e-4, 0, ""),  # no bound in common
+        ((1e-3, 1e-3), 9e-4, 0, ""),  # two matrices may be alike
+        ((1.0, 1.0, 1.0), 1.0, 0, ""),  # signs, on purpose
     ],
 )
 def test_gradients_of_which_clipping_leaves_the_signs_alone_are_found(
-    highest: tuple[float, ...], size: float, found: bool
+    highest: tuple[float, ...], size: float, epsilon: float, found: str
 ) -> None:
     names = [f"blocks.{at}.weight" for at in range(len(highest))]
     columns: dict = {}
     for quantity, values in (("max", highest), ("std", [size] * len(names)), ("mean", [0] * len(names))):
         rows = {name: numpy.full(5, value, float) for name, value in zip(names, values, strict=True)}
         columns |= table("gradients", quantity, rows)
+    if epsilon:
+        columns["model/epsilon"] = ([0], [epsilon])
     some = only(findings([ClippedByValue()], columns), "clipped_by_value")
-    assert bool(some) == found
+    assert [one.severity for one in some] == ([found] if found else [])
     if found:
         assert (some[0].step, some[0].found) == (0, 20) and some[0].causes[0].startswith("clip value too low")
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
+from barograph.doctor.kernel.curve import bend
 from barograph.doctor.rules.loss.learning import NotLearning
-from barograph.doctor.rules.loss.progress import RULES, LossPlateau, bend
+from barograph.doctor.rules.loss.progress import RULES, LossPlateau
 
 
 def look(loss: np.ndarray, step: int = 1, facts: dict | None = None, evaluations=None, **more: np.ndarray):

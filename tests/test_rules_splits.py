@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from test_rules_objective import EVALUATIONS, FALLS, ROWS, STEP, every, of_graph, warned
@@ -149,3 +151,16 @@ def test_inputs_of_the_training_that_are_normalised_once_more_are_said_to_be(
         columns[f"model/input_{name}"] = looks, np.full(len(looks), trained[at])
         columns[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(10, evaluated[at])
     assert warned(columns)["evaluation_inputs"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"), [([5, 10], False), ([], True), ([3, 5], True), ([4], True), (range(1, 14), True)]
+)  # fmt: skip
+def test_a_batch_that_comes_again_within_an_inner_loop_is_meant(written: Sequence[int], told: bool) -> None:
+    looks = np.arange(1, 14)
+    columns = {"model/rows_again": (looks, (looks % 5 > 0).astype(float)),
+               "model/rows_again_after": (looks, np.ones(13)), "loss": every(FALLS),
+               "model/written": (np.array(list(written)), np.full(len(written), 0.02))}  # fmt: skip
+    columns = {name: column for name, column in columns.items() if len(column[0])}
+    found = warned(columns | of_graph(distinct_rows=60.0, example_rows=20.0))
+    assert ("repeated_examples" in found) is told

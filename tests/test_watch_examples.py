@@ -12,7 +12,7 @@ import rule_curves
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.data.examples import SortedLengths
+from barograph.doctor.rules.data.order import SortedLengths
 from barograph.probes.model.examples import ExampleLook, fingerprints, lengths
 
 torch = pytest.importorskip("torch")
@@ -225,8 +225,11 @@ def test_lengths_of_all_batches_that_rise_and_begin_anew_are_proven(
         "each epoch": 5 + steps % 150 // 6, "long first": 30 - steps % 150 // 6, "planned": 5 + steps // 12,
         "random": dice.integers(5, 30, 300), "buckets": 5 + 5 * dice.integers(0, 5, 300),
     }[kind]  # fmt: skip
-    judged = rule_curves.found([SortedLengths()], {"data/length_mean": (steps, lengths.astype(float))}, pieces)
+    series = {"data/length_mean": (steps, lengths.astype(float))}
+    judged = rule_curves.found([SortedLengths()], series, pieces)
     assert [one.rule for one in judged] == (["sorted_lengths"] if says else [])
+    grouped = {"config": {"group_by_length": True}}
+    assert not rule_curves.found([SortedLengths()], series, pieces, **grouped)
 
 
 @pytest.mark.parametrize("pieces", [(), (11, 30)])

@@ -153,6 +153,27 @@ class SmoothedCurve:
         return self._given[2]
 
 
+def bend(y: NDArray[Any]) -> int:
+    """Where a series [n] leaves its level: the first row of the rise, by least squares over all places."""
+    count = len(y)
+    x = numpy.arange(count, dtype=float)
+    best, place = math.inf, 0
+    total = float(y @ y)
+    for cut in range(2, count - 1):
+        # before: its mean; behind: a second mean, or a line that begins at the first
+        level = float(y[:cut].mean())
+        tail = y[cut:] - level
+        along = x[cut:] - (cut - 1)
+        left = float(((y[:cut] - level) ** 2).sum())
+        slope = float(along @ tail) / float(along @ along)
+        hinge = left + float(((tail - slope * along) ** 2).sum())
+        step = left + float(((tail - tail.mean()) ** 2).sum())
+        error = min(hinge if slope > 0 else total, step if tail.mean() > 0 else total)
+        if error < best:
+            best, place = error, cut
+    return place
+
+
 _WAVES = 2  # rises that came back, from which on a curve is known to wander
 
 

@@ -1,8 +1,8 @@
-"""What a model is given, as the watch saw it: examples that come again, that evaluations share, that come by length.
+"""What a model is given, as the watch saw it: examples that come again, that evaluations share, and padding.
 
 In:   figures of the watch.
-Out:  findings of `CopiedExamples`, `RepeatedExamples`, `EvaluationExamples`, `SortedLengths`, `LaterTokens`,
-      `PaddingMask`, `PaddingTargets`.
+Out:  findings of `CopiedExamples`, `RepeatedExamples`, `EvaluationExamples`, `LaterTokens`, `PaddingMask`,
+      `PaddingTargets`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy
-
 from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting, setting
+from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting
 from barograph.doctor.kernel.curve import again
 from barograph.doctor.kernel.rule import Rule
 
@@ -148,9 +146,11 @@ class RepeatedExamples(WatchRule):
     one batch: a warning where the configuration has a batch size, for data that fit a batch as a whole need none, or
     where an evaluation has four times as many rows; else an info finding. Where, of seven looks at consecutive steps,
     at least half repeat a batch that is at most four steps old, and new ones come after them, each batch is used
-    several times; in a second epoch none is new. Later, where the examples of five looks in a row are those of the look
-    before each of them, after others came, the batch has stayed: looks are 7 and 17 steps apart, so that no order of
-    batches does it. Policies are trained on a batch several times on purpose.
+    several times; in a second epoch none is new. Where weights are written from outside with each new batch, and at
+    no other of these steps, a batch has an inner loop, as in Reptile, and there is no finding. Later, where the
+    examples of five looks in a row are those of the look before each of them, after others came, the batch has stayed:
+    looks are 7 and 17 steps apart, so that no order of batches does it. Policies are trained on a batch several times
+    on purpose.
 
     What to do: ask the loader for a new batch in each step.
     """
@@ -173,6 +173,7 @@ class RepeatedExamples(WatchRule):
 
     def begin(self) -> None:
         self._near: list[bool] = []
+        self._came: list[tuple[int, bool]] = []  # the steps of these, and whether a batch came again
         self._returned = False  # a new batch came after one that was there before: not a second epoch
         self._last = -2
         self._told: Finding | None = None
@@ -209,15 +210,26 @@ class RepeatedExamples(WatchRule):
             yield again(told)
         if follows and len(self._near) < 7 and (comes or value <= 1 - self.at["share"]):
             self._near.append(comes and after <= self.at["steps"])
+            self._came.append((place[0], bool(comes)))
             self._returned = self._returned or (not comes and True in self._near)
             enough = self._returned and len(self._near) >= 6 and sum(self._near) >= 0.5 * len(self._near)
-            if enough and self.first("several", place[2]):
+            if enough and not self._is_inner(history, place) and self.first("several", place[2]):
                 yield self.finding(
                     place[0] - len(self._near) + 1, "A batch is trained on in several steps in a row: of "
                     f"{len(self._near)} steps {sum(self._near)} had one of the steps before.",
                     key="several", found=place[0], segment=place[2], confidence=_PROOF,
                     evidence={"steps": sum(self._near)},
                 )  # fmt: skip
+
+    def _is_inner(self, history: RunHistory, place: Place) -> bool:
+        """Whether weights are written with each new batch, and at no other step: each batch has an inner loop."""
+        channel = history.channel("model/written")
+        if channel is None:
+            return False
+        rows = channel.rows()
+        here = (rows.segment == place[2]) & (rows.time <= place[1]) & (rows.value > 0)
+        written = set(rows.step[here].tolist())
+        return all((step in written) != again for step, again in self._came)
 
 
 class EvaluationExamples(WatchRule):
@@ -258,126 +270,6 @@ class EvaluationExamples(WatchRule):
                 self._row[0][0], f"Of {rows:.0f} examples of an evaluation that were looked at {value * rows:.0f} were "
                 "trained on before.", found=place[0], segment=place[2], confidence=_PROOF,
                 evidence={"share": value},
-            )  # fmt: skip
-
-
-class _Passes:
-    """Mean lengths of batches as they come: how they change, and where they begin anew."""
-
-    def __init__(self) -> None:
-        self.began = self.anew = -1
-        self.ups = self.downs = self._behind = 0
-        self._last = self._low = self._high = math.nan
-
-    def add(self, step: int, length: float) -> None:
-        """A batch."""
-        if not math.isfinite(length):
-            return
-        self.began = step if self.began < 0 else self.began
-        fifth, change = (self._high - self._low) / 5, length - self._last
-        if self._high > 1.5 * self._low and abs(change) >= 3 * fifth:
-            self.anew, self._behind = (step if self.anew < 0 else self.anew), 0
-        elif change:
-            self.ups += change > 0
-            self.downs += change < 0
-            self._behind += 1
-        self._last = length
-        self._low = length if math.isnan(self._low) else min(length, self._low)
-        self._high = length if math.isnan(self._high) else max(length, self._high)
-
-    def sorted(self, changes: float, against: float) -> bool:
-        """Whether they go one way but where they begin anew."""
-        counted = self.ups + self.downs
-        return self.anew >= 0 and self._behind >= 3 and counted >= changes and (
-            min(self.ups, self.downs) <= against * counted)  # fmt: skip
-
-
-class SortedLengths(WatchRule):
-    """Batches come by length.
-
-    Shuffled, the mean lengths of batches differ by what chance gives: their variance is that of the rows within a batch
-    over their number. Here it is four times that or more, and lengths rise from look to look more often than not (or
-    fall), by four standard deviations of what is so by chance: n differences of numbers in random order have
-    (n ± √(n / 3)) / 2 rises. Batches of like lengths in random order have no such order. Where all rows of a batch have
-    one length in each look, as those of a planned change of length, they have to rise and to begin anew; where the
-    configuration has a curriculum, there is no finding. Where the lengths of all batches are recorded
-    (`data/length_mean`), they need only rise and begin anew: by three fifths of their range from one to the next, with
-    at most one in twenty of the other changes downwards.
-
-    What to do: shuffle, or shuffle the order of batches of like lengths.
-    """
-
-    name, family, kind, severity = "sorted_lengths", "data", "data", "warning"
-    series = "model/input_length_mean"
-    needs = ("=model/input_length_mean|=data/length_mean",)
-    least = 12
-    about = "The training's examples come by length."
-    thresholds: ClassVar = {
-        "apart": (4.0, "times the variance that chance gives; ours"),
-        "sure": (4.0, "standard deviations; ours"),
-        "looks": (12.0, "ours"),
-        "against": (0.05, "of all changes, in the other direction; ours"),
-    }
-    remedies = ("shuffle the examples, or the order of batches of like lengths",)
-
-    def reset(self) -> None:
-        super().reset()
-        self._all = RowCursor()
-        self._passes: tuple[int, _Passes] = (-1, _Passes())
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from super().examine(history)
-        rows = self._all.new(history.channel("data/length_mean"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment = int(rows.step[at]), int(rows.segment[at])
-            if segment != self._passes[0]:
-                self._passes = segment, _Passes()
-            passes = self._passes[1]
-            passes.add(step, float(rows.value[at]))
-            if not passes.sorted(self.at["looks"], self.at["against"]):
-                continue
-            if setting(history, "curriculum", "curriculum_learning") is None and self.first(segment):
-                up, changes = passes.ups > passes.downs, passes.ups + passes.downs
-                first = "short" if up else "long"
-                yield self.finding(
-                    passes.began, f"Batches come by length, {first} ones first, and begin anew at step "
-                    f"{passes.anew}: of {changes} changes of their mean length {max(passes.ups, passes.downs)} go "
-                    f"{'up' if up else 'down'}.", found=step, segment=segment, confidence=_PROOF,
-                    evidence={"changes": changes}, causes=[f"data sorted: by length, {first} ones first"],
-                )  # fmt: skip
-
-    def begin(self) -> None:
-        self._means: list[float] = []
-        self._within: list[float] = []
-        self._looked = _Passes()
-        self._began = 0
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        within = watched(history, "input_length_std", place)
-        rows = watched(history, "example_rows", place)
-        if not math.isfinite(value) or not within >= 0 or not rows > 0 or len(self._means) >= 256:
-            return
-        if not self._means:
-            self._began = place[0]
-        self._means.append(value)
-        self._within.append(within * within / rows)
-        self._looked.add(place[0], value)
-        if len(self._means) < self.at["looks"] or setting(history, "curriculum", "curriculum_learning") is not None:
-            return
-        between, chance = float(numpy.var(self._means, ddof=1)), float(numpy.mean(self._within))
-        steps = numpy.sign(numpy.diff(self._means))
-        steps = steps[steps != 0]
-        order = float(steps.sum()) / math.sqrt((len(steps) + 1) / 3)
-        sure = chance > 0 or self._looked.sorted(self.at["looks"], self.at["against"])
-        if sure and between > self.at["apart"] * chance and abs(order) > self.at["sure"] and self.first(place[2]):
-            up = order > 0
-            yield self.finding(
-                self._began, f"Batches come by length, {'short' if up else 'long'} ones first: of {len(steps)} changes "
-                f"of their mean length {int((steps > 0).sum() if up else (steps < 0).sum())} go "
-                f"{'up' if up else 'down'}.", found=place[0], segment=place[2], confidence=_PROOF,
-                evidence={"changes": len(steps), "order": order},
-                causes=[f"data sorted: by length, {'short' if up else 'long'} ones first"],
             )  # fmt: skip
 
 
@@ -490,4 +382,4 @@ class PaddingTargets(WatchRule):
             )  # fmt: skip
 
 
-RULES = (CopiedExamples, RepeatedExamples, EvaluationExamples, SortedLengths, LaterTokens, PaddingMask, PaddingTargets)
+RULES = (CopiedExamples, RepeatedExamples, EvaluationExamples, LaterTokens, PaddingMask, PaddingTargets)

@@ -16,8 +16,9 @@ import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor, evaluations_of, known, newest, other_model, usual
 from barograph.doctor.kernel.curve import answers, is_game
+from barograph.doctor.kernel.stages import has_stages
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.data.targets import others_scale
+from barograph.doctor.rules.data.targets import by_heart, others_scale, same_few
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -120,10 +121,10 @@ class MissingClasses(WatchRule):
     not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say nothing. A
     warning where that are two or more, and a third of all, or where the evaluation has them, as it seems: its loss is
     half as large again as the training's, and rises (not where the same few examples, fewer than five hundred, were
-    seen again and again); else an info finding. Where the training has learnt, the
-    evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation has little else
-    than them; where it is the first class or the last one, and the accuracy that of a guess, all are off by one, the
-    class at the other end kept in range.
+    seen again and again); else an info finding, and where the training logs a number of its task, stage or the like:
+    others may have these classes. Where the training has learnt, the evaluation's accuracy can but lose the share of
+    these classes. Below half of the rest the evaluation has little else than them; where it is the first class or the
+    last one, and the accuracy that of a guess, all are off by one, the class at the other end kept in range.
 
     What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
@@ -148,8 +149,7 @@ class MissingClasses(WatchRule):
     def _has_them(self, history: RunHistory, place: Place) -> bool:
         """Whether the evaluation is worse than the training, and gets worse."""
         evaluation, loss = history.role("eval_loss"), history.role("loss")
-        rows = watched(history, "distinct_rows", place)
-        if evaluation is None or loss is None or rows < self.at["targets"]:  # the same few, again and again
+        if evaluation is None or loss is None or same_few(history, place, self.at["targets"]):
             return False
         theirs = newest(evaluation, *place, 4)
         rises = bool((numpy.diff(theirs) > 0).sum() >= 2 and theirs[-1] > theirs[0])
@@ -161,7 +161,8 @@ class MissingClasses(WatchRule):
         right = usual(history.role("eval_accuracy"), *place, 2)
         share = right / 100 if right > 1 else right
         learnt = usual(history.role("loss"), *place, 16) < self.at["learnt"] * math.log(max(width, 2.0))
-        return share * width if learnt and share < self.at["rest"] * (1 - value / width) else math.nan
+        short = learnt and share < self.at["rest"] * (1 - value / width) and not by_heart(history, place)
+        return share * width if short else math.nan
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         targets = watched(history, "class_targets", place)
@@ -171,6 +172,7 @@ class MissingClasses(WatchRule):
             accuracy = self._short(history, value, width, place)
             short = accuracy == accuracy
             many = short or value >= max(2.0, self.at["share"] * width) or self._has_them(history, place)
+            many = many and not has_stages(history, place[1])
             if not self.first(place[2], many):
                 return
             edge = value == 1 and watched(history, "untargeted_class", place) in (0, width - 1)
@@ -304,7 +306,8 @@ class OtherLabels(WatchRule):
     guess's counts, for the evaluation may have smaller batches.
 
     Where the evaluation's inputs are of another scale, one class is three quarters of a batch's targets, or a batch's
-    inputs were a hundred times as large as usual, the labels are not to blame, and there is no finding.
+    inputs were a hundred times as large as usual, the labels are not to blame, and there is no finding; nor is there
+    one where each step has the same few hundred tuples of numbers: a model that knows them by heart is sure, and wrong.
 
     What to do: compare an example of both: the number of its class, the mapping of names to numbers, `drop` and sort.
     """
@@ -351,6 +354,7 @@ class OtherLabels(WatchRule):
         differs = differs or (width >= 5 and right <= near and theirs > self.at["worse"] * guess)
         differs = differs and not usual(history.channel("model/top_target_share"), *place) >= self.at["one"]
         differs = differs and not others_scale(history, place)
+        differs = differs and not by_heart(history, place)
         outlier = history.channel("model/input_outlier")  # batch norm's statistics are theirs
         differs = differs and not known(outlier, *place) > 0
         differs, self._theirs = differs and theirs != self._theirs, theirs  # one that never changes is of other weights

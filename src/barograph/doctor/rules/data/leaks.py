@@ -7,6 +7,7 @@ Out:  findings of `TargetsGiven`, `OrderedTargets`.
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
@@ -57,6 +58,9 @@ class TargetsGiven(WatchRule):
             )  # fmt: skip
 
 
+_STREAM = re.compile(r"(?<![a-z])(?:prequential|stream(?:ing|ed)?)(?![a-z])", re.IGNORECASE)
+
+
 class OrderedTargets(WatchRule):
     """The targets of a regression come in order: those of one batch are nearly alike, and another batch's are others.
 
@@ -64,7 +68,9 @@ class OrderedTargets(WatchRule):
     times as much as the targets within a batch, where they vary a batch-size-th as much in batches that are drawn; and
     six of these means or more are different. A batch has eight examples or more: one window of a slow series would be
     as even by itself. Examples that are sorted by their target do that, and series of a slow drift that are read in
-    the order of time. The model forgets each part while it learns the next. Where a reward is logged, nothing is said.
+    the order of time. The model forgets each part while it learns the next. Where a reward is logged, nothing is said;
+    nor where the loss is that of a stream, by its name (`prequential`, `streaming`): each example is asked
+    once, in its order, before it is learnt.
 
     What to do: shuffle: `DataLoader(..., shuffle=True)`.
     """
@@ -93,6 +99,9 @@ class OrderedTargets(WatchRule):
             return
         self._looks.append((place[0], mean, value))
         if len(self._looks) < self.at["looks"] or history.role("reward") is not None:
+            return
+        loss = history.role("loss")
+        if loss is not None and _STREAM.search(loss.name):
             return
         means, deviations = numpy.array([look[1:] for look in self._looks]).T
         between, within = float(means.var()), float(numpy.square(deviations).mean())

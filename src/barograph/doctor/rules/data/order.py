@@ -1,20 +1,25 @@
-"""The order of examples from epoch to epoch.
+"""The order of examples: from epoch to epoch, and by length.
 
-In:   figures of the watch: examples that come again, and the epoch that a sampler was given.
-Out:  findings of `SamplerEpoch`, `SameOrder`.
+In:   figures of the watch: examples that come again, the epoch that a sampler was given, lengths of batches.
+Out:  findings of `SamplerEpoch`, `SameOrder`, `SortedLengths`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, setting
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_PROOF = 0.95
 _REMEDY = "call `sampler.set_epoch(epoch)` before each epoch: the order is drawn from the seed and this number"
 
 
@@ -111,4 +116,130 @@ def _step_before(looks: Channel, place: Place) -> int:
     return int(steps[-1]) if len(steps) else -1
 
 
-RULES = (SamplerEpoch, SameOrder)
+class _Passes:
+    """Mean lengths of batches as they come: how they change, and where they begin anew."""
+
+    def __init__(self) -> None:
+        self.began = self.anew = -1
+        self.ups = self.downs = self._behind = 0
+        self._last = self._low = self._high = math.nan
+
+    def add(self, step: int, length: float) -> None:
+        """A batch."""
+        if not math.isfinite(length):
+            return
+        self.began = step if self.began < 0 else self.began
+        fifth, change = (self._high - self._low) / 5, length - self._last
+        if self._high > 1.5 * self._low and abs(change) >= 3 * fifth:
+            self.anew, self._behind = (step if self.anew < 0 else self.anew), 0
+        elif change:
+            self.ups += change > 0
+            self.downs += change < 0
+            self._behind += 1
+        self._last = length
+        self._low = length if math.isnan(self._low) else min(length, self._low)
+        self._high = length if math.isnan(self._high) else max(length, self._high)
+
+    def sorted(self, changes: float, against: float) -> bool:
+        """Whether they go one way but where they begin anew."""
+        counted = self.ups + self.downs
+        return self.anew >= 0 and self._behind >= 3 and counted >= changes and (
+            min(self.ups, self.downs) <= against * counted)  # fmt: skip
+
+
+def _by_length(history: RunHistory) -> bool:
+    """Whether lengths are in order on purpose, as the configuration says."""
+    grouped = setting(history, "group_by_length", "train_sampling_strategy") in (True, "group_by_length")
+    return grouped or setting(history, "curriculum", "curriculum_learning") is not None
+
+
+class SortedLengths(WatchRule):
+    """Batches come by length.
+
+    Shuffled, the mean lengths of batches differ by what chance gives: their variance is that of the rows within a batch
+    over their number. Here it is four times that or more, and lengths rise from look to look more often than not (or
+    fall), by four standard deviations of what is so by chance: n differences of numbers in random order have
+    (n ± √(n / 3)) / 2 rises. Batches of like lengths in random order have no such order. Where all rows of a batch have
+    one length in each look, as those of a planned change of length, they have to rise and to begin anew; where the
+    configuration has a curriculum, or groups examples by length on purpose, there is no finding. Where the lengths of
+    all batches are recorded (`data/length_mean`), they need only rise and begin anew: by three fifths of their range
+    from one to the next, with at most one in twenty of the other changes downwards.
+
+    What to do: shuffle, or shuffle the order of batches of like lengths.
+    """
+
+    name, family, kind, severity = "sorted_lengths", "data", "data", "warning"
+    series = "model/input_length_mean"
+    needs = ("=model/input_length_mean|=data/length_mean",)
+    least = 12
+    about = "The training's examples come by length."
+    thresholds: ClassVar = {
+        "apart": (4.0, "times the variance that chance gives; ours"),
+        "sure": (4.0, "standard deviations; ours"),
+        "looks": (12.0, "ours"),
+        "against": (0.05, "of all changes, in the other direction; ours"),
+    }
+    remedies = ("shuffle the examples, or the order of batches of like lengths",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._all = RowCursor()
+        self._passes: tuple[int, _Passes] = (-1, _Passes())
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        rows = self._all.new(history.channel("data/length_mean"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            if segment != self._passes[0]:
+                self._passes = segment, _Passes()
+            passes = self._passes[1]
+            passes.add(step, float(rows.value[at]))
+            if not passes.sorted(self.at["looks"], self.at["against"]):
+                continue
+            if not _by_length(history) and self.first(segment):
+                up, changes = passes.ups > passes.downs, passes.ups + passes.downs
+                first = "short" if up else "long"
+                yield self.finding(
+                    passes.began, f"Batches come by length, {first} ones first, and begin anew at step "
+                    f"{passes.anew}: of {changes} changes of their mean length {max(passes.ups, passes.downs)} go "
+                    f"{'up' if up else 'down'}.", found=step, segment=segment, confidence=_PROOF,
+                    evidence={"changes": changes}, causes=[f"data sorted: by length, {first} ones first"],
+                )  # fmt: skip
+
+    def begin(self) -> None:
+        self._means: list[float] = []
+        self._within: list[float] = []
+        self._looked = _Passes()
+        self._began = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        within = watched(history, "input_length_std", place)
+        rows = watched(history, "example_rows", place)
+        if not math.isfinite(value) or not within >= 0 or not rows > 0 or len(self._means) >= 256:
+            return
+        if not self._means:
+            self._began = place[0]
+        self._means.append(value)
+        self._within.append(within * within / rows)
+        self._looked.add(place[0], value)
+        if len(self._means) < self.at["looks"] or _by_length(history):
+            return
+        between, chance = float(numpy.var(self._means, ddof=1)), float(numpy.mean(self._within))
+        steps = numpy.sign(numpy.diff(self._means))
+        steps = steps[steps != 0]
+        order = float(steps.sum()) / math.sqrt((len(steps) + 1) / 3)
+        sure = chance > 0 or self._looked.sorted(self.at["looks"], self.at["against"])
+        if sure and between > self.at["apart"] * chance and abs(order) > self.at["sure"] and self.first(place[2]):
+            up = order > 0
+            yield self.finding(
+                self._began, f"Batches come by length, {'short' if up else 'long'} ones first: of {len(steps)} changes "
+                f"of their mean length {int((steps > 0).sum() if up else (steps < 0).sum())} go "
+                f"{'up' if up else 'down'}.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"changes": len(steps), "order": order},
+                causes=[f"data sorted: by length, {'short' if up else 'long'} ones first"],
+            )  # fmt: skip
+
+
+RULES = (SamplerEpoch, SameOrder, SortedLengths)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, known, usual
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _BEHIND = -2  # said of targets that are one place behind
+_HUNDREDS = 500.0  # targets of a batch
 _KEPT = 64  # looks of a launch that are compared
 _SORTED = 4  # times as many looks as are needed: a class of few examples comes once in an epoch
 
@@ -413,6 +414,24 @@ def others_scale(history: RunHistory, place: tuple[int, int, int]) -> bool:
     deviation = known(history.channel("model/eval_input_std"), *place)
     limits = {name: value for name, (value, _) in EvaluationInputs.thresholds.items()}
     return deviation == deviation and _other_scale(history, deviation, place, limits)
+
+
+def same_few(history: RunHistory, place: tuple[int, int, int], most: float) -> bool:
+    """Whether the training has the same few examples again and again: fewer distinct ones than `most`; where they are
+    not counted, a batch with fewer targets, in which the most frequent class has one share in the last eight looks,
+    or those that there are."""
+    rows = known(history.channel("model/distinct_rows"), *place)
+    share, targets = history.channel("model/top_target_share"), known(history.channel("model/targets"), *place)
+    if rows == rows or share is None or not targets < most:
+        return rows < most
+    shares = newest(share, *place, 8)
+    shares = shares[numpy.isfinite(shares)]
+    return len(set(shares.tolist())) == 1
+
+
+def by_heart(history: RunHistory, place: tuple[int, int, int]) -> bool:
+    """Whether each step has the same few hundred examples, of a kind that is not told apart: tuples of numbers."""
+    return not came_by(history.channel("model/distinct_rows"), place[1]) and same_few(history, place, _HUNDREDS)
 
 
 def _other_scale(

@@ -17,6 +17,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, evaluation_holds, goes_below_zero, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.kernel.stages import stage_begins
 from barograph.doctor.rules.loss import others
 from barograph.doctor.rules.loss.falls import LossJumpDown, LossSlide
 from barograph.doctor.rules.loss.spikes import LossSpike
@@ -197,8 +198,8 @@ class LossLevel(SeriesRule):
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
-    Where the validation loss did not rise with it, it is an info finding. Of a loss that was below 0 before nothing is
-    said: its average may be near 0.
+    Where the validation loss did not rise with it, or a logged number of a round, task or stage changes there, it is an
+    info finding. Of a loss that was below 0 before nothing is said: its average may be near 0.
     Where the loss is that high from one row to the next, a bad batch is a likelier cause than the weights.
     """
 
@@ -256,6 +257,7 @@ class LossLevel(SeriesRule):
 
     def _above(self, history: RunHistory, rows: ChannelRows, at: int, value: float) -> Finding:
         step, times = int(rows.step[at]), value / self._average
+        history.as_of(int(rows.time[at]))
         self._below = 0
         if self._told is None:
             causes = [
@@ -285,8 +287,10 @@ class LossLevel(SeriesRule):
         told.evidence["rows"] += 1
         if times > told.evidence["times"]:
             told.evidence |= {"times": rounded(times, 3), "loss": rounded(value)}
-        if told.evidence["loss"] < 0.5 * self._first or evaluation_holds(history, told.step, step, told.segment):
-            told.severity = "info"  # a loss that was fitted leaps about
+        fitted = told.evidence["loss"] < 0.5 * self._first  # it leaps about
+        held = fitted or evaluation_holds(history, told.step, step, told.segment)
+        if held or stage_begins(history, told.step, told.segment):
+            told.severity = "info"
         elif told.evidence["times"] > self.at["stop"] and told.evidence["loss"] > self._first:
             told.severity = "critical"
         else:

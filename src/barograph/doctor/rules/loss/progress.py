@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy
 
@@ -20,6 +20,7 @@ from barograph.doctor.kernel.curve import (
     Waves,
     again,
     before,
+    bend,
     between,
     evaluation_holds,
     goes_below_zero,
@@ -30,36 +31,12 @@ from barograph.doctor.kernel.curve import (
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
+from barograph.doctor.kernel.stages import stage_begins
 from barograph.doctor.rules.loss.floor import DoubleSoftmax
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.loss.short_runs import last_rows_rise, leaps, rises_throughout
 from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-def bend(y: NDArray[Any]) -> int:
-    """Where a series [n] leaves its level: the first row of the rise, by least squares over all places."""
-    count = len(y)
-    x = numpy.arange(count, dtype=float)
-    best, place = math.inf, 0
-    total = float(y @ y)
-    for cut in range(2, count - 1):
-        # before: its mean; behind: a second mean, or a line that begins at the first
-        level = float(y[:cut].mean())
-        tail = y[cut:] - level
-        along = x[cut:] - (cut - 1)
-        left = float(((y[:cut] - level) ** 2).sum())
-        slope = float(along @ tail) / float(along @ along)
-        hinge = left + float(((tail - slope * along) ** 2).sum())
-        step = left + float(((tail - tail.mean()) ** 2).sum())
-        error = min(hinge if slope > 0 else total, step if tail.mean() > 0 else total)
-        if error < best:
-            best, place = error, cut
-    return place
-
 
 _LEARNT, _GUESSES = 0.05, 0.1  # below the start: in ln, where something was learnt; of what was, a guess's loss
 _SHORT = 64  # rows of a run whose last ones are looked at one by one
@@ -253,6 +230,9 @@ class Divergence(CurveRule):
             self._quiet = tick.row + max(rows // 2, 16)
         self._judged = severity
         onset = self._onset_of(channel, best, tick) if self._told is None else self._told.step
+        if self._told is None and stage_begins(history, onset, tick.segment):
+            self.begin(history, channel, tick, -1)
+            return
         excuse = self._excuse(history, best, onset, tick, share)
         epochs = between(history.role("epoch"), 0, tick.step + 1, tick.segment)
         if excuse or (not large and len(epochs) and epochs[-1] - epochs[0] > 1.2):

@@ -17,6 +17,7 @@ from barograph.core.names import is_vector
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, whole
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.stages import stage_begins
 from barograph.doctor.kernel.tables import TableReader, table_of
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class ClippedByValue(Rule):
     element, to the last bit: gradients are clipped by value there. And nearly all elements are at the bound: the root
     of the mean square of the median matrix is four fifths of it or more, where that of other gradients is a twentieth
     to a third of their largest element. Elements that are all 1 and -1 are of an optimizer that takes signs on purpose.
+    Adam and its kind divide a gradient by its size: signs train well there, and it is an info finding. It stays a
+    warning where the bound is below Adam's epsilon, which then is most of what the step is divided by.
 
     What to do: clip the norm, with `clip_grad_norm_`, or at a value that few elements reach.
     """
@@ -113,10 +116,13 @@ class ClippedByValue(Rule):
             began = self._row[0][0]
             enough = len(self._row) >= self.at["tables"] and highest.step - began >= self.at["steps"]
             if enough and self.first(highest.segment):
+                epsilon = known(history.channel("model/epsilon"), highest.step, highest.time, highest.segment)
+                harmless = bound >= epsilon  # of no Adam it is NaN
                 yield self.finding(
                     began, f"The gradients' elements are clipped at {bound:.3g}, and nearly all are at that bound: the "
                     f"root of their mean square is {size:.3g}.", found=highest.step, segment=highest.segment,
-                    confidence=0.95, evidence={"bound": bound, "root_mean_square": rounded(size), "standing": True},
+                    confidence=0.5 if harmless else 0.95, severity="info" if harmless else self.severity,
+                    evidence={"bound": bound, "root_mean_square": rounded(size), "standing": True},
                     remedies=["clip the norm, with `clip_grad_norm_`", f"clip at a value far above {bound:.3g}"],
                 )  # fmt: skip
 
@@ -191,7 +197,8 @@ class WeightsReplaced(Rule):
     """Weights were written between two steps, and the training is set back.
 
     The watch compares what a step left with what the next one begins with: they differ by more than 0.3 of their size,
-    and the median of the first five losses from there on is above 1.5 times that of the sixteen before.
+    and the median of the first five losses from there on is above 1.5 times that of the sixteen before. An info finding
+    where a logged number of a round, task, stage or the like changes there: each may begin with other weights.
 
     What to do: look for what initialises or loads the model again while it is trained.
     """
@@ -234,10 +241,14 @@ class WeightsReplaced(Rule):
                 continue
             old, now = float(numpy.median(before)), float(numpy.median(behind))
             if now > self.at["loss"] * old > 0 and self.first(segment, step):
+                history.as_of(int(rows.time[past[0]]) if len(past) else None)
+                meant = stage_begins(history, step, segment)
+                history.as_of(None)
                 yield self.finding(
                     step, f"Weights were changed by {change:.2g} of their size between two steps, before step {step}, "
                     f"and the loss went from {old:.4g} to {now:.4g}.", found=step + 9,
-                    segment=segment, confidence=0.95, evidence={"change": rounded(change), "loss": rounded(now)},
+                    segment=segment, confidence=0.5 if meant else 0.95, severity="info" if meant else self.severity,
+                    evidence={"change": rounded(change), "loss": rounded(now)},
                 )  # fmt: skip
 
 

@@ -1,0 +1,81 @@
+"""Rounds, tasks and stages that a training logs: what begins with them is no trouble, and all else still is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rule_columns import findings
+
+from barograph.doctor.rules.data.labels import MissingClasses, OtherLabels
+from barograph.doctor.rules.loss.loss import LossLevel
+from barograph.doctor.rules.loss.progress import Divergence
+from barograph.doctor.rules.loss.spikes import LossSpike
+from barograph.doctor.rules.optimizer.steps import WeightsReplaced
+
+STEP = np.arange(300)
+
+
+def learnt_anew(*, again: int = 300) -> np.ndarray:
+    """A loss that begins anew at step 150, and rises from step `again` on."""
+    along = STEP % 150
+    loss = 0.05 + 0.35 * (STEP >= 150) + 1.6 * np.exp(-along / 12.0)
+    loss[again:] += 2.0 * (1 - np.exp(-np.arange(300 - again) / 6.0))
+    return loss * np.exp(np.random.default_rng(0).normal(0, 0.02, 300))
+
+
+def loud(columns: dict, cuts: tuple[int, ...] = ()) -> dict[str, int]:
+    """Rules that warn, and since which step."""
+    rules = [LossSpike(), Divergence(), LossLevel(), WeightsReplaced()]
+    found = findings(rules, columns, cuts=cuts).values()
+    return {one.rule: one.step for one in found if one.severity != "info"}
+
+
+@pytest.mark.parametrize("name", ["round", "train/task_id", "al_cycle"])
+@pytest.mark.parametrize("cuts", [(), (150, 151, 160)])
+def test_a_loss_that_begins_anew_with_a_logged_stage_gets_no_warning(name: str, cuts: tuple[int, ...]) -> None:
+    columns = {"train/loss": learnt_anew(), name: STEP // 150, "model/written": ([150], [0.4])}
+    assert loud(columns, cuts) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("epoch", STEP // 150),  # a loss does not begin anew with an epoch
+        ("round", STEP // 100),  # it changes elsewhere
+        ("round", STEP),  # it changes at each step
+        ("round", STEP * 0),
+        ("phase", (STEP >= 150) + 0.5),  # no number of a stage
+    ],
+    ids=["epoch", "elsewhere", "each step", "never", "no whole number"],
+)
+def test_a_loss_that_begins_anew_by_itself_stays_a_warning(name: str, number: np.ndarray) -> None:
+    found = loud({"train/loss": learnt_anew(), name: number, "model/written": ([150], [0.4])})
+    assert found["weights_replaced"] == 150 and "divergence" in found
+
+
+def test_a_loss_that_rises_within_a_stage_is_still_found() -> None:
+    found = loud({"train/loss": learnt_anew(again=240), "round": STEP // 150})
+    assert abs(found["divergence"] - 240) < 4
+
+
+@pytest.mark.parametrize(("name", "severity"), [("task", "info"), ("epoch", "warning")])
+def test_classes_of_a_later_task_may_be_missing_in_the_first(name: str, severity: str) -> None:
+    looks = np.arange(0, 300, 10)
+    figures = {"untargeted_classes": 4, "top_target_share": 0.5, "output_width": 6}
+    columns = {f"model/{one}": (looks, np.full(30, float(value))) for one, value in figures.items()}
+    columns |= {"model/class_targets": (looks, 64.0 * np.arange(1, 31)), "train/loss": learnt_anew(), name: STEP * 0}
+    found = findings([MissingClasses(), OtherLabels()], columns).values()
+    assert [one.severity for one in found if one.rule == "missing_classes"] == [severity]
+
+
+@pytest.mark.parametrize(("targets", "share", "found"), [(170, 0.0, ""), (170, 0.1, "warn"), (4096, 0.0, "warn")])
+def test_the_same_few_examples_say_nothing_of_other_classes(targets: int, share: float, found: str) -> None:
+    looks = np.arange(0, 300, 10)
+    figures = {"untargeted_classes": 1, "output_width": 17, "targets": targets}
+    columns = {f"model/{one}": (looks, np.full(30, float(value))) for one, value in figures.items()}
+    columns |= {"model/top_target_share": (looks, 0.2 + share * (looks % 20 == 0)),
+                "model/class_targets": (looks, 64.0 * np.arange(1, 31)), "train/loss": 2.8 * np.exp(-STEP / 50.0),
+                "val/loss": (looks, 2.8 + looks / 60), "val/acc": (looks, np.zeros(30))}  # fmt: skip
+    some = {one.rule: one.severity for one in findings([MissingClasses(), OtherLabels()], columns).values()}
+    loud = {rule for rule in ("missing_classes", "other_labels") if some.get(rule) == "warning"}
+    assert bool(loud) == bool(found)

@@ -29,7 +29,8 @@ class UnmaskedTargets(WatchRule):
     In three looks in a row one token, which is never a target, replaces others in the inputs: they are masked. Half
     of all targets or more are nevertheless the inputs of their own places, padding aside. The loss is mostly that of
     copying, and hides what is to be learnt. Where rows are masked to very different degrees, up to more than 0.6 of a
-    row, as in discrete diffusion, all places may count on purpose, and there is no finding.
+    row, as in discrete diffusion, all places may count on purpose, and there is no finding; nor where the model is also
+    given the text before each target, as the decoder is that writes a damaged text anew.
 
     What to do: labels are −100 where nothing was masked.
     """

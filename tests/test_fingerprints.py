@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 import barograph
 from barograph.probes.data import fingerprints
-from barograph.probes.data.fingerprints import BatchWindow, SeenBatches, combine, device_sums, fingerprint, host_sums
+from barograph.probes.data.fingerprints import (
+    BatchWindow,
+    SeenBatches,
+    SeenRows,
+    combine,
+    device_sums,
+    fingerprint,
+    host_sums,
+)
 
 SOURCE = str(Path(barograph.__file__).parents[1])
 
@@ -220,3 +228,54 @@ if torch.cuda.is_available():
         for batch in (tokens(32, 2048), tokens(7, 70_001)):
             assert fingerprint(torch.from_numpy(batch).cuda()) == fingerprint(batch)
             assert fingerprint(torch.from_numpy(batch).int().cuda()) == fingerprint(batch)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def shuffled(epochs: int, batches: int, rows: int = 8) -> list[list[int]]:
+    dice = numpy.random.default_rng(1)
+    order = [mark for _ in range(epochs) for mark in dice.permutation(batches * rows - 3).tolist()]
+    return [order[at : at + rows] for at in range(0, len(order), rows)]  # an epoch may begin within a batch
+
+
+def test_an_epoch_that_nobody_tells_begins_where_a_loader_is_through_with_its_rows() -> None:
+    seen = SeenRows()
+    counts = [seen.see(batch, None) for batch in shuffled(epochs=4, batches=50)]
+    assert sum(counts) <= 3 * 8  # rows of the batch that has the end of an epoch
+
+
+def test_rows_of_an_epoch_that_is_given_are_compared_with_those_of_that_epoch() -> None:
+    seen, batches = SeenRows(), shuffled(epochs=1, batches=4)
+    assert [[seen.see(batch, epoch) for batch in batches] for epoch in (0, 1, 1)][:2] == [[0] * 4] * 2
+    assert seen.see(batches[0], 1) == len(batches[0])
+
+
+def test_rows_of_a_small_set_that_are_mixed_in_come_again_and_begin_no_epoch() -> None:
+    seen, dice = SeenRows(), numpy.random.default_rng(0)
+    for batch in shuffled(epochs=1, batches=100):
+        seen.see(batch, None)
+    counts = [seen.see(dice.integers(10_000, 10_100, 8).tolist(), None) for _ in range(100)]
+    assert sum(counts[50:]) > 0.9 * 50 * 8
+
+
+def test_a_batch_that_is_used_twice_begins_no_epoch() -> None:
+    seen, batches = SeenRows(), shuffled(epochs=1, batches=60)
+    for batch in batches[:50]:
+        seen.see(batch, None)
+    assert seen.see(batches[49], None) == len(batches[49])
+
+
+def test_a_batch_of_one_row_is_copies_of_it() -> None:
+    seen = SeenRows()
+    for batch in shuffled(epochs=1, batches=60)[:50]:
+        seen.see(batch, None)
+    assert seen.see([7_000] * 8, None) == 7
+
+
+def test_rows_that_are_forgotten_or_too_many_are_new() -> None:
+    seen = SeenRows(size=16)
+    for batch in ([1, 2], list(range(3, 19)), [1, 2]):
+        assert seen.see(batch, None) == 0
+    seen.clear()
+    assert seen.see([1, 2], None) == 0

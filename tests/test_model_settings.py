@@ -238,6 +238,8 @@ def test_first_layers_frozen_as_drawn_were_trained_by_nobody_but_for_a_projectio
     torch.manual_seed(5)
     layers = [nn.Linear(12 if at == 0 else 24, 6 if at == 4 else 24) for at in range(5)]
     model = nn.Sequential(*[part for layer in layers for part in (layer, nn.ReLU())][:-1])
+    model.register_parameter("0beside", nn.Parameter(torch.zeros(12)))  # trained, and it comes before the layers
+    model.register_forward_pre_hook(lambda module, given: (given[0] + module.get_parameter("0beside"),))
     for at in frozen:
         model[at].requires_grad_(False)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -123,6 +123,22 @@ def test_targets_of_a_decoder_that_are_shifted_twice_are_no_tags(tmp_path: Path,
     assert found == (set() if ahead == 1 else {"target_shift"})
 
 
+@pytest.mark.parametrize("before", ["the target", "another text"])
+def test_a_decoder_that_writes_a_masked_text_anew_counts_all_of_it_on_purpose(tmp_path: Path, before: str) -> None:
+    """Not one whose second text has nothing to do with the targets, and that is no help."""
+
+    def loss_of(model: nn.Module, step: int) -> Any:
+        text = written(ROWS, PLACES, step)
+        given = torch.where(torch.rand(text.shape, generator=dice(step)) < 0.3, MASK, text)
+        other = text if before == "the target" else written(ROWS, PLACES, step + 1000)
+        start = torch.full((ROWS, 1), MASK)
+        output = model(given, torch.cat([start, other[:, :-1]], 1))
+        return functional.cross_entropy(output.flatten(0, 1), text.flatten())
+
+    found = findings_of_training(tmp_path, Translator(), loss_of, 12)
+    assert ("unmasked_targets" in found) == (before == "another text")
+
+
 MASKED: dict[str, str | None] = {
     "right": None, "few": None, "all counted": "labels not masked", "after": "labels taken after masking",
     "inputs unmasked": "labels can be seen", "discrete diffusion": None, "letters repaired": None,

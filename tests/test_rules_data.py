@@ -47,6 +47,8 @@ def test_other_tokens_a_step_are_info_and_none_a_warning() -> None:
     tokens[170:] = 8192
     (finding,) = look("train/step_tokens", tokens)
     assert (finding.severity, finding.step) == ("info", 170)
+    steps = np.repeat([64.0, 128.0, 512.0], 100)  # steps change within a block of rows
+    assert [one.message.split("it had ")[1] for one in look("train/step_tokens", steps)] == ["64", "128"]
     tokens[250:] = 0
     assert [one.step for one in look("train/step_tokens", tokens) if one.severity == "warning"] == [250]
 

@@ -272,6 +272,15 @@ def test_a_fall_behind_layers_that_were_unfrozen_is_learning(unfrozen: int, seve
     assert late_ones == (severity or ["info"])
 
 
+@pytest.mark.parametrize(("taken", "severity"), [(600, []), (300, ["warning"])])
+def test_a_fall_behind_another_optimizer_is_its_work(taken: int, severity: list[str]) -> None:
+    loss = falling(1000)
+    loss[600:] *= 0.25
+    series = {"train/loss": (np.arange(1000), loss), "model/optimizers_replaced": (np.array([taken]), np.array([1.0]))}
+    findings = found([rule() for rule in RULES], series)
+    assert [one.severity for one in findings if one.rule == "loss_jump_down"] == severity
+
+
 @pytest.mark.parametrize("lucky", [range(0, 1), range(219, 220), range(220, 221)])
 def test_a_noisy_evaluation_that_was_good_or_bad_by_chance_does_not_say_that_others_did_not_follow(
     lucky: range,

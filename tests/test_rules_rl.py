@@ -199,6 +199,21 @@ def test_an_entropy_that_fell_while_the_reward_rose_is_told_once_and_not_blamed_
     assert finding.severity == "info"
 
 
+@pytest.mark.parametrize(
+    ("reward", "severity"),
+    [
+        (np.clip(STEPS / 100, 0, 0.85), "info"),  # solved: it is at its best, and stays there
+        (np.where(STEPS < 60, STEPS / 100, 0.2), "warning"),  # as still, and worse than it was
+        (np.full(480, 0.85), "warning"),  # it never got better
+    ],
+)
+@pytest.mark.parametrize("least", [0.01, 0.001])
+def test_a_task_that_is_solved_for_good_needs_no_entropy(reward: np.ndarray, severity: str, least: float) -> None:
+    entropy = 2 * np.exp(-STEPS / 30) + 2 * least
+    judged = [one for one in look(entropy=entropy, reward=reward) if one.rule == "entropy_collapse"]
+    assert {one.severity for one in judged} == {severity}
+
+
 def test_an_entropy_of_nothing_warns_whatever_the_reward_and_begins_with_the_last_fall() -> None:
     entropy = np.where(STEPS < 300, 0.15, 0.15 * np.exp(-(STEPS - 300) / 20)) + 2 * np.exp(-STEPS / 20)
     finding = max(

@@ -62,6 +62,18 @@ def test_dropout_on_logits_is_found(tmp_path: Path, model: nn.Module, loss_of: L
     assert not told or (found["dropped_outputs"]["step"], found["dropped_outputs"]["severity"]) == (0, "warning")
 
 
+class Neighbours(nn.Module):
+    """The mean of some rows of the batch, as a graph has neighbours: dropout takes all of those that a row has."""
+
+    def forward(self, logits: Any) -> Any:
+        near = torch.eye(len(logits)) + torch.eye(len(logits)).roll(1, 1)
+        return functional.dropout(near / 2, 0.5, self.training) @ logits
+
+
+def test_rows_that_are_nothing_as_a_whole_are_no_dropout_on_logits(tmp_path: Path) -> None:
+    assert "dropped_outputs" not in findings_of_training(tmp_path, net(Neighbours()), plain)
+
+
 @pytest.mark.parametrize(
     ("index", "missing", "told"), [(0, 0.0, True), (5, 0.0, True), (-100, 0.0, False), (-100, 0.3, False)]
 )

@@ -179,6 +179,24 @@ def test_a_replaced_model_is_explained(run: Notes) -> None:
     assert run.warned("holds none of the watched model's parameters")
 
 
+def test_master_weights_that_are_kept_by_hand_are_no_replaced_model(run: Notes) -> None:
+    model = Model()
+    master = [parameter.detach().clone().requires_grad_() for parameter in model.parameters()]
+    optimizer = torch.optim.SGD(master, lr=0.1)
+    watch = ModelWatch(run, model, optimizer)
+    for step in range(5):
+        loss_of(model).backward()
+        for ours, theirs in zip(master, model.parameters(), strict=True):
+            ours.grad, theirs.grad = theirs.grad, None
+        optimizer.step()
+        with torch.no_grad():
+            for ours, theirs in zip(master, model.parameters(), strict=True):
+                theirs.copy_(ours)
+        run.log(step)
+    watch.flush()
+    assert run.warned("such as fp32 master weights") and not run.warned("holds none")
+
+
 def test_an_optimizer_that_is_never_stepped_is_explained(run: Notes) -> None:
     model = Model()
     watch = ModelWatch(run, model, torch.optim.SGD(model.parameters(), lr=0.1))

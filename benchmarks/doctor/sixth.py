@@ -1,11 +1,12 @@
-"""The sixth half of the bench, put away: its programs, faults and healthy variants, as tables of words.
+"""The sixth half of the bench that was opened: its programs, faults and healthy variants, as tables of words.
 
 In:   nothing; `faults.py` and `healthy.py` read the tables.
 Out:  `PROGRAMS`, `STEPS`; `KNOWN_FAULTS`, `FAULTS`, `ALSO_RIGHT`, `KNOWN_HEALTHY`, `HEALTHY`.
 
 The families of trainings and two thirds of the mistakes are those that the bench was blind to at first, written anew
 in other people's manners; the rest are mistakes that people report of such trainings. Written by one who read no
-rule, and knew the kinds of findings and what the guides show.
+rule, and knew the kinds of findings and what the guides show. It was put away until 26 November 2026, and scored once:
+84% of its faults were found.
 """
 
 from __future__ import annotations

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from barograph.probes.data import batches
 from barograph.probes.data.batches import MeasuredBatch, PendingBatch
-from barograph.probes.data.fingerprints import BatchWindow, SeenBatches
+from barograph.probes.data.fingerprints import BatchWindow, SeenBatches, SeenRows
 from barograph.probes.recording import Recording
 
-_ROWS_SEEN = 65_536  # sequences remembered
 _ROWS_READ = 256  # of one batch: more would cost the loop time
 _QUEUED = 1024  # batches whose figures are still on a device
 
@@ -77,8 +76,7 @@ class DataWatch:
         self._compare = fingerprint
         self._every, self._ranks = max(1, every), max(1, ranks)
         self._window = BatchWindow(window)
-        # a plain dict finds its oldest key the slower, the more were taken out
-        self._rows: OrderedDict[int, int | None] = OrderedDict()
+        self._rows = SeenRows()
         self._waiting: deque[_Waiting] = deque()
         self._current: _Gathered | None = None
         self._epoch: int | None = None
@@ -229,16 +227,9 @@ class DataWatch:
     def _look_for_repeats(self, gathered: _Gathered, batch: MeasuredBatch, seen: SeenBatches) -> None:
         gathered.fingerprint = batch.fingerprint
         earlier = self._window.see(batch.fingerprint, seen)
-        known = self._rows
         marks = batch.rows[:_ROWS_READ].tolist()
-        for mark in marks:
-            if mark in known and known[mark] == seen.epoch:
-                gathered.repeated_rows += 1
-            else:
-                known[mark] = seen.epoch
+        gathered.repeated_rows += self._rows.see(marks, seen.epoch)
         gathered.rows_read += len(marks)
-        while len(known) > _ROWS_SEEN:
-            known.popitem(last=False)
         if earlier is None:
             return
         if earlier.epoch != seen.epoch:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -209,3 +209,52 @@ def _unpack(text: str) -> list[int]:
     # a limit: a damaged text must not unpack to gigabytes
     raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), 64 << 20)
     return [int(value) for value in numpy.cumsum(numpy.frombuffer(raw, "<i8"), dtype=numpy.int64)]
+
+
+class SeenRows:
+    """Rows by fingerprint, each with the batch that had it last: how many of a batch came before in the same epoch.
+
+    Where no epoch is given, another one begins with a batch of which more than a tenth came before, each of them a
+    quarter of the epoch ago or longer (the median), after 32 batches of whose rows less than a tenth did: a loader
+    without replacement goes through its rows once. Rows of a small set that are mixed in come again sooner, and so does
+    a batch that is used twice.
+    """
+
+    def __init__(self, size: int = 65_536):
+        self.size = size
+        # a plain dict finds its oldest key the slower, the more were taken out
+        self._last: OrderedDict[int, int] = OrderedDict()
+        self._batch, self._began = 0, 1
+        self._shares: deque[float] = deque(maxlen=32)  # of the rows of a batch, that came before
+        self._epoch: int | None = None
+
+    def see(self, marks: list[int], epoch: int | None) -> int:
+        """Remember the rows of a batch, and count those that came before. epoch: None where it is not given."""
+        self._batch += 1
+        if epoch != self._epoch:
+            self._epoch, self._began = epoch, self._batch
+        ages = sorted(
+            self._batch - last for mark in marks if (last := self._last.get(mark, 0)) and last >= self._began
+        )  # fmt: skip
+        share = len(ages) / max(1, len(marks))
+        old = share > _HARDLY and 4 * ages[len(ages) // 2] >= self._batch - self._began
+        quiet = len(self._shares) == self._shares.maxlen and sum(self._shares) <= _HARDLY * len(self._shares)
+        if epoch is None and old and quiet:
+            self._began, share = self._batch, 0.0
+        self._shares.append(share)
+        repeated = 0
+        for mark in marks:
+            repeated += self._last.get(mark, 0) >= self._began
+            self._last[mark] = self._batch
+        while len(self._last) > self.size:
+            self._last.popitem(last=False)
+        return repeated
+
+    def clear(self) -> None:
+        """Forget all rows: the run went back."""
+        self._last.clear()
+        self._shares.clear()
+        self._began = self._batch + 1
+
+
+_HARDLY = 0.1  # of the rows

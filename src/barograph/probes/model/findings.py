@@ -59,6 +59,12 @@ class Witness:
             self._warn(f"the watch has seen no gradient for {SILENT} steps: {self._reason(holds)}", "no gradient")
 
     def _reason(self, holds: bool) -> str:
+        if not holds and self.backward_left_gradients:
+            return (
+                "backward leaves some in the watched model, but they are gone when the optimizer steps, which holds "
+                "other parameters: those of copies kept by hand, such as fp32 master weights, are not looked at; if "
+                "there are no such copies, make the optimizer of the model that is trained"
+            )
         if not holds:
             return (
                 "the optimizer holds none of the watched model's parameters (the model was replaced, or wrapped after "

@@ -77,7 +77,10 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     if behind_trained and norms:
         current.put("blank", ("",), _all_one(norms))
         current.figures["frozen_blocks"] = float(len(still))
-    behind = {id(parameter) for _, parameter in named[places[0] :]} if places else set()  # what is trained comes before
+    # a trained layer comes before, and not only positions or a token beside the layers
+    layers = {id(item) for one in model.modules() if not one._modules for item in one._parameters.values()}
+    first = next((place for place in places if id(named[place][1]) in layers), len(named))
+    behind = {id(parameter) for _, parameter in named[first:]}
     drawn: dict[bool, list[Any]] = {True: [], False: []}
     for name, module in model.named_modules():
         if not _OTHER_NETWORK.search(name) and not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:

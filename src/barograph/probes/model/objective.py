@@ -274,8 +274,8 @@ def of_pairs(score: Any, sizes: tuple[int, ...], masked: bool, scaled: bool, fou
     if not masked:
         found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
     if not masked or (len(sides) == 2 and sides[0] is sides[1]):
-        found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(_of_length_one, sides)))
-    for known in (_of_any_length, _of_length_one):
+        found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(of_length_one, sides)))
+    for known in (_of_any_length, of_length_one):
         if len(sides) == 2 and all(map(known, sides)):
             found["pairs_any_length"] = float(known is _of_any_length)
 
@@ -333,11 +333,11 @@ def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:
     return at == len(sizes) - 1 and before[-1] % classes > 0 and classes not in rest
 
 
-def _of_length_one(node: Any) -> bool:
+def of_length_one(node: Any) -> bool:
     """Whether a tensor was divided by its own length, or is made of such."""
     under = behind(node) if node is not None else []
     if under and kind(node) == "Cat":
-        return all(map(_of_length_one, under))
+        return all(map(of_length_one, under))
     return len(under) == 2 and kind(node) == "Div" and kind(under[1]) in _LENGTHS
 
 

@@ -365,7 +365,7 @@ def _untargeted(output: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
 
 def _dropped(output: Tensor) -> Tensor:
     """The share of outputs that are exactly 0, beside others above and below 0, where it is the same in all columns and
-    all rows but for chance; 0 else."""
+    all rows but for chance, and each is 0 or not whatever the others of its row are; 0 else."""
     zero = (output == 0).to(output.dtype)
     count, width = zero.shape
     share = zero.mean()
@@ -373,7 +373,10 @@ def _dropped(output: Tensor) -> Tensor:
     same = ((zero.mean(0) - share).abs() <= even / math.sqrt(count)).all()
     same = same & ((zero.mean(1) - share).abs() <= even / math.sqrt(width)).all()
     some = (zero[:1] != zero).any() & (output > 0).any() & (output < 0).any()
-    return share * (same & some)
+    # rows that are 0 as a whole lost what was before the last layer, as nodes of a graph whose neighbours are dropped
+    whole = share**width
+    most = whole + (whole * (1 - whole) / count).sqrt() * _DEVIATIONS
+    return share * (same & some & ((zero.sum(1) == width).to(output.dtype).mean() <= most))
 
 
 def _proportional(output: Tensor, gradient: Tensor) -> Tensor:

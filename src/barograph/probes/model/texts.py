@@ -82,7 +82,9 @@ def figures(
     own = torch.where(following, torch.ones_like(own), own)
     if not whole:
         return dict.fromkeys(FIGURES, nothing) | {"target_shift": own}, None
-    copies = _copies(given[0][:most, :_TOKENS], *part, found)
+    *masked, same = _copies(given[0][:most, :_TOKENS], *part, found)
+    # a decoder that is given what is before each target writes a text anew: all of it counts, masked or not
+    copies = [*(torch.where(following, nothing, one) for one in masked), same]
     return dict(zip(FIGURES, (own, *copies, tokens, ignored, side), strict=True)), pairs
 
 

@@ -24,7 +24,8 @@ class DroppedOutputs(WatchRule):
 
     Some of the logits that a cross-entropy, or a logistic loss, is of are exactly 0, in three looks: the same share of
     each class, in rows that are not the same, beside others above and below 0. So a class that is sure is dropped like
-    any other, and the loss can't fall below that of the targets that were.
+    any other, and the loss can't fall below that of the targets that were. Rows that are 0 as a whole, more of them
+    than by chance, lost what is before the last layer, as a node whose neighbours were all dropped: no finding.
 
     What to do: dropout before the last layer, not behind it.
     """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -28,7 +29,8 @@ class UnmaskedTargets(WatchRule):
     In three looks in a row one token, which is never a target, replaces others in the inputs: they are masked. Half
     of all targets or more are nevertheless the inputs of their own places, padding aside. The loss is mostly that of
     copying, and hides what is to be learnt. Where rows are masked to very different degrees, up to more than 0.6 of a
-    row, as in discrete diffusion, all places may count on purpose, and there is no finding.
+    row, as in discrete diffusion, all places may count on purpose, and there is no finding; nor where the model is also
+    given the text before each target, as the decoder is that writes a damaged text anew.
 
     What to do: labels are −100 where nothing was masked.
     """
@@ -150,7 +152,8 @@ class EndUntold(WatchRule):
     its last token before the padding, though that token is a target itself, and at most half of these rows end with
     one and the same token: no token of theirs says that the text is over. So it is where the padding is the token of
     the end and all of it is ignored, and where no end is added to the texts. Rows that are cut off have no padding, and
-    don't count.
+    don't count. Where answers are compared with one another (a preference, or two passes for one
+    backward pass), the policy has learnt to end before: an info finding.
 
     What to do: add the token of the end, and give it as target once; labels of −100 at the padding behind it, by the
     mask of the padding and not by the token.
@@ -172,10 +175,13 @@ class EndUntold(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         holds = value == 1 and watched(history, "target_shift", place) == 1
         if self.lasts(holds, place, self.at["looks"]):
+            several = watched(history, "passes", place) >= 2 * watched(history, "backwards", place)
+            compares = several or watched(history, "loss_ranks", place) >= 0 or margins_of(history) is not None
             yield self.finding(
                 self._row[0][0], "Texts end with different tokens, and none of them has a target behind its last one: "
-                "the model never learns where a text ends.", found=place[0], segment=place[2], confidence=0.9,
-                evidence={"standing": True},
+                "the model never learns where a text ends.", found=place[0], segment=place[2],
+                severity="info" if compares else "warning", confidence=0.5 if compares else 0.9,
+                evidence={"standing": not compares},
             )  # fmt: skip
 
 

@@ -27,6 +27,8 @@ class RiseBelowZero(BlockRule):
     six standard deviations of these medians around their course. Where the validation loss did not rise with it, or the
     loss comes down again, it is an info finding. Losses that stay above zero are judged by their logarithm, in
     `divergence`.
+    A mean of a layer's outputs less another one of the same layer, as of an energy or a critic, says how far two sets
+    of examples are apart (`model/loss_opposed`): it comes back to 0 where one becomes like the other.
     """
 
     name, family, kind, severity = "negative_divergence", "loss", "divergence", "critical"
@@ -80,7 +82,7 @@ class RiseBelowZero(BlockRule):
                 told.message += f"; it had recovered by step {found}"
                 yield again(told)
             return
-        if is_game(history, channel):
+        if is_game(history, channel) or history.channel("model/loss_opposed") is not None:
             return
         now, share = median(last), (median(last) - low) / max(gain, 1e-300)
         near = [place for place in range(best, len(values)) if values[place] < low + 0.4 * (now - low)]

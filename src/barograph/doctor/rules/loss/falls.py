@@ -31,6 +31,7 @@ _YOUNG = 256  # rows of a run in which a shorter window counts too
 _NEAR = 32  # rows of that window
 _DEEPER = 40  # rows after which a fall is looked at once more
 _UNFROZEN = 16  # rows from a change of what is trained to a fall of the loss
+_CHANGED = ("model/trained_elements", "model/optimizers_replaced")  # what explains a fall
 _WORDS = 6.9  # the first loss, ln 1000: of a text's tokens, not of a task that may be solved at once
 
 
@@ -50,8 +51,9 @@ class LossJumpDown(SeriesRule):
 
     Such a fall is not learning: the loss is divided once more or masked, or data come again. A fall begins where
     z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of the next 8 rows is below 0.9 of the
-    old level too. Falls at the border of an epoch, right after the learning rate was cut or layers were unfrozen
-    (`model/trained_elements`), or in a new segment are expected and silent.
+    old level too. Falls at the border of an epoch, right after the learning rate was cut, layers were unfrozen
+    (`model/trained_elements`), another optimizer took over (`model/optimizers_replaced`), or in a new segment are
+    expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
     by a fifth of that and by 3% (the medians of three or seven, where evaluations are noisy); otherwise an info
@@ -104,7 +106,7 @@ class LossJumpDown(SeriesRule):
         """What the watch says of layers that were unfrozen comes behind the rows of a fast loop."""
         for item in list(self._since):
             finding, low, high = item
-            if len(between(history.channel("model/trained_elements"), low, high, finding.segment)):
+            if any(len(between(history.channel(name), low, high, finding.segment)) for name in _CHANGED):
                 self._since.remove(item)
                 self._told = [one for one in self._told if one[0] is not finding]
                 self._deeper = [one for one in self._deeper if one[0] is not finding]
@@ -188,8 +190,8 @@ class LossJumpDown(SeriesRule):
         if len(epochs) > 1 and math.floor(epochs.min() + 1e-6) != math.floor(epochs.max() + 1e-6):
             return
         behind = int(channel.rows(max(one["row"] - _UNFROZEN, 0), one["row"] + 1).step[0])
-        if len(between(history.channel("model/trained_elements"), behind, found + 1, segment)):
-            return  # other parameters are trained since then: layers were unfrozen
+        if any(len(between(history.channel(name), behind, found + 1, segment)) for name in _CHANGED):
+            return  # others are trained since then, as layers were unfrozen, or another optimizer steps them
         rate = history.role("lr")
         lr_before, lr_now = before(rate, back, segment), before(rate, found + 1, segment)
         if lr_now < 0.7 * lr_before:

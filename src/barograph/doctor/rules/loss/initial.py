@@ -44,7 +44,8 @@ class InitialLoss(Rule):
     else an embedding that is the output matrix too, if its deviation is 0.3 or more (torch draws it with 1). Of pairs
     it is their similarities: embeddings that have no length of 1, or a temperature that is too low. A step of
     several backward passes may log their sum: the accumulation is named first. Preferences, of which margins are
-    logged, begin at ln 2 whatever the vocabulary. A loss that the watch knows to be a multiple of the mean
+    logged, begin at ln 2 whatever the vocabulary. Cosines of which that of the target is made less, by a margin, begin
+    far above a guess on purpose (`model/loss_margin`). A loss that the watch knows to be a multiple of the mean
     (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`.
     """
 
@@ -97,6 +98,8 @@ class InitialLoss(Rule):
             return
         if came_by(margins_of(history), by):
             return  # of a preference indifference is ln 2, whatever the vocabulary
+        if _first(history, "loss_margin", by) == 1:
+            return  # of cosines, a margin times their scale above a guess is meant
         loss, guess = float(rows.value[0]), math.log(vocabulary)
         if loss <= guess + self.at["above"]:
             return

@@ -290,10 +290,11 @@ class EntropyCollapse(PolicyRule):
 
     Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is not better than
     at the start, or has fallen from its best; with a reward that rose the task may be solved: an info finding, once, at
-    that time. Four blocks below a hundredth are a warning whatever the reward is: the policy no longer explores. The
-    step is the block in which the fall began, each block lower than the last by a seventh. The entropy of actions that
-    are numbers may be 0 and below in a policy that is well: where one of its last rows is below 0, or the deviation of
-    the actions or the coefficient of the entropy (`std`, `ent_coef`) is logged, nothing is said.
+    that time. Four blocks below a hundredth are a warning even so, as the policy no longer explores; but not where the
+    reward is at its best and hardly varies, by a fiftieth of its rise: the task is solved for good. The step is the
+    block in which the fall began, each block lower than the last by a seventh. The entropy of actions that are numbers
+    may be 0 and below in a policy that is well: where one of its last rows is below 0, or the deviation of the actions
+    or the coefficient of the entropy (`std`, `ent_coef`) is logged, nothing is said.
     """
 
     name, severity = "entropy_collapse", "warning"
@@ -302,7 +303,11 @@ class EntropyCollapse(PolicyRule):
     least = 40
     about = "The policy's entropy has collapsed."
     sources = ("DAPO: entropy against reward",)
-    thresholds: ClassVar = {"share": (0.1, "of the first block; ours"), "gone": (0.01, "of the first block; ours")}
+    thresholds: ClassVar = {
+        "share": (0.1, "of the first block; ours"),
+        "gone": (0.01, "of the first block; ours"),
+        "steady": (0.02, "of the rise of the reward, that single rows differ by; ours"),
+    }
 
     cases: ClassVar = {
         "all": Case(
@@ -325,7 +330,9 @@ class EntropyCollapse(PolicyRule):
         if self._told is not None and not gone:
             return
         first, best, last, spread = rewarded(history, blocks[-1])
-        better = last > first + 2 * spread and last > best - 2 * spread
+        better = last > first + 2 * spread and last >= best - max(2 * spread, 0.1 * (best - first))
+        # a reward that hardly varies any more and is at its best: nothing is left to explore
+        gone = gone and not (better and spread <= self.at["steady"] * (best - first))
         if gone:
             self._told = None if self._told is not None and self._told.severity == "info" else self._told
         at = len(blocks) - 4

@@ -82,6 +82,20 @@ def test_feeding_layers_between_attention_that_all_goes_through_are_counted(by_h
     assert of(model(3, feeding=forgotten, by_hand=by_hand)(tokens())) == {"feeding_unskipped": 2}
 
 
+def test_what_joins_two_stages_needs_no_way_around_it() -> None:
+    first, second = model(1)[:2], nn.Sequential(*list(model(2))[1:])
+    joins = nn.Sequential(nn.Linear(WIDE, WIDE), nn.GELU(), nn.Linear(WIDE, WIDE))
+    assert of(second(joins(first(tokens())))) == {}
+
+
+def test_an_adapter_beside_a_frozen_layer_is_no_layer_behind_another() -> None:
+    frozen, down, up = nn.Linear(5, 8), nn.Linear(5, 8, bias=False), nn.Linear(8, 8, bias=False)
+    frozen.requires_grad_(False)
+    inputs = torch.randn(7, 5)
+    assert of(frozen(inputs) + 2 * up(down(inputs))) == {}
+    assert of(up(down(inputs))) == {"layers_joined": 1}
+
+
 def test_linear_layers_in_a_row_are_counted_where_the_model_has_no_function_between_its_layers() -> None:
     assert of(model(3, function=nn.Identity())(tokens())) == {"layers_joined": 3}
     layers = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.1), nn.Linear(8, 8), nn.Linear(8, 1))

@@ -116,6 +116,18 @@ def test_averaged_log_probabilities_of_a_preference_are_seen(answer: Callable[[]
     assert [of(loss, "preference_averaged") for loss in ways] == [{"preference_averaged": averaged}] * 3
 
 
+def test_averages_that_are_meant_and_those_of_scores_are_no_log_probabilities_that_were_divided() -> None:
+    def averaged() -> Tensor:
+        return log_probabilities().mean(-1)
+
+    def scores() -> Tensor:
+        return (torch.randn(4, 5, 3) @ weight[:3, :1]).squeeze(-1).mean(-1)
+
+    without_reference = -functional.logsigmoid(2.5 * (averaged() - averaged())).mean()
+    rewards = -functional.logsigmoid(scores() - scores() - torch.randn(4)).mean()
+    assert [of(loss, "preference_averaged") for loss in (without_reference, rewards)] == [{}, {}]
+
+
 def test_squares_that_are_added_up_are_counted() -> None:
     output, names = weight * 1.0, ("squares_added", "squares_of_batch")
     of_batch = {"squares_added": ROWS * WIDE, "squares_of_batch": 1}

@@ -39,7 +39,7 @@ def _margin(root: Any) -> bool:
 
 def _of_cosines(softmax: Any) -> bool:
     """Whether behind a softmax are cosines, and something that is done to some of them alone."""
-    waiting, seen, products, changed = behind(softmax), set(), set(), False
+    waiting, seen, products, changed = behind(softmax), set[Any](), set[Any](), False
     while waiting and len(seen) < _DEEP:
         node = waiting.pop()
         if node in seen:

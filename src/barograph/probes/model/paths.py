@@ -9,6 +9,7 @@ leads past it, all that is made earlier goes through it: there is no way around.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -155,7 +156,16 @@ class _Graph:
         inside = self.order[first:last]
         if any(self.kinds[at].endswith("Convolution") for at in inside):
             return 0
-        return sum(at in through and self._is_function(at) for at in inside)
+        functions = [at for at in inside if self._is_function(at)]
+        alone = [at for at in functions if at in through]
+        rows = min((math.prod(shape(self.nodes[at])[:-1]) for at in alone), default=0)
+        # what joins two stages, as a projector does, stands beside feed-forward layers that have a way around; one row
+        # a sequence, as of a condition, is none of these
+        beside = any(
+            len(sizes) > 2 or math.prod(sizes[:-1]) >= rows
+            for sizes in (shape(self.nodes[at]) for at in functions if at not in through)
+        )
+        return 0 if beside else len(alone)
 
     def _is_function(self, at: int) -> bool:
         """Whether a node is a function of what a linear layer gave, or a product with one."""
@@ -175,8 +185,10 @@ class _Graph:
                     inside[one] = True
         if any((within or self.weights[at]) and not self._is_straight(at) for at, within in enumerate(inside)):
             return 0
-        found = set[Any]()
+        found, adapters = set[Any](), self._adapters()
         for at in self.order:
+            if at in adapters:
+                continue
             given = self.made_of[at] if self.kinds[at] in _LINEAR else []
             while len(given) == 1 and self.kinds[given[0]] in _SHAPED | _FACTORS and self.users[given[0]] == 1:
                 given = self.made_of[given[0]]
@@ -185,6 +197,16 @@ class _Graph:
                 if first is not None and second is not None and first[1] >= min(first[0], second[1]):
                     found.add(second[2])
         return len(found)
+
+    def _adapters(self) -> set[int]:
+        """Linear layers that are added to what has no gradient: to a layer that is frozen, and is given the inputs."""
+        return {
+            one
+            for at in self.order
+            if self.kinds[at] == "Add" and len(self.made_of[at]) == 1 and not self.weights[at]
+            for one in self.under(self.made_of[at], _SHAPED | _FACTORS)
+            if self.kinds[one] in _LINEAR
+        }
 
     def _is_straight(self, at: int) -> bool:
         several = self.kinds[at] in _FACTORS and len(self.made_of[at]) > 1

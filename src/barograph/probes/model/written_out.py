@@ -17,6 +17,8 @@ _SHAPED = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze",
                      "Select", "Clone"})  # fmt: skip
 _HIDES = frozenset({"Mul", "MaskedFill", "Where", "Index", "MaskedSelect", "Sub", "Add", "Fill", "FillDiagonal"})
 _OF_TERMS = _SHAPED | {"Neg", "Mean", "Sum", "Add", "Sub"}
+_PRODUCTS = ("Addmm", "Mm", "Bmm", "NativeLayerNorm")
+_CHANCES = ("LogSoftmax", "Softmax", "Logsumexp", "NllLoss")
 _ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss")
 
 
@@ -136,27 +138,47 @@ def _divergence(root: Any) -> dict[str, float]:
 
 
 def _preference(root: Any) -> dict[str, float]:
-    """Of the logistic loss of a difference of log probabilities."""
+    """Of the logistic loss of a difference of log probabilities, from which those of a reference are subtracted: where
+    there is none, as in SimPO, averages are meant."""
     start = next((node for node, _ in nodes([root], 8) if kind(node) == "LogSigmoid"), None)
     if start is None:
         return {}
-    means, sums = 0, 0
-    waiting = behind(start)
+    means, sums, referred = 0, 0, False
+    waiting, averaged = behind(start), list[Any]()
     for _ in range(_NEAR):
         if not waiting:
             break
         node = waiting.pop()
         name, under = kind(node), behind(node)
         inner = under[0] if len(under) == 1 else None
+        referred |= name in ("Sub", "Add") and inner is not None
         if name in ("Mean", "Sum") and inner is not None and len(shape(node)) == 1 and len(shape(inner)) == 2:
             means, sums = means + (name == "Mean"), sums + (name == "Sum")
+            averaged.append(inner)
         elif name == "Div" and inner is not None and kind(inner) == "Sum" and len(shape(behind(inner)[0])) == 2:
             means += len(shape(node)) == 1  # by each answer's count
+            averaged += behind(inner)
         elif name in _OF_TERMS | {"Mul", "Div", "Split", "SplitWithSizes", "Slice", "Index", "Unbind"}:
             waiting += under
         else:
             return {}
-    return {"preference_averaged": float(means > 0)} if (means > 0) != (sums > 0) else {}
+    of_chances = bool(averaged) and all(map(_is_log_probability, averaged))
+    if not of_chances or not (referred or means + sums > 2) or (means > 0) == (sums > 0):
+        return {}
+    return {"preference_averaged": float(means > 0)}
+
+
+def _is_log_probability(node: Any) -> bool:
+    """Whether a softmax is right behind numbers, and not the scores of a reward."""
+    waiting = [node]
+    for _ in range(16):
+        if not waiting:
+            break
+        node = waiting.pop(0)
+        if kind(node).startswith(_CHANCES):
+            return True
+        waiting += behind(node) if kind(node) not in _PRODUCTS else []  # attention has a softmax of its own
+    return False
 
 
 def _squares(root: Any) -> dict[str, float]:

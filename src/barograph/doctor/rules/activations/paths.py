@@ -41,8 +41,8 @@ class FeedingSkipMissing(ForwardRule):
     """Layers between attention have no skip connection around them, and attention has.
 
     In the graph of the loss no way leads around a function between linear layers, such as ReLU or GELU, that stands
-    between two layers of attention of which each has a way around it. Models with convolutions between are not looked
-    at.
+    between two layers of attention of which each has a way around it. Where another such function between them has one,
+    it stands for what joins two stages, such as a projector; models with convolutions between are not looked at.
 
     What to do: `x = x + mlp(norm(x))`.
     """

@@ -236,9 +236,10 @@ class PreferenceAveraged(WatchRule):
     """The log probabilities of a preference's answers are averaged over their tokens, and the loss hardly leaves ln 2.
 
     In the graph of a logistic loss of differences each answer's log probabilities are averaged, or divided by how many
-    they are. DPO's are sums: of answers of n tokens the margin is an nth of theirs, at the same β. The loss begins at
-    ln 2 within 2%, as with a reference and without a margin of one's own, and is within a tenth of it in the median of
-    rows 33 to 48. Where the configuration has a β of 1 or more, as is usual for averages, nothing is said.
+    they are, and those of a reference are subtracted: without one, as in SimPO, averages are meant. DPO's are sums: of
+    answers of n tokens the margin is an nth of theirs, at the same β. The loss begins at ln 2 within 2%, as with a
+    reference and without a margin of one's own, and is within a tenth of it in the median of rows 33 to 48. Where the
+    configuration has a β of 1 or more, as is usual for averages, nothing is said.
 
     What to do: `(log_probabilities * mask).sum(-1)`, or a β of 2 to 10 if averages are meant.
     """

@@ -461,3 +461,16 @@ def test_a_loss_that_is_divided_for_passes_that_never_come_is_stepped_at_each_mi
     found = rule_curves.found([LossWeight()], columns, config={"grad_accum": 4}, **facts)
     assert bool(found) == told
     assert all(one.causes[0].startswith("optimizer stepped at each micro-batch") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("terms", "slope", "told"),
+    [(24.0, -0.5, True), (24.0, None, False), (None, -0.5, False), (6.0, -0.5, False)],
+)
+def test_a_sum_over_weighted_classes_is_seen_in_its_graph(terms: float | None, slope: float | None, told: bool) -> None:
+    steps = np.arange(0, 60, 10)
+    figures = {"loss_weight": 7.46, "targets": 24.0, "loss_summed": terms, "class_weight_slope": slope}
+    columns = {f"model/{name}": (steps, np.full(6, value)) for name, value in figures.items() if value is not None}
+    columns["loss"] = np.arange(100), np.linspace(33.0, 4.0, 100)
+    found = [one for one in rule_curves.found([LossWeight()], columns) if one.severity == "warning"]
+    assert [one.causes[0] for one in found] == ["loss summed: over 24 targets, not averaged"] * told

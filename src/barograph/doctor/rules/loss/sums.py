@@ -159,7 +159,8 @@ class LossWeight(Rule):
     micro-batches. In three looks in a row it is, within 0.2% (3% of half precision):
 
     - the number of targets, 8 or more: the loss is summed. A warning where the first logged loss, too, is more than
-      twice ln of the output's width; else an info finding, for gradients may be divided later.
+      twice ln of the output's width; else an info finding, for gradients may be divided later. Of weighted classes the
+      graph says so (`model/loss_summed`).
     - 1, where the configuration says that gradients of k micro-batches are accumulated, and k passes were seen in the
       step, or the watch has seen k backward passes add up, three at least, of one forward pass each: they are added,
       not averaged.
@@ -266,7 +267,13 @@ class LossWeight(Rule):
             all_alike = all(abs(one / of_all - 1) < same for one, _ in self._divided)
             weights = [one for _, one in self._divided]
             return "padded" if all_alike and max(weights) > 1.05 * min(weights) else ""
-        if targets >= self.at["targets"] and abs(weight / targets - 1) < same:
+        terms, slope = (
+            known(history.channel(f"model/{name}"), step, time, segment)
+            for name in ("loss_summed", "class_weight_slope")
+        )
+        if targets >= self.at["targets"] and (
+            abs(weight / targets - 1) < same or (terms == targets and slope == slope)
+        ):
             return "summed"
         parts = self._parts(history, passes, step, time, segment)
         alone = passes == known(history.channel("model/backwards"), step, time, segment) == 1
@@ -294,8 +301,11 @@ class LossWeight(Rule):
             width = terms if terms > 1 else known(history.channel("model/output_width"), step, time, segment)
             guess = math.log(width) if width > 1 else math.nan
             shown = loss is not None and came_by(loss, time) and loss.first > 2 * guess
-            message = f"The loss is summed over {weight:.0f} targets: each of them has a weight of 1"
-            cause, number = f"loss summed: over {weight:.0f} targets, not averaged", weight
+            targets = known(history.channel("model/targets"), step, time, segment)
+            classes = terms == targets and abs(weight / targets - 1) > self.at["half"]
+            number, its = (terms, "the weight of its class") if classes else (weight, "a weight of 1")
+            message = f"The loss is summed over {number:.0f} targets: each of them has {its}"
+            cause = f"loss summed: over {number:.0f} targets, not averaged"
         elif what == "padded":
             shown, number = True, 1.0
             message = "The loss is divided by the number of all places of the output: those without a target count too"

@@ -183,3 +183,13 @@ def test_a_schedule_that_begins_again_is_seen_where_no_rate_is_logged(
     rows |= {"lr": (steps, np.array(before + behind))} if logged else {}
     some = findings([ScheduleAnew()], rows, segments={0: 1, 50: 2})
     assert [one.step for one in some.values()] == [50] * told
+
+
+@pytest.mark.parametrize(("counts", "told"), [(50, False), (0, True)])
+def test_a_period_that_begins_with_the_launch_is_no_schedule_anew(counts: int, told: bool) -> None:
+    steps = 10 * np.arange(9)
+    shares = np.array([1.0, 0.9, 0.7, 0.4, 0.1, 1.0, 0.9, 0.7, 0.4])
+    passed = np.where(steps < 50, steps, steps - 50 + counts).astype(float)
+    rows = {"model/scheduler_steps": (steps, passed), "model/rate_share": (steps, shares)}
+    some = findings([ScheduleAnew()], rows, segments={0: 1, 50: 2})
+    assert [one.step for one in some.values()] == [50] * told

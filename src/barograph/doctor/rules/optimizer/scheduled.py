@@ -171,7 +171,8 @@ class ScheduleAnew(Rule):
     The watch reads the share of the optimizer's rate that is in force. Of its first four rows behind the resume the
     last three are those of the run's very start, to six digits, and the first of these is by a quarter or more from the
     last one before the resume: the scheduler's state was not loaded. In the very first step the rate may be the loaded
-    one. A launch that begins at less than half of the steps before is another try.
+    one. A launch that begins at less than half of the steps before is another try; and where the scheduler's own count
+    of steps (`model/scheduler_steps`) goes on, it was loaded, and a period begins.
 
     What to do: load the scheduler's state with the checkpoint.
     """
@@ -191,7 +192,7 @@ class ScheduleAnew(Rule):
         self._cursor = RowCursor()
         self._start: list[float] = []  # the run's first shares
         self._fresh: list[float] = []  # those behind the resume
-        self._begun, self._segment = 0, -1
+        self._begun, self._segment, self._earlier = 0, -1, -1
         self._last, self._before = (0, math.nan), (0, math.nan)  # step and share; the last of the launch before
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -200,7 +201,7 @@ class ScheduleAnew(Rule):
             assert rows is not None
             step, share, segment = int(rows.step[at]), float(rows.value[at]), int(rows.segment[at])
             if segment != self._segment:
-                self._fresh, self._begun, self._before = [], step, self._last
+                self._fresh, self._begun, self._before, self._earlier = [], step, self._last, self._segment
             self._segment, self._last = segment, (step, share)
             if len(self._start) < count and self._before[1] != self._before[1]:
                 self._start.append(share)
@@ -211,12 +212,19 @@ class ScheduleAnew(Rule):
             away = abs(math.log(max(self._fresh[1], 1e-12) / max(self._before[1], 1e-12)))
             alike = numpy.allclose(self._fresh[1:], self._start[1:], rtol=1e-6, atol=0)
             resumed = self._begun >= 0.5 * self._before[0] and away >= math.log(self.at["ratio"])
-            if alike and resumed and self.first(segment):
+            place = step, int(rows.time[at]), segment
+            if alike and resumed and not self._went_on(history, place) and self.first(segment):
                 yield self.finding(
                     self._begun, f"After the resume at step {self._begun} the schedule is at {self._fresh[1]:.3g} of "
                     f"the optimizer's rate, as at the run's start; it was at {self._before[1]:.3g}.", found=step,
                     segment=segment, confidence=0.95, evidence={"share": rounded(self._fresh[1]), "standing": True},
                 )  # fmt: skip
+
+    def _went_on(self, history: RunHistory, place: Place) -> bool:
+        """Whether the scheduler counts on from the launch before: a period ended where that did."""
+        counts, (before, _) = history.channel("model/scheduler_steps"), self._before
+        each = known(counts, before, place[1], self._earlier) / max(before, 1)
+        return known(counts, *place) > each * (place[0] - self._begun / 2)
 
 
 def _known(channel: Channel | None, place: Place) -> numpy.ndarray:

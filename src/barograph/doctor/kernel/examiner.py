@@ -64,7 +64,7 @@ class Examiner:
         for at, rule in enumerate(self.rules if replaced else ()):
             if self._asked[rule.name].isdisjoint(replaced):
                 continue
-            self.rules[at] = type(rule)(**rule.at)
+            self.rules[at] = type(rule)(**rule.changed)
             self._asleep = {self.rules[at] if one is rule else one for one in self._asleep}
             withdrawn |= bool(self._findings[rule.name])
             self._asked[rule.name], self._findings[rule.name], self._there = set(), {}, ()

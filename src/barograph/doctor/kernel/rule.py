@@ -59,6 +59,7 @@ class Rule:
             near = difflib.get_close_matches(min(strange), self.thresholds, 1, 0.0)
             hint = f"; the nearest is {near[0]!r}" if near else ""
             raise ValueError(f"rule {self.name} has no threshold {min(strange)!r}{hint}")
+        self.changed = changed
         self.at = {name: value for name, (value, _) in self.thresholds.items()} | changed
         self._firsts: set[Any] = set()
         self.reset()

@@ -452,7 +452,6 @@ class GradientNormRange(Rule):
 
     def __init__(self, **changed: float):
         super().__init__(**changed)
-        self._changed = set(changed)
         self._blocks = NewBlocks()
 
     def examine(self, history: RunHistory) -> Iterable[Finding]:
@@ -472,7 +471,7 @@ class GradientNormRange(Rule):
             message = (f"The gradient norm is {middle:.3g} in the median of steps {step} to {last_step}, "
                        f"{'above' if high else 'below'} {at[name]:.3g}.")  # fmt: skip
             result.append(self.finding(
-                step, message, severity="warning" if name in self._changed else "info", key=name,
+                step, message, severity="warning" if name in self.changed else "info", key=name,
                 kind="exploding" if high else "vanishing", found=last_step,
                 segment=segment, evidence={"norm": middle, "bound": at[name]}, confidence=0.3,
                 causes=["clipping off", "learning rate too high"] if high else ["gradients vanish",

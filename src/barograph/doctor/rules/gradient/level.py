@@ -275,7 +275,7 @@ class GradientScaleJump(Rule):
             return
         whole = round(size)
         steady = drift < max(0.06, 2.5 * noise * math.sqrt(2 / half))
-        same = abs(math.log(shift.ratio / factor)) < 0.25 + min(error, 0.25)
+        same = abs(math.log(shift.ratio) - math.log(factor)) < 0.25 + min(error, 0.25)
         limit = self.at["whole"] * (1 if whole < 4 else 2)
         sure = abs(size / whole - 1) < limit and error < 2 * limit
         # noise hides which number it is, and not that both have jumped by the same large one

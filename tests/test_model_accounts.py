@@ -474,3 +474,12 @@ def test_a_sum_over_weighted_classes_is_seen_in_its_graph(terms: float | None, s
     columns["loss"] = np.arange(100), np.linspace(33.0, 4.0, 100)
     found = [one for one in rule_curves.found([LossWeight()], columns) if one.severity == "warning"]
     assert [one.causes[0] for one in found] == ["loss summed: over 24 targets, not averaged"] * told
+
+
+def test_a_loss_that_is_averaged_over_all_places_is_one_of_padding() -> None:
+    steps, targets = np.arange(0, 60, 10), np.array([30.0, 40.0, 35.0, 50.0, 45.0, 38.0])
+    figures = {"targets": targets, "places": np.full(6, 64.0), "loss_weight": targets / 64, "passes": np.ones(6)}
+    columns = {f"model/{name}": (steps, values) for name, values in figures.items()}
+    columns["loss"] = np.arange(100), np.linspace(3.0, 1.0, 100)
+    (found,) = rule_curves.found([LossWeight()], columns)
+    assert (found.kind, found.severity) == ("padding", "warning") and found.causes[0].startswith("padding in the mean")

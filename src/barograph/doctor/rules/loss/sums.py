@@ -322,6 +322,7 @@ class LossWeight(Rule):
             number = parts
         return self.finding(
             self._row[0][0], message, found=step, segment=segment, severity="warning" if shown else "info",
+            kind="padding" if what == "padded" else self.kind,
             evidence={"weight": rounded(weight)}, causes=[cause], confidence=0.95 if shown else 0.6,
             remedies=[_REMEDIES.get(what, _REMEDIES["summed"]).format(number=number)],
         )  # fmt: skip

@@ -124,7 +124,8 @@ class MissingClasses(WatchRule):
     seen again and again); else an info finding, and where the training logs a number of its task, stage or the like:
     others may have these classes. Where the training has learnt, the evaluation's accuracy can but lose the share of
     these classes. Below half of the rest the evaluation has little else than them; where it is the first class or the
-    last one, and the accuracy that of a guess, all are off by one, the class at the other end kept in range.
+    last one, and the accuracy that of a guess, all are off by one, the class at the other end kept in range; where it
+    is the first one and the accuracy is less, they begin at 1, and there is an output more.
 
     What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
@@ -175,8 +176,10 @@ class MissingClasses(WatchRule):
             many = many and not has_stages(history, place[1])
             if not self.first(place[2], many):
                 return
-            edge = value == 1 and watched(history, "untargeted_class", place) in (0, width - 1)
-            shifted = edge and self.at["some"] <= accuracy <= self.at["guess"]  # one class is where two have come to
+            which = watched(history, "untargeted_class", place)
+            edge = value == 1 and which in (0, width - 1)
+            # one class is where two have come to; labels that begin at 1 leave an output more
+            shifted = edge and accuracy <= self.at["guess"] and (which == 0 or accuracy >= self.at["some"])
             others = [_OFF_BY_ONE, _SPLIT] if shifted else [_SPLIT, _OFF_BY_ONE] if edge else [_SPLIT]
             yield self.finding(
                 0, f"{value:.0f} of {width:.0f} classes are not among {targets:.0f} targets that were looked at.",

@@ -229,14 +229,16 @@ def _from_scratch(history: RunHistory, first: float) -> bool:
 
 
 def _level(history: RunHistory) -> tuple[float, float, float]:
-    """The loss at the start, its lowest stretch and at the end, medians of 16 rows; NaN where there are too few."""
+    """The loss at the start, its lowest stretch and at the end, medians of 16 rows, or of a quarter of what is there;
+    NaN where there are fewer than 32."""
     loss = history.role("loss")
     values: Any = loss.rows().value if loss is not None else numpy.empty(0)
     values = values[numpy.isfinite(values)]
-    if len(values) < 64:
+    if len(values) < 32:
         return math.nan, math.nan, math.nan
-    middles = numpy.median(values[: len(values) // 16 * 16].reshape(-1, 16), axis=1)
-    return float(numpy.median(values[:3])), float(middles.min()), float(numpy.median(values[-16:]))
+    size = min(16, len(values) // 4)
+    middles = numpy.median(values[: len(values) // size * size].reshape(-1, size), axis=1)
+    return float(numpy.median(values[:3])), float(middles.min()), float(numpy.median(values[-size:]))
 
 
 def _first_row(history: RunHistory) -> float:

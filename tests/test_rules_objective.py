@@ -280,6 +280,21 @@ def test_an_evaluation_of_numbers_far_above_the_first_loss_has_them_in_another_s
     assert [cause.partition(":")[0] for cause in found["evaluation_below_guess"].causes] == causes
 
 
+@pytest.mark.parametrize(
+    ("same", "moved", "pairs", "says"), [(1.0, 0.01, 8.0, True), (0.0, 0.01, 8.0, False), (1.0, 0.0, 8.0, False),
+                                         (1.0, 0.01, 1.0, False)],
+)  # fmt: skip
+def test_keys_of_what_the_queries_are_of_may_be_the_same_views(
+    same: float, moved: float, pairs: float, says: bool
+) -> None:
+    columns = {"loss": every(FALLS), "val_loss": (EVALUATIONS, np.linspace(3.6, 3.5, 10)),
+               "model/rows_again": every(np.zeros(ROWS)), "model/other_same_input": every(np.full(ROWS, same)),
+               "model/other_moved": every(np.full(ROWS, moved))}  # fmt: skip
+    columns |= of_graph(loss_reversed=0.0, loss_classes=8.0, loss_pairs=pairs, passes_without_gradients=1.0)
+    cause = warned(columns)["evaluation_below_guess"].causes[0]
+    assert cause.startswith("views are the same") == says
+
+
 def test_what_a_reversed_loss_comes_to_is_its_consequence() -> None:
     examiner = Examiner(facts={})
     broken = np.where(STEP < 250, -FALLS * 1.1 ** STEP.astype(float), np.nan)

@@ -65,7 +65,7 @@ class WatchRule(Rule):
         return len(self._row) >= count and self.first(place[2])
 
 
-_SAME_VIEWS = "views are the same: each example is there twice, as both sides of its pair"
+SAME_VIEWS = "views are the same: each example is there twice, as both sides of its pair"
 _VIEWS = ("draw the augmentation of each view by itself: two calls of it, not one whose result is used twice",)
 ALIKE = "chosen and rejected alike: the same examples, or cut to what they have in common"
 
@@ -128,7 +128,7 @@ class CopiedExamples(WatchRule):
                 yield self.finding(
                     self._row[0][0], "The two views of an example are the same: a step's two passes are given the same "
                     "examples." if both else "The two views of an example are the same: each is in its batch twice.",
-                    found=place[0], segment=place[2], confidence=_PROOF, causes=[_SAME_VIEWS, *self.causes],
+                    found=place[0], segment=place[2], confidence=_PROOF, causes=[SAME_VIEWS, *self.causes],
                     remedies=[*_VIEWS, *self.remedies], evidence={"share": value},
                 )  # fmt: skip
                 return

@@ -17,7 +17,7 @@ import numpy
 from barograph.doctor.kernel.cursor import RowCursor, evaluations_of, known, newest, other_model, usual
 from barograph.doctor.kernel.curve import answers, is_game
 from barograph.doctor.kernel.stages import has_stages
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import SAME_VIEWS, Place, WatchRule, watched
 from barograph.doctor.rules.data.targets import by_heart, others_scale, same_few
 
 if TYPE_CHECKING:
@@ -398,7 +398,8 @@ class EvaluationBelowGuess(WatchRule):
     five times a guess's, or a training in which a class is missing, batches are of one class each, or targets are the
     inputs. Where the model that is trained was never evaluated itself, an average of its weights that hardly moves is
     the first cause. Targets that are numbers may be of another scale, which comes first from ten times the training's
-    first loss on.
+    first loss on. Where pairs are matched, and another network that moves is given what the trained one is given, both
+    sides of a pair may be the same, which comes first.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -481,9 +482,18 @@ class EvaluationBelowGuess(WatchRule):
             0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
             f"while that of the training is {ours:.4g}.",
             found=place[0], segment=place[2], confidence=0.95 if classes >= 2 else 0.9,
-            causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self._why(classes, value / first)],
+            causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self._sides(history, place),
+                    *self._why(classes, value / first)],
             evidence={"evaluation": value, "guess": guess, "training": ours},
         )  # fmt: skip
+
+    def _sides(self, history: RunHistory, place: Place) -> list[str]:
+        """Where pairs are matched and another network, which moves, is given what the trained one is given: the sides
+        of a pair may be the same."""
+        matched = watched(history, "loss_pairs", place) > 1 and watched(history, "other_moved", place) > 0
+        same = history.channel("model/other_same_input") if matched else None
+        looks = newest(same, *place, 3) if same is not None else numpy.empty(0)
+        return [SAME_VIEWS] if len(looks) and (looks == 1).all() else []
 
     def _why(self, classes: float, times: float) -> list[str]:
         """Targets that are numbers may be of another scale as well: the likelier, the further off."""

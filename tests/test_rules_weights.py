@@ -48,6 +48,18 @@ def test_layers_of_an_optimizer_that_makes_one_of_several_steps_are_not_frozen_u
     assert (one.step, one.found) == (85, 92)
 
 
+@pytest.mark.parametrize(("until", "told"), [(62, None), (63, None), (66, (60, 63))])
+def test_blocks_that_are_left_out_by_chance_are_not_frozen_until_they_are_out_for_longer(
+    until: int, told: tuple[int, int] | None
+) -> None:
+    rows = {name: numpy.tile(values, 5) for name, values in blocks().items()}
+    for what in ("up", "down", "bias"):
+        rows[f"h.0.{what}"][[20, 40]] = 0.0
+        rows[f"h.1.{what}"][60:until] = 0.0
+    found = only(findings([FrozenLayers()], table("gradients", "norm", rows, 1)), "frozen_layer")
+    assert [(one.step, one.found) for one in found] == [told] * (told is not None)
+
+
 def test_updates_of_zero_tell_it_to_the_step() -> None:
     rows = {name: numpy.tile(values, 10) for name, values in blocks().items()}
     for what in ("up", "down"):

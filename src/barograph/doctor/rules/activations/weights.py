@@ -7,7 +7,7 @@ Out:  findings of the family `model`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
@@ -32,11 +32,11 @@ class FrozenLayers(Rule):
 
     A layer is out of training in a table of gradients if it has no row or its norm is exactly zero, and in a table of
     updates if the step did not move it at all. Layers that were there in each of the last five tables (at least), and
-    are out in two in a row, while most others are in, make a finding; where they were out and came back before, as
-    those of an optimizer that makes one of several steps are, in twice as many tables as then and two more. It is a
-    warning for layers of one block or more than one parameter, an info finding for one alone, for experts, which may
-    have got no token, and for updates of 16-bit weights, which may be rounded away. Layers that never were in training
-    are frozen on purpose, or not: one info finding names them.
+    are out in two in a row, while most others are in, make a finding; where they or another block were out and came
+    back before, as where an optimizer makes one of several steps or blocks are left out by chance, in twice as many
+    tables as then and two more. It is a warning for layers of one block or more than one parameter, an info finding for
+    one alone, for experts, which may have got no token, and for updates of 16-bit weights, which may be rounded away.
+    Layers that never were in training are frozen on purpose, or not: one info finding names them.
 
     What to do: check what sets `requires_grad`, detaches a tensor or leaves out a module from that step on.
     """
@@ -98,7 +98,10 @@ class FrozenLayers(Rule):
                     evidence={"layers": in_order(never)[:8], "count": len(never)},
                     causes=["layer frozen: on purpose, or forgotten"], confidence=0.3,
                 )  # fmt: skip
-        due = out_now & (state.out == int(self.at["tables"]) + 2 * state.longest)
+        due = out_now & (state.out >= int(self.at["tables"]) + 2 * state.longest)
+        if due.any():  # rare
+            longest = numpy.maximum(state.longest, _left_out(names, state.longest))
+            due = out_now & (state.out == int(self.at["tables"]) + 2 * longest)
         if not due.any():
             return
         if family == "updates" and known(history.role("lr"), current.step - 1, current.time, current.segment) == 0:
@@ -160,6 +163,15 @@ class _Training:
         for item in (self.trained, self.out, self.since, self.gap, self.longest, self.there, self.ever):
             item[:] = 0
         self.said.clear()
+
+
+def _left_out(names: Sequence[str], longest: NDArray[Any]) -> int:
+    """The most tables in a row that a whole block was out and came back: blocks may be left out by chance."""
+    blocks: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        if not _is_expert(name):
+            blocks.setdefault(block_of(name), []).append(int(longest[at]))
+    return max((min(some) for some in blocks.values() if len(some) > 1), default=0)
 
 
 def _is_expert(name: str) -> bool:

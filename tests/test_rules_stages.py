@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from rule_columns import findings
 
-from barograph.doctor.rules.data.labels import MissingClasses, OtherLabels
+from barograph.doctor.rules.data.labels import MissingClasses
+from barograph.doctor.rules.data.other_labels import OtherLabels
 from barograph.doctor.rules.loss.loss import LossLevel
 from barograph.doctor.rules.loss.progress import Divergence
 from barograph.doctor.rules.loss.spikes import LossSpike

@@ -16,7 +16,16 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.data import examples, labels, latents, objectives, regression, targets, unrelated
+from barograph.doctor.rules.data import (
+    examples,
+    labels,
+    latents,
+    objectives,
+    other_labels,
+    regression,
+    targets,
+    unrelated,
+)
 
 
 class RepeatedBatches(SeriesRule):
@@ -334,6 +343,7 @@ RULES = (
     *targets.RULES,
     *examples.RULES,
     *labels.RULES,
+    *other_labels.RULES,
     *objectives.RULES,
     *unrelated.RULES,
     *regression.RULES,

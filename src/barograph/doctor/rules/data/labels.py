@@ -1,27 +1,24 @@
-"""Labels: noise in them, classes that are never one, evaluations with others.
+"""Labels: noise in them, classes that are never one.
 
 In:   figures of the watch; the losses and the accuracy of training and evaluation.
-Out:  findings of `NoisyLabels`, `MissingClasses`, `OneClass`, `OtherLabels`,
-      `EvaluationBelowGuess`.
+Out:  findings of `NoisyLabels`, `MissingClasses`, `OneClass`.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, evaluations_of, known, newest, other_model, usual
-from barograph.doctor.kernel.curve import answers, is_game
+from barograph.doctor.kernel.cursor import RowCursor, evaluations_of, known, newest, usual
 from barograph.doctor.kernel.stages import has_stages
-from barograph.doctor.rules.data.examples import SAME_VIEWS, Place, WatchRule, watched
-from barograph.doctor.rules.data.targets import by_heart, others_scale, same_few
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.targets import by_heart, same_few
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
@@ -293,216 +290,4 @@ class OneClass(WatchRule):
             )  # fmt: skip
 
 
-_HELD_OUT = re.compile(r"(?i)evaluation|eval|validation|valid|val|test|dev")
-_AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and hardly changes"
-
-
-class OtherLabels(WatchRule):
-    """The evaluation's labels are others than the training's.
-
-    The training loss has fallen to half of that of a guess, or its accuracy has come half of the way from a guess's to
-    all, and the evaluation's accuracy is half of a guess's or less, its loss above that of a guess, in two evaluations
-    in a row: a model that has learnt nothing of use would still guess. Where an evaluation before had an accuracy of
-    twice a guess's, its labels are not others, and something else has come since. Of five classes or more an accuracy
-    up to a quarter above a guess's counts, where the evaluation's loss is 1.2 times that of a guess: no example of the
-    evaluation is like those of the training. Of pairs that are matched in the batch an accuracy up to five times a
-    guess's counts, for the evaluation may have smaller batches.
-
-    Where the evaluation's inputs are of another scale, one class is three quarters of a batch's targets, or a batch's
-    inputs were a hundred times as large as usual, the labels are not to blame, and there is no finding; nor is there
-    one where each step has the same few hundred tuples of numbers: a model that knows them by heart is sure, and wrong.
-
-    What to do: compare an example of both: the number of its class, the mapping of names to numbers, `drop` and sort.
-    """
-
-    name, family, kind, severity = "other_labels", "eval", "data", "warning"
-    needs = ("loss", "eval_loss", "eval_accuracy", "=model/output_width")
-    about = "The evaluation's labels are others than the training's."
-    thresholds: ClassVar = {
-        "learnt": (0.5, "of the loss of a guess, or of the way from a guess's accuracy to all; ours"),
-        "accuracy": (0.5, "of a guess's; ours"),
-        "before": (2.0, "times a guess's, of an evaluation before; ours"),
-        "near": (1.25, "of a guess's, of five classes or more; ours"),
-        "pairs": (5.0, "times a guess's, of pairs; ours"),
-        "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
-        "worse": (1.2, "of the loss of a guess; ours"),
-        "evaluations": (2.0, "in a row; ours"),
-    }
-    causes = ("labels shifted: training and evaluation have different targets",)
-    remedies = ("compare the labels of one example in both: the mapping of names to numbers, an index that is off",)
-
-    def channel(self, history: RunHistory) -> Channel | None:
-        both = history.role("loss") is not None and history.role("eval_loss") is not None
-        return history.role("eval_accuracy") if both else None
-
-    def begin(self) -> None:
-        self._percent = False
-        self._first = -1  # the launch's first evaluation: its labels are not others later on
-        self._theirs = math.nan  # the evaluation before
-        self._highest = 0.0  # accuracy of an evaluation before, as a multiple of a guess's
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        self._percent = self._percent or value > 1
-        self._first = place[0] if self._first < 0 else self._first
-        pairs = history.channel("model/loss_pairs")
-        widths = pairs or history.channel("model/output_width")
-        width = widths.first if widths is not None else math.nan  # whenever it came: it is the model's
-        ours, theirs = usual(history.role("loss"), *place, 16), known(history.role("eval_loss"), *place)
-        if not width >= 2 or not math.isfinite(ours + theirs):
-            return
-        right = (value / 100 if self._percent else value) * width
-        guess = math.log(width)
-        differs = right <= self.at["accuracy"] and theirs > guess
-        near = self.at["pairs"] if pairs is not None else self.at["near"]
-        differs = differs or (width >= 5 and right <= near and theirs > self.at["worse"] * guess)
-        differs = differs and not usual(history.channel("model/top_target_share"), *place) >= self.at["one"]
-        differs = differs and not others_scale(history, place)
-        differs = differs and not by_heart(history, place)
-        outlier = history.channel("model/input_outlier")  # batch norm's statistics are theirs
-        differs = differs and not known(outlier, *place) > 0
-        differs, self._theirs = differs and theirs != self._theirs, theirs  # one that never changes is of other weights
-        if pairs is None:
-            self._highest = max(self._highest, right)
-            differs = differs and self._highest < self.at["before"]
-        right_ones = self._answers(history, place)
-        learnt = ours < self.at["learnt"] * guess or right_ones >= self.at["learnt"] + 0.5 / width
-        classes = right_ones == right_ones or pairs is not None or history.channel("model/class_targets") is not None
-        if self.lasts(differs and learnt and classes, place, self.at["evaluations"]):
-            yield self.finding(
-                self._first, f"The evaluation's accuracy is {100 * right / width:.3g}%, where a guess has "
-                f"{100 / width:.3g}%, and its loss {theirs:.4g}, while that of the training is {ours:.4g}.",
-                found=place[0], segment=place[2], confidence=0.95, evidence={"accuracy": right / width},
-                causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self.causes],
-            )  # fmt: skip
-
-    def _answers(self, history: RunHistory, place: Place) -> float:
-        """The share of the training's examples that are right of late, NaN if that is not logged."""
-        ours, theirs = answers(history), history.role("eval_accuracy")
-        assert theirs is not None
-        for word in ("train", "training", "") if ours is None else ():
-            ours = ours or history.channel(_HELD_OUT.sub(word, theirs.name, count=1).strip("/_. "))
-        share = usual(ours if ours is not theirs else None, *place, 16)
-        return share / 100 if self._percent else share
-
-
-class EvaluationBelowGuess(WatchRule):
-    """The evaluation is worse than a guess from its first look on, and gets no better, while the training learns.
-
-    The training's loss is below three quarters of that of a guess (of losses other than a cross-entropy: a fifth of
-    that of the first eight rows), few of the examples that were looked at came before (or few had when the first
-    evaluation was 1.5 times a guess's, and the training had learnt), and each of three evaluations or more is above
-    1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the first; one that
-    is near a guess before the training has learnt does not count. Who has
-    learnt nothing of use would still guess: what is asked in the evaluation is another question. An evaluation that
-    falls is measured in another unit, and gives no finding; nor does one that never changes, one with an accuracy of
-    five times a guess's, or a training in which a class is missing, batches are of one class each, or targets are the
-    inputs. Where the model that is trained was never evaluated itself, an average of its weights that hardly moves is
-    the first cause. Targets that are numbers may be of another scale, which comes first from ten times the training's
-    first loss on. Where pairs are matched, and another network that moves is given what the trained one is given, both
-    sides of a pair may be the same, which comes first.
-
-    What to do: compare one example of both, input and target, as they go into the loss.
-    """
-
-    name, family, kind, severity = "evaluation_below_guess", "eval", "data", "warning"
-    needs = ("loss", "eval_loss", "=model/loss_reversed|=model/loss_multiplied|=model/softmax_twice",
-             "=model/rows_again")  # fmt: skip
-    least = 3
-    about = "The evaluation is worse than a guess, while the training learns."
-    thresholds: ClassVar = {
-        "learnt": (0.75, "of the loss of a guess; ours"),
-        "fell": (0.2, "of the first rows' loss, of another loss; ours"),
-        "worse": (1.1, "times the loss of a guess; ours"),
-        "above": (1.5, "times the first rows' loss; ours"),
-        "fresh": (1.5, "times the loss of a guess, at the first evaluation; ours"),
-        "again": (0.25, "of a batch's examples were seen before: they may be memorized; ours"),
-        "evaluations": (3.0, "ours"),
-        "accuracy": (5.0, "times a guess's, where it is logged; ours"),
-        "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
-        "falls": (0.9, "the last evaluation over the first; ours"),
-        "near": (0.97, "of the loss of a guess, while nothing is learnt yet; ours"),
-        "guessed": (1.25, "of a guess's accuracy, where an evaluation was near it; ours"),
-    }
-    causes = OtherLabels.causes
-    remedies = ("compare one example of both, input and target, as they go into the loss: an index, a sign, a shift",)
-
-    def channel(self, history: RunHistory) -> Channel | None:
-        evaluation, loss = history.role("eval_loss"), history.role("loss")
-        return evaluation if loss is not None and not is_game(history, loss) else None
-
-    def begin(self) -> None:
-        self._values: list[float] = []
-        self._over = self._fresh = self._near = False
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        loss = history.role("loss")
-        assert loss is not None
-        step = place[0] - 1  # of rows whose step is over
-        rows = loss.rows(0, 8)
-        if self._over or step < 8 or len(rows) < 8 or not math.isfinite(value) or rows.value.min() <= 0:
-            return
-        classes = known(history.channel("model/loss_classes"), step, *place[1:])
-        if math.isnan(classes) and known(history.channel("model/softmax_twice"), step, *place[1:]) == 0:
-            classes = known(history.channel("model/output_width"), step, *place[1:])  # of targets that are chances
-        first = float(numpy.median(rows.value))
-        guess, learnt, worse = (
-            (math.log(classes), self.at["learnt"], self.at["worse"])
-            if classes >= 2
-            else (first, self.at["fell"], self.at["above"])
-        )
-        known_before = usual(history.channel("model/rows_again"), step, *place[1:], 8)
-        ours = usual(loss, step, *place[1:], 16)
-        if classes >= 2 and ours >= learnt * guess and self.at["near"] * guess <= value <= worse * guess:
-            self._near = True
-            return
-        self._values.append(value)
-        if len(self._values) == 1:  # what has not come again is not memorized
-            far = classes >= 2 and value > self.at["fresh"] * guess
-            self._fresh = far and known_before <= self.at["again"] and ours < learnt * guess
-        self._over = value <= worse * guess or (known_before > self.at["again"] and not self._fresh)
-        if self._over or len(self._values) < self.at["evaluations"] or not ours < learnt * guess:
-            return
-        accuracy = usual(history.role("eval_accuracy"), step, *place[1:], 3) * max(classes, 1.0)
-        missing = known(history.channel("model/untargeted_classes"), step, *place[1:])
-        sorted_ones = usual(history.channel("model/top_target_share"), step, *place[1:]) >= self.at["one"]
-        shift = known(history.channel("model/target_shift"), step, *place[1:])
-        sorted_ones = sorted_ones and not math.isfinite(shift)  # most of a text's tags are one
-        copied = shift == 0
-        most = self.at["guessed" if self._near else "accuracy"]
-        if (
-            accuracy > most or missing >= 1 or sorted_ones or copied
-        ):  # it knows some of them: those that were trained on
-            return
-        still = min(self._values) == max(self._values)  # `evaluation_frozen` is about that
-        if value < self.at["falls"] * self._values[0] or still or others_scale(history, place):
-            return
-        if not self.first(place[2]):
-            return
-        yield self.finding(
-            0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
-            f"while that of the training is {ours:.4g}.",
-            found=place[0], segment=place[2], confidence=0.95 if classes >= 2 else 0.9,
-            causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self._sides(history, place),
-                    *self._why(classes, value / first)],
-            evidence={"evaluation": value, "guess": guess, "training": ours},
-        )  # fmt: skip
-
-    def _sides(self, history: RunHistory, place: Place) -> list[str]:
-        """Where pairs are matched and another network, which moves, is given what the trained one is given: the sides
-        of a pair may be the same."""
-        matched = watched(history, "loss_pairs", place) > 1 and watched(history, "other_moved", place) > 0
-        same = history.channel("model/other_same_input") if matched else None
-        looks = newest(same, *place, 3) if same is not None else numpy.empty(0)
-        return [SAME_VIEWS] if len(looks) and (looks == 1).all() else []
-
-    def _why(self, classes: float, times: float) -> list[str]:
-        """Targets that are numbers may be of another scale as well: the likelier, the further off."""
-        if classes >= 2:
-            return list(self.causes)
-        scaled = "targets not scaled: the evaluation's are not shifted or divided as the training's"
-        return [scaled, *self.causes] if times >= _FAR else [*self.causes, scaled]
-
-
-_FAR = 10.0  # times the training's first loss: no other order of the same targets is that far off
-
-RULES = (NoisyLabels, MissingClasses, OneClass, OtherLabels, EvaluationBelowGuess)
+RULES = (NoisyLabels, MissingClasses, OneClass)

@@ -5,8 +5,8 @@ Out:  incidents, the worst first.
 
 Findings belong to one incident if they are of one chain (the training, or the machinery around it) and begin near each
 other: within 50 logged rows, or 5% of what the run has come to, whichever is more; or if one is still seen when the
-other begins, and both are of one kind or the first cause of the one is among those of the other (what may explain
-nearly everything has to be its first one, too); or if one is a
+other begins, and both are of one kind or the first cause of the one is among those of the other (of a spike what may
+explain nearly everything has to be the first one, too); or if one is a
 standing fault, a proven fact of how the training is made that lasts, and the other a finding about losses, gradients,
 weights or evaluations behind it that has no proof of another cause: of what is wrong with evaluations alone, one about
 evaluations. The worst one speaks for it, of equals one that has proof of its cause, then one that says how the
@@ -86,7 +86,8 @@ def _ongoing(incidents: list[list[Finding]], finding: Finding) -> list[Finding] 
     """The incident that was seen before and after this finding, and is of its kind or has a first cause that may be the
     finding's; of an info finding that of its rule."""
     labels = [_label(cause) for cause in finding.causes]
-    named = {label for at, label in enumerate(labels) if not at or label not in _COMMON}
+    passes = finding.kind == "spike"  # what lasted did not pass with it
+    named = {label for at, label in enumerate(labels) if not (at and passes and label in _COMMON)}
     for members in incidents:
         seen = max((member.last_step for member in members if member.severity != "info"), default=0)
         for member in members:

@@ -17,7 +17,7 @@ from injections import Trouble, clock, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .parts import all_steps, once
+from .parts import all_steps, fit, once
 
 EVERY, TOKENS, IGNORED = 20, 29, -100
 END = TOKENS - 1
@@ -122,11 +122,12 @@ def base(config: dict[str, Any]) -> Llama:
         model = Llama(config)
         optimizer = torch.optim.AdamW(model.parameters(), lr=8e-3)
         tokens, labels = strings(50, 2000, KNOWN, config)
-        for _ in range(100):
+
+        def loss() -> Tensor:
             chosen = torch.randint(0, len(tokens), (24,))
-            optimizer.zero_grad()
-            model(tokens[chosen], labels[chosen]).backward()
-            optimizer.step()
+            return model(tokens[chosen], labels[chosen])
+
+        fit(optimizer, 100, loss)
     return model
 
 

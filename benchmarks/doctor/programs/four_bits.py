@@ -17,7 +17,7 @@ import torch
 from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 
-from .parts import all_steps, once
+from .parts import all_steps, fit, once
 
 EVERY, LETTERS, SIGN, END, IGNORED = 20, 16, 17, 18, -100
 TOKENS, WORD, BLOCK = 19, 7, 32
@@ -132,12 +132,13 @@ def base(config: dict[str, Any]) -> Decoder:
         torch.manual_seed(2)
         model, data = Decoder(config), rows(22, 2000, [1, 2, 3, 4])
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        for _ in range(160):
+
+        def loss() -> Tensor:
             chosen = torch.randint(0, 2000, (32,))
             found, counted = log_likelihood(model(data["input_ids"][chosen])[:, :-1], data["labels"][chosen][:, 1:])
-            optimizer.zero_grad()
-            (-found.sum() / counted.sum()).backward()
-            optimizer.step()
+            return -found.sum() / counted.sum()
+
+        fit(optimizer, 160, loss)
     return model
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from injections import time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -80,6 +81,24 @@ def all_steps(made: Any, steps: int, every: int, resume_at: int | None = None) -
         made.step(step)
         if step % every == 0 or step == steps - 1:
             made.validate(step)
+
+
+def watched_rank(made: Any, run: Any, steps: int, every: int) -> Any:
+    """One rank's script, watched with its batches, through all its steps: the run."""
+    time_by_own_clock(run)
+    run.watch(made.model, made.optimizer)
+    made.watched = run.watch_data()
+    all_steps(made, steps, every)
+    return run
+
+
+def fit(optimizer: Any, steps: int, loss_of: Callable[[], Tensor]) -> None:
+    """Train for so many steps beside the run, as for a base that is taken over. loss_of: draws a batch."""
+    for _ in range(steps):
+        loss = loss_of()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, twice: bool = False) -> Tensor:

@@ -17,7 +17,7 @@ from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .parts import all_steps, once
+from .parts import all_steps, fit, once
 
 EVERY, LETTERS, LONGEST = 20, 16, 14
 CONFIG: dict[str, Any] = {
@@ -73,12 +73,12 @@ def supervised(config: dict[str, Any]) -> Policy:
         model = Policy(config["width"], 0.0)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
         seen = torch.cat(pairs(44, 600, 0.0)[:2])
-        for _ in range(60):
+
+        def loss() -> Tensor:
             letters = seen[torch.randint(0, len(seen), (48,))]
-            loss = -log_probability(model, letters).mean() / LONGEST
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            return -log_probability(model, letters).mean() / LONGEST
+
+        fit(optimizer, 60, loss)
     return model
 
 

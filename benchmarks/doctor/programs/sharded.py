@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 import torch.distributed as distributed
-from injections import Trouble, clock, time_by_own_clock
+from injections import Trouble, clock
 from torch import Tensor, nn
 from torch.nn import functional
 
 from . import ranks
 from .loop import factor
+from .parts import watched_rank
 
 EVERY, RANKS, TOKENS, LENGTH, MOST = 20, 2, 12, 16, 6
 CONFIG: dict[str, Any] = {
@@ -161,15 +162,7 @@ class Script:
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:
     """Train this rank, record, return the run."""
     torch.set_num_threads(1)
-    made = Script(run, seed, Trouble(fault, seed))
-    time_by_own_clock(run)
-    run.watch(made.model, made.optimizer)
-    made.watched = run.watch_data()
-    for step in range(steps):
-        made.step(step)
-        if step % EVERY == 0 or step == steps - 1:
-            made.validate(step)
-    return run
+    return watched_rank(Script(run, seed, Trouble(fault, seed)), run, steps, EVERY)
 
 
 launch = partial(ranks.launch, work=train, number=RANKS)

@@ -17,7 +17,7 @@ from injections import Trouble, clock, go_on, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .parts import all_steps, once
+from .parts import all_steps, fit, once
 
 EVERY, LETTERS, LONGEST = 25, 20, 16
 CONFIG: dict[str, Any] = {
@@ -80,11 +80,12 @@ def tuned(config: dict[str, Any]) -> Policy:
         model = Policy(config | {"dropout": 0.0})
         optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
         seen = torch.cat([*pairs(66, 800, 0.0).values()])
-        for _ in range(80):
+
+        def loss() -> Tensor:
             letters = seen[torch.randint(0, len(seen), (48,))]
-            optimizer.zero_grad()
-            (-log_probability(model, letters).mean() / LONGEST).backward()
-            optimizer.step()
+            return -log_probability(model, letters).mean() / LONGEST
+
+        fit(optimizer, 80, loss)
     return model
 
 

@@ -1,0 +1,121 @@
+"""Evaluations whose labels are others than the training's, or that are worse than a guess."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_rules_objective import EVALUATIONS, FALLS, ROWS, STEP, every, of_graph, warned
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize("changes", [0.0, 0.3])
+def test_an_evaluation_that_never_changes_has_no_other_labels(changes: float, rows: int) -> None:
+    dice, steps = np.random.default_rng(4), STEP[::40]
+    columns = {
+        "train/loss": every(FALLS), "eval/loss": (steps, 6.0123 + changes * dice.normal(size=10)),
+        "eval/accuracy": (steps, np.zeros(10)), **of_graph(loss_pairs=64.0, class_targets=1000.0, output_width=64.0),
+    }  # fmt: skip
+    found = warned(columns, rows)
+    assert ("other_labels" in found) == (changes > 0) and ("evaluation_frozen" in found) == (changes == 0)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("right", "first", "theirs", "says"),
+    [
+        (0.8, 0.15, 3.0, True),  # a smoothed loss stays high, but the answers are learnt
+        (0.3, 0.15, 3.0, False),
+        (0.8, 0.6, 3.0, False),  # the first evaluation was right: its labels are those of the training
+        (0.8, 0.15, 1.2, False),  # better than a guess, by its loss
+        (None, 0.15, 3.0, False),
+    ],
+)
+def test_labels_are_others_where_the_answers_are_learnt_and_all_wrong_in_evaluations(
+    right: float | None, first: float, theirs: float, says: bool, rows: int
+) -> None:
+    dice, steps = np.random.default_rng(4), STEP[::40]
+    columns = {
+        "train_loss": every(1.0 + 0.7 * np.exp(-STEP / 30) + 0.02 * dice.normal(size=ROWS)),
+        "val_loss": (steps, theirs + 0.1 * dice.normal(size=10)),
+        "val_top1": (steps, np.where(np.arange(10) == 0, first, 0.02)), **of_graph(output_width=6.0),
+    }  # fmt: skip
+    if right is not None:
+        columns["train_top1"] = every(right - 0.6 * right * np.exp(-STEP / 30))
+    assert ("other_labels" in warned(columns, rows)) == says
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "again", "says"),
+    [
+        (np.linspace(3.0, 3.6, 10), 0.0, True),
+        (np.linspace(3.0, 3.6, 10), 1.0, False),  # examples that came often may be memorized
+        (np.linspace(2.0, 3.6, 10), 0.0, False),  # it was better than a guess: overfitting
+        (np.linspace(30.0, 4.0, 10), 0.0, False),  # another unit
+        (np.full(10, 3.61), 0.0, False),  # other weights than those that are trained
+    ],
+)
+def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
+    evaluation: np.ndarray, again: float, says: bool
+) -> None:
+    found = warned(
+        {"loss": every(FALLS), "val_loss": (EVALUATIONS, evaluation), "model/rows_again": every(np.full(ROWS, again))}
+        | of_graph(loss_reversed=0.0, loss_classes=8.0)
+    )
+    assert ("evaluation_below_guess" in found) == says
+
+
+@pytest.mark.parametrize(
+    ("began", "again_from", "says"),
+    [(3.3, 130, True), (2.3, 130, False), (3.3, 90, False)],  # memorized, or it may be
+)
+def test_an_evaluation_that_was_far_above_a_guess_before_examples_came_again_is_not_memorized(
+    began: float, again_from: int, says: bool
+) -> None:
+    at = 120 + 30 * np.arange(9)
+    again = every((again_from <= STEP).astype(float))
+    columns = {"loss": every(FALLS), "val_loss": (at, np.linspace(began, 3.6, 9)), "model/rows_again": again}
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=8.0))
+    assert ("evaluation_below_guess" in found) == says
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_an_evaluation_of_another_model_blames_the_average_first(itself: bool) -> None:
+    columns = {"loss": every(FALLS), "val_loss": (EVALUATIONS, np.linspace(3.6, 3.5, 10)),
+               "model/rows_again": every(np.zeros(ROWS)), "model/passes": every(np.ones(ROWS))}  # fmt: skip
+    columns |= of_graph(loss_reversed=0.0, loss_classes=8.0)
+    columns |= of_graph(passes_without_gradients=1.0) if itself else {}
+    cause = warned(columns)["evaluation_below_guess"].causes[0]
+    assert cause.startswith("averaged weights not updated") != itself
+
+
+@pytest.mark.parametrize(
+    ("times", "classes", "causes"),
+    [
+        (50.0, 0.0, ["targets not scaled", "labels shifted"]),
+        (2.0, 0.0, ["labels shifted", "targets not scaled"]),
+        (2.0, 8.0, ["labels shifted"]),
+    ],
+)
+def test_an_evaluation_of_numbers_far_above_the_first_loss_has_them_in_another_scale(
+    times: float, classes: float, causes: list[str]
+) -> None:
+    loss = 2.1 * np.exp(-STEP / 30) + 0.05
+    columns = {"loss": every(loss), "val_loss": (EVALUATIONS, times * loss[0] * np.linspace(1, 1.1, 10)),
+               "model/rows_again": every(np.zeros(ROWS))}  # fmt: skip
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=classes))
+    assert [cause.partition(":")[0] for cause in found["evaluation_below_guess"].causes] == causes
+
+
+@pytest.mark.parametrize(
+    ("same", "moved", "pairs", "says"), [(1.0, 0.01, 8.0, True), (0.0, 0.01, 8.0, False), (1.0, 0.0, 8.0, False),
+                                         (1.0, 0.01, 1.0, False)],
+)  # fmt: skip
+def test_keys_of_what_the_queries_are_of_may_be_the_same_views(
+    same: float, moved: float, pairs: float, says: bool
+) -> None:
+    columns = {"loss": every(FALLS), "val_loss": (EVALUATIONS, np.linspace(3.6, 3.5, 10)),
+               "model/rows_again": every(np.zeros(ROWS)), "model/other_same_input": every(np.full(ROWS, same)),
+               "model/other_moved": every(np.full(ROWS, moved))}  # fmt: skip
+    columns |= of_graph(loss_reversed=0.0, loss_classes=8.0, loss_pairs=pairs, passes_without_gradients=1.0)
+    cause = warned(columns)["evaluation_below_guess"].causes[0]
+    assert cause.startswith("views are the same") == says

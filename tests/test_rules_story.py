@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.doctor.kernel import story
 from barograph.doctor.kernel.finding import SEVERITIES, Finding
-from barograph.doctor.kernel.registry import make_rules
+from barograph.doctor.kernel.registry import rule_classes
 from barograph.doctor.kernel.story import tell
 
 
@@ -147,9 +146,9 @@ def test_a_cause_that_was_measured_not_to_be_is_left_out_unless_it_is_proven() -
     assert asked[-1] == ("clipping off", True)
 
 
-def test_the_rules_that_explain_others_are_there() -> None:
-    names = {rule.name for rule in make_rules()}
-    assert names >= story._LASTING | story._EVALUATED
+def test_a_rule_proves_something_of_the_training_or_of_its_evaluations_if_anything() -> None:
+    kinds = {rule.proves for rule in rule_classes().values()}
+    assert kinds == {"", "training", "evaluation"}
 
 
 def test_what_a_fault_that_still_lasts_may_have_done_is_one_with_it() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import import_module
 
 from barograph.doctor.kernel.rule import Rule
@@ -35,6 +36,16 @@ def rule_classes() -> dict[str, type[Rule]]:
         for rule in import_module(f"barograph.doctor.rules.{module}").RULES:
             result[rule.name] = rule
     return result
+
+
+@cache
+def _proofs() -> dict[str, str]:
+    return {name: rule.proves for name, rule in rule_classes().items() if rule.proves}
+
+
+def proves_of(rule: str) -> str:
+    """`Rule.proves` of the rule of that name; empty if there is none."""
+    return _proofs().get(rule, "")
 
 
 def make_rules(changed: Mapping[str, float] | None = None, silenced: Iterable[str] = ()) -> list[Rule]:

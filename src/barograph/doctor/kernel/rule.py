@@ -36,7 +36,8 @@ class Rule:
     `: what is taken from it` behind where that says more; none where both are Barograph's own.
     thresholds: name → (value, where it comes from); `self.at[name]` is the value in force, which users may set.
     cases: what it says, by a name of its own: templates that `say` fills. causes, remedies: of a finding that gives
-    none.
+    none. proves: how what is made, where a finding has proof: the "training", from which anything may follow, or the
+    "evaluation", from which evaluations alone do; empty of what happens once.
     """
 
     name: ClassVar[str]
@@ -52,6 +53,7 @@ class Rule:
     cases: ClassVar[Mapping[str, Case]] = {}
     causes: ClassVar[tuple[str, ...]] = ()
     remedies: ClassVar[tuple[str, ...]] = ()
+    proves: ClassVar[str] = ""
 
     def __init__(self, **changed: float):
         strange = changed.keys() - self.thresholds.keys()

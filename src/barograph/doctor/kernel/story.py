@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from barograph.doctor.kernel.finding import SEVERITIES, Finding
+from barograph.doctor.kernel.registry import proves_of
 
 MACHINERY = frozenset({"speed", "memory", "machine", "ranks"})
 _ORDER = (
@@ -39,18 +40,6 @@ _TOLD = 12  # members that a story names
 STANDING = "standing"  # in the evidence of what is proven and lasts as long as the training
 CERTAIN = "certain"  # in the evidence of an info finding whose one cause the watch has seen
 _EFFECTS = frozenset({"loss", "gradient", "model", "eval", "optimizer"})  # families of what may follow from it
-_LASTING = frozenset({  # rules whose proof, where they have one, is of how the training is made
-    "broadcast_targets", "class_weights", "cleared_gradients", "clipped_while_scaled", "copied_examples",
-    "decay_dominates", "double_softmax", "label_smoothing", "later_tokens", "loss_not_scaled", "loss_reversed",
-    "loss_weight", "missing_classes", "missing_zero_grad", "one_class", "padding_targets", "pair_temperature",
-    "policy_objective", "policy_reversed", "rate_too_low", "reference_moves", "repeated_examples", "same_sides",
-    "schedule_count", "schedule_too_fast", "sorted_lengths", "sorted_targets", "summed_loss", "target_shift",
-    "unchanged_parameters", "unexplained_targets", "unrelated_labels", "unscaled_targets",
-})  # fmt: skip
-_EVALUATED = frozenset({  # of how evaluations are made: nothing in the training follows from it
-    "average_behind", "evaluation_below_guess", "evaluation_examples", "evaluation_inputs", "other_labels",
-    "stale_statistics",
-})  # fmt: skip
 Impossible = Callable[[Finding, str, bool], bool]
 """Whether a cause of a finding can't be; and whether the finding proves it."""
 
@@ -119,9 +108,10 @@ def _asks(member: Finding, finding: Finding) -> bool:
 
 def _stands(member: Finding) -> frozenset[str]:
     """Families of what follows from a finding as long as the training lasts; none where it has no proof."""
-    if member.rule in _EVALUATED:
+    proves = proves_of(member.rule)
+    if proves == "evaluation":
         return frozenset({"eval"}) if _proven(member) else frozenset()
-    lasts = member.evidence.get(STANDING) or (member.rule in _LASTING and _proven(member))
+    lasts = member.evidence.get(STANDING) or (proves == "training" and _proven(member))
     return _EFFECTS if lasts else frozenset()
 
 

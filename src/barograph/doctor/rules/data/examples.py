@@ -96,6 +96,7 @@ class CopiedExamples(WatchRule):
     """
 
     name, family, kind, severity = "copied_examples", "data", "repeated_data", "warning"
+    proves = "training"
     series = "model/batch_copies"
     needs = ("=model/batch_copies",)
     least = 5
@@ -156,6 +157,7 @@ class RepeatedExamples(WatchRule):
     """
 
     name, family, kind, severity = "repeated_examples", "data", "repeated_data", "warning"
+    proves = "training"
     series = "model/rows_again"
     needs = ("=model/rows_again",)
     least = 6
@@ -245,6 +247,7 @@ class EvaluationExamples(WatchRule):
     """
 
     name, family, kind, severity = "evaluation_examples", "eval", "eval", "warning"
+    proves = "evaluation"
     series = "model/evaluated_trained"
     needs = ("=model/evaluated_trained", "eval_loss|eval_accuracy")
     least = 2
@@ -286,6 +289,7 @@ class LaterTokens(WatchRule):
     """
 
     name, family, kind, severity = "later_tokens", "data", "data", "warning"
+    proves = "training"
     series = "model/attention/next"
     needs = ("=model/attention/next", "=model/target_shift")
     about = "A language model sees the tokens that it is to predict."
@@ -366,6 +370,7 @@ class PaddingTargets(WatchRule):
     """
 
     name, family, kind, severity = "padding_targets", "data", "padding", "warning"
+    proves = "training"
     series = "model/padding_targets"
     needs = ("=model/padding_targets",)
     least = 5

@@ -128,6 +128,7 @@ class MissingClasses(WatchRule):
     """
 
     name, family, kind, severity = "missing_classes", "data", "data", "warning"
+    proves = "training"
     series = "model/untargeted_classes"
     needs = ("=model/untargeted_classes", "=model/class_targets")
     about = "Some classes are never a target."
@@ -201,6 +202,7 @@ class OneClass(WatchRule):
     """
 
     name, family, kind, severity = "one_class", "data", "data", "warning"
+    proves = "training"
     series = "model/top_target_share"
     needs = ("=model/top_target_share", "=model/top_target", "loss", "eval_loss|eval_accuracy")
     least = 8

@@ -88,6 +88,7 @@ class LossReversed(GraphRule):
     """
 
     name, family, kind, severity = "loss_reversed", "loss", "config", "critical"
+    proves = "training"
     figures = ("loss_reversed", "loss_multiplied", "overlap_minimised")
     needs = ("=model/loss_reversed|=model/loss_multiplied|=model/overlap_minimised", "loss")
     least = 20
@@ -150,6 +151,7 @@ class LabelSmoothing(GraphRule):
     """
 
     name, family, kind, severity = "label_smoothing", "data", "config", "warning"
+    proves = "training"
     figures = ("label_smoothing",)
     needs = ("=model/label_smoothing", "loss")
     least = 20
@@ -258,6 +260,7 @@ class SameSides(GraphRule):
     """
 
     name, family, kind, severity = "same_sides", "data", "config", "critical"
+    proves = "training"
     figures = ("similarity_to_itself",)
     needs = ("=model/similarity_to_itself", "=model/loss_pairs", "loss")
     least = 20
@@ -314,6 +317,7 @@ class PairTemperature(GraphRule):
     """
 
     name, family, kind, severity = "pair_temperature", "data", "config", "warning"
+    proves = "training"
     figures = ("loss_pairs", "pairs_unscaled")
     needs = ("=model/loss_pairs", "loss")
     least = 20
@@ -388,6 +392,7 @@ class ClassWeights(WatchRule):
     """
 
     name, family, kind, severity = "class_weights", "data", "config", "warning"
+    proves = "training"
     series = "model/class_weight_slope"
     needs = ("=model/class_weight_slope", "=model/class_targets")
     least = 5

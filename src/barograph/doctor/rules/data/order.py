@@ -169,6 +169,7 @@ class SortedLengths(WatchRule):
     """
 
     name, family, kind, severity = "sorted_lengths", "data", "data", "warning"
+    proves = "training"
     series = "model/input_length_mean"
     needs = ("=model/input_length_mean|=data/length_mean",)
     least = 12

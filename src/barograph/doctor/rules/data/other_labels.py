@@ -45,6 +45,7 @@ class OtherLabels(WatchRule):
     """
 
     name, family, kind, severity = "other_labels", "eval", "data", "warning"
+    proves = "evaluation"
     needs = ("loss", "eval_loss", "eval_accuracy", "=model/output_width")
     about = "The evaluation's labels are others than the training's."
     thresholds: ClassVar = {
@@ -134,6 +135,7 @@ class EvaluationBelowGuess(WatchRule):
     """
 
     name, family, kind, severity = "evaluation_below_guess", "eval", "data", "warning"
+    proves = "evaluation"
     needs = ("loss", "eval_loss", "=model/loss_reversed|=model/loss_multiplied|=model/softmax_twice",
              "=model/rows_again")  # fmt: skip
     least = 3

@@ -146,6 +146,7 @@ class UnscaledTargets(WatchRule):
     """
 
     name, family, kind, severity = "unscaled_targets", "data", "config", "warning"
+    proves = "training"
     series = "model/output_rms"
     needs = ("=model/output_rms|=model/loss_value",)
     least = 8
@@ -221,6 +222,7 @@ class UnexplainedTargets(WatchRule):
     """
 
     name, family, kind, severity = "unexplained_targets", "data", "data", "warning"
+    proves = "training"
     series = "model/explained"
     needs = ("=model/explained", "=model/target_std", "loss", "=model/update_p50|=model/param_norm")
     least = 24

@@ -42,6 +42,7 @@ class TargetShift(Rule):
     """
 
     name, family, kind, severity = "target_shift", "data", "data", "warning"
+    proves = "training"
     needs = ("=model/target_shift",)
     about = "Targets are not one place ahead of the inputs."
     thresholds: ClassVar = {
@@ -181,6 +182,7 @@ class BroadcastTargets(Rule):
     """
 
     name, family, kind, severity = "broadcast_targets", "data", "data", "warning"
+    proves = "training"
     needs = ("=model/broadcast_target|=model/loss_crossed|=model/loss_widened",)
     about = "Each output is compared with the targets of all rows."
     thresholds: ClassVar = {
@@ -271,6 +273,7 @@ class SortedTargets(Rule):
     """
 
     name, family, kind, severity = "sorted_targets", "data", "data", "warning"
+    proves = "training"
     needs = ("=model/top_target_share", "=model/top_target")
     least = 12
     about = "The training's examples come by class."
@@ -334,6 +337,7 @@ class EvaluationInputs(Rule):
     """
 
     name, family, kind, severity = "evaluation_inputs", "eval", "eval", "warning"
+    proves = "evaluation"
     needs = ("=model/eval_input_std", "=model/input_std", "loss", "eval_loss")
     least = 3
     about = "Evaluations are given inputs of another scale."

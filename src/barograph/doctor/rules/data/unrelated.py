@@ -42,6 +42,7 @@ class UnrelatedLabels(WatchRule):
     """
 
     name, family, kind, severity = "unrelated_labels", "data", "data", "warning"
+    proves = "training"
     needs = ("loss", "=model/loss_classes|=model/loss_pairs", "=model/update_p50|=model/param_norm")
     least = 200
     about = "The loss stays at that of a guess among its classes or pairs."

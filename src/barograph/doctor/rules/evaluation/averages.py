@@ -35,6 +35,7 @@ class AverageBehind(Walker):
     """
 
     name, kind, severity = "average_behind", "eval", "warning"
+    proves = "evaluation"
     needs = ("eval_loss", "loss", "=model/passes")
     least = 8
     about = "What is evaluated is far behind what is trained."

@@ -232,6 +232,7 @@ class StaleStatistics(Rule):
     """
 
     name, family, kind, severity = "stale_statistics", "eval", "eval", "warning"
+    proves = "evaluation"
     needs = ("=model/stale_statistics|=model/unset_statistics",)
     about = "Batch norm's running statistics do not move."
     sources = ("batch normalisation: evaluation uses running statistics",)

@@ -302,6 +302,7 @@ class ClippedWhileScaled(Rule):
     """
 
     name, family, kind, severity = "clipped_while_scaled", "gradient", "clipping", "warning"
+    proves = "training"
     needs = ("=model/loss_scale", "=model/grad_norm")
     least = 6
     about = "Gradients are clipped while they are scaled."
@@ -357,6 +358,7 @@ class LossNotScaled(Rule):
     """
 
     name, family, kind, severity = "loss_not_scaled", "gradient", "loss_scale", "warning"
+    proves = "training"
     needs = ("=model/half_output", "=model/loss_weight")
     least = 1
     about = "The output is in fp16, and the loss is not scaled."

@@ -43,6 +43,7 @@ class DoubleSoftmax(Rule):
     """
 
     name, family, kind, severity = "double_softmax", "loss", "logits", "warning"
+    proves = "training"
     needs = (
         "loss|eval_loss",
         "accuracy|eval_accuracy|=model/softmax_twice|=model/sigmoid_twice|=model/activation_twice",

@@ -47,6 +47,7 @@ class SummedLoss(Rule):
     """
 
     name, family, kind, severity = "summed_loss", "loss", "logits", "warning"
+    proves = "training"
     needs = ("loss", "eval_loss")
     about = "The training loss is summed, the evaluation loss averaged."
     thresholds: ClassVar = {
@@ -181,6 +182,7 @@ class LossWeight(Rule):
     """
 
     name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
+    proves = "training"
     needs = ("=model/loss_weight|=model/loss_undivided",)
     least = 1
     about = "The loss is summed, or divided too often or not at all."

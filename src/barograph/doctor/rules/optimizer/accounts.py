@@ -160,6 +160,7 @@ class ScheduleTooFast(Rule):
     """
 
     name, family, kind, severity = "schedule_too_fast", "optimizer", "learning_rate", "warning"
+    proves = "training"
     needs = ("=model/rate_share",)
     least = 4
     about = "The scheduler is stepped at each micro-batch."
@@ -280,6 +281,7 @@ class RateTooLow(Rule):
     """
 
     name, family, kind, severity = "rate_too_low", "optimizer", "learning_rate", "warning"
+    proves = "training"
     needs = ("=model/reach|=model/update_p50|=model/rate_sum", "loss")
     about = "The learning rate is too low to leave the initialisation."
     sources = ("Adam: bias correction",)
@@ -390,6 +392,7 @@ class DecayDominates(Rule):
     """
 
     name, family, kind, severity = "decay_dominates", "optimizer", "weight_growth", "warning"
+    proves = "training"
     needs = ("=model/decay_share|=model/coupled_decay", "param_norm", "loss")
     about = "Weight decay takes more than the training gives."
     sources = ("AdamW: each step takes lr × decay of a weight",)

@@ -54,6 +54,7 @@ class UnchangedParameters(Rule):
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
+    proves = "training"
     prompt = True
     needs = ("=model/unchanged|=model/param_norm|param_norm",)
     about = "Optimizer steps do not change the parameters."
@@ -228,6 +229,7 @@ class UnclearedGradients(Rule):
     """
 
     name, family, kind, severity = "missing_zero_grad", "optimizer", "missing_zero_grad", "critical"
+    proves = "training"
     prompt = True
     needs = ("=model/stale_gradients",)
     about = "Gradients are not cleared between steps."
@@ -279,6 +281,7 @@ class ClearedGradients(Rule):
     """
 
     name, family, kind, severity = "cleared_gradients", "optimizer", "missing_zero_grad", "critical"
+    proves = "training"
     needs = ("=model/cleared_gradients",)
     about = "Gradients are cleared before the step."
     sources = ("TrainCheck: misuse of step and zero_grad",)

@@ -41,6 +41,7 @@ class ScheduleCount(Rule):
     """
 
     name, family, kind, severity = "schedule_count", "optimizer", "learning_rate", "warning"
+    proves = "training"
     needs = ("=model/scheduler_steps",)
     least = 4
     about = "The scheduler is stepped too often, too seldom, or never."

@@ -51,6 +51,7 @@ class PolicyObjective(RewardedRule):
     """
 
     name, family, kind, severity = "policy_objective", "rl", "config", "critical"
+    proves = "training"
     needs = ("=model/ratio_clip|=model/ratio_constant|=model/policy_reversed", "loss", "reward")
     least = 20
     about = "The clipped policy objective can't be meant so."
@@ -274,6 +275,7 @@ class PolicyReversed(PolicyRule):
     """
 
     name, severity = "policy_reversed", "critical"
+    proves = "training"
     series = "reward"
     needs = ("reward", "entropy")
     least = 96

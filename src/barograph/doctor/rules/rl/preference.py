@@ -58,6 +58,7 @@ class ReferenceMoves(Rule):
     """
 
     name, family, kind, severity = "reference_moves", "rl", "rl", "critical"
+    proves = "training"
     needs = tuple(["|".join(f"={name}" for name in (*CHOSEN, *MARGINS))])
     about = "The reference of a preference is the policy itself."
     sources = ()

@@ -121,3 +121,19 @@ def test_a_value_a_line_has_the_name_beside_it(tmp_path: Path) -> None:
     series = read(written(tmp_path, lines)).series
     assert series["loss"] == [(at, 2 + at / 10) for at in range(1, 9)]
     assert [step for step, _ in series["grad_norm"]] == [step for step, _ in series["lr"]] == list(range(1, 9))
+
+
+def test_a_line_that_says_how_many_steps_counts_them_where_its_number_rises(tmp_path: Path) -> None:
+    lines = [
+        f"06/02/2025 07:1{at}:18 INFO     {what}"
+        for at in range(6)
+        for what in ("saved models", f"iterations: {29000 + at}", f"loss: 2.{9 - at}1")
+    ]
+    series = read(written(tmp_path, lines)).series["loss"]
+    assert series == [(29000 + at, float(f"2.{9 - at}1")) for at in range(6)]
+
+
+def test_a_line_that_says_once_how_many_steps_there_will_be_counts_nothing(tmp_path: Path) -> None:
+    lines = ["epochs: 30", "iterations: 5000"] * 2 + [f"epoch {at} loss 2.{9 - at}" for at in range(1, 7)]
+    reading = read(written(tmp_path, lines))
+    assert [step for step, _ in reading.series["loss"]] == [1, 2, 3, 4, 5, 6] and reading.axes["loss"] == "epoch"

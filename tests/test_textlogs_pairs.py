@@ -397,3 +397,36 @@ def test_a_clouds_objects_around_printed_lines_are_taken_off(tmp_path: Path) -> 
 def test_objects_that_hold_numbers_beside_a_text_are_rows_themselves(tmp_path: Path) -> None:
     text = rows('{{"message": "step done", "step": {e}, "loss": {v}}}\n')
     assert LOSS in read(written(tmp_path, text, "train.jsonl")).series.values()
+
+
+@pytest.mark.parametrize("form", [
+    "step {e} | train {v} | val {w} | 512 ms\n", "step {e}: train {v}, val {w}\n", "{e}/12 * Epoch {e} (train): loss: "
+    "{v} | rate: 0.1\n{e}/12 * Epoch {e} (valid): loss: {w} | rate: 0.1\n",
+])  # fmt: skip
+def test_losses_of_both_sets_are_known_by_the_words_for_the_sets(tmp_path: Path, form: str) -> None:
+    series = read(written(tmp_path, rows(form))).series
+    training, held_out = (next(name for name in series if plays(role, name)) for role in ("loss", "eval_loss"))
+    assert series[training] == LOSS and series[held_out] == HELD_OUT
+
+
+def test_shares_of_both_sets_are_no_losses(tmp_path: Path) -> None:
+    text = "".join(f"step {at} | train 0.{at + 30} | val 0.{at + 20} | lr 0.1\n" for at in range(1, 13))
+    path = written(tmp_path, text)
+    assert read(path).series["train"][0] == (1, 0.31)
+    (run,) = runs_of(path)
+    assert diagnose(run)["judged_by"] is None
+
+
+@pytest.mark.parametrize(("form", "name"), [
+    ("step {e} losses: {{'recon': {v}, 'kl': {w}}}\n", "recon_loss"),
+    ("step: {e}/12, [('loss', {v}), ('acc', 0.4)], {{'data_load': '0.1'}}\n", "loss"),
+    ("step:[ {e}/ 12], loss:[{v}/{w}], lr:1e-05\n", "loss"),
+    ("INFO: fit progress: ({e}, {v}, {{'accuracy': 0.5}}, 12.3)\n", "loss"),
+])  # fmt: skip
+def test_printed_objects_are_names_with_values(tmp_path: Path, form: str, name: str) -> None:
+    assert read(written(tmp_path, rows(form))).series[name] == LOSS
+
+
+def test_evaluations_alone_that_a_trainer_prints_are_numbered(tmp_path: Path) -> None:
+    text = "".join(f"{{'eval_loss': {2 + 8 / at:.4f}, 'eval_runtime': 12.3, 'epoch': {at}.0}}\n" for at in range(1, 13))
+    assert read(written(tmp_path, text)).series["eval_loss"] == [(at - 1, value) for at, value in LOSS]

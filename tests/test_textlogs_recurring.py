@@ -140,3 +140,16 @@ def test_the_last_of_a_count_is_no_value(tmp_path: Path) -> None:
     )
     (run,) = runs_of(written(tmp_path, text))
     assert set(run.names()) == {"train/loss", "it/s"}
+
+
+def test_a_name_ends_with_its_sentence_and_before_its_verb(tmp_path: Path) -> None:
+    text = "".join(
+        f"[Epoch 3 {at}][Iteration {at}][Wall Clock 9{at}.8s] Throughput is 408.{at} records/second. Loss is 1.{at}5."
+        " Current learning rate is 0.046.\n"
+        for at in range(400, 412)
+    )
+    assert read(written(tmp_path, text)).series["Loss"][:2] == [(400, 1.4005), (401, 1.4015)]
+    text = "".join(
+        f"Epoch {at}, global step {at}0: 'val_loss' reached 2.{99 - at} (best 2.{99 - at})\n" for at in range(12)
+    )
+    assert read(written(tmp_path, text)).series["val_loss"][:2] == [(0, 2.99), (10, 2.98)]

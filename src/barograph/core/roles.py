@@ -72,9 +72,10 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "epoch": (("train/epoch",), ""),
     "reward": (
         ("train/reward", "reward"),
-        r"(?:.*[^a-z])?(?:(?:mean|avg|average|total)_)?(?:rewards?(?:[/_]mean)?|"
-        r"(?:episodic|episode|ep)_?(?:return|reward|rew|score)(?:_mean)?|(?:mean|avg|average)_?(?:ep_?ret|return|score))"
-        r"(?:_\(?(?:last_)?\d{1,6}\)?(?:_ep(?:isode)?s?)?)?",  # over that many episodes
+        r"(?:.*[^a-z])?(?:(?:mean|avg|average|total)_)?(?:rewards?(?:[/_](?:mean|score))?|"
+        r"(?:episodic|episode|ep)_?(?:return|reward|rew|score)(?:_?mean)?|(?:mean|avg|average)_?(?:ep_?ret|return|score))"
+        r"(?:_\(?(?:last_)?\d{1,6}\)?(?:_ep(?:isode)?s?)?)?"  # over that many episodes
+        r"|critic/score/mean",
     ),
     "kl": (("train/kl", "kl"), r"(?:.*[^a-z])?(?:approx_)?kl(?:_div|_mean)?"),
     "entropy": (("train/entropy", "entropy"), r"(?!.*cross)(?:.*[^a-z])?(?:policy_)?entropy(?:_mean)?"),

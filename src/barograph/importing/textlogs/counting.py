@@ -28,6 +28,41 @@ _COUNTS = expression(
 )
 
 
+HELD_OUT = expression(r"(?i)(?:val|valid|validation|va|test|te|eval|dev)")  # a name, of nothing said
+_LOSS_BEGINS = (1.0, 30.0)  # above an accuracy's most, below a percentage's usual ones
+_SAID = expression(r"(?i)(?:.*[^a-z])?(?:.*loss|acc(?:uracy)?|ppl|perplexity|auc|f1|score|error|bpb)(?:[^a-z].*)?")
+
+
+def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows whose numbers are called `train` and `val` alone: losses, where the training's begins above 1, which no
+    accuracy is, and falls."""
+    known = own.setdefault("course", {})
+    result = []
+    for row in rows:
+        if "train" not in row.names or any(map(_SAID.fullmatch, row.names)):
+            result.append(row)
+            continue
+        key = "\n".join(row.names)
+        is_loss = known.get(key)
+        if is_loss is None:
+            first, *_, last = [_number(text) for text in row.columns[row.names.index("train")]] * 2
+            is_loss = _LOSS_BEGINS[0] < first < _LOSS_BEGINS[1] and last < first
+            if len(row.where) >= ENOUGH and len(known) < _KEPT:
+                known[key] = is_loss
+        if is_loss:
+            names = (f"{name} loss" if name == "train" or HELD_OUT.fullmatch(name) else name for name in row.names)
+            row = row._replace(names=tuple(names))
+        result.append(row)
+    return result
+
+
+def _number(text: Any) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
 def of_evaluators(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
     """Rows in which an evaluator uses the names of the training, as `[eval] step 100 train_loss 2.31`: where rows of
     the training have the same names, theirs say the data."""
@@ -45,6 +80,23 @@ def of_evaluators(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]
             main, names = False, [_OF_TRAINING.sub(phase, name) for name in names]
         columns = [column for place, column in enumerate(row.columns) if place != at]
         result.append(row._replace(names=(*names[:at], *names[at + 1 :]), columns=columns, main=main))
+    return result
+
+
+def not_planned(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows without the lines that say how many steps there will be. Where their number rises from line to line, they
+    say how many there were: `iterations: 29000`, then `iterations: 29100`."""
+    result = []
+    for row in rows:
+        if "_planned" in row.names:
+            at = row.names.index("_planned")
+            count = next(column for name, column in zip(row.names, row.columns, strict=True) if name != "_planned")
+            own["planned"] = own.get("planned", True) and not (len(count) >= ENOUGH and _rises(count))
+            if own["planned"]:
+                continue
+            columns = [column for place, column in enumerate(row.columns) if place != at]
+            row = row._replace(names=(*row.names[:at], *row.names[at + 1 :]), columns=columns)
+        result.append(row)
     return result
 
 

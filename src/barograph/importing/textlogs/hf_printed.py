@@ -67,6 +67,21 @@ def _epoch(row: forms.Raw, place: int, missing: float = 0.0) -> float:
     return epoch if 0.0 <= epoch < 1e9 else missing  # NaN too
 
 
+def _evaluations(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Evaluations before any row of training, numbered: 0, 1, 2. A log may have nothing else."""
+    order = sorted(
+        (int(index), number, at)
+        for number, row in enumerate(rows)
+        if row.steps is None and "eval_loss" in row.names
+        for at, index in enumerate(row.where)
+    )
+    steps: dict[int, list[int]] = {number: [0] * len(rows[number].where) for _, number, _ in order}
+    for count, (_, number, at) in enumerate(order, int(own.get("evaluations", 0))):
+        steps[number][at] = count
+    own["evaluations"] = own.get("evaluations", 0) + len(order)
+    return [row._replace(steps=steps[number]) if number in steps else row for number, row in enumerate(rows)]
+
+
 class PrintedDicts(engine.Dialect):
     kind = "hf_printed"
     about = "dicts that Hugging Face's Trainer and TRL print"
@@ -196,7 +211,7 @@ class PrintedDicts(engine.Dialect):
             for at, index in enumerate(row.where)
         )
         if not order:
-            return rows
+            return rows if "how" in own else _evaluations(rows, own)
         own["how"] = "rows"
         steps: dict[int, list[int]] = {
             number: [0] * len(row.where) for number, row in enumerate(rows) if row.main and row.steps is None

@@ -79,13 +79,29 @@ _OVER = expression(  # `test loss of 8 batches: 2.3`
     rb"(?<=[A-Za-z]) (?:of|over|on|for|in|from) (?:the )?(?:last |all )?\d{1,9} (?:mini-?)?"
     rb"(?:batch(?:es)?|samples?|examples?|images?|items?|tokens?|frames?|steps?|iterations?|episodes?)(?=\s?[:=])"
 )
+_SET = rb"(?i:train|val|valid|eval|test|dev)[a-z]{0,9}"
 _REMARK = expression(
-    rb"(?<=[A-Za-z0-9])[\s_]?\([a-z](?:[A-Za-z0-9 ,._=-]|(?<=\d):(?=\d)){0,24}\)(?=\s?[:=])"  # `loss (curr): 2.31`
+    rb"(?<=[A-Za-z0-9])[\s_]?\((?!"
+    + _SET
+    + rb"\))[a-z](?:[A-Za-z0-9 ,._=-]|(?<=\d):(?=\d)){0,24}\)(?=\s?[:=])"  # `loss (curr): 2.31`
     rb"|(?<=[A-Za-z])\s?\([a-z][a-z0-9 ]{1,24}\)(?=\s(?:at|after|@)\s)"  # `loss (for one batch) at step 5`
     rb"|(?<=oss)\s?\([a-z]{2,12}\)(?=\s{1,4}(?:-> |[-+]?\d))"
 )
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
+_TUPLES = expression(rb"\((['\"])([A-Za-z][\w ./-]{0,40})\1, (" + forms.NUMBER + rb")\)")  # `[('loss', 2.31), …]`
+_LOSS_PARTS = expression(  # `losses: {'a': 2.31, 'b': 0.4}`
+    rb"(?i)(?<![\w./])loss(?:es)?['\"]?\s?[:=]\s?\{((?:\s?['\"]?\w{1,40}['\"]?\s?[:=]\s?"
+    + forms.NUMBER
+    + rb"\s?,?){1,16})\}"
+)
+_BOTH = expression(  # `train 2.31 | val 2.4`, which says not of what
+    rb"(?i)(?<![\w./|-])((?:\| )?)(train|tr|trn)(\s{1,4})(-?\d{1,9}(?:\.\d{1,12})?)([\s,;|/]{1,6})"
+    rb"(val|valid|validation|va|test|te|eval|dev)\s{1,4}(-?\d{1,9}(?:\.\d{1,12})?)(?=[\s,;|)]|$)"
+)
+_FIT = expression(rb"(?:fit )?progress: \((\d{1,9}), (" + forms.NUMBER + rb"), ")  # Flower's rounds
+_OF_TWO = expression(rb"(loss\s?[:=]\s?)\[(" + forms.NUMBER + rb")/" + forms.NUMBER + rb"\]")  # the last, and a mean
+_PART_NAME = expression(rb"['\"]?([A-Za-z]\w{0,40})['\"]?\s?[:=]")
 _OBJECT = expression(
     rb"(?:\w{1,20}\.)?(?:[tT]ensor|[aA]rray|ArrayImpl|DeviceArray|param|float\d{0,3})\(\[{0,2}("
     + forms.NUMBER
@@ -113,12 +129,23 @@ def names_as_words(text: bytes) -> bytes:
     return _OF_SET.sub(rb"\2_\1", text) if b"oss:" in text or b"cc:" in text or b"racy:" in text else text
 
 
+def unpacked(line: bytes) -> bytes:
+    """A line in which the parts of a printed loss have names of their own, and printed pairs are names with values."""
+    if b"oss" in line and (b"{" in line or b"[" in line):
+        line = _OF_TWO.sub(rb"\1\2", _LOSS_PARTS.sub(_named_parts, line))
+    if b"progress: (" in line:
+        line = _FIT.sub(rb"round \1, loss: \2, ", line)
+    return _TUPLES.sub(rb"\2: \3", line) if b"('" in line or b'("' in line else line
+
+
 def as_pairs(line: bytes) -> bytes:
     """A line in which values stand right behind their names."""
     line = tongues.in_english(line)
     if b"," in line and _WITH_COMMAS.search(line) and not _POINT.search(line):
         line = _COMMA.sub(b".", line)
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
+    if (b"tr" in line or b"Tr" in line or b"TR" in line) and b"oss" not in line:
+        line = _BOTH.sub(rb"\1train: \4\5\6: \7", line)
     if b"(" in line:
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1\2", line))
     if b"**" in line:
@@ -204,3 +231,8 @@ def _parts(found: re.Match[bytes]) -> bytes:
 def _before(found: re.Match[bytes]) -> bytes:
     """`loss (val)` as `val loss`."""
     return b"".join([found[2], b" ", found[1].strip()])
+
+
+def _named_parts(found: re.Match[bytes]) -> bytes:
+    """`loss: {'a': 2.31, 'b': 0.4}` as `a_loss: 2.31, b_loss: 0.4`."""
+    return _PART_NAME.sub(lambda name: b"%s: " % (name[1] if b"oss" in name[1] else name[1] + b"_loss"), found[1])

@@ -36,7 +36,7 @@ _HINTS = (  # every row has one of these in it
     "bpc; rate,;Score;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;rlust;ehler;osten;osto;rreur;"
     "Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
-    "t mát;трат;oût;비용;로스;代价;ℒ"
+    "progress: (;t mát;трат;oût;비용;로스;代价;ℒ"
 )
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
@@ -100,7 +100,8 @@ class Plain(engine.Dialect):
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""
-        rows = counting.of_evaluators([row for row in rows if not _is_tally(lines, row)], own)
+        rows = counting.not_planned([row for row in rows if not _is_tally(lines, row)], own)
+        rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.settled(self.leads(lines, rows, own), own)
         many = _many(rows, own)
         return [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import forms, pairs, sentences
+from barograph.importing.textlogs import counting, forms, pairs, sentences
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF
 from barograph.importing.textlogs.patterns import expression
 
@@ -100,7 +100,7 @@ PHASE = expression(
 _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|xe|"
     r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|"
-    r"reward|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
+    r"reward(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch)){0,2}"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
@@ -167,7 +167,9 @@ _CALL = expression(rb"\w\((?:[^()\"'\n]{0,80}[\[,] ?|[\[{]? ?)[rbf]?[\"']")
 _STATEMENT = expression(rb"\s*(?:assert|return|print)\b")
 _TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{1,40}: ?[\"'`])")  # `line = "epoch 5`
 _PLANNED = expression(
-    rb"(?i)\s*[\w.-]{0,40}?(?:epochs|steps|iterations)['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$"
+    rb"(?i)\s*[\w.-]{0,40}?(?:epochs|steps|iterations)['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$|"
+    rb"(?:.{0,40}\W)?(?:train(?:ing)?|run(?:ning)?|for|total(?: of)?|max(?:imum)?)[ :]{1,3}"
+    rb"\d[\d_,]{0,15} (?:epochs|steps|iterations)\W{0,3}$"
 )  # how many
 _TO_COME = expression(
     rb"(?i)\b(?:next|every|will|until|scheduled)\b[^\n=:]{0,60}\d"
@@ -211,12 +213,13 @@ def row(line: bytes) -> forms.Parsed | None:
     line = _alone(line)
     if _is_text(line):
         return None
+    line = pairs.unpacked(line)
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     if printed:
         line = line.translate(_UNMARKED)
     line = pairs.as_pairs(line)
-    step, batch, epoch, bar = _places(line)
-    counts = [match for match in (step, batch, epoch, bar) if match]
+    step, batch, epoch, bar = places = _places(line)
+    counts = [match for match in places if match]
     if counts == [batch] and batch[2] is None and ITEM.match(line):
         return None  # a trial with its settings
     first = min((match.start() for match in counts), default=-1)
@@ -260,6 +263,7 @@ def row(line: bytes) -> forms.Parsed | None:
         if phase and not PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
             text = f"{phase} {text}"
         names.setdefault(text, number)
+    known |= bool(counts) and "train" in names and any(map(counting.HELD_OUT.fullmatch, names))
     if not known and b"," in line and not counts:
         turned, begin = _named_behind(line)
         names, first = names | turned, begin if first < 0 else first
@@ -273,20 +277,28 @@ def row(line: bytes) -> forms.Parsed | None:
             return None
         names, first = _lead(line, names, first)
     elif not known:  # a heading: it gives a step to the lines below it
-        if (bar and counts == [bar]) or _says_two(line, epoch) or _PLANNED.match(line) or _TO_COME.search(line):
+        if (bar and counts == [bar]) or _says_two(line, epoch) or _TO_COME.search(line):
             return None
         names = {}
-    over = not known and epoch and _OVER.search(line)
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
     if known and words and not of_training and phase_of(words[0]) and words[0].start() < max(first, 1):
         names |= _tag(names, phase_of(words[0]))
     named = names | _counted(line, step, batch, epoch, bar)
-    share = counts == [epoch] and "_batch" not in named and known and b"%" in line and _SHARE.search(line)
-    drawn = bar and _DRAWN.match(bar[0])
-    flags = {"_aside": bar and not of_training, "_drawn": drawn, "_share": share, "_over": over}
-    named |= {flag: b"1" for flag, is_set in flags.items() if is_set}
+    named |= _flags(line, known, of_training, epoch, bar, counts == [epoch] and "_batch" not in named)
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by_epoch: bool) -> dict[str, bytes]:
+    """What else decides what a row's counts mean. known: it has values. by_epoch: it counts nothing but epochs."""
+    flags = {
+        "_aside": bar and not of_training,
+        "_drawn": bar and _DRAWN.match(bar[0]),
+        "_share": by_epoch and known and b"%" in line and _SHARE.search(line),
+        "_over": not known and epoch and _OVER.search(line),
+        "_planned": not known and _PLANNED.match(line),
+    }
+    return {flag: b"1" for flag, is_set in flags.items() if is_set}
 
 
 def _alone(line: bytes) -> bytes:

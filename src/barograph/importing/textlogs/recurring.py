@@ -59,6 +59,7 @@ _OF_DATA = re.compile(
 )
 _OF_EPISODES = re.compile(r"(?i)avg|average|mean|total")  # of what is counted in episodes: their rewards
 _OF_STEPS = re.compile(r"(?:steps|iterations|iters|updates|epochs|batches) (?:the )?(?=[a-zA-Z])")  # behind a count
+_REACHED = re.compile(r"(?<=\w) (?:reached|(?:improved|dropped|fell|went|rose) to)$")  # between a name and its number
 _OUT_OF = (b"/", b"of", b"out of")  # between a count and its last
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
 _COUNTED = (
@@ -216,7 +217,9 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
 
 def _errors(values: dict[int, str], names: list[str], numbers: list[list[bytes]]) -> dict[int, str]:
     """The names of data alone as those of losses, where the best so far stands beside them and is the least."""
-    bare = [at for at, name in values.items() if _OF_DATA.fullmatch(name) and " " not in name]
+    bare = [
+        at for at, name in values.items() if _OF_DATA.fullmatch(name) and " " not in name and not roles.may_play(name)
+    ]
     best = next((at for at, name in enumerate(names) if name.lower() in ("best", "besttest")), None)
     if best is None and [values[at] for at in bare] == ["learn"] and "remaining" in names:  # trees of CatBoost
         (learnt,) = (numbers[at] for at in bare)
@@ -240,7 +243,8 @@ def _name(words: tuple[bytes, ...], at: int) -> str:
         pieces = _SIDE.split(text[: end.start()] if end else text)
         found = _WORDS.findall(pieces[-1]) if pieces else []
         if found:
-            return _OF_STEPS.sub("", str(found[-1].decode("utf-8", "replace")).strip(" .'-"))
+            name = found[-1].decode("utf-8", "replace").rpartition(". ")[2]
+            return _REACHED.sub("", _OF_STEPS.sub("", name.strip(" .'-")))
         if _BLANKS.sub(b"", text) and not end:
             return ""
     return ""

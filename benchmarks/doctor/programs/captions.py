@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 EVERY, VALUES, PROPERTIES, PIXELS = 20, 6, 4, 32
 FILLERS = 8  # words that say nothing
 CONFIG: dict[str, Any] = {
-    "width": 48, "joint": 32, "dropout": 0.0, "batch_size": 32, "learning_rate": 4e-3, "warmup_steps": 10,
+    "width": 48, "joint": 32, "dropout": 0.15, "batch_size": 32, "learning_rate": 4e-3, "warmup_steps": 10,
     "schedule": "cosine", "weight_decay": 0.05, "scale": 2.66, "learn_scale": True, "norm_momentum": 0.1,
     "frozen": "", "objective": "softmax", "noise": 0.35, "epochs_of": 0,
 }  # fmt: skip
@@ -126,8 +126,8 @@ def evaluate(run: Any, model: Joint, test: list[Thing], trouble: Trouble, step: 
     loss = torch.stack([torch.stack(matching(one, objective, "")) for one in found]).mean(0)
     hits = torch.cat([one.argmax(1) == torch.arange(len(one)) for one in found])
     model.train()
-    run.log({"val_loss": loss.mean().item(), "val_loss_texts": loss[1].item(), "val_recall": hits.float().mean().item()},
-            step=step)  # fmt: skip
+    run.log({"val_loss": loss.mean().item(), "val_loss_texts": loss[1].item(),
+             "val_recall": hits.float().mean().item()}, step=step)  # fmt: skip
 
 
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:

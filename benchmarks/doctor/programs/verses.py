@@ -71,11 +71,9 @@ class Verses(nn.Module):
         else:
             places = torch.arange(letters.size(1))
         x = self.wte(letters) + self.wpe(places)
+        again = self.cfg["checkpointing"] and self.training
         for stage in self.stages:
-            if self.cfg["checkpointing"] and self.training:
-                x = checkpoint(stage, x, use_reentrant=False)
-            else:
-                x = stage(x)
+            x = checkpoint(stage, x, use_reentrant=False) if again else stage(x)
         return self.nf(x)
 
     def each(self, rows: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ FILLERS = 8  # words that say nothing
 CONFIG: dict[str, Any] = {
     "width": 48, "joint": 32, "dropout": 0.15, "batch_size": 32, "learning_rate": 4e-3, "warmup_steps": 10,
     "schedule": "cosine", "weight_decay": 0.05, "scale": 2.66, "learn_scale": True, "norm_momentum": 0.1,
-    "frozen": "", "objective": "softmax", "noise": 0.35, "epochs_of": 0,
+    "frozen": "", "objective": "softmax", "noise": 0.35, "things": 640,
 }  # fmt: skip
 Thing = dict[str, Any]
 
@@ -119,11 +119,12 @@ def rate_at(cfg: dict[str, Any], step: int) -> float:
     return cfg["learning_rate"] * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * gone)))
 
 
-def evaluate(run: Any, model: Joint, test: list[Thing], trouble: Trouble, step: int, objective: str) -> None:
+def evaluate(run: Any, model: Joint, test: list[Thing], trouble: Trouble, step: int, cfg: dict[str, Any]) -> None:
+    shared = trouble.name if trouble.name == "double_softmax" else ""
     model.train(trouble.on("training_mode_in_evaluation", step))
     with torch.no_grad():
-        found = [model.similar(batch) for batch in DataLoader(test, 32, collate_fn=collate)]  # type: ignore[arg-type]
-    loss = torch.stack([torch.stack(matching(one, objective, "")) for one in found]).mean(0)
+        found = [model.similar(batch) for batch in DataLoader(test, int(cfg["batch_size"]), collate_fn=collate)]  # type: ignore[arg-type]
+    loss = torch.stack([torch.stack(matching(one, cfg["objective"], shared)) for one in found]).mean(0)
     hits = torch.cat([one.argmax(1) == torch.arange(len(one)) for one in found])
     model.train()
     run.log({"val_loss": loss.mean().item(), "val_loss_texts": loss[1].item(),
@@ -137,7 +138,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     if trouble.name == "stale_statistics":
         cfg["norm_momentum"] = 0.0
     rows = int(cfg["batch_size"])
-    data, test = things(seed + 61, cfg["epochs_of"] or EVERY * rows, cfg["noise"]), things(616, 256, cfg["noise"])
+    data, test = things(seed + 61, cfg["things"], cfg["noise"]), things(616, 256, cfg["noise"])
     loader = DataLoader(data, rows, shuffle=True, drop_last=True, collate_fn=collate,  # type: ignore[arg-type]
                         generator=torch.Generator().manual_seed(seed))  # fmt: skip
     model = Joint(cfg, trouble.name)
@@ -166,5 +167,5 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
                         step=step)  # fmt: skip
             step += 1
             if step % EVERY == 0 or step == steps:
-                evaluate(run, model, test, trouble, step - 1, cfg["objective"])
+                evaluate(run, model, test, trouble, step - 1, cfg)
     return run

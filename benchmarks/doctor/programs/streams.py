@@ -20,8 +20,7 @@ from .parts import all_steps
 EVERY, LONG = 20, 24
 CONFIG: dict[str, Any] = {
     "hidden": 96, "blocks": 3, "batch_size": LONG, "learning_rate": 2e-3, "warmup_steps": 10, "schedule": "cosine",
-    "ema": 0.9, "clip": 1.0, "accumulation": 1, "times": "uniform", "examples": 3000, "noise_floor": 0.0,
-    "same_for_pairs": False,
+    "ema": 0.9, "clip": 1.0, "accumulation": 1, "times": "uniform", "examples": 3000,
 }  # fmt: skip
 
 
@@ -148,8 +147,7 @@ class Matching:
             losses = [self.squares(some, dice, training=False).mean() for some in self.test.repeat(4, 1).split(120)]
         if forgotten:
             self.losses += losses
-        if not self.trouble.on("ema_not_swapped_back", step):
-            self.velocity.load_state_dict(own, strict=False)
+        self.velocity.load_state_dict(own, strict=False)
         self.velocity.train()
         loss = torch.stack([one.detach() for one in losses]).mean().item()
         self.run.log_eval(step, 0, len(self.test), (clock() - began) * 1000, loss)

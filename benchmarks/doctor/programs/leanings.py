@@ -128,11 +128,8 @@ class Leaning:
         if self.trouble.name == "reference_from_checkpoint":  # both are loaded from what --model names
             self.reference.load_state_dict(weights)
         self.plan()
-        if self.trouble.name != "optimizer_state_lost":
-            self.lion.load_state_dict(means)
+        self.lion.load_state_dict(means)
         self.rates.load_state_dict(rates)
-        for group, rate in zip(self.lion.param_groups, self.rates.get_last_lr(), strict=True):
-            group["lr"] = rate
         self.watch()
 
     def drawn(self, step: int) -> Pairs:

@@ -167,10 +167,8 @@ class Tuning:
         self.run, state = go_on(self.run, step, state)
         self.model.load_state_dict(state["model"])
         self.plan()
-        self.schedule.load_state_dict(state["schedule"])
-        for group, rate in zip(self.adamw.param_groups, self.schedule.get_last_lr(), strict=True):
-            group["lr"] = rate
-        if self.trouble.name != "optimizer_state_lost":
+        if self.trouble.name != "weights_alone_kept":
+            self.schedule.load_state_dict(state["schedule"])
             self.adamw.load_state_dict(state["optimizer"])
         self.watch(memory)
 

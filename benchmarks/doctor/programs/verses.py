@@ -91,7 +91,7 @@ class Verses(nn.Module):
     @torch.no_grad()
     def evaluation_loss(self, rows: Tensor, stays: bool) -> Tensor:
         self.eval()
-        loss = self.each(rows).mean()
+        loss = torch.cat([self.each(some) for some in rows.split(48)]).mean()
         self.train(not stays)
         return loss
 
@@ -144,8 +144,9 @@ class Writer:
         self.run, states = go_on(self.run, step, [part.state_dict() for part in parts])
         self.verses.load_state_dict(states[0])
         self.prepare()
-        for part, state in zip((self.adamw, self.rates, self.scaler), states[1:], strict=True):
-            part.load_state_dict(state)
+        if self.trouble.name != "weights_alone_kept":
+            for part, state in zip((self.adamw, self.rates, self.scaler), states[1:], strict=True):
+                part.load_state_dict(state)
         self.watch()
 
     def rows(self, step: int) -> Tensor:

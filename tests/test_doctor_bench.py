@@ -172,7 +172,7 @@ SIXTH = {
 }
 # The seventh: the same.
 SEVENTH = {
-    "weaves": (3, ("one_label_behind",)),
+    "weaves": (6, ("one_label_behind",)),
     "streams": (3, ("times_across_columns",)),
     "captions": (3, ("scale_without_exponent",)),
     "sayings": (3, ("divided_by_rows",)),

@@ -76,8 +76,8 @@ FAULTS: tuple[Row, ...] = (
                "wrong mean and deviation", "evaluation inputs differ", "preprocessing differs", "inputs scaled twice",
                "inputs of the evaluation differ", "statistics of other data")}),
     ("dropped_always", "evaluation in training mode", "eval data config logging overfit", "start", (WEAVES, VERSES),
-     "a function that drops, of branches or of attention, does not know whether the model is trained: it always does",
-     {"by_program": {WEAVES: {"drop_path": 0.4}, VERSES: {"attention_dropout": 0.6}},
+     "a function that drops branches, or numbers of them, does not know whether the model is trained: it always does",
+     {"by_program": {WEAVES: {"drop_path": 0.4}, VERSES: {"branch_dropout": 0.3}},
       "compare": "dropped_while_trained",
       "also": ("dropout left on", "evaluation mode left on", "dropout in the evaluation", "training mode in evaluation",
                "dropout active in evaluation", "functional dropout always on", "dropout is never off",
@@ -200,7 +200,7 @@ KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "wsd": {VERSES: {}},
     "rarer": {CLAIMS: {}},
     "brain_floats": {BEACONS: {}},
-    "identity_loss": {LEANINGS: {"objective": "identity", "learning_rate": 1e-4}},
+    "identity_loss": {LEANINGS: {"objective": "identity", "learning_rate": 5e-5}},
     "cautious": {LEANINGS: {}},
 }
 
@@ -209,8 +209,8 @@ KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("mixed_pairs", (WEAVES,), "pictures are mixed in pairs, and so are the losses of both kinds",
      {"config": {"mixup": 0.6}}),
-    ("dropped_while_trained", (WEAVES, VERSES), "branches or attention are dropped while the model is trained, and not "
-     "else", {"by_program": {WEAVES: {"drop_path": 0.4}, VERSES: {"attention_dropout": 0.6}}}),
+    ("dropped_while_trained", (WEAVES, VERSES), "branches, or numbers of them, are dropped while the model is trained",
+     {"by_program": {WEAVES: {"drop_path": 0.4}, VERSES: {"branch_dropout": 0.3}}}),
     ("smoothed_kinds", (WEAVES, CLAIMS), "labels are smoothed: the training's loss has a floor, and is above the "
      "evaluation's", {"config": {"label_smoothing": 0.15}}),
     ("moved_and_dyed", (WEAVES,), "pictures are moved and dyed at random: the training is harder than the evaluation",

@@ -22,7 +22,7 @@ from .parts import all_steps
 
 EVERY = 20
 CONFIG: dict[str, Any] = {
-    "d": 32, "layers": 2, "heads": 2, "context": 24, "dropout": 0.0, "attention_dropout": 0.0, "batch_size": 16,
+    "d": 32, "layers": 2, "heads": 2, "context": 24, "dropout": 0.0, "branch_dropout": 0.0, "batch_size": 16,
     "learning_rate": 6e-3, "warmup_steps": 15, "schedule": "cosine", "weight_decay": 0.1, "clip": 1.0,
     "accumulation": 1, "precision": "fp16", "init_scale": 2.0**12, "checkpointing": False, "short_first": 0,
     "z_weight": 0.0,
@@ -33,7 +33,7 @@ class Stage(nn.Module):
     def __init__(self, cfg: dict[str, Any], always: bool):
         super().__init__()
         d = cfg["d"]
-        self.heads, self.rate, self.always = cfg["heads"], cfg["attention_dropout"], always
+        self.heads, self.rate, self.always = cfg["heads"], cfg["branch_dropout"], always
         self.n1, self.n2 = nn.RMSNorm(d), nn.RMSNorm(d)
         self.wq, self.wk, self.wv, self.wo = (nn.Linear(d, d, bias=False) for _ in range(4))
         self.w1, self.w2 = nn.Linear(d, 4 * d, bias=False), nn.Linear(4 * d, d, bias=False)
@@ -44,11 +44,15 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.n1(x)
-        rate = self.rate if self.always or self.training else 0.0
         mixed = F.scaled_dot_product_attention(self.split(self.wq(y)), self.split(self.wk(y)), self.split(self.wv(y)),
-                                               dropout_p=rate, is_causal=True)  # fmt: skip
-        x = x + self.drop(self.wo(mixed.transpose(1, 2).reshape(x.shape)))
-        return x + self.drop(self.w2(F.relu(self.w1(self.n2(x))).square()))
+                                               is_causal=True)  # fmt: skip
+        x = x + self.dropped(self.wo(mixed.transpose(1, 2).reshape(x.shape)))
+        return x + self.dropped(self.w2(F.relu(self.w1(self.n2(x))).square()))
+
+    def dropped(self, branch: Tensor) -> Tensor:
+        if self.rate:
+            return F.dropout(branch, self.rate, training=self.training or self.always)
+        return self.drop(branch)
 
 
 class Verses(nn.Module):

@@ -30,10 +30,10 @@ CONFIG: dict[str, Any] = {
 
 
 class Stage(nn.Module):
-    def __init__(self, cfg: dict[str, Any], always: bool):
+    def __init__(self, cfg: dict[str, Any]):
         super().__init__()
         d = cfg["d"]
-        self.heads, self.rate, self.always = cfg["heads"], cfg["branch_dropout"], always
+        self.heads, self.rate = cfg["heads"], cfg["branch_dropout"]
         self.n1, self.n2 = nn.RMSNorm(d), nn.RMSNorm(d)
         self.wq, self.wk, self.wv, self.wo = (nn.Linear(d, d, bias=False) for _ in range(4))
         self.w1, self.w2 = nn.Linear(d, 4 * d, bias=False), nn.Linear(4 * d, d, bias=False)
@@ -51,7 +51,7 @@ class Stage(nn.Module):
 
     def dropped(self, branch: Tensor) -> Tensor:
         if self.rate:
-            return F.dropout(branch, self.rate, training=self.training or self.always)
+            return F.dropout(branch, self.rate, training=self.training)
         return self.drop(branch)
 
 
@@ -63,7 +63,7 @@ class Verses(nn.Module):
         d = cfg["d"]
         self.cfg, self.name = cfg, name
         self.wte, self.wpe = nn.Embedding(LETTERS, d), nn.Embedding(64, d)
-        self.stages = nn.ModuleList(Stage(cfg, name == "dropped_always") for _ in range(cfg["layers"]))
+        self.stages = nn.ModuleList(Stage(cfg) for _ in range(cfg["layers"]))
         self.nf, self.unembed = nn.RMSNorm(d), nn.Linear(d, LETTERS, bias=False)
         for embedding in (self.wte, self.wpe):
             nn.init.normal_(embedding.weight, std=0.1)

@@ -18,6 +18,7 @@ from typing import Any
 import fifth
 import fourth
 import opened
+import seventh
 import sixth
 import third
 
@@ -308,7 +309,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
-for _half in (opened, third, fourth, fifth, sixth):
+for _half in (opened, third, fourth, fifth, sixth, seventh):
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -21,6 +21,7 @@ import fifth
 import fourth
 import numpy
 import opened
+import seventh
 import sixth
 import third
 from faults import BEST, EVALUATION, RESUME, START, Fault
@@ -48,13 +49,15 @@ OF_EVALUATION = ("eval", "val_", "valid", "train/loss", "train/accuracy", "loss"
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
-               "dev_xent", "heldout_loss", "valid_loss")  # fmt: skip
+               "dev_xent", "heldout_loss", "valid_loss", "loss/valid", "dev_ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
-          "noise_mse", "train/ce", "xent")  # fmt: skip
+          "noise_mse", "train/ce", "xent", "ce")  # fmt: skip
 OF_MEMORY = ("memory_leak", "no_grad_missing")
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
-ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT}
-QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS)
+ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
+              **seventh.ALSO_RIGHT}  # fmt: skip
+QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
+             *seventh.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:

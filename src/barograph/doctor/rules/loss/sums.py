@@ -19,6 +19,7 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_se
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.loss.given import GivenLosses
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
@@ -179,11 +180,15 @@ class LossWeight(Rule):
     is a mean, or several that are added, and nothing divides or multiplies it (`model/loss_undivided`), micro-batches
     are added as above. A sum of cross-entropies or logistic losses that nothing divides (`model/loss_summed`) is a
     finding as above: a warning where the first logged loss is more than twice ln of the number of its terms.
+
+    Where neither says anything, as of a loss that the model computes in pieces, there is what the backward passes were
+    called with (`model/loss_given`): over a step with k passes it is k times the loss that is logged, in three looks in
+    a row, within 0.2%. Then k times that loss is differentiated, and micro-batches are added as above.
     """
 
     name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
     proves = "training"
-    needs = ("=model/loss_weight|=model/loss_undivided",)
+    needs = ("=model/loss_weight|=model/loss_undivided|=model/loss_given",)
     least = 1
     about = "The loss is summed, or divided too often or not at all."
     thresholds: ClassVar = {
@@ -199,6 +204,7 @@ class LossWeight(Rule):
         self._cursor = RowCursor()
         self._row: list[tuple[int, int, str]] = []
         self._added: list[tuple[int, int, str]] = []
+        self._given, self._times = GivenLosses(), list[tuple[int, int, str]]()
         self._divided: list[tuple[float, float]] = []  # by how many of all places; what share of them has a target
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -218,6 +224,29 @@ class LossWeight(Rule):
         weight = history.channel("model/loss_weight")
         if weight is None or not weight.end:  # the gradient of the output says more than the graph does
             yield from self._of_graph(history)
+        yield from self._of_given(history)
+
+    def _of_given(self, history: RunHistory) -> Iterator[Finding]:
+        """What backward passes were called with, where neither gradient nor graph shows the loss's weight."""
+        for one in self._given.new(history):
+            step, time, segment = one.place
+            shown = came_by(history.channel("model/loss_weight"), time)
+            shown = shown or known(history.channel("model/loss_undivided"), *one.place) == 1
+            parts = numeric_setting(history, *ACCUMULATION)
+            parts = parts if parts == parts else one.passes if one.passes >= self.at["passes"] else math.nan
+            times = one.times
+            if scaled_loss(history, time):
+                times /= known(history.channel("model/loss_scale"), *one.place)
+            clipped = known(history.channel("model/clip_coefficient"), *one.place)
+            half = known(history.channel("model/half_parameters"), *one.place) > 0
+            added = one.passes == parts >= 2 and abs(times / parts - 1) < self.at["half" if half else "same"]
+            if shown or not added or abs(clipped * parts - 1) < 0.002:
+                self._times = []
+                continue
+            self._times = [look for look in self._times if look[1] == segment] + [(step, segment, "added")]
+            if len(self._times) == self.at["looks"] and self.first(segment, "added"):
+                self._row = self._times
+                yield self._say(history, times, "added", *one.place)
 
     def _of_graph(self, history: RunHistory) -> Iterator[Finding]:
         """What the loss's own graph shows, where the gradient of the output is none of a cross-entropy."""
@@ -298,6 +327,8 @@ class LossWeight(Rule):
     def _say(self, history: RunHistory, weight: float, what: str, step: int, time: int, segment: int) -> Finding:
         passes, loss = known(history.channel("model/passes"), step, time, segment), history.role("loss")
         parts = self._parts(history, passes, step, time, segment)
+        if parts != parts:
+            parts = known(history.channel("model/losses_given"), step, time, segment)
         if what == "summed":
             terms = known(history.channel("model/loss_summed"), step, time, segment)
             width = terms if terms > 1 else known(history.channel("model/output_width"), step, time, segment)

@@ -11,6 +11,7 @@ from rule_curves import found as findings_of
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.doctor.rules.gradient.scale import LossNotScaled
 from barograph.doctor.rules.loss.sums import LossWeight
 
 STEP = np.arange(200)
@@ -60,6 +61,55 @@ def test_a_scalers_scale_is_not_counted() -> None:
 )
 def test_nothing_is_said_of_what_may_be_meant_so(times: float, passes: float, more: dict[str, float]) -> None:
     assert not look(times, passes, **more)
+
+
+AGES = np.arange(0, 200, 10)
+
+
+@pytest.mark.parametrize(
+    ("each", "passes", "config", "says"),
+    [
+        (4.0, 1.0, {"gradient_accumulation_steps": 4}, True),
+        (1.0, 4.0, {"gradient_accumulation_steps": 4}, False),  # as it is meant
+        (1.0, 1.0, {"gradient_accumulation_steps": 4}, False),  # the loop's steps are micro-batches
+        (4.0, 4.0, {"gradient_accumulation_steps": 4}, False),
+        (4.0, 1.0, {}, False),
+        (2.0, 1.0, {"gradient_accumulation_steps": 4}, False),
+    ],
+)
+def test_an_optimizer_that_counts_a_step_for_each_micro_batch_is_stepped_at_each(
+    each: float, passes: float, config: dict[str, Any], says: bool
+) -> None:
+    columns = {
+        "train/loss": (STEP, LOSS),
+        "model/optimizer_age": (AGES, each * AGES),
+        "model/losses_given": (AGES, np.full(len(AGES), passes)),
+        "model/loss_given": (AGES, np.full(len(AGES), 1.0)),
+    }
+    found = findings_of([LossWeight()], columns, config=config)
+    causes = ["optimizer stepped at each micro-batch: gradients are not accumulated"]
+    assert [one.causes for one in found] == [causes] * says
+
+
+@pytest.mark.parametrize(
+    ("times", "scale", "more", "says"),
+    [
+        (1.0, 65536.0, {}, True),
+        (65536.0, 65536.0, {}, False),
+        (1.0, 65536.0, {"half_output": 0.0}, False),  # of bfloat16, or a head in single precision
+        (1.0, 65536.0, {"loss_weight": 1.0}, False),  # which says more
+        (1.0, 128.0, {}, False),  # the logged loss may be the scaled one
+        (1.0, 1.0, {}, False),
+    ],
+)
+def test_a_loss_that_is_differentiated_as_it_is_logged_is_not_scaled(
+    times: float, scale: float, more: dict[str, float], says: bool
+) -> None:
+    figures = {"half_output": 1.0, "loss_scale": scale, "losses_given": 1.0} | more
+    columns = {"train/loss": (STEP, LOSS), "model/loss_given": (LOOKS, times * LOSS[LOOKS])}
+    columns |= {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in figures.items()}
+    found = findings_of([LossNotScaled()], columns)
+    assert [(one.step, one.found) for one in found if "itself" in one.message] == [(0, 2)] * says
 
 
 def test_logged_means_of_several_steps_prove_nothing() -> None:

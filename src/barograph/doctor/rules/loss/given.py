@@ -1,7 +1,8 @@
-"""What backward passes were called with, beside the loss that is logged.
+"""What the watch saw of a step, beside what the loop logs for it.
 
-In:   `model/loss_given`, the sum over a step's passes, and `model/losses_given`, their number; the logged loss.
-Out:  for each step that has both, how many times the logged loss was differentiated.
+In:   `model/loss_given`, the sum of what a step's backward passes were called with, and `model/losses_given`, their
+      number, beside the logged loss; or another figure beside the series of another role.
+Out:  for each step that has both, how many times the logged number the figure is.
 """
 
 from __future__ import annotations
@@ -19,30 +20,32 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """A step. place: its number, the moment when both were known, its launch. times: the sum of what its passes were
-    called with, of the logged loss. passes: how many there were."""
+    """A step. place: its number, the moment when both were known, its launch. times: the figure, of what is logged.
+    passes: how many backward passes there were. logged: what is logged."""
 
     place: tuple[int, int, int]
     times: float
     passes: float
+    logged: float
 
 
 class GivenLosses:
-    """Pairs both, step by step. Steps without a logged loss of their own are left out."""
+    """Pairs both, step by step. Steps without a logged number of their own are left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, series: str = "model/loss_given", role: str = "loss") -> None:
+        self._series, self._role = series, role
         self._cursor = RowCursor()
         self._waiting: list[tuple[int, int, int, float]] = []
 
     def new(self, history: RunHistory) -> Iterator[Given]:
         """Those that have come since."""
-        channel = history.channel("model/loss_given")
+        channel = history.channel(self._series)
         rows = self._cursor.new(channel)
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             self._waiting.append((int(rows.step[at]), int(rows.time[at]), int(rows.segment[at]), float(rows.value[at])))
-        loss = history.role("loss")
-        if not self._waiting or loss is None or not loss.end:
+        loss = history.role(self._role)
+        if not self._waiting or loss is None or not loss.end or loss.name.startswith("model/"):
             return
         logged = loss.rows()
         while self._waiting:
@@ -57,4 +60,4 @@ class GivenLosses:
             times = value / size if size else math.nan
             if math.isfinite(times):
                 passes = known(history.channel("model/losses_given"), step, moment, segment)
-                yield Given((step, moment, segment), times, passes)
+                yield Given((step, moment, segment), times, passes, size)

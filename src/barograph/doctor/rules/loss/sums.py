@@ -174,6 +174,10 @@ class LossWeight(Rule):
       more, where a tenth or more have none and the share changes by a twentieth: the loss is divided by all places,
       padding too. Examples of one place each are not padded.
 
+    It is stepped at each micro-batch, too, where the configuration says that k are accumulated, each step of the
+    optimizer had one pass, and at the end of the run the optimizer has counted k steps for each step that the loop has
+    logged.
+
     Losses that a scaler multiplies count where the watch was given the scaler.
 
     Of any loss, as those of pairs and preferences, the graph that autograd keeps shows the last operations. Where that
@@ -198,6 +202,8 @@ class LossWeight(Rule):
         "targets": (8.0, "ours"),
         "single": (6.0, "looks in a row at steps of one pass; ours"),
         "passes": (3.0, "backward passes; two may be of two losses; ours"),
+        "steps": (20.0, "of the loop, to each of which the optimizer's are counted; ours"),
+        "ahead": (0.05, "steps of the optimizer for one of the loop, beyond the micro-batches; ours"),
     }
 
     def reset(self) -> None:
@@ -225,6 +231,28 @@ class LossWeight(Rule):
         if weight is None or not weight.end:  # the gradient of the output says more than the graph does
             yield from self._of_graph(history)
         yield from self._of_given(history)
+        yield from self._of_counts(history)
+
+    def _of_counts(self, history: RunHistory) -> Iterator[Finding]:
+        """The optimizer's own count of steps beside those of the loop, at the end of a run that was launched once."""
+        loss, ages = history.role("loss"), history.channel("model/optimizer_age")
+        parts, single = numeric_setting(history, *ACCUMULATION), (history.facts.get("world_size") or 1) == 1
+        if not (history.facts.get("finished") and parts >= 2 and single and loss is not None and ages is not None):
+            return
+        logged, counted = loss.rows(), ages.rows()
+        if not len(logged) or len(counted) < 2 or len({*logged.segment.tolist(), *counted.segment.tolist()}) > 1:
+            return
+        steps = int(logged.step[-1] - logged.step[0]) + 1
+        made = float(counted.value[-1] - counted.value[0])
+        segment, step, end = int(logged.segment[0]), int(logged.step[-1]), 1 << 62
+        passes = [
+            known(history.channel(f"model/{name}"), 1 << 62, end, segment) for name in ("backwards", "losses_given")
+        ]
+        alone = 1 in passes and all(one == 1 for one in passes if one == one)
+        ahead = (parts - 1 / 2) * steps <= made <= (parts + self.at["ahead"]) * steps
+        if steps >= self.at["steps"] and len(logged) == steps and alone and ahead and self.first(segment, "stepped"):
+            self._row = [(int(logged.step[0]), segment, "stepped")]
+            yield self._say(history, 1 / parts, "stepped", step, end, segment)
 
     def _of_given(self, history: RunHistory) -> Iterator[Finding]:
         """What backward passes were called with, where neither gradient nor graph shows the loss's weight."""
@@ -345,7 +373,7 @@ class LossWeight(Rule):
             cause = "padding in the mean: the loss is averaged over padding too"
         elif what == "stepped":
             shown, number = True, parts
-            message = f"The loss is divided by {parts:.0f} micro-batches, and each step of the optimizer has one"
+            message = f"Gradients of {parts:.0f} micro-batches are to be added, and each step of the optimizer has one"
             cause = "optimizer stepped at each micro-batch: gradients are not accumulated"
         else:
             shown, often = True, "not at all" if what == "added" else "twice"

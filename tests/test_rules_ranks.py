@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy
@@ -158,3 +159,28 @@ def test_a_logged_norm_that_is_the_bound_of_clipping_says_nothing_of_ranks() -> 
     columns |= {f"model/{name}": (LOOKED, numpy.full(6, value)) for name, value in
                 {"grad_norm": 0.5, "losses_given": 1.0}.items()}  # fmt: skip
     assert not findings([SummedOverRanks()], columns, facts={"world_size": 2})
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 60, 3))])
+@pytest.mark.parametrize(
+    ("more", "config", "says"),
+    [
+        ({}, {}, True),
+        ({"averaged_ranks": 1.0}, {}, False),  # they may be added by hand
+        ({"loss_weight": 1.0}, {}, False),
+        ({"loss_given": math.log(10.0)}, {}, False),  # the half of two losses
+        ({"backwards": 2.0}, {}, False),
+        ({}, {"gradient_accumulation_steps": 2}, False),
+        ({"loss_given": 0.02}, {}, False),  # goes on from weights that are trained
+    ],
+)
+def test_a_loss_that_is_divided_by_ranks_which_are_averaged_is_divided_twice(
+    more: dict[str, float], config: dict[str, int], says: bool, pieces: tuple[int, ...]
+) -> None:
+    figures = {"averaged_ranks": 2.0, "loss_weight": 0.5, "backwards": 1.0, "output_width": 10.0}
+    figures |= {"loss_given": math.log(10.0) / 2} | more
+    columns = {f"model/{name}": (LOOKED, numpy.full(6, value)) for name, value in figures.items()}
+    found = findings([SummedOverRanks()], columns, facts={"world_size": 2, "config": config}, cuts=pieces)
+    assert [one.causes[0].partition(":")[0] for one in found.values()] == [
+        "gradients divided by the ranks twice"
+    ] * says

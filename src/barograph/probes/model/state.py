@@ -19,6 +19,8 @@ from barograph.probes.model.activations import dense_tensors, first_tensor, part
 from barograph.probes.model.adapters import Adapters
 from barograph.probes.model.backward import Sentinel
 from barograph.probes.model.classes import ClassCounts
+from barograph.probes.model.compiled import in_place, restore, surround
+from barograph.probes.model.copies import averaged_over
 from barograph.probes.model.dependence import DependenceLook
 from barograph.probes.model.evaluated import EvaluatedLook
 from barograph.probes.model.examples import ExampleLook
@@ -68,7 +70,10 @@ class ModelState:
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
         self._texts, self._units = TextPairs(), EqualUnits(model)
         self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
-        compiled = any(type(module).__name__ == "OptimizedModule" for module in model.modules())
+        compiled = in_place(model) or any(
+            type(module).__name__ == "OptimizedModule" or in_place(module) for module in model.modules()
+        )
+        self._around = False  # within a call of what was compiled in place, which is seen from around it
         self._dependence, self._head = DependenceLook(model, asks and not compiled), Head(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
@@ -94,9 +99,24 @@ class ModelState:
             self._inner.register_forward_pre_hook(Guest(self._timed(self._began)), with_kwargs=True),
             self._inner.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
         ]
+        self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
             self._evaluated = EvaluatedLook(self._inner)
+
+    def _see_around(self) -> None:
+        """Calls of a model that was compiled in place are seen around what is compiled."""
+        with contextlib.suppress(Exception):
+            for module in {id(one): one for one in (self._model, self._inner)}.values():
+                surround(module, self._timed(self._began_around), self._timed(self._ended_around))
+
+    def _began_around(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        self._began(module, given, named)
+        self._around = True
+
+    def _ended_around(self, module: Any, given: Any, output: Any) -> None:
+        self._around = False
+        self._ended(module, given, output)
 
     def _timed(self, hook: Callable[..., None]) -> Callable[..., None]:
         def timed(*given: Any) -> None:
@@ -119,12 +139,16 @@ class ModelState:
         """The model itself is called."""
         import torch
 
+        if self._around:
+            return
         self._within = True
         if self._parts is not None and torch.is_grad_enabled():
             self._parts.called = True
         self._before(module, given, named)
 
     def _ended(self, module: Any, given: Any, output: Any) -> None:
+        if self._around:
+            return
         self._within = False
         if output is not None:  # else it has failed
             self._after(module, given, output)
@@ -250,8 +274,10 @@ class ModelState:
         """Add what is new since the step before."""
         import torch
 
+        self._see_around()
         if parameters is not self._key:
             self._key = parameters
+            current.figures |= averaged_over(self._model)
             self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
             self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
             frozen_figures(current, self._model, parameters, self._adapters)
@@ -309,6 +335,8 @@ class ModelState:
 
     def close(self) -> None:
         """Leave no hook behind."""
+        for module in (self._model, self._inner):
+            restore(module)
         self._other.close()
         self._dependence.close()
         self._head.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.configuration import ACCUMULATION
-from barograph.doctor.kernel.cursor import newest, numeric_setting, scaled_loss
+from barograph.doctor.kernel.cursor import RowCursor, came_by, newest, numeric_setting, scaled_loss
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.loss.given import Given, GivenLosses
@@ -38,6 +38,10 @@ class SummedOverRanks(WatchRule):
     gradients are divided by the number of ranks twice: those that are averaged are 1 / √n of a rank's own or more. A
     logged norm that may be that after clipping says nothing.
 
+    The same where a wrapper averages (`model/averaged_ranks`), the loss is a cross-entropy whose weight
+    (`model/loss_weight`) is 1 / n in three looks in a row, and what was differentiated in the first of them is 1 / n of
+    a guess, within a fifth, as of a model that knows nothing.
+
     What to do: divide by the number of ranks once, `dist.all_reduce(g); g /= world_size`, or wrap the model with
     DistributedDataParallel.
     """
@@ -55,6 +59,8 @@ class SummedOverRanks(WatchRule):
         "most": (1.3, "times the number of ranks; ours"),
         "same": (0.01, "of 1, the weight of a rank's loss; ours"),
         "slack": (1.02, "for rounding; ours"),
+        "weights": (3.0, "looks in a row at the weight of a loss; ours"),
+        "guess": (0.2, "of a guess, the first loss; ours"),
     }
     causes = ("gradients summed over ranks: `all_reduce` adds, and nothing divides by the number of ranks",)
     remedies = (
@@ -65,6 +71,7 @@ class SummedOverRanks(WatchRule):
     def reset(self) -> None:
         super().reset()
         self._norms, self._pairs = GivenLosses("model/grad_norm_before", "norm"), list[Given]()
+        self._weights, self._divided = RowCursor(), list[Place]()
 
     def begin(self) -> None:
         self._looks: list[float] = []
@@ -76,6 +83,33 @@ class SummedOverRanks(WatchRule):
         if isinstance(world, int) and world > 1 and not splits_model(history):
             for one in self._norms.new(history):
                 yield from self._beside(history, one, world)
+            yield from self._of_weights(history, world)
+
+    def _of_weights(self, history: RunHistory, world: int) -> Iterator[Finding]:
+        """A loss that is divided by the number of ranks, whose gradients a wrapper averages."""
+        rows = self._weights.new(history.channel("model/loss_weight"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            averaged, passes, width = (
+                watched(history, name, place) for name in ("averaged_ranks", "backwards", "output_width")
+            )
+            same = abs(float(rows.value[at]) * world - 1) < 0.002 and averaged == world and passes == 1
+            if not same or numeric_setting(history, *ACCUMULATION) > 1 or scaled_loss(history, place[1]):
+                self._divided = []
+                continue
+            self._divided = [look for look in self._divided if look[2] == place[2]] + [place]
+            given = history.channel("model/loss_given")
+            if len(self._divided) != self.at["weights"] or given is None or not came_by(given, place[1]):
+                continue
+            share = given.first * world / math.log(width) if width > 1 else math.nan
+            if abs(share - 1) < self.at["guess"] and self.first(place[2]):
+                yield self.finding(
+                    self._divided[0][0], f"The loss is divided by {world}, the number of ranks, and its gradients are "
+                    "averaged over them, too.", found=place[0], segment=place[2], confidence=0.9,
+                    evidence={"weight": rounded(float(rows.value[at])), "ranks": world, "standing": True},
+                    causes=[_TWICE], remedies=["leave the loss of each rank a mean: the wrapper averages over ranks"],
+                )  # fmt: skip
 
     def _beside(self, history: RunHistory, one: Given, world: int) -> Iterator[Finding]:
         """A look at the logged norm beside that of the rank's own gradient."""

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from barograph.probes.model.compiled import CompiledCall, in_place, restore, surround  # noqa: E402
+from barograph.probes.model.compiled import CompiledCall, in_place, made_of, restore, surround  # noqa: E402
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 from barograph.testing import FakeRun  # noqa: E402
 
@@ -75,3 +75,30 @@ def test_copies_and_pickles_are_without_it_and_what_was_compiled_comes_back() ->
     assert not in_place(copy.deepcopy(net)) and not in_place(pickle.loads(pickle.dumps(net)))
     restore(net)
     assert net._compiled_call_impl == before
+
+
+def test_what_torch_makes_of_a_watched_model_is_found_while_it_lives() -> None:
+    net, other = Net(), Net()
+    assert made_of(net) is None
+    made = torch.compile(net, backend="eager")
+    torch.compile(other, backend="eager")
+    assert made_of(net) is made
+    again = torch.compile(net, backend="eager")
+    assert again is not made and made_of(net) is None  # which one is called can't be said
+
+
+def test_a_model_that_is_trained_through_what_torch_made_of_it_is_seen() -> None:
+    torch.manual_seed(0)
+    run, net = FakeRun(), Net()
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
+    watch = ModelWatch(run, net, optimizer, gradients=1)
+    made = torch.compile(net, backend="eager")
+    for _ in range(12):
+        nn.functional.cross_entropy(made(torch.randn(8, 6)), torch.randint(5, (8,))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.current_step += 1
+    watch.close()
+    fields = [fields for kind, _, fields in run.records if kind == "model"]
+    assert sum(one.get("passes") == 1 for one in fields) >= 3
+    assert not made._forward_hooks and not made._forward_pre_hooks

@@ -1,7 +1,8 @@
-"""A model that was compiled in place, by `model.compile()`: its calls are seen around what is compiled.
+"""A model that was compiled, in place by `model.compile()` or into another module: its calls are seen around that.
 
 In:   a torch module.
-Out:  two calls around each of its calls; the module as it was, when it is closed.
+Out:  two calls around each of its calls; the module as it was, when it is closed; the module that `torch.compile` made
+      of it, found among the process's objects as a collection of garbage finds them.
 
 `model.compile()` keeps what it compiled in the module, which then calls that and not its hooks: hooks are compiled with
 it, and ours do nothing there. What it keeps is called through here. Torch leaves it out of copies and of what is saved.
@@ -9,6 +10,8 @@ it, and ours do nothing there. What it keeps is called through here. Torch leave
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +56,19 @@ def restore(module: Any) -> None:
     call = vars(module).get(_PLACE)
     if isinstance(call, CompiledCall):
         setattr(module, _PLACE, call.call)
+
+
+def made_of(module: Any) -> Any:
+    """What `torch.compile` returned for a module; None where it was not called, or twice."""
+    kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+    if not isinstance(kind, type):
+        return None
+    tables = [one for one in gc.get_referrers(module) if type(one) is dict and one.get("_orig_mod") is module]
+    holders = gc.get_referrers(*tables) if tables else []
+    inner = [one for one in holders if type(one) is dict and "_modules" in one]  # where its attributes are kept
+    holders += gc.get_referrers(*inner) if inner else []
+    found = {id(one): one for one in holders if isinstance(one, kind)}
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def in_place(module: Any) -> bool:

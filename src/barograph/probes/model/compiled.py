@@ -19,7 +19,7 @@ _PLACE = "_compiled_call_impl"
 
 
 class CompiledCall:
-    """What stands in the module for what was compiled. `began(module, given, named)` and `ended(module, given, output)`
+    """What takes the place of what was compiled in the module. `began(module, given, named)` and `ended(module, given, output)`
     never raise; the latter is given None where the call has failed."""
 
     def __init__(self, module: Any, call: Any, began: Callable[..., None], ended: Callable[..., None]):

@@ -24,7 +24,7 @@ from barograph.probes.model.objective import kind as _kind
 
 _MOST = 64  # nodes that are looked at
 _LEAVES = (2, 25)  # passes whose graphs are walked to their leaves
-_GIVEN, _GIVEN_EVERY = 6, 20  # steps, the first and then one of so many, in which what passes are called with is kept
+_GIVEN, _GIVEN_EVERY = 6, 20  # steps in which what passes are called with is kept: the first, then each of these
 _SHAPED = {
     "View", "UnsafeView", "Reshape", "ReshapeAlias", "Permute", "Transpose", "T", "Select", "Slice", "Squeeze",
     "Unsqueeze", "Expand", "ToCopy", "Clone", "Alias", "Index", "Split", "SplitWithSizes", "Unbind",

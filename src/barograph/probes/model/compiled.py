@@ -19,8 +19,8 @@ _PLACE = "_compiled_call_impl"
 
 
 class CompiledCall:
-    """What takes the place of what was compiled in the module. `began(module, given, named)` and `ended(module, given, output)`
-    never raise; the latter is given None where the call has failed."""
+    """What takes the place of what was compiled in the module. `began(module, given, named)` and
+    `ended(module, given, output)` never raise; the latter is given None where the call has failed."""
 
     def __init__(self, module: Any, call: Any, began: Callable[..., None], ended: Callable[..., None]):
         self._module, self.call = module, call

@@ -157,6 +157,7 @@ def test_a_schedule_that_begins_anew_after_a_resume_is_known_row_by_row(tmp_path
     [
         ({"every": 10_000}, "scheduler never stepped"),
         ({"every": 40}, "scheduler stepped too seldom"),
+        ({"every": 20, "share": warm_cosine(40, 5000)}, "scheduler stepped too seldom"),
         ({"share": warm_cosine(1000, 5000)}, "warm-up never ends"),
     ],
 )

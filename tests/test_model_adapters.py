@@ -13,7 +13,7 @@ from rule_curves import found  # noqa: E402
 from torch import nn  # noqa: E402
 
 from barograph.doctor.rules.activations.groups import AdaptersDrawn, AdaptersMerged  # noqa: E402
-from barograph.probes.model.adapters import Adapters, find  # noqa: E402
+from barograph.probes.model.adapters import Adapters, _drawn, find  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
 WIDTH, RANK = 64, 8
@@ -93,6 +93,20 @@ def test_second_factors_that_are_random_numbers_are_known(kind: type[nn.Module],
                 "singular vectors": torch.linalg.qr(torch.randn(size))[0], "layers": (1 + at) * torch.randn(size),
             }[way])  # fmt: skip
     assert figures(Adapters(model))["adapters_drawn"] == drawn
+
+
+@pytest.mark.parametrize("way", ["random", "trained", "singular vectors"])
+def test_factors_of_few_columns_are_judged_together(way: str) -> None:
+    drawn = 0.0
+    for seed in range(12):
+        torch.manual_seed(seed)
+        seconds = [torch.randn(rows, 4) for rows in (96, 32, 128, 32) * 2]
+        if way == "trained":
+            seconds = [one @ (torch.eye(4) + torch.randn(4, 4)) for one in seconds]
+        elif way == "singular vectors":
+            seconds = [torch.linalg.qr(one)[0] for one in seconds]
+        drawn += float(_drawn(seconds, [torch.ones(4, 8)] * 8))
+    assert drawn >= 10 if way == "random" else drawn == 0
 
 
 @pytest.mark.parametrize("kind", [LowRankLinear, LoRALinear])

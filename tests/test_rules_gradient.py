@@ -457,3 +457,27 @@ def test_few_norms_that_are_a_clip_value_divided_by_the_scale_prove_it(
     if left == left:
         columns["model/clip_coefficient"] = steps[:1], [left]
     assert bool(found([ClippedWhileScaled()], columns)) == told
+
+
+@pytest.mark.parametrize(
+    ("norms", "shares", "says"),
+    [
+        ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), True),
+        ((0.0, 0.0, 0.0), (1.0, 0.9, 0.9), False),  # one of them moves
+        ((0.0, 0.0), (0.5, 0.5), False),
+        ((0.0,), (1.0,), False),  # before the first step alone
+        ((0.0, 0.1, 0.0), (1.0, 1.0, 1.0), False),
+    ],
+)
+def test_of_a_watch_with_few_rows_two_are_enough_where_all_that_is_trained_is_zero(
+    norms: tuple[float, ...], shares: tuple[float, ...], says: bool
+) -> None:
+    steps = numpy.arange(len(norms)) * 40
+    columns = {
+        "train/loss": numpy.full(100, 4.0),
+        "model/grad_norm": (steps, numpy.array(norms)),
+        "model/zero_share": (steps, numpy.array(shares)),
+    }
+    some = only(findings([ZeroGradient()], columns), "zero_gradient")
+    cause = "bad initialisation: all trained matrices begin at 0, and so does each gradient"
+    assert [one.causes for one in some] == [[cause]] * says

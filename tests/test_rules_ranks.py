@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy
@@ -124,3 +125,62 @@ def test_gradients_that_are_added_over_ranks_are_told_where_each_loss_is_a_mean(
     columns["model/clip_coefficient"] = numpy.array(times)
     found = findings([SummedOverRanks()], columns, facts={"world_size": world, "config": config})
     assert [one.causes[0].partition(":")[0] for one in found.values()] == ["gradients summed over ranks"] * told
+
+
+LOOKED = numpy.arange(0, 60, 10)
+OWN = numpy.array([2.0, 1.7, 1.9, 1.5, 1.6, 1.4])
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 60, 3))])
+@pytest.mark.parametrize(
+    ("growth", "used", "more", "cause"),
+    [
+        (1.6, 0.5, {"loss_undivided": 1.0}, "gradients summed over ranks"),  # and clipped at 0.5
+        (1.6, 0.5, {}, ""),  # each may divide by the targets of all
+        (0.8, 0.5, {"loss_undivided": 1.0}, ""),  # averaged
+        (0.4, 0.5, {}, "gradients divided by the ranks twice"),
+        (0.4, 0.5, {"losses_given": 2.0}, ""),  # and by the micro-batches
+        (0.72, 0.5, {}, ""),
+    ],
+)
+def test_a_logged_norm_beside_the_ranks_own_shows_what_clipping_hides(
+    growth: float, used: float, more: dict[str, float], cause: str, pieces: tuple[int, ...]
+) -> None:
+    figures = {"grad_norm": used, "losses_given": 1.0} | more
+    columns = {f"model/{name}": (LOOKED, numpy.full(6, value)) for name, value in figures.items()}
+    columns |= {"model/grad_norm_before": (LOOKED, OWN), "train/grad_norm": (LOOKED, growth * OWN)}
+    found = findings([SummedOverRanks()], columns, facts={"world_size": 2}, cuts=pieces)
+    said = [one.causes[0].partition(":")[0] for one in found.values()]
+    assert said == ([cause] if cause else [])
+
+
+def test_a_logged_norm_that_is_the_bound_of_clipping_says_nothing_of_ranks() -> None:
+    columns = {"model/grad_norm_before": (LOOKED, OWN), "train/grad_norm": (LOOKED, numpy.full(6, 0.5))}
+    columns |= {f"model/{name}": (LOOKED, numpy.full(6, value)) for name, value in
+                {"grad_norm": 0.5, "losses_given": 1.0}.items()}  # fmt: skip
+    assert not findings([SummedOverRanks()], columns, facts={"world_size": 2})
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 60, 3))])
+@pytest.mark.parametrize(
+    ("more", "config", "says"),
+    [
+        ({}, {}, True),
+        ({"averaged_ranks": 1.0}, {}, False),  # they may be added by hand
+        ({"loss_weight": 1.0}, {}, False),
+        ({"loss_given": math.log(10.0)}, {}, False),  # the half of two losses
+        ({"backwards": 2.0}, {}, False),
+        ({}, {"gradient_accumulation_steps": 2}, False),
+        ({"loss_given": 0.02}, {}, False),  # goes on from weights that are trained
+    ],
+)
+def test_a_loss_that_is_divided_by_ranks_which_are_averaged_is_divided_twice(
+    more: dict[str, float], config: dict[str, int], says: bool, pieces: tuple[int, ...]
+) -> None:
+    figures = {"averaged_ranks": 2.0, "loss_weight": 0.5, "backwards": 1.0, "output_width": 10.0}
+    figures |= {"loss_given": math.log(10.0) / 2} | more
+    columns = {f"model/{name}": (LOOKED, numpy.full(6, value)) for name, value in figures.items()}
+    found = findings([SummedOverRanks()], columns, facts={"world_size": 2, "config": config}, cuts=pieces)
+    assert [one.causes[0].partition(":")[0] for one in found.values()] == [
+        "gradients divided by the ranks twice"
+    ] * says

@@ -190,6 +190,17 @@ class Sentinel:
         if cleared or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared
         self._all, self._cleared = 0, cleared
+        given = self._loss.given()
+        if given and len(given) == self._passes:  # all that was differentiated is in the gradients
+            current.put("given", ("loss_given",), _sum(given))
+            current.figures["losses_given"] = float(len(given))
         current.backwards, self._passes = self._passes, 0
         if current.backwards and "passes" in current.figures:
             current.figures["backwards"] = float(current.backwards)
+
+
+def _sum(losses: Sequence[Any]) -> Any:
+    """Of numbers on one device."""
+    import torch
+
+    return torch.cat([one.double() if one.device.type != "mps" else one.float() for one in losses]).sum().reshape(1)

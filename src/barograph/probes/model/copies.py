@@ -75,6 +75,19 @@ class RankCopies:
             self._handle.remove()
 
 
+def averaged_over(model: Any) -> dict[str, float]:
+    """`averaged_ranks`: over how many ranks a wrapper averages the gradients; nothing where that can't be said."""
+    with contextlib.suppress(Exception):  # another torch may be made otherwise
+        if type(model).__name__ == "DistributedDataParallel" and not getattr(model, "_comm_hooks", ()):
+            return {"averaged_ranks": float(model.process_group.size())}
+        if _is_fully_sharded(model):
+            group = model._get_fsdp_state()._fsdp_param_group
+            if group is None or getattr(group, "gradient_divide_factor", None) is None:
+                meshes = {mesh_of(item).size() for item in model.parameters() if mesh_of(item) is not None}
+                return {"averaged_ranks": float(meshes.pop())} if len(meshes) == 1 else {}
+    return {}
+
+
 def _is_fully_sharded(model: Any) -> bool:
     """Whether parameters are sharded as FSDP2 does it, over ranks that have data of their own."""
     return any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__)

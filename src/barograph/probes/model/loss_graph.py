@@ -24,6 +24,7 @@ from barograph.probes.model.objective import kind as _kind
 
 _MOST = 64  # nodes that are looked at
 _LEAVES = (2, 25)  # passes whose graphs are walked to their leaves
+_GIVEN, _GIVEN_EVERY = 6, 20  # steps in which what passes are called with is kept: the first, then each of these
 _SHAPED = {
     "View", "UnsafeView", "Reshape", "ReshapeAlias", "Permute", "Transpose", "T", "Select", "Slice", "Squeeze",
     "Unsqueeze", "Expand", "ToCopy", "Clone", "Alias", "Index", "Split", "SplitWithSizes", "Unbind",
@@ -214,17 +215,37 @@ class LossGraph:
         self.asks: Callable[[Any], Any] | None = None  # to be called once with the last node of a loss
         self.differences = False  # whether it is of sizes of differences, and of no classes
         self.squared: objective.Squared | None = None  # of a mean square, or a multiple of one
+        self._steps = 0
+        self._given: list[Any] = []  # what the passes of this step were called with, where the step is one to look at
 
     def came(self, walks: bool = True) -> None:
         """A backward pass has reached the parameters. walks: whether the leaves of its graph are parameters."""
         self._passes += 1
         self._walks = walks
+        if self._steps < _GIVEN or self._steps % _GIVEN_EVERY == 0:
+            import torch
+
+            with contextlib.suppress(Exception):
+                torch.autograd.Variable._execution_engine.queue_callback(self._keep)
         if self._passes > 4 and self._passes % 50 and self._passes not in _LEAVES and self.asks is None:
             return
         import torch
 
         with contextlib.suppress(Exception):
             torch.autograd.Variable._execution_engine.queue_callback(self._look)
+
+    def _keep(self) -> None:
+        """A pass of a step that is looked at is over: the number that it was called with."""
+        with contextlib.suppress(Exception):  # within the training's pass: another torch may be made otherwise
+            loss = loss_of_pass()
+            self._given.append(loss.detach().reshape(1).clone() if loss is not None and loss.numel() == 1 else None)
+
+    def given(self) -> list[Any]:
+        """A step begins: the losses that its passes were called with; none where one of them is not to be seen."""
+        some, self._given = self._given, []
+        self._steps += 1
+        seen = [one for one in some if one is not None]
+        return seen if len(seen) == len(some) and len({one.device for one in seen}) == 1 else []
 
     def _look(self) -> None:
         with contextlib.suppress(Exception):  # within the training's pass: another torch may be made otherwise

@@ -252,6 +252,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "noise": "",
         "placed": "",
         "loss_itself": "loss_",
+        "given": "",
         "time": "",
         "dependence": "",
         "entrance": "",

@@ -19,12 +19,14 @@ from barograph.probes.model.activations import dense_tensors, first_tensor, part
 from barograph.probes.model.adapters import Adapters
 from barograph.probes.model.backward import Sentinel
 from barograph.probes.model.classes import ClassCounts
+from barograph.probes.model.compiled import in_place, made_of, restore, surround
+from barograph.probes.model.copies import averaged_over
 from barograph.probes.model.dependence import DependenceLook
 from barograph.probes.model.evaluated import EvaluatedLook
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
-from barograph.probes.model.guest import Guest
+from barograph.probes.model.guest import Guest, is_compiled
 from barograph.probes.model.head import Head
 from barograph.probes.model.noising import TimeArgument
 from barograph.probes.model.others import OtherNetwork
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 _LONE = 2  # rows of one example, or of its two views
 _MOST_INPUTS = 16  # tensors of a step that are looked at
 _BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
+_ASKED = (1, 3)  # steps of a model that is not called, before which it is looked for what was compiled of it
 _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each step
 
 
@@ -68,7 +71,11 @@ class ModelState:
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
         self._texts, self._units = TextPairs(), EqualUnits(model)
         self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
-        compiled = any(type(module).__name__ == "OptimizedModule" for module in model.modules())
+        compiled = in_place(model) or any(
+            type(module).__name__ == "OptimizedModule" or in_place(module) for module in model.modules()
+        )
+        self._asked = 0  # steps in which the model was not called itself
+        self._around = False  # within a call of what was compiled in place, which is seen from around it
         self._dependence, self._head = DependenceLook(model, asks and not compiled), Head(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
@@ -94,9 +101,36 @@ class ModelState:
             self._inner.register_forward_pre_hook(Guest(self._timed(self._began)), with_kwargs=True),
             self._inner.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
         ]
+        self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
             self._evaluated = EvaluatedLook(self._inner)
+
+    def _see_around(self) -> None:
+        """Calls of a model that was compiled in place are seen around what is compiled."""
+        with contextlib.suppress(Exception):
+            for module in {id(one): one for one in (self._model, self._inner)}.values():
+                surround(module, self._timed(self._began_around), self._timed(self._ended_around))
+        if self._parts is None or self._parts.called or not is_compiled():
+            return
+        self._asked += 1
+        if self._asked in _ASKED:
+            with contextlib.suppress(Exception):
+                made = made_of(self._inner)
+                if made is not None:
+                    self._parts.called = True
+                    self._handles += [
+                        made.register_forward_pre_hook(Guest(self._timed(self._began)), with_kwargs=True),
+                        made.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
+                    ]
+
+    def _began_around(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        self._began(module, given, named)
+        self._around = True
+
+    def _ended_around(self, module: Any, given: Any, output: Any) -> None:
+        self._around = False
+        self._ended(module, given, output)
 
     def _timed(self, hook: Callable[..., None]) -> Callable[..., None]:
         def timed(*given: Any) -> None:
@@ -119,12 +153,16 @@ class ModelState:
         """The model itself is called."""
         import torch
 
+        if self._around:
+            return
         self._within = True
         if self._parts is not None and torch.is_grad_enabled():
             self._parts.called = True
         self._before(module, given, named)
 
     def _ended(self, module: Any, given: Any, output: Any) -> None:
+        if self._around:
+            return
         self._within = False
         if output is not None:  # else it has failed
             self._after(module, given, output)
@@ -250,8 +288,10 @@ class ModelState:
         """Add what is new since the step before."""
         import torch
 
+        self._see_around()
         if parameters is not self._key:
             self._key = parameters
+            current.figures |= averaged_over(self._model)
             self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
             self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
             frozen_figures(current, self._model, parameters, self._adapters)
@@ -309,6 +349,8 @@ class ModelState:
 
     def close(self) -> None:
         """Leave no hook behind."""
+        for module in (self._model, self._inner):
+            restore(module)
         self._other.close()
         self._dependence.close()
         self._head.close()

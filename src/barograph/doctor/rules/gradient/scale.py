@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, known, scaled_loss
-from barograph.doctor.kernel.curve import between
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, scaled_loss
+from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.remedies import clip_limit
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.gradient.norms import norm_of
+from barograph.doctor.rules.loss.given import Given, GivenLosses
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -352,19 +353,23 @@ class LossNotScaled(Rule):
 
     The gradient of a cross-entropy shows the weight of its loss (`model/loss_weight`). Under a GradScaler it is the
     scale's size, 16 or more; in three looks in a row it is 1 or less, with a scaler that exists or without one.
-    A scale of 16 or less says nothing.
+    A scale of 16 or less says nothing. Of any other loss, what backward passes are called with (`model/loss_given`) is
+    the logged loss itself, within 0.2%, where it would be a scale of 256 or more times as large; a loss that is a
+    hundredth of the scale or more may be logged as it is scaled.
 
     What to do: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`; or bf16, which needs none.
     """
 
     name, family, kind, severity = "loss_not_scaled", "gradient", "loss_scale", "warning"
     proves = "training"
-    needs = ("=model/half_output", "=model/loss_weight")
+    needs = ("=model/half_output", "=model/loss_weight|=model/loss_given")
     least = 1
     about = "The output is in fp16, and the loss is not scaled."
     sources = ("DeepSpeed: loss scaling",)
     thresholds: ClassVar = {"looks": (3.0, "in a row; ours"), "most": (1.03, "weight of the loss; ours"),
-                            "scale": (16.0, "of a scaler; ours")}  # fmt: skip
+                            "scale": (16.0, "of a scaler; ours"), "same": (0.002, "of the logged loss; ours"),
+                            "above": (256.0, "a scale of a loss that is logged without it; ours"),
+                            "logged": (0.01, "of the scale, the logged loss; ours")}  # fmt: skip
     causes = ("scaler not used: gradients of fp16 below 6e-8 become 0",)
     remedies = ("use `scaler.scale(loss).backward()`, `scaler.step(optimizer)` and `scaler.update()`",
                 "else train in bf16, which needs no scale")  # fmt: skip
@@ -372,8 +377,10 @@ class LossNotScaled(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._count, self._began = 0, (0, 0)
+        self._given, self._alike = GivenLosses(), list[Given]()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._of_given(history)
         rows = self._cursor.new(history.channel("model/loss_weight"))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
@@ -392,6 +399,27 @@ class LossNotScaled(Rule):
                 yield self.finding(
                     self._began[0], f"The output is in fp16, and the loss has a weight of {weight:.3g}: it is not "
                     "scaled.", found=step, segment=segment, confidence=0.95, evidence={"weight": weight},
+                )  # fmt: skip
+
+    def _of_given(self, history: RunHistory) -> Iterator[Finding]:
+        """What is differentiated is the logged loss itself, though there is a scale."""
+        for one in self._given.new(history):
+            step, time, segment = one.place
+            half, scale = (
+                known(history.channel(f"model/{name}"), *one.place) for name in ("half_output", "loss_scale")
+            )
+            weighed = came_by(history.channel("model/loss_weight"), time)
+            small = abs(one.logged) < self.at["logged"] * scale
+            alike = half == 1 and scale >= self.at["above"] and small and abs(one.times - 1) < self.at["same"]
+            if weighed or not alike or not one.logged:
+                self._alike = []
+                continue
+            self._alike = [pair for pair in self._alike if pair.place[2] == segment] + [one]
+            if len(self._alike) == self.at["looks"] and self.first(segment):
+                yield self.finding(
+                    self._alike[0].place[0], f"The output is in fp16, and what is differentiated is the loss of "
+                    f"{one.logged:.4g} itself, with a scaler whose scale is {scale:.6g}: it is not scaled.",
+                    found=step, segment=segment, confidence=0.95, evidence={"weight": rounded(one.times)},
                 )  # fmt: skip
 
 

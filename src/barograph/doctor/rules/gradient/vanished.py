@@ -161,19 +161,21 @@ class ZeroGradient(SeriesRule):
     reward is the same and below what was usual. So it is where norms are logged with few digits and were near zero, and
     where the loss is a thousandth of the first, as when all margins are kept. A norm of 0 from the first row on may be
     a placeholder: eight rows count where the watch's own norm (`model/grad_norm`) is 0 too, or
-    where it has none and no weight moves. If every matrix that is trained is 0 then, the initialisation is the
+    where it has none and no weight moves; two, where the watch saw that all matrices that are trained are 0. If every
+    matrix that is trained is 0 then, the initialisation is the
     cause: each factor's gradient is the other one. A cross-entropy of one class has no gradient either.
     """
 
     name, family, kind, severity = "zero_gradient", "gradient", "zero", "critical"
     waits = False
     needs = ("norm|=model/grad_norm",)
-    least = 4
+    least = 2
     about = "The gradient norm is exactly zero."
     sources = ("SageMaker Debugger: AllZero",)
     thresholds: ClassVar = {
         "rows": (3.0, "in a row; ours"),
         "start": (8.0, "in a row from the first on; ours"),
+        "blank": (2.0, "where all matrices that are trained are 0; ours"),
         "usual": (0.02, "a usual norm below it may have been rounded; ours"),
         "fitted": (1e-3, "of the first loss: all margins are kept; ours"),
     }
@@ -214,8 +216,15 @@ class ZeroGradient(SeriesRule):
 
     def _from_start(self, history: RunHistory, step: int, time: int) -> Iterator[Finding]:
         long = self._count >= int(self.at["start"]) and not self._positive
+        if not self._positive and self.at["blank"] <= self._count:
+            long = long or self._all_zero(history, step, time)
         if long and self._is_zero(history, step, time) and self.first(self._segment):
             yield self._never(history, step, time)
+
+    def _all_zero(self, history: RunHistory, step: int, time: int) -> bool:
+        """Whether all matrices that are trained were 0 before a step behind the first one, too."""
+        share = history.channel("model/zero_share")
+        return step > self._first[0] and known(share, step, time, self._segment) == 1
 
     def _earns_nothing(self, history: RunHistory, step: int, time: int) -> bool:
         """Whether all rewards are the same while the norm is 0, and lower than before: then nothing is solved."""
@@ -237,7 +246,11 @@ class ZeroGradient(SeriesRule):
         first = [channel.first for name, channel in history.layers("updates", "weight_norm").items()
                  if not is_vector(name) and came_by(channel, time)]  # fmt: skip
         norm = history.channel("model/param_norm")
-        blank = (bool(first) and not any(first)) or (norm is not None and came_by(norm, time) and norm.first == 0)
+        blank = (
+            self._all_zero(history, step, time)
+            or (bool(first) and not any(first))
+            or (norm is not None and came_by(norm, time) and norm.first == 0)
+        )
         dead = known(history.channel("model/grad_norm"), step, time, self._segment) == 0
         dead = dead and came_by(history.channel("model/trained_parameters"), time)  # the watch saw gradients
         single = known(history.channel("model/loss_classes"), step, time, self._segment) == 1

@@ -19,6 +19,7 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_se
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.loss.given import GivenLosses
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
@@ -173,17 +174,25 @@ class LossWeight(Rule):
       more, where a tenth or more have none and the share changes by a twentieth: the loss is divided by all places,
       padding too. Examples of one place each are not padded.
 
+    It is stepped at each micro-batch, too, where the configuration says that k are accumulated, each step of the
+    optimizer had one pass, and at the end of the run the optimizer has counted k steps for each step that the loop has
+    logged.
+
     Losses that a scaler multiplies count where the watch was given the scaler.
 
     Of any loss, as those of pairs and preferences, the graph that autograd keeps shows the last operations. Where that
     is a mean, or several that are added, and nothing divides or multiplies it (`model/loss_undivided`), micro-batches
     are added as above. A sum of cross-entropies or logistic losses that nothing divides (`model/loss_summed`) is a
     finding as above: a warning where the first logged loss is more than twice ln of the number of its terms.
+
+    Where neither says anything, as of a loss that the model computes in pieces, there is what the backward passes were
+    called with (`model/loss_given`): over a step with k passes it is k times the loss that is logged, in three looks in
+    a row, within 0.2%. Then k times that loss is differentiated, and micro-batches are added as above.
     """
 
     name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
     proves = "training"
-    needs = ("=model/loss_weight|=model/loss_undivided",)
+    needs = ("=model/loss_weight|=model/loss_undivided|=model/loss_given",)
     least = 1
     about = "The loss is summed, or divided too often or not at all."
     thresholds: ClassVar = {
@@ -193,12 +202,15 @@ class LossWeight(Rule):
         "targets": (8.0, "ours"),
         "single": (6.0, "looks in a row at steps of one pass; ours"),
         "passes": (3.0, "backward passes; two may be of two losses; ours"),
+        "steps": (20.0, "of the loop, to each of which the optimizer's are counted; ours"),
+        "ahead": (0.05, "steps of the optimizer for one of the loop, beyond the micro-batches; ours"),
     }
 
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._row: list[tuple[int, int, str]] = []
         self._added: list[tuple[int, int, str]] = []
+        self._given, self._times = GivenLosses(), list[tuple[int, int, str]]()
         self._divided: list[tuple[float, float]] = []  # by how many of all places; what share of them has a target
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -218,6 +230,51 @@ class LossWeight(Rule):
         weight = history.channel("model/loss_weight")
         if weight is None or not weight.end:  # the gradient of the output says more than the graph does
             yield from self._of_graph(history)
+        yield from self._of_given(history)
+        yield from self._of_counts(history)
+
+    def _of_counts(self, history: RunHistory) -> Iterator[Finding]:
+        """The optimizer's own count of steps beside those of the loop, at the end of a run that was launched once."""
+        loss, ages = history.role("loss"), history.channel("model/optimizer_age")
+        parts, single = numeric_setting(history, *ACCUMULATION), (history.facts.get("world_size") or 1) == 1
+        if not (history.facts.get("finished") and parts >= 2 and single and loss is not None and ages is not None):
+            return
+        logged, counted = loss.rows(), ages.rows()
+        if not len(logged) or len(counted) < 2 or len({*logged.segment.tolist(), *counted.segment.tolist()}) > 1:
+            return
+        steps = int(logged.step[-1] - logged.step[0]) + 1
+        made = float(counted.value[-1] - counted.value[0])
+        segment, step, end = int(logged.segment[0]), int(logged.step[-1]), 1 << 62
+        passes = [
+            known(history.channel(f"model/{name}"), 1 << 62, end, segment) for name in ("backwards", "losses_given")
+        ]
+        alone = 1 in passes and all(one == 1 for one in passes if one == one)
+        ahead = (parts - 1 / 2) * steps <= made <= (parts + self.at["ahead"]) * steps
+        if steps >= self.at["steps"] and len(logged) == steps and alone and ahead and self.first(segment, "stepped"):
+            self._row = [(int(logged.step[0]), segment, "stepped")]
+            yield self._say(history, 1 / parts, "stepped", step, end, segment)
+
+    def _of_given(self, history: RunHistory) -> Iterator[Finding]:
+        """What backward passes were called with, where neither gradient nor graph shows the loss's weight."""
+        for one in self._given.new(history):
+            step, time, segment = one.place
+            shown = came_by(history.channel("model/loss_weight"), time)
+            shown = shown or known(history.channel("model/loss_undivided"), *one.place) == 1
+            parts = numeric_setting(history, *ACCUMULATION)
+            parts = parts if parts == parts else one.passes if one.passes >= self.at["passes"] else math.nan
+            times = one.times
+            if scaled_loss(history, time):
+                times /= known(history.channel("model/loss_scale"), *one.place)
+            clipped = known(history.channel("model/clip_coefficient"), *one.place)
+            half = known(history.channel("model/half_parameters"), *one.place) > 0
+            added = one.passes == parts >= 2 and abs(times / parts - 1) < self.at["half" if half else "same"]
+            if shown or not added or abs(clipped * parts - 1) < 0.002:
+                self._times = []
+                continue
+            self._times = [look for look in self._times if look[1] == segment] + [(step, segment, "added")]
+            if len(self._times) == self.at["looks"] and self.first(segment, "added"):
+                self._row = self._times
+                yield self._say(history, times, "added", *one.place)
 
     def _of_graph(self, history: RunHistory) -> Iterator[Finding]:
         """What the loss's own graph shows, where the gradient of the output is none of a cross-entropy."""
@@ -298,6 +355,8 @@ class LossWeight(Rule):
     def _say(self, history: RunHistory, weight: float, what: str, step: int, time: int, segment: int) -> Finding:
         passes, loss = known(history.channel("model/passes"), step, time, segment), history.role("loss")
         parts = self._parts(history, passes, step, time, segment)
+        if parts != parts:
+            parts = known(history.channel("model/losses_given"), step, time, segment)
         if what == "summed":
             terms = known(history.channel("model/loss_summed"), step, time, segment)
             width = terms if terms > 1 else known(history.channel("model/output_width"), step, time, segment)
@@ -314,7 +373,7 @@ class LossWeight(Rule):
             cause = "padding in the mean: the loss is averaged over padding too"
         elif what == "stepped":
             shown, number = True, parts
-            message = f"The loss is divided by {parts:.0f} micro-batches, and each step of the optimizer has one"
+            message = f"Gradients of {parts:.0f} micro-batches are to be added, and each step of the optimizer has one"
             cause = "optimizer stepped at each micro-batch: gradients are not accumulated"
         else:
             shown, often = True, "not at all" if what == "added" else "twice"

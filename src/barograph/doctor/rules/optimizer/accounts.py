@@ -127,7 +127,11 @@ class ScheduleStuck(Rule):
     needs = ("=model/rate_share",)
     least = 4
     about = "The scheduler never came near the optimizer's learning rate."
-    thresholds: ClassVar = {"share": (0.5, "of the optimizer's rate; ours"), "steps": (90.0, "ours")}
+    thresholds: ClassVar = {
+        "share": (0.5, "of the optimizer's rate; ours"),
+        "steps": (90.0, "ours"),
+        "seldom": (0.2, "steps of the scheduler for one of the optimizer: the cause; ours"),
+    }
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         rows = _shares(history, int(self.at["steps"]))
@@ -140,7 +144,7 @@ class ScheduleStuck(Rule):
         what, remedy = "warm-up never ends: it is longer than the run", "warm up over 1 to 5% of the steps"
         if not moved:
             what, remedy = "scheduler never stepped", "call `scheduler.step()` after each `optimizer.step()`"
-        elif moved < 0.5 * len(share) - 1:
+        elif moved < 0.5 * len(share) - 1 or _times(history) <= self.at["seldom"]:
             what = "scheduler stepped too seldom: the warm-up counts steps, and it is stepped once an epoch"
             remedy = "call `scheduler.step()` after each `optimizer.step()`, or give it numbers of epochs"
         yield self.finding(
@@ -205,13 +209,18 @@ class ScheduleTooFast(Rule):
         )  # fmt: skip
 
 
-def _pace(history: RunHistory) -> float:
-    """How often the scheduler is stepped at each step of the optimizer, by their counts; NaN unless twice or more."""
+def _times(history: RunHistory) -> float:
+    """How often the scheduler is stepped at each step of the optimizer, by their counts; NaN where it is not known."""
     counts, steps = history.channel("model/scheduler_steps"), history.channel("model/scheduled_steps")
     if counts is None or steps is None or counts.end < 2 or counts.end != steps.end:
         return math.nan
     made, went = (float(channel.rows().value[-1] - channel.first) for channel in (steps, counts))
-    times = went / made if made > 0 else 0.0
+    return went / made if made > 0 else math.nan
+
+
+def _pace(history: RunHistory) -> float:
+    """`_times` as a whole number; NaN unless it is one, of twice or more."""
+    times = _times(history)
     return float(round(times)) if times >= 1.9 and abs(times - round(times)) <= 0.05 * times else math.nan
 
 

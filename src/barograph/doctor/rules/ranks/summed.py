@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import scaled_loss
+from barograph.core.configuration import ACCUMULATION
+from barograph.doctor.kernel.cursor import RowCursor, came_by, newest, numeric_setting, scaled_loss
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.loss.given import Given, GivenLosses
 from barograph.doctor.rules.ranks.ranks import splits_model
 
 if TYPE_CHECKING:
@@ -31,15 +33,24 @@ class SummedOverRanks(WatchRule):
     above 1.3 n. The loss of a rank is a mean over its own batch, as its gradient or its graph shows: a loss that is
     divided by the number of all ranks' targets has to be added.
 
-    What to do: divide by the number of ranks, `dist.all_reduce(g); g /= world_size`, or wrap the model with
+    Where the loop logs the norm before it clips, that is looked at beside the norm when the backward pass had ended:
+    clipping hides nothing then. Where it is 1 / n of that or less in each of four looks, with one pass a step,
+    gradients are divided by the number of ranks twice: those that are averaged are 1 / √n of a rank's own or more. A
+    logged norm that may be that after clipping says nothing.
+
+    The same where a wrapper averages (`model/averaged_ranks`), the loss is a cross-entropy whose weight
+    (`model/loss_weight`) is 1 / n in three looks in a row, and what was differentiated in the first of them is 1 / n of
+    a guess, within a fifth, as of a model that knows nothing.
+
+    What to do: divide by the number of ranks once, `dist.all_reduce(g); g /= world_size`, or wrap the model with
     DistributedDataParallel.
     """
 
     name, family, kind, severity = "summed_over_ranks", "ranks", "desync", "warning"
     series = "model/clip_coefficient"
-    needs = ("=model/clip_coefficient", "=model/loss_weight|=model/loss_undivided")
+    needs = ("=model/clip_coefficient|=model/grad_norm_before", "=model/loss_weight|=model/loss_undivided")
     least = 4
-    about = "Gradients are added over ranks, and not averaged."
+    about = "Gradients are added over ranks, and not averaged, or divided by their number twice."
     thresholds: ClassVar = {
         "looks": (4.0, "ours"),
         "root": (0.85, "of the root of the number of ranks; ours"),
@@ -47,6 +58,9 @@ class SummedOverRanks(WatchRule):
         "above": (0.9, "of the looks, above the rank's own; ours"),
         "most": (1.3, "times the number of ranks; ours"),
         "same": (0.01, "of 1, the weight of a rank's loss; ours"),
+        "slack": (1.02, "for rounding; ours"),
+        "weights": (3.0, "looks in a row at the weight of a loss; ours"),
+        "guess": (0.2, "of a guess, the first loss; ours"),
     }
     causes = ("gradients summed over ranks: `all_reduce` adds, and nothing divides by the number of ranks",)
     remedies = (
@@ -54,9 +68,83 @@ class SummedOverRanks(WatchRule):
         "wrap the model with DistributedDataParallel, which averages",
     )
 
+    def reset(self) -> None:
+        super().reset()
+        self._norms, self._pairs = GivenLosses("model/grad_norm_before", "norm"), list[Given]()
+        self._weights, self._divided = RowCursor(), list[Place]()
+
     def begin(self) -> None:
         self._looks: list[float] = []
         self._begun = -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        world = history.facts.get("world_size")
+        if isinstance(world, int) and world > 1 and not splits_model(history):
+            for one in self._norms.new(history):
+                yield from self._beside(history, one, world)
+            yield from self._of_weights(history, world)
+
+    def _of_weights(self, history: RunHistory, world: int) -> Iterator[Finding]:
+        """A loss that is divided by the number of ranks, whose gradients a wrapper averages."""
+        rows = self._weights.new(history.channel("model/loss_weight"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            averaged, passes, width = (
+                watched(history, name, place) for name in ("averaged_ranks", "backwards", "output_width")
+            )
+            same = abs(float(rows.value[at]) * world - 1) < 0.002 and averaged == world and passes == 1
+            if not same or numeric_setting(history, *ACCUMULATION) > 1 or scaled_loss(history, place[1]):
+                self._divided = []
+                continue
+            self._divided = [look for look in self._divided if look[2] == place[2]] + [place]
+            given = history.channel("model/loss_given")
+            if len(self._divided) != self.at["weights"] or given is None or not came_by(given, place[1]):
+                continue
+            share = given.first * world / math.log(width) if width > 1 else math.nan
+            if abs(share - 1) < self.at["guess"] and self.first(place[2]):
+                yield self.finding(
+                    self._divided[0][0], f"The loss is divided by {world}, the number of ranks, and its gradients are "
+                    "averaged over them, too.", found=place[0], segment=place[2], confidence=0.9,
+                    evidence={"weight": rounded(float(rows.value[at])), "ranks": world, "standing": True},
+                    causes=[_TWICE], remedies=["leave the loss of each rank a mean: the wrapper averages over ranks"],
+                )  # fmt: skip
+
+    def _beside(self, history: RunHistory, one: Given, world: int) -> Iterator[Finding]:
+        """A look at the logged norm beside that of the rank's own gradient."""
+        if self._pairs and self._pairs[-1].place[2] != one.place[2]:
+            self._pairs = []
+        if not one.times > 0 or scaled_loss(history, one.place[1]):
+            return
+        self._pairs.append(one)
+        count, place = int(self.at["looks"]), one.place
+        growth = 1 / numpy.array([pair.times for pair in self._pairs])
+        if len(growth) < count:
+            return
+        middle = float(numpy.median(growth))
+        clipped = history.channel("model/clip_coefficient")
+        shown = clipped is not None and bool((newest(clipped, *place, count) > 1).any())  # by itself
+        if not shown and self._added(growth, world) and self._is_mean(history, place) and self.first(place[2]):
+            yield self._say_added(self._pairs[0].place[0], middle, len(growth), world, place)
+        single = watched(history, "backwards", place) == 1 or one.passes == 1
+        single = single and not numeric_setting(history, *ACCUMULATION) > 1
+        twice = bool((growth <= self.at["slack"] / world).all()) and middle >= 0.5 * world**-1.5
+        if twice and single and self._before_clipping(history) and self.first(place[2]):
+            yield self.finding(
+                self._pairs[0].place[0], f"Between the backward pass and the step, gradients become {middle:.3g} times "
+                f"as large in the median of {len(growth)} looks: they are divided by {world}, the number of ranks, "
+                "more than once.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"times": rounded(middle), "ranks": world, "standing": True}, causes=[_TWICE],
+                remedies=["divide by the number of ranks once: behind `all_reduce`, or in the loss"],
+            )  # fmt: skip
+
+    def _before_clipping(self, history: RunHistory) -> bool:
+        """Whether the logged norms are those before clipping: above the step's, or not at one bound."""
+        used = [watched(history, "grad_norm", pair.place) for pair in self._pairs]
+        above = any(pair.logged > self.at["slack"] * own for pair, own in zip(self._pairs, used, strict=True))
+        highest = sorted(pair.logged for pair in self._pairs)[-2:]
+        return above or highest[1] > 1.01 * highest[0]
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         world = history.facts.get("world_size")
@@ -67,15 +155,22 @@ class SummedOverRanks(WatchRule):
         if len(self._looks) < self.at["looks"] or splits_model(history) or not self._is_mean(history, place):
             return
         looks = numpy.array(self._looks)
-        middle, least = float(numpy.median(looks)), max(self.at["times"], self.at["root"] * math.sqrt(world))
-        added = middle >= least and (looks > 1).mean() >= self.at["above"] and looks.max() <= self.at["most"] * world
-        if added and self.first(place[2]):
-            yield self.finding(
-                self._begun, f"Between the backward pass and the step, gradients become {middle:.3g} times as large in "
-                f"the median of {len(looks)} looks: those of {world} ranks are added, and not divided by {world}.",
-                found=place[0], segment=place[2], confidence=0.95,
-                evidence={"times": rounded(middle), "ranks": world, "standing": True},
-            )  # fmt: skip
+        if self._added(looks, world) and self.first(place[2]):
+            yield self._say_added(self._begun, float(numpy.median(looks)), len(looks), world, place)
+
+    def _added(self, looks: numpy.ndarray, world: int) -> bool:
+        """Whether norms grow between the backward pass and the step as sums of all ranks' gradients do."""
+        least = max(self.at["times"], self.at["root"] * math.sqrt(world))
+        grown = bool((looks > 1).mean() >= self.at["above"] and looks.max() <= self.at["most"] * world)
+        return grown and float(numpy.median(looks)) >= least
+
+    def _say_added(self, begun: int, middle: float, count: int, world: int, place: Place) -> Finding:
+        return self.finding(
+            begun, f"Between the backward pass and the step, gradients become {middle:.3g} times as large in the "
+            f"median of {count} looks: those of {world} ranks are added, and not divided by {world}.",
+            found=place[0], segment=place[2], confidence=0.95,
+            evidence={"times": rounded(middle), "ranks": world, "standing": True},
+        )  # fmt: skip
 
     def _is_mean(self, history: RunHistory, place: Place) -> bool:
         """Whether the loss of this rank is a mean over what it was given itself."""
@@ -85,6 +180,9 @@ class SummedOverRanks(WatchRule):
         if math.isfinite(weight):
             return abs(weight * passes - 1) <= self.at["same"]
         return watched(history, "loss_undivided", place) == 1
+
+
+_TWICE = "gradients divided by the ranks twice: they are averaged already"
 
 
 RULES = (SummedOverRanks,)

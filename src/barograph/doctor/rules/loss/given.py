@@ -1,0 +1,63 @@
+"""What the watch saw of a step, beside what the loop logs for it.
+
+In:   `model/loss_given`, the sum of what a step's backward passes were called with, and `model/losses_given`, their
+      number, beside the logged loss; or another figure beside the series of another role.
+Out:  for each step that has both, how many times the logged number the figure is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, is_past, known
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+
+
+class Given(NamedTuple):
+    """A step. place: its number, the moment when both were known, its launch. times: the figure, of what is logged.
+    passes: how many backward passes there were. logged: what is logged."""
+
+    place: tuple[int, int, int]
+    times: float
+    passes: float
+    logged: float
+
+
+class GivenLosses:
+    """Pairs both, step by step. Steps without a logged number of their own are left out."""
+
+    def __init__(self, series: str = "model/loss_given", role: str = "loss") -> None:
+        self._series, self._role = series, role
+        self._cursor = RowCursor()
+        self._waiting: list[tuple[int, int, int, float]] = []
+
+    def new(self, history: RunHistory) -> Iterator[Given]:
+        """Those that have come since."""
+        channel = history.channel(self._series)
+        rows = self._cursor.new(channel)
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            self._waiting.append((int(rows.step[at]), int(rows.time[at]), int(rows.segment[at]), float(rows.value[at])))
+        loss = history.role(self._role)
+        if not self._waiting or loss is None or not loss.end or loss.name.startswith("model/"):
+            return
+        logged = loss.rows()
+        while self._waiting:
+            step, time, segment, value = self._waiting[0]
+            same = numpy.flatnonzero((logged.step == step) & (logged.segment == segment))
+            if not len(same) and not is_past(loss, step, segment):
+                return
+            self._waiting.pop(0)
+            if len(same) != 1:
+                continue
+            size, moment = float(logged.value[same[0]]), max(time, int(logged.time[same[0]]))
+            times = value / size if size else math.nan
+            if math.isfinite(times):
+                passes = known(history.channel("model/losses_given"), step, moment, segment)
+                yield Given((step, moment, segment), times, passes, size)

@@ -117,10 +117,11 @@ _NAMED: WeakKeyDictionary[RunHistory, dict[re.Pattern[str], tuple[int, str | Non
 
 
 def named(history: RunHistory, words: re.Pattern[str]) -> Channel | None:
-    """The first series by name that these words are all of."""
+    """The series that these words are all of the name of; of several the one that began first, by name of those."""
     known, count = _NAMED.setdefault(history, {}), len(history.channels)
     if known.get(words, (-1, None))[0] != count:
-        known[words] = count, min(filter(words.fullmatch, history.channels), default=None)
+        names = filter(words.fullmatch, history.channels)
+        known[words] = count, min(names, key=lambda name: (history.channels[name].began, name), default=None)
     name = known[words][1]
     return None if name is None else history.channel(name)
 

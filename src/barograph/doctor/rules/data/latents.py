@@ -71,7 +71,7 @@ class LatentTerm(WatchRule):
         if history.role("reward") is not None:
             return None
         seen = history.channel("model/latent_cut") is not None  # then the graph says what no log does
-        return _kl_of(history) or (history.role("loss") if seen else None)
+        return history.role("loss") if seen or _kl_of(history) is not None else None
 
     def begin(self) -> None:
         self._count, self._first = 0, math.nan
@@ -159,7 +159,9 @@ class LatentTerm(WatchRule):
 
 
 def _kl_of(history: RunHistory) -> Channel | None:
-    return history.role("kl") or named(history, _KL)
+    """The series of the KL; of several the one that began first: others may come later."""
+    series = [channel for channel in (history.role("kl"), named(history, _KL)) if channel is not None]
+    return min(series, key=lambda channel: channel.began, default=None)
 
 
 RULES = (LatentTerm,)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -283,42 +284,81 @@ def test_ctrl_c_in_the_middle_of_a_log_call_keeps_the_file_whole(path: Path) -> 
     assert set(returned) <= set(steps)
 
 
-WRITER = """
-import sys, time
+WRITERS = """
+import os, sys, time
 from barograph.log.write import JsonLog
 from barograph.core.record import Record, encode
-path, pause = sys.argv[1], float(sys.argv[2])
-log = JsonLog(path)
-step = 0
-while True:
-    fields = {"loss": 1.0 / (step + 1), "text": "x" * (step % 600)}
-    log.append(encode(Record("metrics", time.time_ns() // 1000, step, fields)))
-    sys.stdout.write(f"{step}\\n"); sys.stdout.flush()
-    step += 1
-    if pause: time.sleep(pause)
+
+def write(path, told, pause):
+    out = open(told, "ab", buffering=0)
+    log = JsonLog(path)
+    step = 0
+    while True:
+        fields = {"loss": 1.0 / (step + 1), "text": "x" * (step % 600)}
+        log.append(encode(Record("metrics", time.time_ns() // 1000, step, fields)))
+        out.write(b"%d\\n" % step)
+        step += 1
+        if pause: time.sleep(pause)
+
+for line in sys.stdin:
+    path, told, pause = line.rstrip("\\n").split("\\t")
+    writer = os.fork()
+    if not writer:
+        write(path, told, float(pause))
+    print(writer, flush=True)
+    os.waitpid(writer, 0)
+    print("gone", flush=True)
 """
 
 
-def kill_once(path: Path, seconds: float, pause: float) -> tuple[int, list[dict]]:
-    """Kill a writer after `seconds`; the last step whose call returned, and what the file holds."""
-    told = path.with_suffix(".told")
-    with open(told, "wb") as out:
-        process = subprocess.Popen([sys.executable, "-c", WRITER, path, str(pause)], stdout=out)
+class Writers:
+    """A process that forks writers of logs, one after the other: each begins at once, and none imports anything."""
+
+    def __init__(self) -> None:
+        command, pipe = [sys.executable, "-c", WRITERS], subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+
+    def begin(self, path: Path, pause: float) -> int:
+        """A writer of this log, which has written its first record; its process."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        told = path.with_suffix(".told")
+        told.touch()
+        self.process.stdin.write(f"{path}\t{told}\t{pause}\n")
+        self.process.stdin.flush()
+        writer = int(self.process.stdout.readline())
         while not told.stat().st_size:
             time.sleep(0.001)
-        time.sleep(seconds)
-        process.kill()
-        process.wait()
-    lines = told.read_text().splitlines()
+        return writer
+
+    def kill(self, writer: int) -> None:
+        assert self.process.stdout is not None
+        os.kill(writer, signal.SIGKILL)
+        assert self.process.stdout.readline() == "gone\n"
+
+
+@pytest.fixture(scope="module")
+def writers() -> Iterator[Writers]:
+    made = Writers()
+    yield made
+    os.killpg(made.process.pid, signal.SIGKILL)
+    made.process.communicate()
+
+
+def kill_once(writers: Writers, path: Path, seconds: float, pause: float) -> tuple[int, list[dict]]:
+    """Kill a writer after `seconds`; the last step whose call returned, and what the file holds."""
+    writer = writers.begin(path, pause)
+    time.sleep(seconds)
+    writers.kill(writer)
+    lines = path.with_suffix(".told").read_text().splitlines()
     if mend(path):  # killed between the two writes that move the bracket: what the sidecar does then
         assert not mend(path)
     return int(lines[-1]), strict(path)
 
 
 @pytest.mark.parametrize(("kills", "pause"), [(6, 0.0), (3, 0.05)])
-def test_kill_9_loses_no_record_whose_call_returned(tmp_path: Path, kills: int, pause: float) -> None:
+def test_kill_9_loses_no_record_whose_call_returned(tmp_path: Path, writers: Writers, kills: int, pause: float) -> None:
     for number in range(kills):
-        last, items = kill_once(tmp_path / f"{number}.json", random.Random(number).uniform(0, 0.15), pause)
+        last, items = kill_once(writers, tmp_path / f"{number}.json", random.Random(number).uniform(0, 0.15), pause)
         assert [item["step"] for item in items][: last + 1] == list(range(last + 1))
 
 
@@ -345,12 +385,10 @@ def test_a_follower_misses_no_record_that_is_written_between_two_pages_of_its_re
     log.close()
 
 
-def test_a_reader_sees_a_whole_array_while_another_process_writes(path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", WRITER, path, "0.0005"], stdout=subprocess.DEVNULL)
+def test_a_reader_sees_a_whole_array_while_another_process_writes(path: Path, writers: Writers) -> None:
+    writer = writers.begin(path, 0.0005)
     torn = seen = looks = 0
     try:
-        while not path.exists():
-            time.sleep(0.001)
         until = time.monotonic() + 1.5
         while time.monotonic() < until:
             descriptor = os.open(path, os.O_RDONLY)
@@ -362,8 +400,7 @@ def test_a_reader_sees_a_whole_array_while_another_process_writes(path: Path) ->
             except ValueError:
                 torn += 1  # the copies of a reader and a writer crossed: some ten nanoseconds wide
     finally:
-        process.kill()
-        process.wait()
+        writers.kill(writer)
     assert seen > 100
     assert torn <= 2 + looks / 100  # a bracket that is written over is torn for one reader in five
 
@@ -481,9 +518,10 @@ def test_read_log_turns_the_strings_for_non_finite_numbers_back_and_leaves_text_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pause", [0.0, 0.002, 0.2])
-def test_200_kills_at_random_moments_lose_nothing(tmp_path: Path, pause: float) -> None:
+def test_200_kills_at_random_moments_lose_nothing(tmp_path: Path, writers: Writers, pause: float) -> None:
+    most = 0.08 if pause < 0.1 else 0.6
     for number in range(200 if pause < 0.1 else 40):
-        last, items = kill_once(tmp_path / f"{number}.json", random.uniform(0, 0.08 if pause < 0.1 else 0.6), pause)
+        last, items = kill_once(writers, tmp_path / f"{number}.json", random.uniform(0, most), pause)
         assert [item["step"] for item in items][: last + 1] == list(range(last + 1))
 
 

@@ -243,3 +243,18 @@ def test_segments_come_from_the_log_where_their_files_are_damaged(tmp_path: Path
             assert found.value[live].tolist() == [1.0] * 5 + [2.0] * 7
             assert bool(store.problems) == (content is not None)
             path.write_bytes(kept)
+
+
+def test_a_series_is_looked_for_in_the_rows_that_have_it_alone(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    for step in range(5):
+        for number in range(20):
+            run.rank(0).metrics(step, **{f"a{number}": float(step)})
+        run.rank(0).wide(step, **{"act/a": float(step)})
+    look = RunStore(run.dir).look()
+    assert look.points("a7").value.tolist() == [0, 1, 2, 3, 4] == look.points("act/a").value.tolist()
+    assert look.has("act/a") and not look.has("a20")
+    (log,) = look.logs
+    sheets = [sheet for rows in (*log.stretches.values(), *log.blocks.values()) for sheet in rows.sheets.values()]
+    assert len(sheets) == 21
+    assert sorted(name for sheet in sheets if sheet._block for name in sheet.keys.names) == ["a7", "act/a"]

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from textlog_readings import LOGS, collect, find, read
 
 import barograph
 from barograph.importing.registry import identify
 from barograph.importing.source import ImportedPoints, ImportMark
-from barograph.importing.textlogs import SOURCES, chunks
+from barograph.importing.textlogs import SOURCES, chunks, engine, patterns
 
 DIALECTS = {dialect.kind: dialect for dialect in SOURCES}
 
@@ -296,3 +298,27 @@ def test_the_plan_is_read_where_rows_say_it(tmp_path: Path, line: str, plan: int
     path.write_text("using world size: 4\n" + "".join(line.format(step=step) + "\n" for step in range(20)))
     (run,) = barograph.read(path)
     assert run.config.get("total_steps") == plan and run.config.get("world_size") == 4
+
+
+def test_the_lines_worth_looking_at_are_those_with_a_hint() -> None:
+    lines = [line for path in sorted(LOGS.iterdir()) for line in path.read_bytes()[: 1 << 14].split(b"\n")]
+    lines += [b"", b"step 1 " * engine.WIDEST]
+    for dialect in DIALECTS.values():
+        if type(dialect).candidates is not engine.Dialect.candidates:
+            continue  # it looks for more than a hint
+        wanted = [
+            index
+            for index, line in enumerate(lines)
+            if len(line) <= engine.WIDEST and any(hint in line for hint in dialect.hints)
+        ]
+        assert dialect.candidates(lines) == wanted, dialect.kind
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=4) | st.text(alphabet="ab.*(", min_size=1, max_size=4).map(str.encode),
+             min_size=1, max_size=12),
+    st.binary(max_size=12) | st.text(alphabet="ab.*(\n", max_size=12).map(str.encode),
+)  # fmt: skip
+def test_one_of_many_words_is_found_where_one_of_them_is(words: list[bytes], text: bytes) -> None:
+    found = patterns.one_of.__wrapped__(tuple(words)).search(text)
+    assert (found is not None) == any(word in text for word in words)

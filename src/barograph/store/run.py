@@ -270,7 +270,7 @@ class Look:
         for log in self.logs:
             if any(name in rows.points for rows in log.held) or any(part.find(name) for part in log.points):
                 return True
-            if any(name in block.keys.columns for block in self._unsealed(log)):
+            if any(True for _ in self._unsealed(log, name)):
                 return True
         return False
 
@@ -310,7 +310,7 @@ class Look:
                     self._unreadable.bad.add((source.serial, name))
                     self._note_damage(source, log, error)
                     raise
-            yield from _of_blocks(name, self._unsealed(log))
+            yield from _of_blocks(name, self._unsealed(log, name))
 
     def points(self, name: str, columns: Collection[str] = ("time", "value")) -> Points:
         """A series, in the order of segment, step, log and arrival."""
@@ -397,11 +397,11 @@ class Look:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _unsealed(self, log: RunLog) -> Iterator[PointsBlock]:
+    def _unsealed(self, log: RunLog, series: str | None = None) -> Iterator[PointsBlock]:
         for stretch in log.stretches.values():
-            yield from stretch.blocks(log.covered)
+            yield from stretch.blocks(log.covered, series)
         for (name, _), rows in log.blocks.items():
-            yield from rows.blocks(log.wide.get(name, []))
+            yield from rows.blocks(log.wide.get(name, []), series)
 
     def _unsealed_histograms(self, log: RunLog) -> Iterator[HistogramsBlock]:
         for (name, _), rows in log.blocks.items():

@@ -111,9 +111,11 @@ class Stretch:
         if mark.segment not in self.first:
             self.first[mark.segment] = at, step
 
-    def blocks(self, covered: Spans) -> Iterator[PointsBlock]:
-        """The rows that don't end within these spans."""
+    def blocks(self, covered: Spans, name: str | None = None) -> Iterator[PointsBlock]:
+        """The rows that don't end within these spans; name: of sheets that have this series alone."""
         for sheet in self.sheets.values():
+            if name is not None and name not in sheet.keys.columns:
+                continue
             block, place = sheet.block()
             outside = ~within(place, covered)
             if outside.all():

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
-from barograph.importing.textlogs import choice, chunks, forms, kinds, messages
+from barograph.importing.textlogs import choice, chunks, forms, kinds, messages, patterns
 from barograph.importing.textlogs.blocks import LOSS, NOT_A_ROW, ROW, Block, ordered, planned_steps
 from barograph.importing.textlogs.times import Times
 
@@ -75,9 +75,8 @@ class Dialect:
                 for index, line in enumerate(lines)
                 if (one in line or two in line or three in line) and len(line) <= WIDEST
             ]
-        first, *hints = self.hints  # the commonest one first
-        narrow = [index for index, line in enumerate(lines) if len(line) <= WIDEST]
-        return [index for index in narrow if first in lines[index] or any(hint in lines[index] for hint in hints)]
+        search = patterns.one_of(self.hints).search
+        return [index for index, line in enumerate(lines) if len(line) <= WIDEST and search(line)]
 
     def rows_of(self, lines: list[bytes], picks: list[int], own: dict[str, Any]) -> tuple[list[forms.Raw], list[int]]:
         """The rows among lines worth looking at, and which of these are none. own: as in `place`."""

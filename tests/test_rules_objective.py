@@ -66,6 +66,15 @@ def test_pairs_that_do_not_belong_together_are_known_after_fewer_rows(rows: int)
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("learns", "found"), [(150, False), (260, False), (ROWS, True)])
+def test_a_training_that_stays_at_a_guess_and_learns_in_the_end_is_well(learns: int, found: bool, rows: int) -> None:
+    loss = np.log(64) - 1.5 * (1 - np.exp(-np.maximum(STEP - learns, 0) / 40)) + 0.02 * DICE.normal(size=ROWS)
+    for name in ("loss_pairs", "loss_classes"):
+        columns = {"loss": every(loss), **of_graph(**{name: 64.0}, update_p50=1e-3)}
+        assert ("unrelated_labels" in warned(columns, rows)) == found
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(("below", "first"), [(0.15, "temperature inverted"), (0.01, "labels shifted")])
 def test_pairs_a_little_below_a_guess_all_the_time_have_a_wrong_temperature(
     below: float, first: str, rows: int

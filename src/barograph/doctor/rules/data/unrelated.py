@@ -27,12 +27,14 @@ _PROOF = 0.95
 class UnrelatedLabels(WatchRule):
     """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
 
-    After 200 rows (of pairs 120) the mean of the last half is within 5% of ln n, and so was that of the other; weights
-    change by steps of a usual size. Where accuracies are far above a guess's, and the evaluation's loss is that of
-    the training, all is learnt but how to say it: the logits are nearly equal, as under a high temperature; that is the
-    first cause, too, where the loss of pairs is below a guess's in both halves, by four standard errors and half a
-    percent. Else inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow
-    training, and a loss that began at more than half as much again is one of a bad start: neither gives a finding.
+    When the run is over, or behind 1,000 rows of it, the last 200 rows (of pairs 120) are looked at: a training may stay
+    at a guess for long before it learns, and one that has learnt something in the end is well. The mean of their last
+    half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where accuracies
+    are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say it: the
+    logits are nearly equal, as under a high temperature; that is the first cause, too, where the loss of pairs is below
+    a guess's in both halves, by four standard errors and half a percent. Else inputs and targets have nothing to do
+    with each other. A mean that fell by a fiftieth is of a slow training, and a loss that began at more than half as
+    much again is one of a bad start: neither gives a finding.
     Where less than half of all places are targets, as of a masked language model, it takes a thousand rows. Where the
     first block's gradient is below a thousandth of the last block's (of a model without blocks: that of few layers a
     millionth of that of others), the first cause is that gradients vanish. Where a decay that is added to the gradient
@@ -49,6 +51,7 @@ class UnrelatedLabels(WatchRule):
     thresholds: ClassVar = {
         "rows": (200.0, "ours"),
         "masked": (1000.0, "of a masked language model; ours"),
+        "patience": (1000.0, "rows, before the run is over; ours"),
         "pairs": (120.0, "where batches are pairs; ours"),
         "began": (1.5, "of ln n, at most, the first five rows; ours"),
         "near": (0.05, "of ln n; ours"),
@@ -65,16 +68,29 @@ class UnrelatedLabels(WatchRule):
         loss = history.role("loss")
         return loss if (history.channel("model/loss_classes") or history.channel("model/loss_pairs")) else None
 
+    def reset(self) -> None:
+        super().reset()
+        self.begin()
+
     def begin(self) -> None:
+        self._newest: Place | None = None
         self._count = 0
         self._begun: list[float] = []
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._count += 1
+        self._newest = place
         if len(self._begun) < 5:
             self._begun.append(value)
-        if self._count < min(self.at["rows"], self.at["pairs"]) or self._count % 50:
-            return
+        if self._count >= self.at["patience"] and self._count % 50 == 0:
+            yield from self._judge(history, place)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if history.facts.get("finished") and self._newest is not None:
+            yield from self._judge(history, self._newest)
+
+    def _judge(self, history: RunHistory, place: Place) -> Iterator[Finding]:
         paired = watched(history, "loss_pairs", place)
         pairs = paired > 1
         count = int(self.at["pairs" if pairs else "rows"])

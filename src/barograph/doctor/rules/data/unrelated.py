@@ -27,7 +27,7 @@ _PROOF = 0.95
 class UnrelatedLabels(WatchRule):
     """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
 
-    When the run is over, or behind 1,000 rows of it, the last 200 rows (of pairs 120) are looked at: a training may stay
+    When the run is over, or behind 1,000 rows, the last 200 rows (of pairs 120) are looked at: a training may stay
     at a guess for long before it learns, and one that has learnt something in the end is well. The mean of their last
     half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where accuracies
     are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say it: the

@@ -20,12 +20,9 @@ from barograph.doctor.kernel.curve import (
     Waves,
     again,
     before,
-    bend,
     between,
-    evaluation_holds,
     goes_below_zero,
     is_game,
-    queue_guess,
     rounded,
 )
 from barograph.doctor.kernel.curve_rule import CurveRule
@@ -35,21 +32,15 @@ from barograph.doctor.kernel.stages import stage_begins
 from barograph.doctor.rules.loss.floor import DoubleSoftmax
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
+from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, excuse_of, leap_of, onset_of
 from barograph.doctor.rules.loss.short_runs import last_rows_rise, leaps, rises_throughout
 from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
 
-_LEARNT, _GUESSES = 0.05, 0.1  # below the start: in ln, where something was learnt; of what was, a guess's loss
-_SHORT = 64  # rows of a run whose last ones are looked at one by one
+_LEARNT = 0.05  # in ln below the start, where something was learnt
 _BLOWN_UP = 3.0  # times the loss of the untrained model
 _WIDEST = WIDTHS[-1][1]
 _WIDE = 8  # points of the curve in a mean, some 130 rows: its noise is a ninth of a row's
 _WIDE_RISE = 0.35  # in ln, of such a mean, and a standard deviation of single rows
-
-
-def _but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bool:
-    """Whether a loss that has not doubled has stood still since its second row: a mean's first rows may be low."""
-    values = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1).value[1:]
-    return bool(rise < math.log(2) and values.min() > 0 and values.max() < values.min() * exp(least))
 
 
 class Divergence(CurveRule):
@@ -73,9 +64,11 @@ class Divergence(CurveRule):
     with harder ones, as long as the loss is below a guess's, a learning rate that is warmed up again to no more than it
     was, and losses of games (GANs) or policies, or that were below 0 before, which are not checked. With several epochs
     the loss drifts up within each: then only the share counts. A rise that is over lowers the finding to an info
-    finding; one that took long and ended where it had begun does once the loss falls below its start by 5%. Where a
-    stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another term: a
-    series that was the loss to the last bit is other from there on, and has not risen with it), the curve begins anew.
+    finding; one that took long and ended where it had begun does once the loss falls below its start by 5%, or has
+    risen and come back as far again. A rise during which a tenth of the rows are as low as the lowest point is none.
+    Where a stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another
+    term: a series that was the loss to the last bit is other from there on, and has not risen with it), the curve
+    begins anew.
 
     In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
     which is 1.3 times as high as any row since the first quarter, or since the loss first came within a sixth of its
@@ -112,6 +105,7 @@ class Divergence(CurveRule):
         self._high = -math.inf
         self._told: Finding | None = None
         self._lasting: Finding | None = None  # one that came back to where it had begun, and not below
+        self._lasting_rise = math.inf  # how far it had risen
         self._onset: tuple[int, float, Tick] | None = None
         self._quiet = 0
         self._judged = ""  # the severity before what may explain it
@@ -130,6 +124,8 @@ class Divergence(CurveRule):
             self._best = tick if self._best is None or level < self._best.level else self._best
             return
         self._waves.follow(level)
+        if self._waves.least >= self._lasting_rise:
+            yield from self._excused(f", and has risen and come back as far again by step {tick.step}")
         best = self._best
         if best is None or level <= best.level:
             if tick.width == _WIDEST:
@@ -137,11 +133,8 @@ class Divergence(CurveRule):
             if self._told is not None:
                 yield from self._recover(tick)
             self._best, self._above = tick, None
-            if self._lasting is not None and self._start - level > _LEARNT:
-                self._lasting.severity, self._lasting.confidence = "info", 0.5
-                self._lasting.message += f", and falls below its start at step {tick.step}"
-                yield again(self._lasting)
-                self._lasting = None
+            if self._start - level > _LEARNT:
+                yield from self._excused(f", and falls below its start at step {tick.step}")
             return
         spread = best.spread if math.isfinite(best.spread) else tick.spread
         spread = spread if math.isfinite(spread) else 0.0
@@ -175,7 +168,7 @@ class Divergence(CurveRule):
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         rows = channel.rows()
         known = numpy.flatnonzero((rows.segment == self._segment) & numpy.isfinite(rows.value))
-        if self._told is not None or not 6 <= len(known) <= _SHORT or is_game(history, channel):
+        if self._told is not None or not 6 <= len(known) <= SHORT or is_game(history, channel):
             return
         value, step = rows.value[known], rows.step[known]
         rise = last_rows_rise(value, self.at["few"]) if len(value) >= self.least else None
@@ -187,7 +180,7 @@ class Divergence(CurveRule):
         at, low = place
         best = Tick(0, int(step[max(at - 1, 0)]), math.log(low), 0.0, self._segment, 1, len(value), 0)
         tick = best._replace(step=int(step[-1]), level=math.log(float(value[-1])))
-        excuse = self._excuse(history, best, int(step[at]), tick, 0.0)
+        excuse = excuse_of(history, best, int(step[at]), tick, 0.0)
         share = min(1.0, (float(value[-1]) - low) / max(float(value[0]) - low, 1e-300))
         yield from self._tell(
             history, channel, tick, best, int(step[at]), "info" if excuse else "warning", share, excuse
@@ -210,16 +203,18 @@ class Divergence(CurveRule):
         assert best is not None and above is not None
         rows, rise = tick.row - above.row + 1, tick.level - floor
         lost, descent = (exp(height) - exp(floor) for height in (tick.level, self._start))
-        over_start = tick.level > self._start + max(self.at["rise"], 2 * spread)
+        over_start = tick.level > self._start + max(self.at["rise"], 2 * spread, 0.5 * self._waves.least)
         fallen = _WIDE_RISE + spread if floor == self._wide_low else 4 * spread  # no mean of many rows is a dip
         if not over_start and self._start - best.level < fallen:
             return  # a curve that has hardly fallen, and is not above its start: the lowest point was a dip
         share = 1.0 if over_start else lost / descent if descent > 0 else 1.0
         large = share >= self.at["share"] and rows >= min(max(tick.nth // 8, 4), 16)
-        if over_start and tick.nth < 32 and (rise < 0.4 or _but_for_first(channel, tick, rise, self.at["rise"])):
+        if over_start and tick.nth < 32 and (rise < 0.4 or but_for_first(channel, tick, rise, self.at["rise"])):
             large = False  # a few rows of a smoothed log may begin too low
         slow = rows >= min(max(tick.nth // 4, 12), self.at["long"])
         if not (large or slow) or is_game(history, channel) or goes_below_zero(channel, tick.row, tick.segment):
+            return
+        if self._told is None and floor != self._wide_low and comes_back(channel, above, tick, best):
             return
         severity = "info"
         if large:
@@ -231,11 +226,11 @@ class Divergence(CurveRule):
                 return
             self._quiet = tick.row + max(rows // 2, 16)
         self._judged = severity
-        onset = self._onset_of(channel, best, tick) if self._told is None else self._told.step
+        onset = onset_of(channel, best, tick) if self._told is None else self._told.step
         if self._told is None and stage_begins(history, onset, tick.segment):
             self.begin(history, channel, tick, -1)
             return
-        excuse = self._excuse(history, best, onset, tick, share)
+        excuse = excuse_of(history, best, onset, tick, share)
         epochs = between(history.role("epoch"), 0, tick.step + 1, tick.segment)
         if excuse or (not large and len(epochs) and epochs[-1] - epochs[0] > 1.2):
             severity = "info"
@@ -243,50 +238,6 @@ class Divergence(CurveRule):
         if self._told is not None and not excuse:
             severity = max(severity, self._told.severity, key=order.index)
         yield from self._tell(history, channel, tick, best, onset, severity, share, excuse)
-
-    def _onset_of(self, channel: Channel, best: Tick, tick: Tick) -> int:
-        """The step at which the rise starts: where the best fit of a level, then a line or a second level, bends."""
-        rows = channel.rows(max(best.row - max(best.width, 16), tick.row - 4096), tick.row + 1)
-        with numpy.errstate(divide="ignore", invalid="ignore"):
-            height = numpy.log(numpy.maximum(rows.value, 1e-300))
-        known = numpy.flatnonzero(numpy.isfinite(height) & (rows.segment == tick.segment))
-        if len(known) < 6:
-            return best.step
-        known = known[:: max(1, len(known) // 384)]
-        falling = height[known] > best.level + 0.25 * (tick.level - best.level)  # the way down is not the level
-        known = known[int(numpy.argmin(falling)) :] if len(known) - numpy.argmin(falling) >= 6 else known
-        y = numpy.clip(height[known], *numpy.percentile(height[known], [2, 98]))
-        return int(rows.step[known[min(bend(y), len(known) - 1)]])
-
-    def _excuse(self, history: RunHistory, best: Tick, onset: int, tick: Tick, share: float) -> str:
-        if evaluation_holds(history, onset, tick.step, tick.segment, tick.level - best.level):
-            return "the validation loss did not rise with it"
-        if best.nth <= _SHORT and exp(tick.level) < queue_guess(history, tick.step, tick.segment):
-            return "it is below a guess's, and the queue that it has its negatives from was filled meanwhile"
-        rate = history.role("lr")
-        if rate is not None and share < 0.9:
-            rates = between(rate, 0, tick.step + 1, tick.segment)
-            low = before(rate, best.step + 1, tick.segment)
-            early = between(rate, 0, best.step + 1, tick.segment)
-            if len(rates) and len(early) and low < rates[-1] <= 1.05 * early.max() and rates[-1] > 1.2 * low:
-                return "the learning rate is warmed up again"
-        return ""
-
-    def _leap(self, channel: Channel, rate: Channel | None, onset: int, tick: Tick) -> str:
-        """Whether the loss leapt from one row to the next, and "stays" there or "returns": weights move step by step,
-        data and labels don't. Where it began does not count as a return: there a model guesses, and learns nothing new.
-        """
-        rows = channel.rows(max(tick.row - 4096, 0), tick.row + 1)
-        here = (rows.segment == tick.segment) & numpy.isfinite(rows.value) & (rows.value > 0)
-        earlier, later = rows.value[here & (rows.step < onset)][-8:], rows.value[here & (rows.step >= onset)]
-        raised = before(rate, onset + 1, tick.segment) > 1.2 * before(rate, onset - 1, tick.segment)
-        if len(earlier) < 8 or len(later) < 6 or raised:
-            return ""
-        low, first, middle, last = (median(numpy.log(some)) for some in (earlier, later[:3], later, later[-8:]))
-        if not first - low > 0.7 * (middle - low) > 0:
-            return ""
-        back = last < first - 0.3 * (first - low) and last < self._start - _GUESSES * (self._start - low)
-        return "returns" if back else "stays"
 
     def _tell(
         self,
@@ -317,7 +268,7 @@ class Divergence(CurveRule):
             "weight decay too high",
         ]
         rate = history.role("lr")
-        leap = self._leap(channel, rate, onset, tick)
+        leap = leap_of(channel, rate, onset, tick, self._start)
         if leap and now > _BLOWN_UP * start:  # whatever the labels, a model comes back to a guess
             causes = [causes[0], "bad batch: its gradient threw the weights far away", "clipping off", causes[2]]
         elif leap:  # other targets can be learnt, none cannot
@@ -359,11 +310,19 @@ class Divergence(CurveRule):
         if self._best is None or self._start - self._best.level > _LEARNT or not long:
             told.severity, told.confidence = "info", 0.5
         else:
-            self._lasting = told
+            self._lasting, self._lasting_rise = told, math.log(told.evidence["loss"] / told.evidence["best"])
         told.evidence["back_at"] = tick.step
         told.message += f"; it had recovered by step {tick.step}"
         self._told = None
         yield again(told)
+
+    def _excused(self, what: str) -> Iterator[Finding]:
+        """One that came back after long was none."""
+        if self._lasting is not None:
+            self._lasting.severity, self._lasting.confidence = "info", 0.5
+            self._lasting.message += what
+            yield again(self._lasting)
+        self._lasting, self._lasting_rise = None, math.inf
 
 
 class LossPlateau(CurveRule):

@@ -1,0 +1,80 @@
+"""A rise of the loss: where it starts, what explains it, whether it was a leap, and what is none.
+
+In:   the series of the loss, points of its smoothed curve, and beside it evaluation and learning rate.
+Out:  what `Divergence` asks of a rise that it has seen.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.curve import Tick, before, bend, between, evaluation_holds, queue_guess
+from barograph.doctor.kernel.local import median
+
+SHORT = 64  # rows of a run whose last ones are looked at one by one
+_GUESSES = 0.1  # of what was learnt: that near to the start a loss is a guess's
+_DOWN = 0.1  # of the rows: 1.75 deviations of noise leave one in 25 as low as before
+
+
+def but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bool:
+    """Whether a loss that has not doubled has stood still since its second row: a mean's first rows may be low."""
+    values = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1).value[1:]
+    return bool(rise < math.log(2) and values.min() > 0 and values.max() < values.min() * exp(least))
+
+
+def comes_back(channel: Channel, above: Tick, tick: Tick, best: Tick) -> bool:
+    """Whether rows are down at the lowest point of the curve as ever: of a loss that has left it, hardly any is."""
+    rows = channel.rows(above.row, tick.row + 1)
+    values = rows.value[(rows.segment == tick.segment) & numpy.isfinite(rows.value)]
+    return bool(numpy.count_nonzero(values <= exp(best.level)) > _DOWN * len(values))
+
+
+def onset_of(channel: Channel, best: Tick, tick: Tick) -> int:
+    """The step at which the rise starts: where the best fit of a level, then a line or a second level, bends."""
+    rows = channel.rows(max(best.row - max(best.width, 16), tick.row - 4096), tick.row + 1)
+    with numpy.errstate(divide="ignore", invalid="ignore"):
+        height = numpy.log(numpy.maximum(rows.value, 1e-300))
+    known = numpy.flatnonzero(numpy.isfinite(height) & (rows.segment == tick.segment))
+    if len(known) < 6:
+        return best.step
+    known = known[:: max(1, len(known) // 384)]
+    falling = height[known] > best.level + 0.25 * (tick.level - best.level)  # the way down is not the level
+    known = known[int(numpy.argmin(falling)) :] if len(known) - numpy.argmin(falling) >= 6 else known
+    y = numpy.clip(height[known], *numpy.percentile(height[known], [2, 98]))
+    return int(rows.step[known[min(bend(y), len(known) - 1)]])
+
+
+def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: float) -> str:
+    if evaluation_holds(history, onset, tick.step, tick.segment, tick.level - best.level):
+        return "the validation loss did not rise with it"
+    if best.nth <= SHORT and exp(tick.level) < queue_guess(history, tick.step, tick.segment):
+        return "it is below a guess's, and the queue that it has its negatives from was filled meanwhile"
+    rate = history.role("lr")
+    if rate is not None and share < 0.9:
+        rates = between(rate, 0, tick.step + 1, tick.segment)
+        low = before(rate, best.step + 1, tick.segment)
+        early = between(rate, 0, best.step + 1, tick.segment)
+        if len(rates) and len(early) and low < rates[-1] <= 1.05 * early.max() and rates[-1] > 1.2 * low:
+            return "the learning rate is warmed up again"
+    return ""
+
+
+def leap_of(channel: Channel, rate: Channel | None, onset: int, tick: Tick, start: float) -> str:
+    """Whether the loss leapt from one row to the next, and "stays" there or "returns": weights move step by step,
+    data and labels don't. Where it began does not count as a return: there a model guesses, and learns nothing new.
+    """
+    rows = channel.rows(max(tick.row - 4096, 0), tick.row + 1)
+    here = (rows.segment == tick.segment) & numpy.isfinite(rows.value) & (rows.value > 0)
+    earlier, later = rows.value[here & (rows.step < onset)][-8:], rows.value[here & (rows.step >= onset)]
+    raised = before(rate, onset + 1, tick.segment) > 1.2 * before(rate, onset - 1, tick.segment)
+    if len(earlier) < 8 or len(later) < 6 or raised:
+        return ""
+    low, first, middle, last = (median(numpy.log(some)) for some in (earlier, later[:3], later, later[-8:]))
+    if not first - low > 0.7 * (middle - low) > 0:
+        return ""
+    back = last < first - 0.3 * (first - low) and last < start - _GUESSES * (start - low)
+    return "returns" if back else "stays"

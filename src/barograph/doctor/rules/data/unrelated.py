@@ -7,6 +7,7 @@ Out:  findings of `UnrelatedLabels`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,6 +15,7 @@ import numpy
 
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.curve import between
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.optimizer.accounts import outweighed
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_EVALUATIONS, _RISE = 8, 6.0
+_NEIGHBOURS = re.compile(r"(?:.*[^a-z])?(?:knn|recall|probe|neighbou?rs?)(?:[^a-z].*)?")
 
 
 class UnrelatedLabels(WatchRule):
@@ -34,7 +38,8 @@ class UnrelatedLabels(WatchRule):
     logits are nearly equal, as under a high temperature; that is the first cause, too, where the loss of pairs is below
     a guess's in both halves, by four standard errors and half a percent. Else inputs and targets have nothing to do
     with each other. A mean that fell by a fiftieth is of a slow training, and a loss that began at more than half as
-    much again is one of a bad start: neither gives a finding.
+    much again is one of a bad start: neither gives a finding. Of pairs, an accuracy that has risen from evaluation to
+    evaluation shows that something is learnt, however little the loss says of it.
     Where less than half of all places are targets, as of a masked language model, it takes a thousand rows. Where the
     first block's gradient is below a thousandth of the last block's (of a model without blocks: that of few layers a
     millionth of that of others), the first cause is that gradients vanish. Where a decay that is added to the gradient
@@ -130,6 +135,8 @@ class UnrelatedLabels(WatchRule):
                 remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
             )  # fmt: skip
             return
+        if pairs and _gets_better(history, place):
+            return
         if outweighed(history, place[1]) >= 1:
             return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
         vanished = depth.vanishes(history, *place)
@@ -150,6 +157,15 @@ class UnrelatedLabels(WatchRule):
 
 _NEARLY_EQUAL = ["temperature inverted: similarities are multiplied by it, and are nearly equal, whatever is learnt",
                  "temperature too high"]  # fmt: skip
+
+
+def _gets_better(history: RunHistory, place: Place) -> bool:
+    """Whether the evaluations' accuracy, eight at least, rose from the first by six deviations of those since half."""
+    others = (history.channel(name) for name in sorted(history.channels) if _NEIGHBOURS.fullmatch(name.lower()))
+    accuracies = between(history.role("eval_accuracy") or next(others, None), 0, place[0] + 1, place[2])
+    late = accuracies[len(accuracies) // 2 :]
+    deviation = float(numpy.std(late, ddof=1)) if len(accuracies) >= _EVALUATIONS else math.nan
+    return deviation > 0 and float(numpy.mean(late)) - accuracies[0] >= _RISE * deviation
 
 
 def _moves(history: RunHistory, place: Place) -> bool:

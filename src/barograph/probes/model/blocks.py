@@ -83,9 +83,9 @@ def _widths(module: Any) -> tuple[int, int] | None:
     # to read the weight of a parametrised layer is to compute it, which moves what spectral norm keeps
     kind = type(module).__name__
     if kind == "Conv1D":
-        shape = getattr(getattr(module, "weight", None), "shape", ())
+        shape: Any = getattr(getattr(module, "weight", None), "shape", ())
         return (int(shape[0]), int(shape[1])) if len(shape) == 2 else None
-    sizes = getattr(module, "in_features", None), getattr(module, "out_features", None)
-    if "Embedding" in kind or not all(isinstance(size, int) for size in sizes):
+    read, given = (getattr(module, name, None) for name in ("in_features", "out_features"))
+    if "Embedding" in kind or not isinstance(read, int) or not isinstance(given, int):
         return None
-    return sizes[0], sizes[1]
+    return read, given

@@ -165,6 +165,22 @@ def test_the_value_of_a_mean_of_errors_is_kept_without_its_graph(loss_of: Callab
     assert not kept or (look.value.item() == loss.item() and not look.value.requires_grad)
 
 
+@pytest.mark.parametrize(
+    "loss_of",
+    [
+        lambda x, far: functional.huber_loss(x, far, delta=100.0),
+        lambda x, far: functional.mse_loss(x, far) + functional.mse_loss(x, 0.9 * far),
+        lambda x, far: functional.mse_loss(x, far) + (x - far).abs().mean(),
+        lambda x, far: functional.smooth_l1_loss(x, far),
+    ],
+)
+def test_the_value_of_errors_is_no_farther_than_outputs_are_from_their_targets(loss_of: Callable[..., Any]) -> None:
+    weight, look = nn.Parameter(torch.eye(8)), LossGraph()
+    weight.register_post_accumulate_grad_hook(lambda _: look.came())
+    loss_of(torch.randn(4, 8) @ weight, torch.full((4, 8), 900.0)).backward()
+    assert look.value is not None and 400 < look.value.item() < 1300
+
+
 def test_a_look_that_fails_does_not_reach_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> dict[str, float]:
         raise KeyError("tensors")

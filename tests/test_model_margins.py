@@ -53,15 +53,26 @@ def in_place(embedding: Any, weight: Any, target: Any) -> Any:
     return cosine * 30
 
 
+def transposed(embedding: Any, weight: Any, target: Any) -> Any:
+    cosine = functional.normalize(embedding) @ functional.normalize(weight).T
+    return 30 * (cosine - 0.35 * functional.one_hot(target, CLASSES))
+
+
+def by_einsum(embedding: Any, weight: Any, target: Any) -> Any:
+    cosine = torch.einsum("bd,kd->bk", functional.normalize(embedding), functional.normalize(weight))
+    return 30 * (cosine - 0.35 * functional.one_hot(target, CLASSES))
+
+
 @pytest.mark.parametrize(
     ("logits", "told"),
     [
+        (transposed, True), (by_einsum, True),
         (of_angles, True), (by_sines, True), (subtracted, True), (in_place, True),
         (lambda x, weight, target: 300 * cosines(x, weight), False),  # a scale that is too large is no margin
         (lambda x, weight, target: 30 * (x @ weight.T - functional.one_hot(target, CLASSES)), False),
         (lambda x, weight, target: functional.linear(x, weight), False),
     ],
-    ids=["angles", "sines", "subtracted", "in place", "no margin", "any length", "plain"],
+    ids=["transposed", "einsum", "angles", "sines", "subtracted", "in place", "no margin", "any length", "plain"],
 )  # fmt: skip
 def test_cosines_of_which_that_of_the_target_is_made_less_are_known(logits: Callable[..., Any], told: bool) -> None:
     embedding, weight, target = parts()

@@ -72,9 +72,13 @@ def test_settings_are_those_of_the_layer_and_group_that_has_most() -> None:
     adam = torch.optim.Adam([nn.Parameter(torch.zeros(2))], weight_decay=0.1)
     assert group_settings(adam.param_groups)["coupled_decay"] == 0.1
     assert "coupled_decay" not in group_settings(torch.optim.AdamW(model.parameters()).param_groups)
-    assert group_settings([{"betas": (0.9, 0.999), "eps": 1e-8}]) == {"epsilon": 1e-8, "betas_swapped": 0.0}
+    assert group_settings([{"betas": (0.9, 0.999), "eps": 1e-8}]) == {
+        "epsilon": 1e-8, "betas_swapped": 0.0, "scale_free": 1.0,
+    }  # fmt: skip
     assert group_settings([{"betas": (0.999, 0.9), "eps": 1e-8}])["betas_swapped"] == 1.0
-    assert group_settings([{"betas": (0.95, 0.95)}, {"betas": (0.98, 0.92, 0.99), "eps": 1.0}]) == {"betas_swapped": 0}
+    assert group_settings([{"betas": (0.95, 0.95)}, {"betas": (0.98, 0.92, 0.99), "eps": 1.0}]) == {
+        "betas_swapped": 0, "scale_free": 1.0,
+    }  # fmt: skip
     for betas in ((0.99, 0.9), (0.95, 0.9), (0.99, 0.98)):
         assert group_settings([{"betas": betas, "eps": 1e-8}])["betas_swapped"] == 1.0
     for betas in ((0.95, 0.93), (0.5, 0.0), (0.9, 0.9)):
@@ -84,6 +88,14 @@ def test_settings_are_those_of_the_layer_and_group_that_has_most() -> None:
     assert group_settings([{"momentum": 0.9, "dampening": 0}, {"momentum": 0.99, "dampening": 0.9}]) == {
         "momentum": 0.9
     }
+
+
+def test_steps_that_do_not_grow_with_the_gradient_are_known_by_the_groups_settings() -> None:
+    some = [nn.Parameter(torch.zeros(2))]
+    for kind in (torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta):
+        assert group_settings(kind(some).param_groups)["scale_free"] == 1.0
+    assert group_settings([{"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.1}])["scale_free"] == 1.0  # Lion
+    assert "scale_free" not in group_settings(torch.optim.SGD(some, momentum=0.9).param_groups)
 
 
 @pytest.mark.parametrize(

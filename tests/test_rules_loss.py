@@ -463,6 +463,20 @@ def test_a_spike_that_few_wrong_guesses_make_is_worth_knowing_alone(peak: float,
     assert [one.severity for one in spikes] == [severity]
 
 
+@pytest.mark.parametrize(("changes", "severity"), [(40, "info"), (3, "warning")])
+def test_a_spike_of_a_training_whose_layers_are_left_out_by_chance_is_worth_knowing_alone(
+    changes: int, severity: str
+) -> None:
+    loss = 1.4 * np.exp(-np.arange(240) / 30) + 0.5 * np.exp(np.random.default_rng(5).normal(0, 0.1, 240))
+    loss[180] = 3.0
+    series = {
+        "train/loss": (np.arange(240), loss),
+        "model/left_out": (180 - np.arange(changes)[::-1] * 3, np.arange(changes) % 3.0),
+    }
+    spikes = [one for one in found([rule() for rule in RULES], series) if one.rule == "loss_spike"]
+    assert [one.severity for one in spikes] == [severity]
+
+
 def test_a_loss_that_has_come_near_zero_may_be_zero() -> None:
     zero = [[one.rule for one in warned(look(np.array([1.9, last, *[0.0] * 30])))] for last in (0.02, 1.6)]
     assert "zero_loss" not in zero[0] and "zero_loss" in zero[1]

@@ -66,6 +66,25 @@ def test_pairs_that_do_not_belong_together_are_known_after_fewer_rows(rows: int)
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("learns", "found"), [(150, False), (260, False), (ROWS, True)])
+def test_a_training_that_stays_at_a_guess_and_learns_in_the_end_is_well(learns: int, found: bool, rows: int) -> None:
+    loss = np.log(64) - 1.5 * (1 - np.exp(-np.maximum(STEP - learns, 0) / 40)) + 0.02 * DICE.normal(size=ROWS)
+    for name in ("loss_pairs", "loss_classes"):
+        columns = {"loss": every(loss), **of_graph(**{name: 64.0}, update_p50=1e-3)}
+        assert ("unrelated_labels" in warned(columns, rows)) == found
+
+
+@pytest.mark.parametrize("name", ["eval/accuracy", "knn_acc", "val/recall@5"])
+@pytest.mark.parametrize(("rise", "found"), [(0.15, False), (0.0, True)])
+def test_pairs_from_which_neighbours_are_learnt_belong_together(rise: float, found: bool, name: str) -> None:
+    loss = np.log(8) + 0.02 * DICE.normal(size=ROWS)
+    accuracy = 0.15 + rise * (1 - np.exp(-np.arange(20) / 4)) + 0.008 * np.random.default_rng(2).normal(size=20)
+    columns = {"loss": every(loss), **of_graph(loss_pairs=8.0, update_p50=1e-3)}
+    columns[name] = STEP[19::20], accuracy
+    assert ("unrelated_labels" in warned(columns)) == found
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(("below", "first"), [(0.15, "temperature inverted"), (0.01, "labels shifted")])
 def test_pairs_a_little_below_a_guess_all_the_time_have_a_wrong_temperature(
     below: float, first: str, rows: int

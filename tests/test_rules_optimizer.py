@@ -319,6 +319,7 @@ def test_16_bit_weights_are_judged_by_three_measured_steps_behind_the_warm_up(
     [
         ((1e-3, 1e-3, 1e-3), 9e-4, 0, "warning"),
         ((1e-3, 1e-3, 1e-3), 9e-4, 1e-8, "info"),  # Adam's steps are as large as before
+        ((1e-3, 1e-3, 1e-3), 9e-4, -1, "info"),  # so are Lion's, which has no epsilon
         ((1e-9, 1e-9, 1e-9), 9e-10, 1e-8, "warning"),  # and here they are not
         ((1e-3, 1e-3, 1e-3), 3e-4, 0, ""),  # few elements reach the bound
         ((1e-3, 1e-3, 2e-3), 9e-4, 0, ""),  # no bound in common
@@ -335,7 +336,7 @@ def test_gradients_of_which_clipping_leaves_the_signs_alone_are_found(
         rows = {name: numpy.full(5, value, float) for name, value in zip(names, values, strict=True)}
         columns |= table("gradients", quantity, rows)
     if epsilon:
-        columns["model/epsilon"] = ([0], [epsilon])
+        columns["model/epsilon" if epsilon > 0 else "model/scale_free"] = ([0], [abs(epsilon)])
     some = only(findings([ClippedByValue()], columns), "clipped_by_value")
     assert [one.severity for one in some] == ([found] if found else [])
     if found:

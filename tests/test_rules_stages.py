@@ -38,6 +38,13 @@ def test_a_loss_that_begins_anew_with_a_logged_stage_gets_no_warning(name: str, 
     assert loud(columns, cuts) == {}
 
 
+def test_a_stage_that_is_logged_once_where_it_begins_is_one() -> None:
+    loss = {"train/loss": learnt_anew(), "model/written": ([150], [0.4])}
+    assert loud(loss | {"stage": ([150], [2])}, (150, 151, 160)) == {}
+    for number in (([60], [2]), ([0], [1])):  # elsewhere, and at the start
+        assert "divergence" in loud(loss | {"stage": number})
+
+
 @pytest.mark.parametrize(
     ("name", "number"),
     [

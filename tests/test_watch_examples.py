@@ -191,12 +191,15 @@ def test_an_input_that_is_evaluated_in_each_step_is_no_evaluation() -> None:
     assert current.families.count("evaluated") <= 3 and current.families.count("examples") == 20
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "sorted", "falling", "saw", "buckets", "planned"])
+@pytest.mark.parametrize("kind", ["shuffled", "sorted", "falling", "saw", "pieces", "buckets", "planned"])
 def test_batches_that_come_by_length_are_proven(tmp_path: Path, kind: str) -> None:
     generator = torch.Generator().manual_seed(9)
 
     def batch(step: int) -> tuple[Any, Any]:
-        share = {"sorted": step / 200, "falling": 1 - step / 200, "saw": step % 50 / 50}.get(kind, 0.0)
+        if kind == "saw":  # the same batches in each epoch; of pieces that are sorted one by one they are new
+            generator.manual_seed(step % 50)
+        rising = step % 50 / 50
+        share = {"sorted": step / 200, "falling": 1 - step / 200, "saw": rising, "pieces": rising}.get(kind, 0.0)
         if kind == "buckets":
             share = float(torch.rand(1, generator=generator))
         sizes = 6 + 20 * share + 3 * torch.rand(16, generator=generator)
@@ -215,8 +218,11 @@ def test_batches_that_come_by_length_are_proven(tmp_path: Path, kind: str) -> No
 @pytest.mark.parametrize("pieces", [(), (40, 149, 152)])
 @pytest.mark.parametrize(
     ("kind", "says"),
-    [("each epoch", True), ("long first", True), ("planned", False), ("random", False), ("buckets", False)],
-)
+    [
+        ("each epoch", True), ("long first", True), ("planned", False), ("random", False), ("buckets", False),
+        ("pieces", False),
+    ],
+)  # fmt: skip
 def test_lengths_of_all_batches_that_rise_and_begin_anew_are_proven(
     kind: str, says: bool, pieces: tuple[int, ...]
 ) -> None:
@@ -224,6 +230,7 @@ def test_lengths_of_all_batches_that_rise_and_begin_anew_are_proven(
     lengths = {
         "each epoch": 5 + steps % 150 // 6, "long first": 30 - steps % 150 // 6, "planned": 5 + steps // 12,
         "random": dice.integers(5, 30, 300), "buckets": 5 + 5 * dice.integers(0, 5, 300),
+        "pieces": np.sort(dice.uniform(5, 30, (12, 25)))[:, ::-1].ravel(),  # shuffled, then sorted 25 by 25
     }[kind]  # fmt: skip
     series = {"data/length_mean": (steps, lengths.astype(float))}
     judged = rule_curves.found([SortedLengths()], series, pieces)

@@ -46,7 +46,8 @@ def has_stages(history: RunHistory, time: int) -> bool:
 
 def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     """Whether a stage begins at a step, or within two rows of the loss from it: the whole number that tells stages
-    apart changes, behind eight rows or more of the loss with one and the same; or a term is added to the loss."""
+    apart changes, or comes for the first time, behind eight rows or more of the loss with one and the same, or none; or
+    a term is added to the loss."""
     loss = history.role("loss")
     if loss is None:
         return False
@@ -74,6 +75,8 @@ def _changes(history: RunHistory, steps: Any, at: int, segment: int) -> bool:
         number, places = rows.value[here], numpy.searchsorted(steps, rows.step[here])
         number = numpy.sign(number) if _PENALTY.fullmatch(channel.name) else number
         begins = numpy.concatenate([places[:1], places[1:][numpy.diff(number) != 0]])
+        if len(begins) and begins[0] >= _LONG:  # what has no number is the first stage
+            begins = numpy.concatenate([[0], begins])
         near = (numpy.diff(begins) >= _LONG) & (numpy.abs(begins[1:] - at) <= _NEAR)
         if near.any() and (number == numpy.round(number)).all():
             return True

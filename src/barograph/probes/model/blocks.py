@@ -80,11 +80,12 @@ def _blocks(model: Any) -> dict[str, Any]:
 
 def _widths(module: Any) -> tuple[int, int] | None:
     """Input and output width of a linear layer (torch's, or GPT-2's Conv1D, which is transposed)."""
-    weight = getattr(module, "weight", None)
-    if weight is None or weight.dim() != 2 or "Embedding" in type(module).__name__:
+    # to read the weight of a parametrised layer is to compute it, which moves what spectral norm keeps
+    kind = type(module).__name__
+    if kind == "Conv1D":
+        shape: Any = getattr(getattr(module, "weight", None), "shape", ())
+        return (int(shape[0]), int(shape[1])) if len(shape) == 2 else None
+    read, given = (getattr(module, name, None) for name in ("in_features", "out_features"))
+    if "Embedding" in kind or not isinstance(read, int) or not isinstance(given, int):
         return None
-    if type(module).__name__ == "Conv1D":
-        return int(weight.shape[0]), int(weight.shape[1])
-    if hasattr(module, "in_features"):
-        return int(module.in_features), int(module.out_features)
-    return None
+    return read, given

@@ -75,6 +75,19 @@ def of_differences(near: Iterable[Any]) -> bool:
     return found
 
 
+def as_distance(value: Any, near: Iterable[Any]) -> Any:
+    """A mean of errors as a distance between outputs and targets: squares are none, nor is Huber's loss, which is delta
+    times one."""
+    squares, delta = False, 1.0
+    for node in near:
+        name = kind(node)
+        squares = squares or name in ("Pow", "MseLoss")
+        if name == "HuberLoss":
+            delta = max(delta, float(getattr(node, "_saved_delta", 1.0)))
+    value = value / delta
+    return value.sqrt() if squares else value
+
+
 def _plain(node: Any) -> str:
     for _ in range(4):
         following = behind(node)

@@ -26,6 +26,8 @@ class Witness:
     def __init__(self, warn: Callable[[str, str], object]):
         self._warn = warn
         self.waiting: set[str] = set()  # never had a gradient
+        self._known: set[str] = set()  # had a gradient
+        self._left_out = 0
         self.rounds = 0
         self.backward_left_gradients = False
         self._with_gradients = 0
@@ -57,6 +59,15 @@ class Witness:
         self._silent += 1
         if self._silent == SILENT and names:
             self._warn(f"the watch has seen no gradient for {SILENT} steps: {self._reason(holds)}", "no gradient")
+
+    def left_out(self, present: set[str], absent: set[str]) -> dict[str, int]:
+        """A step: the parameters with a gradient, and the others of the optimizers that step. `left_out`: how many of
+        these others had a gradient before, where it is another number than in the step before."""
+        count = len(absent & self._known)
+        if len(self._known) < len(present | self._known):
+            self._known |= present
+        said, self._left_out = self._left_out, count
+        return {"left_out": count} if present and count != said else {}
 
     def _reason(self, holds: bool) -> str:
         if not holds and self.backward_left_gradients:

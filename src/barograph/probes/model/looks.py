@@ -233,6 +233,8 @@ class Looks:
             return
         gradients = [parameter.grad for parameter in own.parameters]
         current.present |= {name for name, gradient in zip(own.names, gradients, strict=True) if gradient is not None}
+        if any(gradient is None for gradient in gradients):
+            current.absent |= set(own.names) - current.present
         rates = []
         for group in optimizer.param_groups:
             rate = group.get("lr")

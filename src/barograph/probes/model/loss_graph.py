@@ -268,7 +268,7 @@ class LossGraph:
             self.differences = criteria.of_differences(node for node, _ in near)
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)
             if whole and self.squared is None:  # a mean of rows' sums would not be that of elements
-                self.value = loss.detach().reshape(1)
+                self.value = criteria.as_distance(loss.detach().reshape(1), [node for node, _ in near])
 
     def new(self, stepped: Sequence[Iterable[Any]] = ()) -> dict[str, float]:
         """What is another than before. stepped: parameters of each optimizer."""

@@ -13,6 +13,7 @@ from barograph.probes.model.objective import behind, kind, of_length_one
 _NEAR, _DEEP = 16, 40  # nodes that are looked at: of a loss, and between its softmax and the cosines
 _PRODUCTS = frozenset({"Mm", "Addmm", "Bmm"})
 _MARGINS = frozenset({"Acos", "Cos", "Sub", "Where", "IndexPut", "Scatter", "ScatterAdd", "CopySlices"})
+_TURNED = frozenset({"T", "Transpose", "Permute", "View", "UnsafeView", "ReshapeAlias", "Unsqueeze", "Squeeze"})
 _SIGNED = frozenset({"Add", "Sub", "Neg", "Mul", "Div", "Squeeze"})
 _PARTS = frozenset({"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Select", "Slice", "Split", "Unbind",
                     "Index", "Alias", "ToCopy"})  # fmt: skip
@@ -57,7 +58,11 @@ def _of_cosines(softmax: Any) -> bool:
 
 
 def _untransposed(node: Any) -> Any:
-    return behind(node)[0] if kind(node) in ("T", "Transpose") and behind(node) else node
+    for _ in range(4):  # `.T` is a permutation, and an einsum of two matrices has views of its own
+        if kind(node) not in _TURNED or not behind(node):
+            break
+        node = behind(node)[0]
+    return node
 
 
 def _opposed(root: Any) -> bool:

@@ -78,6 +78,7 @@ class ModelRound:
         self.rates: list[tuple[Owned, list[float | None]]] = []  # of each optimizer, its groups' learning rates
         self.travel: list[tuple[Owned, tuple[float, ...]]] = []  # of Adam's kind: the sum of each group's rates so far
         self.present: set[str] = set()  # layers that had a gradient
+        self.absent: set[str] = set()  # other layers of the optimizers that step
         self.sampled: set[str] = set()  # layers of whose update a part is known
         self.unchanged: set[str] | None = None  # layers with a gradient that the step did not touch
         self.loose = 0  # layers with a gradient and without an optimizer; the column `same` says whether they stayed

@@ -44,10 +44,14 @@ def layer_settings(model: Any) -> dict[str, float]:
 def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """`epsilon`, of Adam and its kind; `momentum`, of what is added up undamped, or Adam's first beta where it is above
     0.99; `betas_swapped`: whether the first moment of Adam is averaged over more steps than the second;
-    `coupled_decay`, of weights that is added to the gradient of Adam and its kind, before it is divided by its size."""
-    epsilon, momentum, swapped, coupled = [], [], [], []
+    `coupled_decay`, of weights that is added to the gradient of Adam and its kind, before it is divided by its size;
+    `scale_free`: that steps don't grow with the gradient, which is divided by its size, or of which the sign is taken:
+    of Adam, RMSprop, Adagrad and their kind, and of what has betas and no epsilon, as Lion."""
+    epsilon, momentum, swapped, coupled, free = [], [], [], [], []
     for group in groups:
         betas = group.get("betas")
+        if betas is not None or any(name in group for name in _SCALED):
+            free.append(1.0)
         if is_coupled(group):
             coupled.append(float(group["weight_decay"]))
         if isinstance(betas, (tuple, list)) and len(betas) == 2 and all(map(_is_number, betas)):
@@ -59,7 +63,8 @@ def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:
                 epsilon.append(float(group["eps"]))
         elif _is_number(group.get("momentum")) and group.get("dampening", 0) == 0:
             momentum.append(float(group["momentum"]))
-    found = {"epsilon": epsilon, "momentum": momentum, "betas_swapped": swapped, "coupled_decay": coupled}
+    found = {"epsilon": epsilon, "momentum": momentum, "betas_swapped": swapped, "coupled_decay": coupled,
+             "scale_free": free}  # fmt: skip
     return {name: max(values) for name, values in found.items() if values}
 
 

@@ -46,7 +46,7 @@ class EqualUnits:
 def _of_units(module: Any) -> Any:
     """The weights of a linear layer or a convolution that has a gradient, a row a unit; None of another one."""
     made = type(module).__name__
-    weight = getattr(module, "weight", None)
+    weight = getattr(module, "_parameters", {}).get("weight")  # that of a parametrised layer is computed
     if weight is None or not (made.endswith("Linear") or made.startswith("Conv")) or "Transpose" in made:
         return None
     return weight if weight.grad is not None and weight.dim() > 1 and len(weight) >= _UNITS else None

@@ -37,11 +37,8 @@ from barograph.probes.recording import Recording
 
 _MOST_PENDING = 100  # steps whose figures have not arrived: the device is far behind, or gone
 _SKIPS = 16  # steps in a row that a scaler leaves out
-_SAID_ONCE = {
-    "stale_gradients": "gradients",
-    "unchanged": "updates",
-    "stale_statistics": "weights",
-}  # 0 is said once, and at these intervals
+# 0 is said once, and at these intervals
+_SAID_ONCE = {"stale_gradients": "gradients", "unchanged": "updates", "stale_statistics": "weights"}
 
 
 class ModelWatch:
@@ -300,6 +297,7 @@ class ModelWatch:
         self._reach.ended(
             current, self._witness.waiting, self._looks.names, lambda: self._looks.owners(self._hooks.optimizers)
         )
+        current.figures |= self._witness.left_out(current.present, current.absent)
         if current.backwards and not current.present and owners and not self._freed:
             current.figures["cleared_gradients"] = 1.0
         if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:

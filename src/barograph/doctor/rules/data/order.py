@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, setting
+from barograph.doctor.kernel.curve import between
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_COMPARED = 64  # batches of a pass
 _REMEDY = "call `sampler.set_epoch(epoch)` before each epoch: the order is drawn from the seed and this number"
 
 
@@ -123,6 +125,8 @@ class _Passes:
         self.began = self.anew = -1
         self.ups = self.downs = self._behind = 0
         self._last = self._low = self._high = math.nan
+        self._pass: list[float] = []
+        self._pass_before: list[float] = []
 
     def add(self, step: int, length: float) -> None:
         """A batch."""
@@ -132,19 +136,35 @@ class _Passes:
         fifth, change = (self._high - self._low) / 5, length - self._last
         if self._high > 1.5 * self._low and abs(change) >= 3 * fifth:
             self.anew, self._behind = (step if self.anew < 0 else self.anew), 0
+            self._pass_before, self._pass = self._pass, []
         elif change:
             self.ups += change > 0
             self.downs += change < 0
             self._behind += 1
         self._last = length
+        self._pass = [*self._pass, length][:_COMPARED]
         self._low = length if math.isnan(self._low) else min(length, self._low)
         self._high = length if math.isnan(self._high) else max(length, self._high)
+
+    @property
+    def alike(self) -> bool:
+        """Whether the batches of this pass are as long as those of the one before, one by one, three different ones."""
+        count = min(len(self._pass), len(self._pass_before))
+        return self._pass[:count] == self._pass_before[:count] and len(set(self._pass[:count])) >= 3
 
     def sorted(self, changes: float, against: float) -> bool:
         """Whether they go one way but where they begin anew."""
         counted = self.ups + self.downs
         return self.anew >= 0 and self._behind >= 3 and counted >= changes and (
             min(self.ups, self.downs) <= against * counted)  # fmt: skip
+
+
+def _come_again(history: RunHistory, since: int, place: Place) -> bool | None:
+    """Whether a batch half of whose examples had come before has come since a step; None if nothing knows."""
+    looks = history.channel("model/rows_again")
+    if looks is None or not came_by(looks, place[1]):
+        return None
+    return bool((between(looks, since, place[0] + 1, place[2]) >= 0.5).any())
 
 
 def _by_length(history: RunHistory) -> bool:
@@ -164,6 +184,11 @@ class SortedLengths(WatchRule):
     configuration has a curriculum, or groups examples by length on purpose, there is no finding. Where the lengths of
     all batches are recorded (`data/length_mean`), they need only rise and begin anew: by three fifths of their range
     from one to the next, with at most one in twenty of the other changes downwards.
+
+    Samplers that sort large pieces of shuffled data, to save padding, begin anew, too: with other examples. So it takes
+    examples that come again behind the place where lengths begin anew (`model/rows_again`; where that is not known,
+    batches that are as long, one by one, as those of the pass before); where lengths never begin anew, the end of the
+    run.
 
     What to do: shuffle, or shuffle the order of batches of like lengths.
     """
@@ -186,9 +211,12 @@ class SortedLengths(WatchRule):
         super().reset()
         self._all = RowCursor()
         self._passes: tuple[int, _Passes] = (-1, _Passes())
+        self.begin()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
+        if history.facts.get("finished") and self._newest is not None and self._looked.anew < 0:
+            yield from self._judge(history, self._newest)
         rows = self._all.new(history.channel("data/length_mean"))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
@@ -198,6 +226,9 @@ class SortedLengths(WatchRule):
             passes = self._passes[1]
             passes.add(step, float(rows.value[at]))
             if not passes.sorted(self.at["looks"], self.at["against"]):
+                continue
+            seen = _come_again(history, passes.anew, (step, int(rows.time[at]), segment))
+            if not (passes.alike if seen is None else seen):
                 continue
             if not _by_length(history) and self.first(segment):
                 up, changes = passes.ups > passes.downs, passes.ups + passes.downs
@@ -213,6 +244,7 @@ class SortedLengths(WatchRule):
         self._means: list[float] = []
         self._within: list[float] = []
         self._looked = _Passes()
+        self._newest: Place | None = None
         self._began = 0
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
@@ -225,6 +257,11 @@ class SortedLengths(WatchRule):
         self._means.append(value)
         self._within.append(within * within / rows)
         self._looked.add(place[0], value)
+        self._newest = place
+        if self._looked.anew >= 0:
+            yield from self._judge(history, place)
+
+    def _judge(self, history: RunHistory, place: Place) -> Iterator[Finding]:
         if len(self._means) < self.at["looks"] or _by_length(history):
             return
         between, chance = float(numpy.var(self._means, ddof=1)), float(numpy.mean(self._within))
@@ -232,6 +269,7 @@ class SortedLengths(WatchRule):
         steps = steps[steps != 0]
         order = float(steps.sum()) / math.sqrt((len(steps) + 1) / 3)
         sure = chance > 0 or self._looked.sorted(self.at["looks"], self.at["against"])
+        sure = sure and (self._looked.anew < 0 or _come_again(history, self._looked.anew, place) is not False)
         if sure and between > self.at["apart"] * chance and abs(order) > self.at["sure"] and self.first(place[2]):
             up = order > 0
             yield self.finding(

@@ -7,6 +7,7 @@ Out:  findings of `UnrelatedLabels`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,6 +15,7 @@ import numpy
 
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.curve import between
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.optimizer.accounts import outweighed
 
@@ -22,17 +24,22 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_EVALUATIONS, _RISE = 8, 6.0
+_NEIGHBOURS = re.compile(r"(?:.*[^a-z])?(?:knn|recall|probe|neighbou?rs?)(?:[^a-z].*)?")
 
 
 class UnrelatedLabels(WatchRule):
     """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
 
-    After 200 rows (of pairs 120) the mean of the last half is within 5% of ln n, and so was that of the other; weights
-    change by steps of a usual size. Where accuracies are far above a guess's, and the evaluation's loss is that of
-    the training, all is learnt but how to say it: the logits are nearly equal, as under a high temperature; that is the
-    first cause, too, where the loss of pairs is below a guess's in both halves, by four standard errors and half a
-    percent. Else inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow
-    training, and a loss that began at more than half as much again is one of a bad start: neither gives a finding.
+    When the run is over, or behind 1,000 rows, the last 200 rows (of pairs 120) are looked at: a training may stay
+    at a guess for long before it learns, and one that has learnt something in the end is well. The mean of their last
+    half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where accuracies
+    are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say it: the
+    logits are nearly equal, as under a high temperature; that is the first cause, too, where the loss of pairs is below
+    a guess's in both halves, by four standard errors and half a percent. Else inputs and targets have nothing to do
+    with each other. A mean that fell by a fiftieth is of a slow training, and a loss that began at more than half as
+    much again is one of a bad start: neither gives a finding. Of pairs, an accuracy that has risen from evaluation to
+    evaluation shows that something is learnt, however little the loss says of it.
     Where less than half of all places are targets, as of a masked language model, it takes a thousand rows. Where the
     first block's gradient is below a thousandth of the last block's (of a model without blocks: that of few layers a
     millionth of that of others), the first cause is that gradients vanish. Where a decay that is added to the gradient
@@ -49,6 +56,7 @@ class UnrelatedLabels(WatchRule):
     thresholds: ClassVar = {
         "rows": (200.0, "ours"),
         "masked": (1000.0, "of a masked language model; ours"),
+        "patience": (1000.0, "rows, before the run is over; ours"),
         "pairs": (120.0, "where batches are pairs; ours"),
         "began": (1.5, "of ln n, at most, the first five rows; ours"),
         "near": (0.05, "of ln n; ours"),
@@ -65,16 +73,29 @@ class UnrelatedLabels(WatchRule):
         loss = history.role("loss")
         return loss if (history.channel("model/loss_classes") or history.channel("model/loss_pairs")) else None
 
+    def reset(self) -> None:
+        super().reset()
+        self.begin()
+
     def begin(self) -> None:
+        self._newest: Place | None = None
         self._count = 0
         self._begun: list[float] = []
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._count += 1
+        self._newest = place
         if len(self._begun) < 5:
             self._begun.append(value)
-        if self._count < min(self.at["rows"], self.at["pairs"]) or self._count % 50:
-            return
+        if self._count >= self.at["patience"] and self._count % 50 == 0:
+            yield from self._judge(history, place)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if history.facts.get("finished") and self._newest is not None:
+            yield from self._judge(history, self._newest)
+
+    def _judge(self, history: RunHistory, place: Place) -> Iterator[Finding]:
         paired = watched(history, "loss_pairs", place)
         pairs = paired > 1
         count = int(self.at["pairs" if pairs else "rows"])
@@ -114,6 +135,8 @@ class UnrelatedLabels(WatchRule):
                 remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
             )  # fmt: skip
             return
+        if pairs and _gets_better(history, place):
+            return
         if outweighed(history, place[1]) >= 1:
             return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
         vanished = depth.vanishes(history, *place)
@@ -134,6 +157,15 @@ class UnrelatedLabels(WatchRule):
 
 _NEARLY_EQUAL = ["temperature inverted: similarities are multiplied by it, and are nearly equal, whatever is learnt",
                  "temperature too high"]  # fmt: skip
+
+
+def _gets_better(history: RunHistory, place: Place) -> bool:
+    """Whether the evaluations' accuracy, eight at least, rose from the first by six deviations of those since half."""
+    others = (history.channel(name) for name in sorted(history.channels) if _NEIGHBOURS.fullmatch(name.lower()))
+    accuracies = between(history.role("eval_accuracy") or next(others, None), 0, place[0] + 1, place[2])
+    late = accuracies[len(accuracies) // 2 :]
+    deviation = float(numpy.std(late, ddof=1)) if len(accuracies) >= _EVALUATIONS else math.nan
+    return deviation > 0 and float(numpy.mean(late)) - accuracies[0] >= _RISE * deviation
 
 
 def _moves(history: RunHistory, place: Place) -> bool:

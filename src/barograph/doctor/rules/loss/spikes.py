@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _STAYED = 16  # rows up to the end of a run: a level, not a spike
+_CHANGES = 4  # of the number of layers that are left out
 _YOUNG = 256  # rows of a segment that are looked at with their neighbours on both sides
 
 
@@ -49,8 +50,9 @@ class LossSpike(SeriesRule):
     nearly all is learnt still, and Adam makes such jumps at a constant rate. So is a spike over which the loss rose
     nearly as far, and came back, three times in the 128 rows before: its batches are of several sorts. So is one of a
     row or two that chance makes in a run of a hundred as long: where a wrong guess costs the first loss and ln (first
-    loss / level), as with a model that is as sure as it is right, the number of them in a batch is Poisson's. Of a loss
-    that was below 0 before nothing is said.
+    loss / level), as with a model that is as sure as it is right, the number of them in a batch is Poisson's. So is
+    one of a training whose layers are left out by chance: their number changed four times in the 128 steps before, and
+    each batch has a model of its own. Of a loss that was below 0 before nothing is said.
     """
 
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"
@@ -326,6 +328,9 @@ class LossSpike(SeriesRule):
         if not large or one["nth"] < (16 if sparse else 64):
             return "info"
         few = one["above"] <= 2 and self._is_of_few(history, channel)
+        left_out = between(history.channel("model/left_out"), one["step"] - 128, one["last"] + 1, one["segment"])
+        if len(left_out) >= _CHANGES and one["course"] in ("fast", "slow", ""):
+            return "info"
         return "info" if few or self._is_usual(history, channel, math.log(lift)) else "warning"
 
     def _is_usual(self, history: RunHistory, channel: Channel, lift: float) -> bool:

@@ -30,8 +30,8 @@ class ClippedAway(Rule):
     """Clipping leaves next to nothing of each gradient.
 
     In three looks in a row over 64 steps less than a hundredth of the gradient is left, and the loss is above two
-    thirds of its first value. With Adam and its kind, whose steps don't depend on the size of the gradient, nothing is
-    said.
+    thirds of its first value. With Adam and its kind, RMSprop, Adagrad and Lion, whose steps don't depend on the size
+    of the gradient, nothing is said.
 
     What to do: clip at the usual norm, or a little above.
     """
@@ -65,7 +65,7 @@ class ClippedAway(Rule):
                 continue
             losses = between(history.role("loss"), began, step - 8, segment)
             first, level = (float(numpy.median(part)) if len(part) else math.nan for part in (losses[:5], losses[-16:]))
-            if not level > (1 - self.at["fall"]) * first > 0 or came_by(history.channel("model/epsilon"), time):
+            if not level > (1 - self.at["fall"]) * first > 0 or _is_scale_free(history, time):
                 continue
             norm = known(history.channel("model/grad_norm_before"), step, time, segment)
             if self.first(segment):
@@ -84,8 +84,9 @@ class ClippedByValue(Rule):
     element, to the last bit: gradients are clipped by value there. And nearly all elements are at the bound: the root
     of the mean square of the median matrix is four fifths of it or more, where that of other gradients is a twentieth
     to a third of their largest element. Elements that are all 1 and -1 are of an optimizer that takes signs on purpose.
-    Adam and its kind divide a gradient by its size: signs train well there, and it is an info finding. It stays a
-    warning where the bound is below Adam's epsilon, which then is most of what the step is divided by.
+    Adam and its kind divide a gradient by its size, and Lion takes signs itself: there signs train well, and it is an
+    info finding. It stays a warning where the bound is below Adam's epsilon, which then is most of what the step is
+    divided by.
 
     What to do: clip the norm, with `clip_grad_norm_`, or at a value that few elements reach.
     """
@@ -117,7 +118,7 @@ class ClippedByValue(Rule):
             enough = len(self._row) >= self.at["tables"] and highest.step - began >= self.at["steps"]
             if enough and self.first(highest.segment):
                 epsilon = known(history.channel("model/epsilon"), highest.step, highest.time, highest.segment)
-                harmless = bound >= epsilon  # of no Adam it is NaN
+                harmless = bound >= epsilon if epsilon == epsilon else _is_scale_free(history, highest.time)
                 yield self.finding(
                     began, f"The gradients' elements are clipped at {bound:.3g}, and nearly all are at that bound: the "
                     f"root of their mean square is {size:.3g}.", found=highest.step, segment=highest.segment,
@@ -142,6 +143,11 @@ class ClippedByValue(Rule):
 
 
 _SIGNS = 0.999  # the root of the mean square of what is 1 or -1
+
+
+def _is_scale_free(history: RunHistory, time: int) -> bool:
+    """Whether the optimizer's steps don't grow with the gradient."""
+    return any(came_by(history.channel(name), time) for name in ("model/epsilon", "model/scale_free"))
 
 
 def _round_at(history: RunHistory, quantity: str, other: LayerRound) -> LayerRound | None:

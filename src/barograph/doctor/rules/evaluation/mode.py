@@ -187,9 +187,11 @@ class ModelMode(Rule):
         if channel is None or not len(later):
             return later
         rows = channel.rows()
-        rows = rows.step[rows.segment == segment], rows.value[rows.segment == segment]
-        places = numpy.searchsorted(rows[0], later, side="right") - 1
-        labels = numpy.where(places >= 0, rows[1][numpy.maximum(places, 0)] == 1, False) if len(rows[0]) else False
+        steps, values = (column[rows.segment == segment] for column in (rows.step, rows.value))
+        if not len(steps):
+            return later
+        places = numpy.searchsorted(steps, later, side="right") - 1
+        labels = (places >= 0) & (values[numpy.maximum(places, 0)] == 1)
         often = numpy.diff(later, prepend=later[0] - 2) <= 1
         return later[~(labels & ~often)]
 

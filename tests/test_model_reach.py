@@ -52,15 +52,17 @@ def test_layers_that_run_and_are_not_reached_are_proven(
 
 
 @pytest.mark.parametrize(
-    ("name", "logged", "severity"),
-    [("critic", "train/value_loss", "warning"), ("v", "losses/v_loss", "warning"), ("critic", "train/entropy", "info"),
-     ("pooler", "train/value_loss", "info"), ("router", "train/entropy", "warning")],
+    ("name", "share", "logged", "severity"),
+    [("critic", 0.001, "train/value_loss", "warning"), ("v", 0.001, "losses/v_loss", "warning"),
+     ("critic", 0.001, "train/entropy", "info"), ("pooler", 0.001, "train/value_loss", "info"),
+     ("router", 0.001, "train/entropy", "warning"), ("bert.pooler.dense", 0.07, "train/entropy", "info"),
+     ("trunk", 0.07, "train/entropy", "warning")],
 )  # fmt: skip
 def test_a_critic_that_nobody_asks_is_a_fault_where_a_loss_of_values_is_logged(
-    name: str, logged: str, severity: str
+    name: str, share: float, logged: str, severity: str
 ) -> None:
     columns = {"model/unreached_parameters": (numpy.array([21]), numpy.array([2.0])),
-               "model/unreached_share": (numpy.array([21]), numpy.array([0.001])),
+               "model/unreached_share": (numpy.array([21]), numpy.array([share])),
                logged: (numpy.arange(30), numpy.ones(30))}  # fmt: skip
     event = Record("model", 0, 21, {"unreached": f"{name}.weight, {name}.bias"})
     (found,) = findings([UnreachedParameters()], columns, events=[event]).values()

@@ -26,7 +26,7 @@ class UnreachedParameters(Rule):
     computed, and their output is cut off before the loss, by `detach()`, `.data`, `no_grad()`, a new tensor made from
     numbers, or is left out of it. A twentieth of the trained elements or more is a warning, and so are a router, by its
     name, and a critic, where a loss of values is logged; less is an info finding: a pooling layer that nobody asks is
-    usual, and so is the critic of a model that learns by groups of answers. Where not one parameter
+    usual, whatever its size, and so is the critic of a model that learns by groups of answers. Where not one parameter
     had a gradient, nothing is trained. Layers that no batch uses don't count. Layers that run under `no_grad()` are a
     warning where their weights are as torch draws them: nobody trained them before.
 
@@ -59,6 +59,7 @@ class UnreachedParameters(Rule):
             count = whole(float(rows.value[at]))
             if count > 0 and self.first(segment, names):
                 grave = "critical" if share >= self.at["all"] else "warning"
+                grave = "info" if _POOLER.match(names) else grave
                 yield self.finding(
                     max(0, step - 20), f"{count} parameters had no gradient in 20 steps, though their layers ran: "
                     f"{names}.", found=step, segment=segment, confidence=0.95,
@@ -92,6 +93,7 @@ _WITHOUT = "graph cut: layers run under `no_grad()`, so that they are not traine
 # layers without which nothing is learnt, though they are few elements
 _ROUTER = re.compile(r"(?:^|[ ._])(?:gate|router|gating|wg)(?:[._]|$)", re.I)
 _CRITIC = re.compile(r"(?:^|[ ._])(?:(?:value|critic|vf?)(?:_?(?:head|fn|function|net|out))?|baseline)(?:[._]|$)", re.I)
+_POOLER = re.compile(r"(?:[\w.]*\bpool(?:er|ing)?\b[\w.]*(?:, | and )?)+$", re.I)  # and nothing else
 _OF_VALUES = re.compile(r"(?:value|critic|vf?|baseline)_?(?:fn|function)?[_/]?(?:loss|error)|explained_var", re.I)
 
 

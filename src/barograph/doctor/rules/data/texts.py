@@ -320,7 +320,8 @@ class PromptsCounted(WatchRule):
 class StartTwice(WatchRule):
     """All texts begin with the same token twice.
 
-    In three looks in a row the first two tokens of every row are one, which stands nowhere else in the rows. A chat
+    In three looks in a row the first two tokens of every row are one, which stands nowhere else in the rows, and some
+    rows end with padding of another token: what they begin with is none. A chat
     template that writes the token of the beginning, and a tokenizer that adds it again, give that: at inference, where
     it stands once, the model is given what it was not trained on.
 

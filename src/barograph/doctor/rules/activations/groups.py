@@ -137,7 +137,7 @@ class FrozenGroup(Rule):
 
 
 def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> float:
-    """What the same look found; NaN where it did not: what an earlier look found is no longer so."""
+    """What the same look found; NaN where it found nothing, whatever an earlier one did."""
     if channel is None:
         return float("nan")
     rows = channel.rows()

@@ -108,6 +108,11 @@ def said(run: Any) -> set[str]:
         "rows_dependent", "places_ahead", "context_unused", "later_tokens", "rows_mixed", "read_across"}  # fmt: skip
 
 
+def severity_of(run: Any, rule: str) -> str | None:
+    found = {one["rule"]: one["severity"] for one in barograph.diagnose(str(run.dir))["findings"]}
+    return found.get(rule)
+
+
 @pytest.mark.parametrize(
     ("kind", "rows", "following", "past", "rules"),
     [
@@ -168,6 +173,7 @@ def test_a_classifier_whose_rows_are_mixed_is_found(tmp_path: Path, kind: str, r
     run = trained(tmp_path, Classifier(kind), of_a_class)
     assert seen(run).get("rows_reached") == (None if rows is None else [rows] * 2)
     assert said(run) == ({"rows_dependent"} if rows else set())
+    assert severity_of(run, "rows_dependent") == ("warning" if rows else None)
 
 
 class Transposed(nn.Module):
@@ -190,6 +196,33 @@ def test_a_model_whose_places_come_first_mixes_no_rows(tmp_path: Path, places: i
     run = trained(tmp_path, Transposed(), loss_of)
     assert not {"rows_reached", "next_reached"} & set(seen(run))
     assert said(run) == set()
+
+
+class MixedUp(nn.Module):
+    """What a layer gives of an example is mixed with that of another one, drawn at random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        x = 0.7 * x + 0.3 * x[torch.randperm(len(x))]
+        return self.last(x.mean(1))
+
+
+def test_examples_that_are_mixed_by_twos_are_so_on_purpose(tmp_path: Path) -> None:
+    def loss_of(model: nn.Module, step: int) -> Tensor:
+        draw = torch.Generator().manual_seed(step)
+        return functional.cross_entropy(
+            model(torch.randn(32, 9, 6, generator=draw)), torch.randint(5, (32,), generator=draw)
+        )
+
+    run = trained(tmp_path, MixedUp(), loss_of, steps=12)
+    assert severity_of(run, "rows_dependent") == "info"
+    (share,) = seen(run)["rows_reached"]
+    assert 0.2 < share < 0.9
 
 
 class Walked(nn.Module):

@@ -139,9 +139,10 @@ def test_a_text_without_an_end_is_found_after_three_looks(
 
 @pytest.mark.parametrize(
     "more",
-    [{"model/loss_ranks": 1}, {"rewards/margins": 0.1}, {"model/passes": 2, "model/backwards": 1}],
-)
-def test_answers_that_are_compared_need_no_end(more: dict[str, float]) -> None:
+    [{"model/loss_ranks": 1}, {"rewards/margins": 0.1}, {"model/passes": 2, "model/backwards": 1},
+     {"model/all_targets": 1}],
+)  # fmt: skip
+def test_answers_that_are_compared_and_pieces_of_a_text_need_no_end(more: dict[str, float]) -> None:
     columns = {"model/target_shift": 1.0, "model/end_untold": 1.0} | more
     found = findings([EndUntold()], {name: (LOOKS, np.full(5, value)) for name, value in columns.items()}).values()
     assert [one.severity for one in found] == ["info"]

@@ -6,7 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
+from rule_columns import findings
+
+from barograph.core.record import Record
+from barograph.doctor.rules.activations.reach import UnreachedParameters
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -44,6 +49,24 @@ def test_layers_that_run_and_are_not_reached_are_proven(
     found, run = train(tmp_path, Branches(cut, used), functional.cross_entropy, classes, 40)
     assert found.get("unreached_parameters") == severity
     assert ("model/unreached_parameters" in run.names()) == (severity is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "logged", "severity"),
+    [("critic", 0.001, "train/value_loss", "warning"), ("v", 0.001, "losses/v_loss", "warning"),
+     ("critic", 0.001, "train/entropy", "info"), ("pooler", 0.001, "train/value_loss", "info"),
+     ("router", 0.001, "train/entropy", "warning"), ("bert.pooler.dense", 0.07, "train/entropy", "info"),
+     ("trunk", 0.07, "train/entropy", "warning")],
+)  # fmt: skip
+def test_a_critic_that_nobody_asks_is_a_fault_where_a_loss_of_values_is_logged(
+    name: str, share: float, logged: str, severity: str
+) -> None:
+    columns = {"model/unreached_parameters": (numpy.array([21]), numpy.array([2.0])),
+               "model/unreached_share": (numpy.array([21]), numpy.array([share])),
+               logged: (numpy.arange(30), numpy.ones(30))}  # fmt: skip
+    event = Record("model", 0, 21, {"unreached": f"{name}.weight, {name}.bias"})
+    (found,) = findings([UnreachedParameters()], columns, events=[event]).values()
+    assert found.severity == severity
 
 
 def test_a_loss_that_is_cut_off_from_the_whole_model_trains_nothing(tmp_path: Path) -> None:

@@ -46,12 +46,17 @@ def train(folder: Path, model: nn.Module, steps: int = 40, **how: Any) -> tuple[
             scaler.step(optimizer)
             scaler.update()
         run.log({"train/loss": loss.item()}, step=step)
-        if step % 5 == 0:
+        if how.get("labels", 99) <= step:  # of examples that have none
+            with torch.no_grad():
+                model(torch.randn(48, 12)).argmax(1)
+        if step % 5 == 0 and not how.get("other"):
             model.train(how.get("evaluating", False))
             with torch.set_grad_enabled(how.get("forgotten", False)):
                 held_out = torch.randn(48, 12, dtype=next(model.parameters()).dtype).requires_grad_("forces" in how)
                 output = model(held_out).float()
                 run.log({"eval/loss": functional.cross_entropy(output, targets).item()}, step=step)
+        elif step % 5 == 0:
+            run.log({"eval/loss": 1.0 / step}, step=step)
     run.finish()
     stored = barograph.read(str(run.dir))[0]
     return diagnose(stored)["findings"], stored
@@ -78,6 +83,21 @@ def test_a_mode_that_is_left_on_is_found_since_the_step_that_shows_it(tmp_path: 
 def test_an_evaluation_in_training_mode_is_found(tmp_path: Path) -> None:
     findings, _ = train(tmp_path, classifier(nn.Dropout(0.3)), evaluating=True)
     assert "model_mode" in dict(loud(findings))
+
+
+@pytest.mark.parametrize("labels", [1, 12], ids=["from the start", "later"])
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [({}, False), ({"evaluating": True}, None), ({"other": True}, False)],
+    ids=["right", "wrong mode", "another model is evaluated"],
+)
+def test_labels_that_the_model_makes_in_its_steps_are_not_evaluations(
+    tmp_path: Path, labels: int, how: dict[str, Any], says: bool | None
+) -> None:
+    findings, run = train(tmp_path, classifier(nn.Dropout(0.3)), labels=labels, **how)
+    found = dict(loud(findings)).get("model_mode")
+    assert run.series("model/labels_in_training").value[0] == 1
+    assert found is None if says is False else found is None or found < 30
 
 
 def test_what_has_modes_may_be_in_evaluation_mode_within_a_model_that_is_not(tmp_path: Path) -> None:

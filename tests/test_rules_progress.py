@@ -274,6 +274,24 @@ def test_a_first_loss_that_is_a_known_multiple_of_a_guess_is_not_laid_to_the_ini
     assert ("initial_loss" in {one.rule for one in found([rule() for rule in RULES], rows)}) is says
 
 
+@pytest.mark.parametrize(
+    ("figures", "severity"),
+    [
+        ({"loss_undivided": 0.0}, "info"),  # that of a second output is ten times in it
+        ({"loss_undivided": 0.0, "loss_weight": 1.0}, "warning"),  # what is added to it is small
+        ({"loss_undivided": 0.0, "loss_classes": 130.0}, "warning"),  # it is divided and multiplied by numbers
+        ({"loss_undivided": 1.0}, "warning"),
+        ({}, "warning"),
+    ],
+)
+def test_a_first_loss_that_has_other_parts_is_not_held_against_a_guess_of_one(figures: dict, severity: str) -> None:
+    figures = {"softmax_twice": 0.0, "output_width": 130.0, **figures}
+    watched = {f"model/{name}": (np.arange(1), np.full(1, value)) for name, value in figures.items()}
+    rows = {"train/loss": (np.arange(50), falling(50, start=13.6))} | watched
+    (ours,) = (one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss")
+    assert ours.severity == severity
+
+
 @pytest.mark.parametrize(("start", "cause"), [(20.0, "gradient accumulation"), (200.0, "bad initialisation")])
 def test_a_first_loss_that_may_be_a_sum_over_micro_batches_is_not_laid_to_the_initialisation(
     start: float, cause: str

@@ -89,6 +89,20 @@ def test_classes_of_a_later_task_may_be_missing_in_the_first(name: str, severity
     assert [one.severity for one in found if one.rule == "missing_classes"] == [severity]
 
 
+@pytest.mark.parametrize(
+    ("times", "severity"), [(1.0, "info"), (2.0, "warning"), (None, "warning")], ids=["as good", "worse", "none"]
+)
+def test_an_output_that_is_wider_than_its_task_lacks_no_class(times: float | None, severity: str) -> None:
+    looks = np.arange(0, 300, 10)
+    figures = {"untargeted_classes": 6, "top_target_share": 0.2, "output_width": 16}
+    columns = {f"model/{one}": (looks, np.full(30, float(value))) for one, value in figures.items()}
+    columns |= {"model/class_targets": (looks, 64.0 * np.arange(1, 31)), "train/loss": 0.1 + 2 * np.exp(-STEP / 100)}
+    if times is not None:
+        columns["val/loss"] = looks, times * (0.1 + 2 * np.exp(-looks / 100))
+    found = findings([MissingClasses()], columns).values()
+    assert [one.severity for one in found][-1] == severity
+
+
 @pytest.mark.parametrize(("targets", "share", "found"), [(170, 0.0, ""), (170, 0.1, "warn"), (4096, 0.0, "warn")])
 def test_the_same_few_examples_say_nothing_of_other_classes(targets: int, share: float, found: str) -> None:
     looks = np.arange(0, 300, 10)

@@ -129,6 +129,20 @@ def test_adapters_that_are_frozen_and_blocks_that_nobody_trained_warn() -> None:
     assert one.severity == "warning" and "2 blocks" in one.message
 
 
+def test_stages_in_which_less_is_frozen_are_on_purpose() -> None:
+    steps = numpy.array([1, 70, 140])
+    columns = {"model/frozen_parameters": (steps, numpy.array([30.0, 20.0, 1.0])),
+               "model/trained_parameters": (steps, numpy.array([10.0, 20.0, 39.0])),
+               "model/frozen_share": (steps, numpy.array([0.9, 0.5, 0.1])),
+               "model/frozen_blocks": (steps[:2], numpy.array([2.0, 1.0])),  # the last look found none
+               "model/frozen_untrained": (steps[:2], numpy.array([1.0, 1.0]))}  # fmt: skip
+    for config, first in (({}, "warning"), ({"freeze": "gradual"}, "info"), ({"unfreeze_at": [70, 140]}, "info"),
+                          ({"freeze": "blocks"}, "warning"), ({"unfreeze": False}, "warning")):  # fmt: skip
+        found = found_in([FrozenGroup()], columns, config=config)
+        assert [one.severity for one in found] == [first, "info", "info"], config
+        assert "block" not in found[-1].message
+
+
 def test_adapters_of_a_part_of_the_layers_that_are_frozen_at_0_warn() -> None:
     (one,) = frozen(frozen_adapters=8, trained_adapters=8, zero_adapters=4)
     assert one.severity == "warning" and "4 layers" in one.message and "adapters" in one.causes[0]

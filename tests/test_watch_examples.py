@@ -237,6 +237,8 @@ def test_lengths_of_all_batches_that_rise_and_begin_anew_are_proven(
     assert [one.rule for one in judged] == (["sorted_lengths"] if says else [])
     grouped = {"config": {"group_by_length": True}}
     assert not rule_curves.found([SortedLengths()], series, pieces, **grouped)
+    rewarded = series | {"reward": (steps, 0.001 * steps)}  # lengths of what a policy writes
+    assert not rule_curves.found([SortedLengths()], rewarded, pieces)
 
 
 @pytest.mark.parametrize("pieces", [(), (11, 30)])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 FIGURES = ("rows_reached", "next_reached", "past_reached", "read_dimension", "padding_read", "padding_share",
-           "single_place", "state_behind_padding", "padding_given")  # fmt: skip
+           "single_place", "state_behind_padding", "padding_given", "own_reached")  # fmt: skip
 _STEPS = (6, 106)
 _TRIES = 3  # passes, each time: a model may have passes of other kinds
 _MOST = 1 << 25  # elements of an output
@@ -222,7 +222,8 @@ class DependenceLook:
                 whole = _of_whole(size[rows], next((one[rows] for one in texts), None), nothing)
                 whole[2] = nothing if is_mixed else whole[2]
             alive = size.max() > 0
-            parts = (other, following, past, read, *whole)
+            own = torch.where(other > 0, reached[rows].any(1).float().mean(), nothing)
+            parts = (other, following, past, read, *whole, own)
             found.append(torch.stack([torch.where(alive, one, nothing) for one in parts]))
         if not found:
             return None
@@ -232,7 +233,7 @@ class DependenceLook:
         # of several inputs one may be read as a whole
         both = torch.where(least == most, most, nothing)
         both[6] = both[6] if _is_mixing(self._model) else nothing
-        return torch.stack([most[0], least[1], past, both[3], most[4], most[5], both[6], nothing, nothing])
+        return torch.stack([most[0], least[1], past, both[3], most[4], most[5], both[6], nothing, nothing, least[7]])
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""

@@ -48,6 +48,7 @@ _LONE = 2  # rows of one example, or of its two views
 _MOST_INPUTS = 16  # tensors of a step that are looked at
 _BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
 _ASKED = (1, 3)  # steps of a model that is not called, before which it is looked for what was compiled of it
+_EACH_STEP = 3  # steps in a row with a pass in training mode and without gradients: it belongs to the step
 _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each step
 
 
@@ -79,6 +80,8 @@ class ModelState:
         self._dependence, self._head = DependenceLook(model, asks and not compiled), Head(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
+        self._without: set[bool] = set()  # of those without gradients
+        self._each_step = 0  # steps in a row in which one of them was in training mode
         self._batch = self._most = 0  # rows of the inputs, in this step and in any
         self._last: dict[str, float] = {}
         self._passes: dict[str, float] = {}
@@ -219,7 +222,10 @@ class ModelState:
             if mode and not trains:  # all that has a mode may be in evaluation mode, in a model that is not
                 mode = any(part.training for part in module.modules() if _has_mode(part)) or bool(self._switched)
             if mode is not None:
-                self._passes["training" if trains else "training_in_evaluation"] = float(mode)
+                if trains:
+                    self._passes["training"] = float(mode)
+                else:
+                    self._without.add(bool(mode))
             if not trains:
                 self._passes["passes_without_gradients"] = 1.0
             every = list(dense_tensors((*given, *named.values())))
@@ -315,6 +321,7 @@ class ModelState:
         ):  # trained in one mode, evaluated in the other
             self._passes["gradients_in_evaluation"] = float(len(self._modes) == 2)
         self._modes = set()
+        self._put_without()
         if 0 < self._batch <= _LONE < self._most // 4:
             current.figures["lone_rows"] = float(self._batch)
         self._most, self._batch = max(self._most, self._batch), 0
@@ -330,6 +337,16 @@ class ModelState:
             largest = torch.stack([item.float().to(home) for item in self._inputs]).amax()
             current.put("inputs", ("",), largest.reshape(1))
             self._inputs = []
+
+    def _put_without(self) -> None:
+        """The modes of the passes without gradients since the last step. Where one was in evaluation mode, it was the
+        evaluation: others may be of the training itself, as those that make labels of what has none."""
+        self._each_step = self._each_step + 1 if True in self._without else 0
+        if self._without:
+            self._passes["training_in_evaluation"] = float(all(self._without))
+        if self._each_step >= _EACH_STEP or "labels_in_training" in self._last:
+            self._passes["labels_in_training"] = float(self._each_step >= _EACH_STEP)
+        self._without = set()
 
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""

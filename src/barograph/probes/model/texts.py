@@ -234,12 +234,13 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     `end_untold`: of rows with padding, the share in which what follows the last token has no target though the last
     token itself is one; NaN where half of the rows end with one token, which is then an end of its own. `rows_cut`:
     the share of rows that are cut off before their answer begins: without a target and without padding, while the
-    targets of other rows begin behind a prompt and last to the row's end. `late_untold`: where the targets of each row
-    begin with it and stop before its end, the share of a text that has none. `start_twice`: whether all rows begin with
-    the same token twice, which stands nowhere else. `all_targets`: whether all but padding are targets. `tail_untold`:
-    where the targets of each row begin with it and have no gap, and some rows have two tokens or more behind their last
-    target, of different number and none with more than targets: the share of the text that has none; 0 where targets
-    have gaps or go on in the padding, as tags beside their words.
+    targets of other rows begin behind a prompt and last to the row's end. `late_untold`: where the targets of each
+    row begin with it and stop before its end, the share of a text that has none. `start_twice`: whether all rows
+    begin with the same token twice, which stands nowhere else, and some end with padding. `all_targets`: whether
+    all but padding are targets. `tail_untold`: where the targets of each row begin with it and have no gap, and
+    some rows have two tokens or more behind their last target, of different number and none with more than targets:
+    the share of the text that has none; 0 where targets have gaps or go on in the padding, as tags beside their
+    words.
     """
     import torch
 
@@ -265,6 +266,7 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     early = begins & ((dead >= 2).sum() * 2 >= len(tokens)) & (len(tokens) >= _ENDS)
     first = tokens[0, 0]
     both = (tokens[:, :2] == first).all() & ~(tokens[:, 2:] == first).any() & (len(tokens) >= _ENDS)
+    both = both & sure & (size > 0).any() & (filler != first)  # padding is at the other side, and another token
     found = (
         torch.where(seen, untold.to(wide), math.nan),
         torch.where(cut, share.to(wide), math.nan),

@@ -26,7 +26,8 @@ class RowsDependent(WatchRule):
 
     The gradient of every other row's output, with respect to what the first layer gave, is not 0 in rows that were not
     asked. The loss has one target a row or a place, and no layer normalises over the batch. Where `rows_mixed` knows
-    the layer, that says it.
+    the layer, that says it. Where each output that was asked depends on its own row, and they reach some of the others
+    only, examples may be mixed with one another on purpose, as by mixup within a model: an info finding.
 
     What to do: look for a `view` or `reshape` where a `transpose` or `permute` is meant, for a softmax, a mean or a
     normalisation over dimension 0, and for attention whose first dimension is the batch.
@@ -36,7 +37,10 @@ class RowsDependent(WatchRule):
     series = "model/rows_reached"
     needs = ("=model/rows_reached",)
     about = "What the model says of an example depends on the others in its batch."
-    thresholds: ClassVar = {"share": (0.1, "of the rows that were not asked; ours")}
+    thresholds: ClassVar = {
+        "share": (0.1, "of the rows that were not asked; ours"),
+        "all": (0.9, "of them: partners drawn at random reach half; ours"),
+    }
     causes = ("rows of the batch mixed: by a reshape in place of a transpose, or a softmax or mean over the batch",)
     remedies = (
         "look for `view` or `reshape` where `transpose` is meant, and for a softmax, mean or norm over dimension 0",
@@ -46,11 +50,13 @@ class RowsDependent(WatchRule):
         single = any(math.isfinite(watched(history, name, place)) for name in ("softmax_twice", "target_std"))
         if watched(history, "rows_mixed", place) == 1 or not single:
             return
+        paired = value < self.at["all"] and watched(history, "own_reached", place) == 1
         if self.lasts(value >= self.at["share"], place, 1):
             yield self.finding(
                 0, f"Outputs depend on other rows of the batch: the gradient of some reaches {100 * value:.0f}% of "
-                "the rows that have nothing to do with them.", found=place[0], segment=place[2], confidence=_PROOF,
-                evidence={"share": value, "standing": True},
+                "the rows that have nothing to do with them.", found=place[0], segment=place[2],
+                severity="info" if paired else "warning", confidence=0.4 if paired else _PROOF,
+                evidence={"share": value, "standing": not paired},
             )  # fmt: skip
 
 

@@ -6,10 +6,11 @@ Out:  findings of `FrozenGroup`, `FrozenLater`, `PretrainedMissing`, `AdaptersDr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, setting, whole
+from barograph.doctor.kernel.cursor import RowCursor, came_by, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -25,6 +26,7 @@ _PRETRAINED = (
 )  # fmt: skip
 _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
 _SURE = 0.95
+_STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
@@ -40,7 +42,9 @@ class FrozenGroup(Rule):
     adapters are for); or any such blocks, where a preference is learnt. And frozen
     layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before
     them is trained; or where two or more are in front of it, and more than four parameters are trained or a contrast of
-    pairs is learnt. A linear probe stays an info finding, and so does one random projection.
+    pairs is learnt. A linear probe stays an info finding, and so does one random projection. Of blocks and layers, so
+    does a stage in which less is frozen than before, and what the configuration says is to be trained later
+    (`unfreeze_at`, `freeze: gradual`).
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -53,6 +57,7 @@ class FrozenGroup(Rule):
 
     def reset(self) -> None:
         self._cursor = RowCursor()
+        self._frozen: dict[int, int] = {}
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         rows = self._cursor.new(history.channel("model/frozen_parameters"))
@@ -60,18 +65,21 @@ class FrozenGroup(Rule):
             assert rows is not None
             step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
             count, figures = whole(float(rows.value[at])), {
-                name: known(history.channel(f"model/{name}"), step, time, segment)
+                name: _of_step(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
                              "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
+            fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
+            self._frozen[segment] = count
             if (count > 0 or carried) and figures["trained_parameters"] > 0 and self.first(segment, count):
-                yield self._say(history, step, time, segment, count, figures)
+                yield self._say(history, step, time, segment, count, figures, fewer or _in_stages(history))
 
     def _say(
-        self, history: RunHistory, step: int, time: int, segment: int, count: int, figures: dict[str, float]
-    ) -> Finding:
+        self, history: RunHistory, step: int, time: int, segment: int, count: int, figures: dict[str, float],
+        staged: bool,
+    ) -> Finding:  # fmt: skip
         trained = whole(figures["trained_parameters"])
         names = next(
             (str(event.fields["frozen"]) for event in history.events_of("model")
@@ -119,12 +127,32 @@ class FrozenGroup(Rule):
             if fresh and not adapted:
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
+        severity = "info" if staged and key in ("blocks", "drawn") else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
             | ({"standing": True} if key in ("drawn", "blocks", "new") else {}),
         )  # fmt: skip
+
+
+def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> float:
+    """What the same look found; NaN where it found nothing, whatever an earlier one did."""
+    if channel is None:
+        return float("nan")
+    rows = channel.rows()
+    here = (rows.step == step) & (rows.time <= time) & (rows.segment == segment)
+    return float(rows.value[here][-1]) if here.any() else float("nan")
+
+
+def _in_stages(history: RunHistory) -> bool:
+    """Whether the configuration says that what is frozen will be trained later."""
+    return any(
+        value not in (None, False, 0, "") and (
+            _STAGES.search(name) or ("freez" in name and isinstance(value, str) and _STAGES.search(value.lower()))
+        )
+        for name, value in history.options.found.items()
+    )  # fmt: skip
 
 
 class FrozenLater(WatchRule):

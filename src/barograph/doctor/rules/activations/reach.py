@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import RowCursor, known, names_of, param_norm_of, setting, whole
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, names_of, param_norm_of, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -24,8 +24,9 @@ class UnreachedParameters(Rule):
 
     The watch listens to layers without a gradient in the first twenty steps: those that run in the next one are
     computed, and their output is cut off before the loss, by `detach()`, `.data`, `no_grad()`, a new tensor made from
-    numbers, or is left out of it. A twentieth of the trained elements or more is a warning, and so are a router and a
-    critic, by their names; less is an info finding: a pooling layer that nobody asks is usual. Where not one parameter
+    numbers, or is left out of it. A twentieth of the trained elements or more is a warning, and so are a router, by its
+    name, and a critic, where a loss of values is logged; less is an info finding: a pooling layer that nobody asks is
+    usual, whatever its size, and so is the critic of a model that learns by groups of answers. Where not one parameter
     had a gradient, nothing is trained. Layers that no batch uses don't count. Layers that run under `no_grad()` are a
     warning where their weights are as torch draws them: nobody trained them before.
 
@@ -58,10 +59,11 @@ class UnreachedParameters(Rule):
             count = whole(float(rows.value[at]))
             if count > 0 and self.first(segment, names):
                 grave = "critical" if share >= self.at["all"] else "warning"
+                grave = "info" if _POOLER.match(names) else grave
                 yield self.finding(
                     max(0, step - 20), f"{count} parameters had no gradient in 20 steps, though their layers ran: "
                     f"{names}.", found=step, segment=segment, confidence=0.95,
-                    severity=grave if share >= self.at["share"] or _SMALL.search(names) else "info",
+                    severity=grave if share >= self.at["share"] or _is_needed(history, names, time) else "info",
                     evidence={"parameters": count, "share": rounded(share), "standing": True},
                 )  # fmt: skip
         yield from self._without(history)
@@ -88,10 +90,19 @@ class UnreachedParameters(Rule):
 
 
 _WITHOUT = "graph cut: layers run under `no_grad()`, so that they are not trained"
-_SMALL = re.compile(
-    r"(?:^|[ ._])(?:gate|router|gating|wg|(?:value|critic|vf?)(?:_?(?:head|fn|function|net|out))?|baseline)(?:[._]|$)",
-    re.I,
-)  # layers without which nothing is learnt, though they are few elements
+# layers without which nothing is learnt, though they are few elements
+_ROUTER = re.compile(r"(?:^|[ ._])(?:gate|router|gating|wg)(?:[._]|$)", re.I)
+_CRITIC = re.compile(r"(?:^|[ ._])(?:(?:value|critic|vf?)(?:_?(?:head|fn|function|net|out))?|baseline)(?:[._]|$)", re.I)
+_POOLER = re.compile(r"(?:[\w.]*\bpool(?:er|ing)?\b[\w.]*(?:, | and )?)+$", re.I)  # and nothing else
+_OF_VALUES = re.compile(r"(?:value|critic|vf?|baseline)_?(?:fn|function)?[_/]?(?:loss|error)|explained_var", re.I)
+
+
+def _is_needed(history: RunHistory, names: str, time: int) -> bool:
+    """Whether a router is among layers, or a critic whose loss is logged: one that nobody trains may be left over."""
+    if _ROUTER.search(names):
+        return True
+    logged = (channel for name, channel in history.channels.items() if _OF_VALUES.search(name))
+    return bool(_CRITIC.search(names)) and any(came_by(channel, time) for channel in logged)
 
 
 class OutsideParameters(Rule):

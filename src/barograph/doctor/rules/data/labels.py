@@ -114,15 +114,17 @@ _SPLIT = "split not shuffled: the evaluation has classes that the training lacks
 class MissingClasses(WatchRule):
     """Classes of a classifier are never a target.
 
-    Of five hundred targets that were looked at, none is of these classes: they come in less than one in a hundred, or
-    not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say nothing. A
-    warning where that are two or more, and a third of all, or where the evaluation has them, as it seems: its loss is
-    half as large again as the training's, and rises (not where the same few examples, fewer than five hundred, were
-    seen again and again); else an info finding, and where the training logs a number of its task, stage or the like:
-    others may have these classes. Where the training has learnt, the evaluation's accuracy can but lose the share of
-    these classes. Below half of the rest the evaluation has little else than them; where it is the first class or the
-    last one, and the accuracy that of a guess, all are off by one, the class at the other end kept in range; where it
-    is the first one and the accuracy is less, they begin at 1, and there is an output more.
+    Of five hundred targets that were looked at, none is of these classes: they come in less than one in a hundred,
+    or not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say
+    nothing. A warning where that are two or more, and a third of all (not where the evaluation's loss is that of
+    the training: an output that is wider than its task, such as a vocabulary of which some are answers), or where
+    the evaluation has them, as it seems: its loss is half as large again as the training's, and rises (not where
+    the same few examples, fewer than five hundred, were seen again and again); else an info finding, and where the
+    training logs a number of its task, stage or the like: others may have these classes. Where the training has
+    learnt, the evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation
+    has little else than them; where it is the first class or the last one, and the accuracy that of a guess, all
+    are off by one, the class at the other end kept in range; where it is the first one and the accuracy is less,
+    they begin at 1, and there is an output more.
 
     What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
@@ -136,6 +138,7 @@ class MissingClasses(WatchRule):
         "targets": (500.0, "that were looked at; ours"),
         "share": (1 / 3, "of all classes; ours"),
         "worse": (1.5, "evaluation over training loss; ours"),
+        "alike": (1.2, "evaluation over training loss; ours"),
         "mixed": (0.95, "of a batch's targets are of one class: more may be sorted; ours"),
         "guess": (1.25, "of a guess's accuracy; ours"),
         "some": (0.5, "of a guess's accuracy: that of the class that is kept in range; ours"),
@@ -154,6 +157,15 @@ class MissingClasses(WatchRule):
         rises = bool((numpy.diff(theirs) > 0).sum() >= 2 and theirs[-1] > theirs[0])
         return rises and theirs[-1] > self.at["worse"] * usual(loss, *place, 32) > 0
 
+    def _lacks_them(self, history: RunHistory, targets: float, place: Place) -> bool:
+        """Whether the evaluation is as good as the training: then it has none of these classes either, and an output
+        is wider than its task. Without an evaluation twice the targets are waited for, as it may come."""
+        evaluation, loss = history.role("eval_loss"), history.role("loss")
+        theirs = newest(evaluation, *place, 1) if evaluation is not None else numpy.array([math.nan])
+        if not numpy.isfinite(theirs).all() or loss is None:
+            return targets < 2 * self.at["targets"]
+        return bool(theirs.max() <= self.at["alike"] * usual(loss, *place, 32))
+
     def _short(self, history: RunHistory, value: float, width: float, place: Place) -> float:
         """The evaluation's accuracy, times a guess's, where it is far below what the classes that are there leave to
         it; NaN else."""
@@ -170,7 +182,8 @@ class MissingClasses(WatchRule):
             width = watched(history, "output_width", place)
             accuracy = self._short(history, value, width, place)
             short = accuracy == accuracy
-            many = short or value >= max(2.0, self.at["share"] * width) or self._has_them(history, place)
+            third = value >= max(2.0, self.at["share"] * width)
+            many = short or (third and not self._lacks_them(history, targets, place)) or self._has_them(history, place)
             many = many and not has_stages(history, place[1])
             if not self.first(place[2], many):
                 return

@@ -168,7 +168,9 @@ def _come_again(history: RunHistory, since: int, place: Place) -> bool | None:
 
 
 def _by_length(history: RunHistory) -> bool:
-    """Whether lengths are in order on purpose, as the configuration says."""
+    """Whether lengths are in order on purpose, as the configuration says, or are those of what a policy writes."""
+    if history.role("reward") is not None:
+        return True
     grouped = setting(history, "group_by_length", "train_sampling_strategy") in (True, "group_by_length")
     return grouped or setting(history, "curriculum", "curriculum_learning") is not None
 
@@ -181,7 +183,8 @@ class SortedLengths(WatchRule):
     fall), by four standard deviations of what is so by chance: n differences of numbers in random order have
     (n ± √(n / 3)) / 2 rises. Batches of like lengths in random order have no such order. Where all rows of a batch have
     one length in each look, as those of a planned change of length, they have to rise and to begin anew; where the
-    configuration has a curriculum, or groups examples by length on purpose, there is no finding. Where the lengths of
+    configuration has a curriculum, or groups examples by length on purpose, there is no finding; nor where a reward is
+    logged, for what a policy writes gets longer or shorter as it learns. Where the lengths of
     all batches are recorded (`data/length_mean`), they need only rise and begin anew: by three fifths of their range
     from one to the next, with at most one in twenty of the other changes downwards.
 

@@ -152,7 +152,8 @@ class EndUntold(WatchRule):
     its last token before the padding, though that token is a target itself, and at most half of these rows end with
     one and the same token: no token of theirs says that the text is over. So it is where the padding is the token of
     the end and all of it is ignored, and where no end is added to the texts. Rows that are cut off have no padding, and
-    don't count. Where answers are compared with one another (a preference, or two passes for one
+    don't count. Where every token is a target, they may be pieces of a longer text, which end anywhere: an info
+    finding. Where answers are compared with one another (a preference, or two passes for one
     backward pass), the policy has learnt to end before: an info finding.
 
     What to do: add the token of the end, and give it as target once; labels of −100 at the padding behind it, by the
@@ -177,6 +178,7 @@ class EndUntold(WatchRule):
         if self.lasts(holds, place, self.at["looks"]):
             several = watched(history, "passes", place) >= 2 * watched(history, "backwards", place)
             compares = several or watched(history, "loss_ranks", place) >= 0 or margins_of(history) is not None
+            compares = compares or watched(history, "all_targets", place) == 1  # pieces of a text end anywhere
             yield self.finding(
                 self._row[0][0], "Texts end with different tokens, and none of them has a target behind its last one: "
                 "the model never learns where a text ends.", found=place[0], segment=place[2],
@@ -318,7 +320,8 @@ class PromptsCounted(WatchRule):
 class StartTwice(WatchRule):
     """All texts begin with the same token twice.
 
-    In three looks in a row the first two tokens of every row are one, which stands nowhere else in the rows. A chat
+    In three looks in a row the first two tokens of every row are one, which stands nowhere else in the rows, and some
+    rows end with padding of another token: what they begin with is none. A chat
     template that writes the token of the beginning, and a tokenizer that adds it again, give that: at inference, where
     it stands once, the model is given what it was not trained on.
 

@@ -7,7 +7,7 @@ Out:  findings of `EvaluationMode`, `ModelMode`, `EvaluationGradients`, `StaleSt
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
@@ -100,12 +100,14 @@ class EvaluationMode(TableRule):
 class ModelMode(Rule):
     """The model is trained in evaluation mode, or evaluated in training mode.
 
-    The watch records in which mode passes with gradients and passes without them run, of models with dropout or batch
-    norm, for which it makes a difference. Passes without gradients count where an evaluation is logged and no policy is
-    trained, which generates without gradients too. Of two such passes in evaluation mode it sees each function: one
-    that drops numbers all the same, or a batch norm with the statistics of the batch beside its running ones, is what
-    does not know the mode of the model. Where dropout modules alone were put into training mode, within modules that
-    are in evaluation mode, predictions are drawn with dropout on purpose, and their dropout does not count.
+    The watch records in which mode passes with gradients and passes without them run, of models with dropout or
+    batch norm, for which it makes a difference. Passes without gradients count where an evaluation is logged and no
+    policy is trained, which generates without gradients too; nor do they where each step of the training has some
+    and evaluations are rarer, as where the model makes labels for examples that have none. Of two such passes in
+    evaluation mode it sees each function: one that drops numbers all the same, or a batch norm with the statistics
+    of the batch beside its running ones, is what does not know the mode of the model. Where dropout modules alone
+    were put into training mode, within modules that are in evaluation mode, predictions are drawn with dropout on
+    purpose, and their dropout does not count.
 
     What to do: `model.train()` before training, `model.eval()` before each evaluation; `training=self.training` for
     functions.
@@ -146,6 +148,8 @@ class ModelMode(Rule):
             later = later[later < step]
         elif len(later) and int(rows.segment[-1]) == segment and not history.facts.get("finished"):
             later = later[later < int(later[-1])]  # the mode in the newest step may come behind its loss
+        if name == "training_in_evaluation":
+            later = self._evaluated(history, later, segment)
         if len(later) < self.at["steps"] or not self.first(name, segment):
             return
         found = int(later[int(self.at["steps"]) - 1])
@@ -175,6 +179,21 @@ class ModelMode(Rule):
             causes=["evaluation in training mode: `model.training` is True in passes without gradients"],
             remedies=["call `model.eval()` before each evaluation, and `model.train()` after it"],
         )  # fmt: skip
+
+    def _evaluated(self, history: RunHistory, later: Any, segment: int) -> Any:
+        """Of the steps of evaluations, those at which passes without gradients may be theirs: not where each step of
+        the training has some, and evaluations are rarer."""
+        channel = history.channel("model/labels_in_training")
+        if channel is None or not len(later):
+            return later
+        rows = channel.rows()
+        steps, values = (column[rows.segment == segment] for column in (rows.step, rows.value))
+        if not len(steps):
+            return later
+        places = numpy.searchsorted(steps, later, side="right") - 1
+        labels = (places >= 0) & (values[numpy.maximum(places, 0)] == 1)
+        often = numpy.diff(later, prepend=later[0] - 2) <= 1
+        return later[~(labels & ~often)]
 
 
 class EvaluationGradients(Rule):

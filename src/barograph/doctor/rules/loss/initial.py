@@ -46,7 +46,8 @@ class InitialLoss(Rule):
     several backward passes may log their sum: the accumulation is named first. Preferences, of which margins are
     logged, begin at ln 2 whatever the vocabulary. Cosines of which that of the target is made less, by a margin, begin
     far above a guess on purpose (`model/loss_margin`). A loss that the watch knows to be a multiple of the mean
-    (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`.
+    (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`. Where other losses are added, as the
+    graph shows, and the weight of that of the output is not known, the guess is of a part alone: an info finding.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -107,6 +108,10 @@ class InitialLoss(Rule):
         if weight > 1 and loss <= weight * (guess + self.at["above"]):
             return  # it is a multiple of a mean, as of one that is summed: see `loss_weight`
         step = int(rows.step[0])
+        # other losses are added to that of the output, as far as the graph shows, and nobody logs their guess
+        known = not math.isnan(weight) or not math.isnan(_first(history, "loss_classes", by))
+        mixed = not known and _first(history, "loss_undivided", by) == 0
+        serious = loss > self.at["times"] * guess and not mixed
         passes = _first(history, "backwards", by)
         added = passes > 1 and loss <= passes * self.at["times"] * guess  # it may be a sum over micro-batches
         proven = not added and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
@@ -123,11 +128,11 @@ class InitialLoss(Rule):
         yield self.finding(
             step,
             f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} gives {guess:.4g}",
-            severity="warning" if loss > self.at["times"] * guess else "info",
+            severity="warning" if serious else "info",
             segment=int(rows.segment[0]),
             evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary}
             | ({"standing": True} if proven else {}),
-            confidence=0.95 if proven else 0.8 if loss > self.at["times"] * guess else 0.4,
+            confidence=0.95 if proven else 0.8 if serious else 0.4,
             causes=[cause] if proven else [_ADDED, *self.causes[:2]] if added else
                    [*(paired or ([cause] if large else [])), *self.causes],
             remedies=["Draw the embedding with a deviation of 0.02, or 1 / √width; multiply it by √width where it is "

@@ -152,6 +152,8 @@ class EvaluationBelowGuess(WatchRule):
         "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
         "falls": (0.9, "the last evaluation over the first; ours"),
         "near": (0.97, "of the loss of a guess, while nothing is learnt yet; ours"),
+        "begins": (0.02, "of ln 2, that a preference begins at; ours"),
+        "swapped": (1.04, "times ln 2, of a preference; ours"),
         "guessed": (1.25, "of a guess's accuracy, where an evaluation was near it; ours"),
     }
     causes = OtherLabels.causes
@@ -176,8 +178,13 @@ class EvaluationBelowGuess(WatchRule):
         if math.isnan(classes) and known(history.channel("model/softmax_twice"), step, *place[1:]) == 0:
             classes = known(history.channel("model/output_width"), step, *place[1:])  # of targets that are chances
         first = float(numpy.median(rows.value))
+        averaged = known(history.channel("model/preference_averaged"), step, *place[1:])
+        chosen = averaged == averaged and abs(float(rows.value[0]) / math.log(2) - 1) <= self.at["begins"]
+        classes = 2.0 if chosen else classes
         guess, learnt, worse = (
-            (math.log(classes), self.at["learnt"], self.at["worse"])
+            (math.log(2), self.at["learnt"], self.at["swapped"])
+            if chosen
+            else (math.log(classes), self.at["learnt"], self.at["worse"])
             if classes >= 2
             else (first, self.at["fell"], self.at["above"])
         )
@@ -189,7 +196,8 @@ class EvaluationBelowGuess(WatchRule):
         self._values.append(value)
         if len(self._values) == 1:  # what has not come again is not memorized
             far = classes >= 2 and value > self.at["fresh"] * guess
-            self._fresh = far and known_before <= self.at["again"] and ours < learnt * guess
+            far, least = (value > worse * guess, 1 / worse) if chosen else (far, learnt)
+            self._fresh = far and known_before <= self.at["again"] and ours < least * guess
         self._over = value <= worse * guess or (known_before > self.at["again"] and not self._fresh)
         if self._over or len(self._values) < self.at["evaluations"] or not ours < learnt * guess:
             return
@@ -214,7 +222,7 @@ class EvaluationBelowGuess(WatchRule):
             f"while that of the training is {ours:.4g}.",
             found=place[0], segment=place[2], confidence=0.95 if classes >= 2 else 0.9,
             causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self._sides(history, place),
-                    *self._why(classes, value / first)],
+                    *([_SWAPPED, *self.causes] if chosen else self._why(history, place, classes, value / first))],
             evidence={"evaluation": value, "guess": guess, "training": ours},
         )  # fmt: skip
 
@@ -226,14 +234,22 @@ class EvaluationBelowGuess(WatchRule):
         looks = newest(same, *place, 3) if same is not None else numpy.empty(0)
         return [SAME_VIEWS] if len(looks) and (looks == 1).all() else []
 
-    def _why(self, classes: float, times: float) -> list[str]:
-        """Targets that are numbers may be of another scale as well: the likelier, the further off."""
+    def _why(self, history: RunHistory, place: Place, classes: float, times: float) -> list[str]:
+        """Targets that are numbers may be of another scale as well: the likelier, the further off. Noise that goes into
+        the inputs with one sign and is a target with the other is no question of scale."""
         if classes >= 2:
             return list(self.causes)
+        noise, share = (newest(channel, *place, 5) if (channel := history.channel(f"model/noise_{name}")) is not None
+                        else numpy.full(5, math.nan) for name in ("target", "share"))  # fmt: skip
+        if (noise == 1).all() and (share < -_AGAINST).all():
+            return [_MINUS_NOISE, *self.causes]
         scaled = "targets not scaled: the evaluation's are not shifted or divided as the training's"
         return [scaled, *self.causes] if times >= _FAR else [*self.causes, scaled]
 
 
+_SWAPPED = "pairs swapped: chosen and rejected are exchanged in the training, or in the evaluation"
+_MINUS_NOISE = "sign reversed: the training's targets are minus the noise that is in their inputs"
+_AGAINST = 0.2  # of the targets in the inputs, below 0; of noise that the inputs have it is above 0
 _FAR = 10.0  # times the training's first loss: no other order of the same targets is that far off
 
 RULES = (OtherLabels, EvaluationBelowGuess)

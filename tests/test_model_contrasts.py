@@ -24,6 +24,10 @@ def cosines(output: Tensor) -> Tensor:
     return unit(output) @ unit(output.flip(0)).T
 
 
+def all_with_all(output: Tensor) -> Tensor:
+    return functional.cosine_similarity(output[:, None], output.flip(0)[None], dim=-1)
+
+
 def both_ways(scores: Tensor) -> Tensor:
     return (functional.cross_entropy(scores, ANSWER) + functional.cross_entropy(scores.T, ANSWER)) / 2
 
@@ -44,6 +48,12 @@ def by_hand(scores: Tensor) -> Tensor:
         (lambda x: functional.cross_entropy(-(1 - cosines(x)) / 0.1, ANSWER), 0.0),
         (lambda x: both_ways(cosines(x) * SCALE.exp()), 0.0),
         (lambda x: by_hand(cosines(x) / 0.2), 0.0),
+        (lambda x: functional.cross_entropy(-torch.einsum("id,jd->ij", unit(x), unit(x.flip(0))) / 0.1, ANSWER), 1.0),
+        (lambda x: functional.cross_entropy(torch.einsum("id,jd->ij", unit(x), unit(x.flip(0))) / 0.1, ANSWER), 0.0),
+        (lambda x: functional.cross_entropy(-all_with_all(x) / 0.1, ANSWER), 1.0),
+        (lambda x: functional.cross_entropy(all_with_all(x) / 0.1, ANSWER), 0.0),
+        (lambda x: functional.cross_entropy(-(x[:, None] * x.flip(0)).sum(-1), ANSWER), None),
+        (lambda x: functional.cross_entropy(-(x[:, None] - x.flip(0)).square().sum(-1), ANSWER), None),  # distances
         (lambda x: functional.cross_entropy(-(x @ x.flip(0).T), ANSWER), None),  # an energy that a model gives
         (lambda x: functional.cross_entropy(-torch.cdist(x, x.flip(0)), ANSWER), None),
         (lambda x: functional.cross_entropy(-x, ANSWER % x.shape[1]), None),

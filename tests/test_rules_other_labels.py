@@ -161,3 +161,25 @@ def test_targets_that_are_minus_the_noise_are_no_average_that_is_behind(share: f
     found = warned(columns, rows)
     causes = [one for one in found["evaluation_below_guess"].causes if not one.startswith("averaged")]
     assert causes[0].startswith(first) and "average_behind" not in found
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("evaluation", "normed", "first"),
+    [
+        (np.linspace(3.1, 9.0, 10), True, "batch norm's statistics"),
+        (np.linspace(3.1, 9.0, 10), False, "averaged weights not updated"),
+        (np.linspace(2.15, 2.2, 10), True, "averaged weights not updated"),  # as it was drawn
+    ],
+)
+def test_an_average_without_the_buffers_is_far_worse_than_one_that_is_as_it_was_drawn(
+    evaluation: np.ndarray, normed: bool, first: str, rows: int
+) -> None:
+    columns = {
+        "train_loss": every(FALLS / FALLS[0] * np.log(6)), "val_loss": (STEP[19::40], evaluation),
+        "model/rows_again": (STEP[1::10], np.zeros(ROWS // 10)), "model/passes": (STEP[::10], np.ones(ROWS // 10)),
+        **of_graph(softmax_twice=0.0, loss_reversed=0.0, loss_classes=6.0),
+    }  # fmt: skip
+    if normed:
+        columns |= of_graph(norm_momentum=0.1)
+    assert warned(columns, rows)["evaluation_below_guess"].causes[0].startswith(first)

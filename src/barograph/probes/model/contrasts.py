@@ -18,6 +18,7 @@ _PASSED = frozenset({"Mul", "Div", "T", "Transpose", "Permute", "MaskedFill", "F
                      "Sub", "Scatter", "IndexPut", "CopySlices", "ToCopy", "Clone", "View", "Index"})  # fmt: skip
 _SHAPED = frozenset({"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy", "Clone", "Select",
                      "Slice", "Split", "SplitWithSizes", "Unbind", "Index"})  # fmt: skip
+_TURNED = frozenset({"T", "Transpose", "Permute"})
 _LINE = frozenset({"Mul", "Div", "Neg", "Sub", "Add", "Rsub"})
 _CHANCES = frozenset({"LogSoftmax", "Softmax", "Log"})
 _LAYERS = frozenset({"Addmm", "Mm"})
@@ -63,16 +64,34 @@ def _turned(node: Any, count: int) -> int:
     sign = 1
     for _ in range(_DEEP):
         name, inputs = kind(node), [one for one, _ in node.next_functions]
-        if name == "Mm":
-            sides = [behind(side)[0] if kind(side) in ("T", "Transpose", "Permute") else side for side in behind(node)]
-            return sign if len(sides) == 2 and all(map(of_length_one, sides)) else 0
-        if name not in _PASSED | _TURNS:
+        if name in ("Mm", "Bmm"):
+            return sign if len(behind(node)) == 2 and all(map(_of_length_one, behind(node))) else 0
+        if name == "Sum":  # of products, as `cosine_similarity` of all with all
+            parts = [part for one in behind(node) if kind(one) == "Mul" for part in behind(one)]
+            return sign if len(parts) == 2 and all(map(_of_length_one, parts)) else 0
+        if name not in _PASSED | _SHAPED | _TURNS:
             return 0
         whole = [one for one in inputs if one is not None and math.prod(shape(one)) == count * count]
         if len(whole) != 1 or (name == "Sub" and inputs[0] is not whole[0]):
             return 0
         sign, node = -sign if name in _TURNS else sign, whole[0]  # what it is multiplied by is gone with the graph
     return 0
+
+
+def _of_length_one(node: Any) -> bool:
+    """Whether a tensor was divided by its own length, but for changes of shape."""
+    node = _bare(node)
+    under = behind(node)
+    by_length = kind(node) == "Div" and len(under) == 2 and kind(_bare(under[1])) in ("LinalgVectorNorm", "Norm")
+    return of_length_one(node) or by_length
+
+
+def _bare(node: Any) -> Any:
+    for _ in range(6):
+        if kind(node) not in _SHAPED | _TURNED or len(behind(node)) != 1:
+            break
+        node = behind(node)[0]
+    return node
 
 
 def _joined(root: Any) -> dict[str, float]:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
 from barograph.core.configuration import ACCUMULATION
 from barograph.doctor.kernel.cursor import known, newest, numeric_setting, scaled_loss, usual
 from barograph.doctor.kernel.curve import rounded
@@ -117,7 +119,7 @@ class LossDivided(WatchRule):
         if loss is None or not loss.end:
             return False
         ours = usual(loss, step, *place[1:], 16)
-        theirs = newest(evaluation, step, *place[1:], 1) if evaluation is not None else ()
+        theirs = newest(evaluation, step, *place[1:], 1) if evaluation is not None else numpy.empty(0)
         if len(theirs) and ours > 0:
             ratio = float(theirs[0]) / ours / times
             return 1 / self.at["ratio"] < ratio < self.at["ratio"]

@@ -139,6 +139,15 @@ def test_a_positional_embedding_that_is_not_used_is_named(tmp_path: Path) -> Non
     assert found["unused_parameters"]["causes"][0].startswith("positional embedding not used")
 
 
+@pytest.mark.parametrize(("name", "severity"), [("cond_embed", "warning"), ("second", "info")])
+def test_layers_named_after_a_condition_that_never_run_are_a_warning(tmp_path: Path, name: str, severity: str) -> None:
+    model = Part(sound)
+    setattr(model, name, nn.Embedding(8, 24))
+    found = train(tmp_path, model, 110)["unused_parameters"]
+    assert found["severity"] == severity
+    assert found["causes"][0].startswith("condition not used" if severity == "warning" else "layers are not used")
+
+
 def test_a_positional_parameter_beside_layers_is_named_and_a_projection_is_not(tmp_path: Path) -> None:
     model = Part(
         lambda self, x: x + self.attention(x.detach()[:, None], x.detach()[:, None], x[:, None])[0][:, 0].detach()

@@ -148,6 +148,11 @@ def test_similarities_far_apart_are_laid_to_what_the_graph_says_of_the_embedding
         ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 0.01 * FALLS, "same_sides"),
         ({"similarity_to_itself": 1.0, "loss_pairs": 64.0}, 2 * FALLS, "same_sides"),
         ({"similarity_to_itself": 0.0, "loss_pairs": 64.0}, 2 * FALLS, None),
+        ({"pairs_repelled": 1.0}, FALLS, "pairs_repelled"),
+        ({"pairs_repelled": 0.0}, FALLS, None),
+        ({"margins_joined": 16.0}, FALLS, "margins_joined"),
+        ({"margins_joined": -16.0}, FALLS, "margins_joined"),
+        ({"margins_joined": 1.0}, FALLS, None),
         ({"loss_pairs": 64.0}, 30 * FALLS, "pair_temperature"),
         ({"loss_pairs": 64.0, "pairs_unscaled": 1.0}, FALLS, "pair_temperature"),
         ({"loss_pairs": 64.0, "pairs_unscaled": 0.0}, FALLS, None),
@@ -165,7 +170,7 @@ def test_what_the_graph_proves_is_said(
 ) -> None:
     found = warned({"loss": every(loss)} | of_graph(**figures), rows)
     ours = {"loss_reversed", "label_smoothing", "softmax_over_rows", "same_sides", "pair_temperature",
-            "broadcast_targets", "unrelated_labels"}  # fmt: skip
+            "broadcast_targets", "unrelated_labels", "pairs_repelled", "margins_joined"}  # fmt: skip
     assert set(found) & ours == ({rule} if rule else set())
 
 

@@ -119,3 +119,67 @@ def test_keys_of_what_the_queries_are_of_may_be_the_same_views(
     columns |= of_graph(loss_reversed=0.0, loss_classes=8.0, loss_pairs=pairs, passes_without_gradients=1.0)
     cause = warned(columns)["evaluation_below_guess"].causes[0]
     assert cause.startswith("views are the same") == says
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("evaluation", "again", "averaged", "says"),
+    [
+        (np.linspace(0.76, 1.2, 10), 0.0, 0.0, True),
+        (np.linspace(0.76, 1.2, 10), 1.0, 0.0, False),  # pairs that came often may be memorized
+        (np.linspace(0.66, 1.2, 10), 0.0, 0.0, False),  # it was better than a guess: overfitting
+        (np.r_[0.69, 0.70, np.linspace(0.75, 1.2, 8)], 0.0, 0.0, False),  # no worse, before they came again
+        (np.linspace(0.76, 1.2, 10), 0.0, None, False),  # no preference
+    ],
+)
+def test_pairs_that_are_swapped_in_one_of_the_two_are_worse_than_indifference_from_the_first(
+    evaluation: np.ndarray, again: float, averaged: float | None, says: bool, rows: int
+) -> None:
+    falls = np.log(2) * (0.4 + 0.6 * np.exp(-STEP / 60))
+    columns = {
+        "train/loss": every(falls), "eval/loss": (STEP[19::40], evaluation),
+        "model/rows_again": (STEP[1::10], np.where(STEP[1::10] > 100, 0.6, again)),
+        **of_graph(softmax_twice=0.0, loss_reversed=0.0, output_width=24.0),
+    }  # fmt: skip
+    if averaged is not None:
+        columns |= of_graph(preference_averaged=averaged)
+    found = warned(columns, rows)
+    assert ("evaluation_below_guess" in found) == says
+    assert not says or found["evaluation_below_guess"].causes[0].startswith("pairs swapped")
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(("share", "first"), [(-0.6, "sign reversed"), (0.6, "labels shifted")])
+def test_targets_that_are_minus_the_noise_are_no_average_that_is_behind(share: float, first: str, rows: int) -> None:
+    columns = {
+        "train/loss": every(1.0 * (0.12 + 0.88 * np.exp(-STEP / 20))),
+        "eval/loss": (STEP[19::40], 3.5 - 1.8 * np.exp(-np.arange(10) / 2)),
+        "model/rows_again": (STEP[1::10], np.zeros(ROWS // 10)), "model/passes": (STEP[::10], np.ones(ROWS // 10)),
+        "model/noise_target": (STEP[::10], np.ones(ROWS // 10)),
+        "model/noise_share": (STEP[::10], np.full(ROWS // 10, share)), **of_graph(loss_reversed=0.0),
+    }  # fmt: skip
+    found = warned(columns, rows)
+    causes = [one for one in found["evaluation_below_guess"].causes if not one.startswith("averaged")]
+    assert causes[0].startswith(first) and "average_behind" not in found
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("evaluation", "normed", "first"),
+    [
+        (np.linspace(3.1, 9.0, 10), True, "batch norm's statistics"),
+        (np.linspace(3.1, 9.0, 10), False, "averaged weights not updated"),
+        (np.linspace(2.15, 2.2, 10), True, "averaged weights not updated"),  # as it was drawn
+    ],
+)
+def test_an_average_without_the_buffers_is_far_worse_than_one_that_is_as_it_was_drawn(
+    evaluation: np.ndarray, normed: bool, first: str, rows: int
+) -> None:
+    columns = {
+        "train_loss": every(FALLS / FALLS[0] * np.log(6)), "val_loss": (STEP[19::40], evaluation),
+        "model/rows_again": (STEP[1::10], np.zeros(ROWS // 10)), "model/passes": (STEP[::10], np.ones(ROWS // 10)),
+        **of_graph(softmax_twice=0.0, loss_reversed=0.0, loss_classes=6.0),
+    }  # fmt: skip
+    if normed:
+        columns |= of_graph(norm_momentum=0.1)
+    assert warned(columns, rows)["evaluation_below_guess"].causes[0].startswith(first)

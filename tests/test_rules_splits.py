@@ -153,6 +153,16 @@ def test_inputs_of_the_training_that_are_normalised_once_more_are_said_to_be(
     assert warned(columns)["evaluation_inputs"].causes[0].startswith(cause)
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_evaluations_of_other_inputs_begin_with_the_first_that_has_them(others: int) -> None:
+    looks, worse = np.arange(0, ROWS, 10), np.where(np.arange(10) < 5, 1.0, 3.0)  # the loss shows it later
+    columns = {"loss": every(FALLS), "val_loss": (EVALUATIONS, worse * FALLS[EVALUATIONS])}
+    for name, value, other in (("mean", 0.0, 0.3), ("std", 1.0, 0.2)):
+        columns[f"model/input_{name}"] = looks, np.full(len(looks), value)
+        columns[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.where(np.arange(10) < others, value, other)
+    assert warned(columns)["evaluation_inputs"].step == int(EVALUATIONS[others]) + 1
+
+
 @pytest.mark.parametrize(
     ("written", "told"), [([5, 10], False), ([], True), ([3, 5], True), ([4], True), (range(1, 14), True)]
 )  # fmt: skip

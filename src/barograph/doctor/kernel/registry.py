@@ -24,7 +24,7 @@ MODULES = (
     "optimizer.annealing", "optimizer.scheduled", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks",
     "run.logging", "run.ending", "run.time", "loss.outlook", "loss.below_zero", "loss.accumulated",
     "evaluation.accuracy", "evaluation.explained", "evaluation.best", "evaluation.terms", "loss.squares", "data.order",
-    "ranks.summed", "data.batches",
+    "ranks.summed", "data.batches", "loss.divided",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

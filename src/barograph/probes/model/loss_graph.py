@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from barograph.probes.model import criteria, latents, margins, objective, paths, policies, views, written_out
+from barograph.probes.model import contrasts, criteria, latents, margins, objective, paths, policies, views, written_out
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -70,7 +70,7 @@ def _all(root: Any) -> dict[str, float]:
         found |= policies.figures(root)
     with contextlib.suppress(Exception):
         found |= margins.figures(root)
-    return found
+    return found | contrasts.figures(root)
 
 
 def root_of_pass() -> Any:

@@ -47,7 +47,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "to
            "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
-           "padding_targets", "targets_given", "hidden_targets", *texts.ENDS)  # fmt: skip
+           "padding_targets", "targets_given", "hidden_targets", "square_weight", *texts.ENDS)  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
@@ -77,6 +77,7 @@ class OutputLook:
         self._given: list[Tensor] = []  # of the pass that is looked at
         self._returned = [0]  # outputs of a pass so far
         self._unused: list[int] | None = None  # see `_beside`
+        self._alone = False  # whether the loss itself is what the model gives
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
@@ -115,6 +116,7 @@ class OutputLook:
             return
         self.due = False
         if not tensor.dim():
+            self._alone = True
             return  # a loss, and what it is of is not known
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         rowed, self._tokens = self._tokens if tensor.dim() == 3 else [], []
@@ -160,7 +162,7 @@ class OutputLook:
                     self._texts = torch.stack([said[name].to(self._found.dtype) for name in texts.FIGURES])
                 whole = gradient
                 if multiple:
-                    gradient = _undone(gradient, count)
+                    gradient, self._found[_AT["square_weight"]] = _undone(gradient, count)
                 if columns is not None:
                     leaked = _given(columns, shown, leaks.some(gradient), count, found)
                     self._found[_AT["targets_given"]] = leaked.to(self._found.dtype)
@@ -211,6 +213,7 @@ class OutputLook:
             if self._unused:
                 self._found[_AT["output_unused"]] = math.nan
             current.put("output", FIGURES, self._found)
+        if self._found is not None or self._alone:
             current.figures["passes"] = float(self._passes)
         if self._texts is not None:
             current.put("texts", texts.FIGURES, self._texts)
@@ -234,7 +237,7 @@ class OutputLook:
                 current.put(name, ("mean", "std"), moments)
         self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
         self._logistic = self._texts = self._pairs = self._placed = self._rebuilt = None
-        self._round = current
+        self._round, self._alone = current, False
         self._passes = 0
         self._steps += 1
         ten, place = divmod(self._steps, _EVERY)
@@ -426,18 +429,18 @@ def _given(columns: Tensor, output: Tensor, gradient: Tensor, count: int, found:
     return torch.where(logistic, said, torch.nan)
 
 
-def _undone(gradient: Tensor, count: int) -> Tensor:
-    """The gradient of a mean square of `count` differences, from that of a multiple of it, which the loss is; NaN where
-    the loss is not to be seen."""
+def _undone(gradient: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The gradient of a mean square of `count` differences, from that of a multiple of it, which the loss is; and that
+    multiple. NaN where the loss is not to be seen."""
     import torch
 
     wide = torch.float32 if gradient.device.type == "mps" else torch.float64
     loss = loss_of_pass()
     if loss is None or loss.numel() != 1:
-        return torch.full_like(gradient, math.nan)
+        return torch.full_like(gradient, math.nan), gradient.new_full((), math.nan)
     value = loss.detach().reshape(()).to(gradient.device, wide)
-    undone: Tensor = gradient.to(wide) * (4 * value / (count * gradient.to(wide).square().sum()))
-    return undone
+    over = 4 * value / (count * gradient.to(wide).square().sum())
+    return gradient.to(wide) * over, 1 / over
 
 
 def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:

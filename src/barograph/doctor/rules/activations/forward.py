@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PLACE = re.compile(r"(?:^|[._])w?p(?:os|e)(?:[._]|$)|pos_?emb|position", re.I)
 _EXPERT = re.compile(r"expert", re.I)
+_CONDITION = re.compile(r"(?:^|[ ._])(?:cond\w*|film\w*|ada_?(?:ln|in|norm)\w*)(?=[._])", re.I)
 _TIME = re.compile(
     r"(?:^|[ ._])(?:t|time|temb|time_?steps?|sigma)(?:_?(?:emb\w*|mlp|proj\w*|net|encod\w*|layers?))?(?=[._])", re.I
 )
@@ -218,7 +219,8 @@ class UnusedParameters(Rule):
 
     A positional embedding that is not used is a warning: the model can't tell places apart. So are experts while
     others of their kind run: no token is routed to them. So are, by their names, layers that embed a time: the model
-    does not know how much noise there is. Other layers are an info finding, for a head may wait for its data.
+    does not know how much noise there is; and layers that are named after a condition, which then has no influence.
+    Other layers are an info finding, for a head may wait for its data.
     """
 
     name, family, kind, severity = "unused_parameters", "model", "frozen", "warning"
@@ -239,13 +241,15 @@ class UnusedParameters(Rule):
                 continue
             share = known(history.channel("model/unused_share"), step, time, segment)
             place, expert, time_layer = _PLACE.search(names), _EXPERT.search(names), _TIME.search(names)
+            condition = _CONDITION.search(names)
             cause = (
                 "positional embedding not used: the model can't tell places apart" if place
                 else "unused experts: no token is routed to them" if expert
                 else "timestep not used: the layers that embed it never run" if time_layer
+                else "condition not used: the layers that embed it never run" if condition
                 else "layers are not used in the forward pass"
             )  # fmt: skip
-            certain = bool(place or expert or time_layer)
+            certain = bool(place or expert or time_layer or condition)
             yield self.finding(
                 0, f"{count} parameters had no gradient in {step + 1} steps, and are in no layer that ran: {names}.",
                 found=step, segment=segment, severity="warning" if certain else "info", causes=[cause],

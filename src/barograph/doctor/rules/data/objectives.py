@@ -292,6 +292,36 @@ class SameSides(GraphRule):
             )  # fmt: skip
 
 
+class PairsRepelled(GraphRule):
+    """The similarities of pairs go into the softmax of their cross-entropy with a minus.
+
+    The graph shows products of embeddings of length 1, cosines, all with all of a batch, and between these and the
+    softmax an odd number of negations: the loss is least where the right pairs are the least alike. Of one minus the
+    cosines, which are distances, the negative is right. Two towers learn that as well as the contrary, with a loss that
+    falls; what ranks by similarity afterwards has the right answer last.
+
+    What to do: leave out the minus; of distances `-distance / temperature` is right, of similarities
+    `similarity / temperature`.
+    """
+
+    name, family, kind, severity = "pairs_repelled", "data", "config", "warning"
+    proves = "training"
+    figures = ("pairs_repelled",)
+    needs = ("=model/pairs_repelled", "loss")
+    about = "Similarities of pairs go into the loss with the wrong sign."
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    causes = ("sign reversed: the loss pushes the two sides of a pair apart, and the others together",)
+    remedies = ("leave out the minus before the similarities: `cross_entropy(a @ b.T / temperature, …)`",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure == 1 and self.first(place[2]):
+            yield self.finding(
+                place[0], "The cosines of the batch's pairs are negated before the softmax of the loss: it is least "
+                "where the right pairs are the least alike.", found=found, segment=place[2], confidence=_PROOF,
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
 ANY_LENGTH = "embeddings not normalised: their similarities are far apart"
 TOO_LOW = "temperature too low: similarities are divided by too little"
 
@@ -422,6 +452,7 @@ RULES = (
     SoftmaxOverRows,
     LossInput,
     SameSides,
+    PairsRepelled,
     PairTemperature,
     ClassWeights,
 )

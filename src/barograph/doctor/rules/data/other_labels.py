@@ -120,16 +120,19 @@ class EvaluationBelowGuess(WatchRule):
 
     The training's loss is below three quarters of that of a guess (of losses other than a cross-entropy: a fifth of
     that of the first eight rows), few of the examples that were looked at came before (or few had when the first
-    evaluation was 1.5 times a guess's, and the training had learnt), and each of three evaluations or more is above
-    1.1 times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the first; one that
-    is near a guess before the training has learnt does not count. Who has
-    learnt nothing of use would still guess: what is asked in the evaluation is another question. An evaluation that
-    falls is measured in another unit, and gives no finding; nor does one that never changes, one with an accuracy of
-    five times a guess's, or a training in which a class is missing, batches are of one class each, or targets are the
-    inputs. Where the model that is trained was never evaluated itself, an average of its weights that hardly moves is
-    the first cause. Targets that are numbers may be of another scale, which comes first from ten times the training's
-    first loss on. Where pairs are matched, and another network that moves is given what the trained one is given, both
-    sides of a pair may be the same, which comes first.
+    evaluation was 1.5 times a guess's, and the training had learnt), and each of three evaluations or more is above 1.1
+    times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the first; one that is
+    near a guess before the training has learnt does not count. Of a preference against a reference, which the graph
+    shows and which begins at ln 2, 1.04 times ln 2 is enough, if the first evaluation is above that while the training
+    is as far below it, before its pairs came again. Who has learnt nothing of use would still guess: what is asked in
+    the evaluation is another question. An evaluation that falls is measured in another unit, and gives no finding; nor
+    does one that never changes, one with an accuracy of five times a guess's, or a training in which a class is
+    missing, batches are of one class each, or targets are the inputs. Where the model that is trained was never
+    evaluated itself, an average of its weights that hardly moves is the first cause; in a model with batch norm, if
+    evaluations differ by a tenth and are 1.5 times a guess's, an average of weights without their buffers comes before
+    it. Targets that are numbers may be of another scale, which comes first from ten times the training's first loss on;
+    those of a denoiser may be minus the noise that the inputs have. Where pairs are matched, and another network that
+    moves is given what the trained one is given, both sides of a pair may be the same, which comes first.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -152,6 +155,9 @@ class EvaluationBelowGuess(WatchRule):
         "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
         "falls": (0.9, "the last evaluation over the first; ours"),
         "near": (0.97, "of the loss of a guess, while nothing is learnt yet; ours"),
+        "changes": (1.1, "the highest evaluation over the lowest, of weights that are not as drawn; ours"),
+        "begins": (0.02, "of ln 2, that a preference begins at; ours"),
+        "swapped": (1.04, "times ln 2, of a preference; ours"),
         "guessed": (1.25, "of a guess's accuracy, where an evaluation was near it; ours"),
     }
     causes = OtherLabels.causes
@@ -176,8 +182,13 @@ class EvaluationBelowGuess(WatchRule):
         if math.isnan(classes) and known(history.channel("model/softmax_twice"), step, *place[1:]) == 0:
             classes = known(history.channel("model/output_width"), step, *place[1:])  # of targets that are chances
         first = float(numpy.median(rows.value))
+        averaged = known(history.channel("model/preference_averaged"), step, *place[1:])
+        chosen = averaged == averaged and abs(float(rows.value[0]) / math.log(2) - 1) <= self.at["begins"]
+        classes = 2.0 if chosen else classes
         guess, learnt, worse = (
-            (math.log(classes), self.at["learnt"], self.at["worse"])
+            (math.log(2), self.at["learnt"], self.at["swapped"])
+            if chosen
+            else (math.log(classes), self.at["learnt"], self.at["worse"])
             if classes >= 2
             else (first, self.at["fell"], self.at["above"])
         )
@@ -189,7 +200,8 @@ class EvaluationBelowGuess(WatchRule):
         self._values.append(value)
         if len(self._values) == 1:  # what has not come again is not memorized
             far = classes >= 2 and value > self.at["fresh"] * guess
-            self._fresh = far and known_before <= self.at["again"] and ours < learnt * guess
+            far, least = (value > worse * guess, 1 / worse) if chosen else (far, learnt)
+            self._fresh = far and known_before <= self.at["again"] and ours < least * guess
         self._over = value <= worse * guess or (known_before > self.at["again"] and not self._fresh)
         if self._over or len(self._values) < self.at["evaluations"] or not ours < learnt * guess:
             return
@@ -213,10 +225,19 @@ class EvaluationBelowGuess(WatchRule):
             0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
             f"while that of the training is {ours:.4g}.",
             found=place[0], segment=place[2], confidence=0.95 if classes >= 2 else 0.9,
-            causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self._sides(history, place),
-                    *self._why(classes, value / first)],
+            causes=[*self._average(history, place, value / guess), *self._sides(history, place),
+                    *([_SWAPPED, *self.causes] if chosen else self._why(history, place, classes, value / first))],
             evidence={"evaluation": value, "guess": guess, "training": ours},
         )  # fmt: skip
+
+    def _average(self, history: RunHistory, place: Place, times: float) -> list[str]:
+        """Where another model than the trained one is evaluated. One that is as it was drawn is about as good as a
+        guess, and stays so; one that changes and is far worse has other statistics of batch norm than its weights."""
+        if not other_model(history, place[1]):
+            return []
+        changes = max(self._values) > self.at["changes"] * min(self._values)
+        normed = history.channel("model/norm_momentum") is not None
+        return [*([_BUFFERS] if normed and changes and times > self.at["fresh"] else []), _AVERAGE]
 
     def _sides(self, history: RunHistory, place: Place) -> list[str]:
         """Where pairs are matched and another network, which moves, is given what the trained one is given: the sides
@@ -226,14 +247,23 @@ class EvaluationBelowGuess(WatchRule):
         looks = newest(same, *place, 3) if same is not None else numpy.empty(0)
         return [SAME_VIEWS] if len(looks) and (looks == 1).all() else []
 
-    def _why(self, classes: float, times: float) -> list[str]:
-        """Targets that are numbers may be of another scale as well: the likelier, the further off."""
+    def _why(self, history: RunHistory, place: Place, classes: float, times: float) -> list[str]:
+        """Targets that are numbers may be of another scale as well: the likelier, the further off. Noise that goes into
+        the inputs with one sign and is a target with the other has its own cause."""
         if classes >= 2:
             return list(self.causes)
+        noise, share = (newest(channel, *place, 5) if (channel := history.channel(f"model/noise_{name}")) is not None
+                        else numpy.full(5, math.nan) for name in ("target", "share"))  # fmt: skip
+        if (noise == 1).all() and (share < -_AGAINST).all():
+            return [_MINUS_NOISE, *self.causes]
         scaled = "targets not scaled: the evaluation's are not shifted or divided as the training's"
         return [scaled, *self.causes] if times >= _FAR else [*self.causes, scaled]
 
 
+_BUFFERS = "batch norm's statistics are stale: the average has the trained weights, and not their buffers"
+_SWAPPED = "pairs swapped: chosen and rejected are exchanged in the training, or in the evaluation"
+_MINUS_NOISE = "sign reversed: the training's targets are minus the noise that is in their inputs"
+_AGAINST = 0.2  # of the targets in the inputs, below 0; of noise that the inputs have it is above 0
 _FAR = 10.0  # times the training's first loss: no other order of the same targets is that far off
 
 RULES = (OtherLabels, EvaluationBelowGuess)

@@ -331,7 +331,8 @@ class EvaluationInputs(Rule):
     Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
     that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
     or more below them, those of the training are. Where the training's own inputs change (by more than a fifth
-    between looks), as in a curriculum, there is nothing to say.
+    between looks), as in a curriculum, there is nothing to say. The step is that of the first evaluation from which on
+    inputs are such, whatever its loss.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -359,6 +360,7 @@ class EvaluationInputs(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._row: list[tuple[int, int]] = []
+        self._since: tuple[int, int] | None = None  # step and segment of the first evaluation with other inputs
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         loss = history.role("loss")
@@ -368,7 +370,10 @@ class EvaluationInputs(Rule):
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            apart = self._apart(history, float(rows.value[at]), *place)
+            other = _other_scale(history, float(rows.value[at]), place, self.at)
+            if not other or self._since is None or self._since[1] != place[2]:
+                self._since = (place[0], place[2]) if other else None
+            apart = other and self._apart(history, float(rows.value[at]), *place)
             if not apart or (self._row and self._row[0][1] != place[2]):
                 self._row = []
             if not apart:
@@ -378,8 +383,9 @@ class EvaluationInputs(Rule):
                 mean, deviation = (usual(history.channel(f"model/input_{name}"), *place) for name in ("mean", "std"))
                 here = known(history.channel("model/eval_input_mean"), *place)
                 yield self.finding(
-                    self._row[0][0], f"Evaluations are given inputs of mean {here:.3g} and deviation "
-                    f"{rows.value[at]:.3g}, where those of the training have {mean:.3g} and {deviation:.3g}.",
+                    self._since[0] if self._since else self._row[0][0],
+                    f"Evaluations are given inputs of mean {here:.3g} and deviation {rows.value[at]:.3g}, "
+                    f"where those of the training have {mean:.3g} and {deviation:.3g}.",
                     found=place[0], segment=place[2], confidence=0.95,
                     causes=[*([_TWICE] if self._twice(history, float(rows.value[at]), place) else []),
                             *([_TRAINED_TWICE] if self._trained_twice(mean, here, float(rows.value[at])) else []),
@@ -392,7 +398,7 @@ class EvaluationInputs(Rule):
         place = step, time, segment
         ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
         worse = 1.0 if self._twice(history, deviation, place) else self.at["worse"]
-        return 0 < worse * ours < theirs < math.inf and _other_scale(history, deviation, place, self.at)
+        return 0 < worse * ours < theirs < math.inf
 
     def _trained_twice(self, mean: float, here: float, deviation: float) -> bool:
         """Whether the evaluation's inputs are about normal, and the training's below them by a deviation or more: what

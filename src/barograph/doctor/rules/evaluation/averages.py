@@ -28,8 +28,9 @@ class AverageBehind(Walker):
     average of the weights is. In four evaluations in a row, behind the first four, its loss falls or stays within a
     five-hundredth, is half as large again as the training's or more, and is one that the training had passed in the
     first quarter of the steps. Where it is at nine tenths of the training's first loss or above in all evaluations, a
-    difference of a twentieth counts as none: these weights are as they were drawn. An average with decay d holds the
-    weights of the last 1 / (1 − d) steps: 10,000 for 0.9999.
+    difference of a twentieth counts as none: these weights are as they were drawn. One that is a fifth above the first
+    evaluation says nothing of an average: weights that are behind get no worse by themselves. An average with decay d
+    holds the weights of the last 1 / (1 − d) steps: 10,000 for 0.9999.
 
     What to do: a decay that fits the length of the training, or one that grows: min(d, (1 + t) / (10 + t)).
     """
@@ -46,6 +47,7 @@ class AverageBehind(Walker):
         "still": (0.002, "of the evaluation before; ours"),
         "drawn": (0.9, "of the training's first loss: weights as they were drawn; ours"),
         "near": (0.05, "of the evaluation before, of such weights; ours"),
+        "rises": (1.2, "times the first evaluation; ours"),
         "evaluations": (4.0, "in a row, and that many before them; ours"),
     }
     causes = ("averaged weights not updated: or by too little, with a decay too slow for this training",)
@@ -63,6 +65,7 @@ class AverageBehind(Walker):
         self._points: list[EvaluationPoint] = []
         self._waits, self._still, self._drawn = None, True, True
         self._behind, self._lowest = 0, math.inf  # lowest: training loss of the points
+        self._origin = math.nan  # the first evaluation
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         before = self._points[-1] if self._points else None
@@ -77,7 +80,9 @@ class AverageBehind(Walker):
         limit = self.at["near" if self._drawn else "still"]
         change, same = (point.value - before.value, limit * abs(before.value)) if before else (0.0, 0.0)
         falls, self._still = before is not None and change < same, self._still and abs(change) <= same
+        self._origin = point.value if self._origin != self._origin else self._origin
         worse = point.train > 0 and point.value > self.at["worse"] * point.train
+        worse = worse and not point.value > self.at["rises"] * self._origin
         early = passed <= self.at["share"] * point.step
         few = len(self._points) <= self.at["evaluations"]
         self._behind = 0 if few or not (falls and worse and early) else self._behind + 1

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 CHOSEN = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen")
 _EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margins", "eval/rewards_margins",
               "eval_rewards_margins", "val_rewards_margins", "eval_margin", "val_margin")  # fmt: skip
-MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin")
+MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin",
+           "train/reward_margin", "reward_margins", "train/reward_margins")  # fmt: skip
 
-_ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies", "train/rewards_accuracies")
+_ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies", "train/rewards_accuracies",
+            "reward_accuracy", "train/reward_accuracy", "reward_accuracies", "train/reward_accuracies")  # fmt: skip
 _APART = ("margin", "margins", "train/margin", "train/margins")
 _BEFORE, _NOW = 48, 16  # rows
 _NEAR = 0.15  # of ln 2: how far from it the first losses may be

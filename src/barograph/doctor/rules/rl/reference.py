@@ -284,8 +284,49 @@ class PreferenceAveraged(WatchRule):
             )  # fmt: skip
 
 
+class MarginsJoined(WatchRule):
+    """The margins of a batch are added, or averaged, before the logarithm of a logistic loss.
+
+    In the graph of the loss the logistic function is given one number, which is the sum or the mean of numbers of
+    single rows: differences of what was added up over a row's tokens or dimensions, or of the one number that a layer
+    gives a row. The loss of a pair is the logarithm of its own margin's logistic function. Of the sum one pair with a
+    large margin settles all of them, so that the loss is 0 before the others are learnt. Log probabilities of the
+    tokens of one text are added there on purpose, and are not meant.
+
+    What to do: `-logsigmoid(margin).mean()`, not `-logsigmoid(margin.sum())`.
+    """
+
+    name, family, kind, severity = "margins_joined", "rl", "config", "warning"
+    proves = "training"
+    needs = ("=model/margins_joined", "loss")
+    least = 8
+    about = "Margins of a batch's pairs are added before the logarithm of the loss."
+    thresholds: ClassVar = {"rows": (8.0, "of the loss; ours")}
+    causes = ("loss summed: the margins of the batch's pairs are added within the logarithm",)
+    remedies = ("take the mean behind the logarithm: `-logsigmoid(margin).mean()`",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("loss") if history.channel("model/margins_joined") is not None else None
+
+    def begin(self) -> None:
+        self._rows = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._rows += 1
+        count = watched(history, "margins_joined", place)
+        if self._rows < self.at["rows"] or not abs(count) >= 2 or not self.first(place[2]):
+            return
+        how = "added" if count > 0 else "averaged"
+        yield self.finding(
+            0, f"The margins of {abs(count):.0f} rows are {how} before the logarithm of the loss, which is that of "
+            "one number.", found=place[0], segment=place[2], confidence=_PROOF, evidence={"standing": True},
+            causes=[f"loss summed: the margins of {abs(count):.0f} pairs are {how} within the logarithm"],
+        )  # fmt: skip
+
+
 _BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 _EARLY = (20, 60)  # rows
 _NONE = 0.05  # a margin of the first row that is 0 but for dropout
 
-RULES = (ReferenceApart, ReferenceCopied, ReferenceTrained, ReferenceMode, PreferenceBeta, PreferenceAveraged)
+RULES = (ReferenceApart, ReferenceCopied, ReferenceTrained, ReferenceMode, PreferenceBeta, PreferenceAveraged,
+         MarginsJoined)  # fmt: skip

@@ -1,0 +1,132 @@
+"""A loss that is divided once more than its mean.
+
+In:   with which weight an example's loss is in the whole, as the watch saw it; the losses of training and evaluation.
+Out:  findings of `LossDivided`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.core.configuration import ACCUMULATION
+from barograph.doctor.kernel.cursor import known, newest, numeric_setting, scaled_loss, usual
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_START = 5  # a run whose first row is later goes on with another one's weights
+
+
+class LossDivided(WatchRule):
+    """The mean loss is divided by one more number, though no micro-batches are accumulated.
+
+    The gradient of a cross-entropy (`model/loss_weight`), and that of a mean square (`model/square_weight`), show with
+    which weight the mean over the targets is in the loss. In three looks in a row that is one part in k, within 0.2%,
+    of one pass in a step of one process, and k is the number of the batch's examples or targets, 8 or more: a mean that
+    is divided by the batch's size again. Or k is the number of classes, 3 or more: the mean is over classes, too. Or it
+    is another whole number, 8 or more. The logged loss has to show it, so that a part of a larger loss is not meant:
+    the evaluation's loss is k times that of the training, from a third of it to three times; or, if k is no such other
+    number, the first logged loss is that of a guess divided by k, within 30%. Where gradients are accumulated, by the
+    configuration or by what was seen, or a scaler is used, nothing is said.
+
+    What to do: leave the mean as it is. The learning rate, or with Adam its epsilon and the weight decay, are too small
+    or too large for such a loss, and clipping never cuts it.
+    """
+
+    name, family, kind, severity = "loss_divided", "loss", "vanishing", "warning"
+    proves = "training"
+    needs = ("=model/loss_weight|=model/square_weight", "loss")
+    least = 3
+    about = "The mean loss is divided by one more number."
+    thresholds: ClassVar = {
+        "looks": (3.0, "in a row; ours"),
+        "same": (0.002, "of the number; ours"),
+        "classes": (3.0, "ours"),
+        "examples": (8.0, "ours"),
+        "number": (8.0, "that is none of these; ours"),
+        "guess": (0.3, "of the loss of a guess over k; ours"),
+        "ratio": (3.0, "times k, or a third of it: of evaluation and training; ours"),
+    }
+    remedies = ("take the mean once: `loss.mean()` or `reduction='mean'`, and divide by nothing else",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        weight = history.channel("model/loss_weight")
+        self._of_classes = weight is not None
+        return weight or history.channel("model/square_weight")
+
+    def begin(self) -> None:
+        self._what = ""
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        times = 1 / value if 0 < value < 1 else 0.0
+        what = self._number(history, times, place) if times and self._alone(history, place) else ""
+        if what != self._what:
+            self._row, self._what = [], what
+        if what and len(self._row) < self.at["looks"]:
+            self._row.append(place)
+        if not what or len(self._row) < self.at["looks"] or not self._shows(history, times, what, place):
+            return
+        if not self.first(place[2]):
+            return
+        whole = round(times)
+        why = {
+            "classes": f"loss averaged over the classes too: divided by {whole}, their number",
+            "examples": f"loss divided twice: the mean is divided by the batch's {whole} examples again",
+            "number": f"loss divided by {whole}: no micro-batches are accumulated that it could be the number of",
+        }[what]
+        named = {"classes": ", the number of classes", "examples": ", the examples of a batch"}.get(what, "")
+        yield self.finding(
+            self._row[0][0], f"The loss that is differentiated is the mean over its targets divided by {whole}{named}.",
+            found=place[0], segment=place[2], confidence=0.95, causes=[why],
+            evidence={"times": rounded(times), "standing": True},
+        )  # fmt: skip
+
+    def _alone(self, history: RunHistory, place: Place) -> bool:
+        """Whether each step has one pass, in one process, and nothing scales the loss."""
+        passes, backwards = (watched(history, name, place) for name in ("passes", "backwards"))
+        parts = numeric_setting(history, *ACCUMULATION)
+        one = passes == backwards == 1 and not parts > 1 and (history.facts.get("world_size") or 1) == 1
+        return one and not scaled_loss(history, place[1])
+
+    def _number(self, history: RunHistory, times: float, place: Place) -> str:
+        """What the number is of, by which the mean is divided."""
+        width, rows, targets, spots = (
+            watched(history, name, place) for name in ("output_width", "example_rows", "targets", "places")
+        )
+
+        def is_it(number: float, least: float) -> bool:
+            return number >= least and abs(times / number - 1) < self.at["same"]
+
+        if spots > targets and is_it(spots / targets, 1.0):
+            return ""  # a mean over all places: see `loss_weight`
+        if self._of_classes and is_it(width, self.at["classes"]):
+            return "classes"
+        if is_it(rows, self.at["examples"]) or is_it(targets, self.at["examples"]):
+            return "examples"
+        return "number" if is_it(round(times), self.at["number"]) else ""
+
+    def _shows(self, history: RunHistory, times: float, what: str, place: Place) -> bool:
+        """Whether the logged losses are smaller by that number."""
+        loss, evaluation = history.role("loss"), history.role("eval_loss")
+        step = place[0] - 1  # of rows whose step is over
+        if loss is None or not loss.end:
+            return False
+        ours = usual(loss, step, *place[1:], 16)
+        theirs = newest(evaluation, step, *place[1:], 1) if evaluation is not None else numpy.empty(0)
+        if len(theirs) and ours > 0:
+            ratio = float(theirs[0]) / ours / times
+            return 1 / self.at["ratio"] < ratio < self.at["ratio"]
+        width = watched(history, "output_width", place)
+        guess = math.log(width) / times if self._of_classes and width > 1 else math.nan
+        first = known(loss, loss.began[0], 1 << 62, place[2])
+        return what != "number" and loss.began[0] <= _START and abs(first / guess - 1) < self.at["guess"]
+
+
+RULES = (LossDivided,)

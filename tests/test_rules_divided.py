@@ -1,0 +1,74 @@
+"""A mean loss that is divided by one more number: the batch's size again, the classes, or any number."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from test_rules_objective import EVALUATIONS, FALLS, ROWS, every, warned
+from torch import nn
+from torch.nn import functional
+
+from barograph.probes.model import outputs
+
+LOOKS = np.concatenate([np.arange(8), np.arange(10, ROWS, 10)])
+GUESS = FALLS * math.log(10) / FALLS[0]  # a loss that begins at that of a guess among ten
+
+
+def looked(**figures: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in figures.items()}
+
+
+PLAIN = {"passes": 1.0, "backwards": 1.0, "targets": 32.0, "places": 32.0, "example_rows": 32.0, "output_width": 10.0}
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figures", "divided", "evaluated", "cause"),
+    [
+        ({"loss_weight": 1 / 32}, 32.0, 1.0, "loss divided twice"),
+        ({"loss_weight": 1 / 32}, 32.0, None, "loss divided twice"),
+        ({"loss_weight": 1 / 10}, 10.0, None, "loss averaged over the classes"),
+        ({"loss_weight": 1 / 100}, 100.0, 1.0, "loss divided by 100"),
+        ({"square_weight": 1 / 32}, 32.0, 1.0, "loss divided twice"),
+        ({"square_weight": 1 / 50}, 50.0, 1.0, "loss divided by 50"),
+        ({"loss_weight": 1.0}, 1.0, 1.0, ""),
+        ({"square_weight": 0.5}, 2.0, 1.0, ""),  # half a square
+        ({"loss_weight": 1 / 12.3}, 12.3, 1.0, ""),  # a weight that somebody chose
+        ({"loss_weight": 1 / 100}, 100.0, 0.01, ""),  # the evaluation has the same
+        ({"loss_weight": 1 / 100}, 1.0, 1.0, ""),  # a part of a larger loss
+        ({"loss_weight": 1 / 100}, 100.0, None, ""),
+        ({"loss_weight": 1 / 32, "passes": 32.0, "backwards": 32.0}, 32.0, 1.0, ""),  # micro-batches
+        ({"loss_weight": 1 / 8, "places": 256.0}, 8.0, 1.0, ""),  # one place of eight has a target
+    ],
+)
+def test_a_mean_that_is_divided_again_is_found_where_its_loss_shows_it(
+    figures: dict[str, float], divided: float, evaluated: float | None, cause: str, rows: int
+) -> None:
+    columns = {"loss": every(GUESS / divided)} | looked(**PLAIN | figures)
+    if evaluated is not None:
+        columns["val_loss"] = EVALUATIONS, evaluated * GUESS[EVALUATIONS]
+    found = warned(columns, rows)
+    assert ("loss_divided" in found) == bool(cause)
+    assert not cause or (found["loss_divided"].causes[0].startswith(cause) and found["loss_divided"].step == 0)
+
+
+def test_steps_of_several_passes_in_between_are_an_accumulation() -> None:
+    columns = {"loss": every(GUESS / 32), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])}
+    columns |= looked(**PLAIN | {"loss_weight": 1 / 32})
+    assert "loss_divided" in warned(columns)
+    columns["model/passes"] = LOOKS, np.where(LOOKS % 2, 1.0, 2.0)
+    assert "loss_divided" not in warned(columns)
+
+
+@pytest.mark.parametrize("over", [50.0, 2.0])
+def test_by_what_a_mean_square_is_divided_follows_from_loss_and_gradient(over: float) -> None:
+    torch.manual_seed(0)
+    weight, target = nn.Parameter(torch.randn(12, 1)), torch.randn(12, 1)
+    output, found = weight * 1.0, list[torch.Tensor]()
+    output.register_hook(lambda gradient: found.extend(outputs._undone(gradient, 12)))
+    (functional.mse_loss(output, target) / over).backward()
+    assert torch.allclose(found[0], (2 / 12 * (output - target)).detach().double())
+    assert float(found[1]) == pytest.approx(1 / over)

@@ -1,11 +1,12 @@
-"""The seventh half of the bench, which is put away: its programs, faults and healthy variants, as tables of words.
+"""The seventh half of the bench that was opened: its programs, faults and healthy variants, as tables of words.
 
 In:   nothing; `faults.py` and `healthy.py` read the tables.
 Out:  `PROGRAMS`, `STEPS`; `KNOWN_FAULTS`, `FAULTS`, `ALSO_RIGHT`, `KNOWN_HEALTHY`, `HEALTHY`.
 
 Families and most of the mistakes are those of the sixth half, in the manners of eight other people; the others are
 mistakes that people report of such trainings. Who wrote them had read no rule, knew the kinds of findings and what the
-guides show, and did not look at what the doctor says.
+guides show, and did not look at what the doctor says. It was put away until 26 November 2026, and scored once: 73% of
+its faults were found.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Put away are programs, whole, with their healthy runs. Who writes rules reads ne
 nor their rows in the README. `score.py --split putaway` scores them alone, once, when the rules stand.
 
 Opened is what was put away before, seven times: five of the programs over `programs/loop.py` and two faults in every
-program; then the eight programs of `opened.py`, `third.py`, `fourth.py`, `fifth.py`, `sixth.py` and `seventh.py`. It is looked
-at since November 2026, and is there to tune on: `score.py --split opened`.
+program; then the eight programs of `opened.py`, `third.py`, `fourth.py`, `fifth.py`, `sixth.py` and `seventh.py`. It is
+looked at since November 2026, and is there to tune on: `score.py --split opened`.
 """
 
 from __future__ import annotations

@@ -430,3 +430,11 @@ def test_printed_objects_are_names_with_values(tmp_path: Path, form: str, name: 
 def test_evaluations_alone_that_a_trainer_prints_are_numbered(tmp_path: Path) -> None:
     text = "".join(f"{{'eval_loss': {2 + 8 / at:.4f}, 'eval_runtime': 12.3, 'epoch': {at}.0}}\n" for at in range(1, 13))
     assert read(written(tmp_path, text)).series["eval_loss"] == [(at - 1, value) for at, value in LOSS]
+
+
+def test_a_bars_counts_in_thousands_are_steps(tmp_path: Path) -> None:
+    counts = [("940.0it", 940), ("980.0it", 980), ("1.01kit", 1010), ("1.05kit", 1050), ("1.11kit", 1110)]
+    text = "".join(
+        f"Progress on:train {said}/10.0kit rate:1.2it/s elapsed:00:05 postfix:loss=2.5\n" for said, _ in counts
+    )
+    assert read(written(tmp_path, text)).series["loss"] == [(step, 2.5) for _, step in counts]

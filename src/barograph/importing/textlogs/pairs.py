@@ -99,6 +99,7 @@ _BOTH = expression(  # `train 2.31 | val 2.4`, which says not of what
     rb"(?i)(?<![\w./|-])((?:\| )?)(train|tr|trn)(\s{1,4})(-?\d{1,9}(?:\.\d{1,12})?)([\s,;|/]{1,6})"
     rb"(val|valid|validation|va|test|te|eval|dev)\s{1,4}(-?\d{1,9}(?:\.\d{1,12})?)(?=[\s,;|)]|$)"
 )
+_SCALED = expression(rb"(?<![\w.])(\d{1,6}(?:\.\d{1,3})?)(k?)it/\d{1,6}(?:\.\d{1,3})?[kM]?it\b")  # `1.25kit/10.0kit`
 _FIT = expression(rb"(?:fit )?progress: \((\d{1,9}), (" + forms.NUMBER + rb"), ")  # Flower's rounds
 _OF_TWO = expression(rb"(loss\s?[:=]\s?)\[(" + forms.NUMBER + rb")/" + forms.NUMBER + rb"\]")  # the last, and a mean
 _PART_NAME = expression(rb"['\"]?([A-Za-z]\w{0,40})['\"]?\s?[:=]")
@@ -133,6 +134,8 @@ def unpacked(line: bytes) -> bytes:
     """A line in which the parts of a printed loss have names of their own, and printed pairs are names with values."""
     if b"oss" in line and (b"{" in line or b"[" in line):
         line = _OF_TWO.sub(rb"\1\2", _LOSS_PARTS.sub(_named_parts, line))
+    if b"it/" in line and b"it " in line:
+        line = _SCALED.sub(lambda found: b"step %d" % round(float(found[1]) * (1000 if found[2] else 1)), line)
     if b"progress: (" in line:
         line = _FIT.sub(rb"round \1, loss: \2, ", line)
     return _TUPLES.sub(rb"\2: \3", line) if b"('" in line or b'("' in line else line

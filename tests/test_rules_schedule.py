@@ -57,6 +57,7 @@ def test_a_rate_of_zero_long_before_the_end_is_told_of() -> None:
 
 def test_a_rate_that_never_decays_is_an_info_finding() -> None:
     assert [(one.rule, one.severity) for one in look(np.full(400, 1e-3))] == [("learning_rate_constant", "info")]
+    assert look(np.full(400, 1e-3), planned_steps=4000) == []  # a decay may be planned behind it
 
 
 def test_a_rate_that_is_not_the_declared_one_is_an_info_finding() -> None:

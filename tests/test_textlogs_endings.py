@@ -66,7 +66,7 @@ def test_an_end_behind_rows_is_told_with_its_step(tmp_path: Path, capsys: pytest
     run_doctor([str(path)])
     told = " ".join(capsys.readouterr().out.split())
     assert "The training failed after step 5: RuntimeError" in told
-    assert "Read the traceback above line 10 of the log" in told
+    assert "Read the log above line 10, where the traceback is" in told
     assert "blackbox" not in told
 
 

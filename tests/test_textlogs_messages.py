@@ -42,6 +42,7 @@ ENDS = [
     ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch.\n", "out of memory", "SIGKILL"),
     ("srun: error: *** JOB 7 ON n3 CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***\n", "killed", "TIME LIMIT"),
     ("Segmentation fault (core dumped)\n", "killed", "SIGSEGV"),
+    ("[rank0]: OSError: [Errno 28] No space left on device: 'step_300.pt'\n", "failed", "No space left"),
 ]
 
 
@@ -79,6 +80,16 @@ def test_each_launch_has_its_own_end(tmp_path: Path, text: str, status: str, wor
     launches = rows(0, 300) + text + "python train.py --resume\n" + rows(200, 500) + text
     found, _ = facts(tmp_path / "small.log", launches)
     assert [(fact.kind, fact.step) for fact in found] == [("end", 295), ("end", 495)]
+
+
+@pytest.mark.parametrize("text", [
+    "Exception ignored in: <function Pool.__del__ at 0x7f>\n" + TRACEBACK.format("", "TypeError: 'NoneType' object"),
+    "ConnectionError: could not sync\nsaved\nevaluated\nuploaded\ndone\n",
+    "ERROR ConnectionError: could not sync\n",
+])  # fmt: skip
+def test_an_exception_that_ends_nothing_is_no_end(tmp_path: Path, text: str) -> None:
+    found, _ = facts(tmp_path / "small.log", rows(0, 300) + text)
+    assert [fact.kind for fact in found] == ["info"]
 
 
 def test_memory_that_ran_out_says_what_was_asked_for(tmp_path: Path) -> None:

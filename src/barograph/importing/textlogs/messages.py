@@ -31,6 +31,11 @@ _EXCEPTION = expression(
     rb"(?:_?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Timeout|Unavailable)|StopIteration))"
     rb"(?::\s?(.*))?$"
 )
+_BEHIND_IT, _LEFT = 3, 64  # lines with words behind the last words of a program that has failed; lines looked at
+_ALONE = expression(
+    rb"\s{0,2}(?:\[?(?:rank|default)\s?\d{0,6}\]?:\s?)?(?=[A-Za-z_])"
+)  # before an exception at the margin
+_IGNORED = expression(rb"\s*Exception ignored (?:in|on)\b")  # as objects go: the program ends as it would
 _MEMORY = expression(
     rb"(?i)CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|HIP out of memory|"
     rb"CUDA(?: runtime)? error.{0,20}out of memory|cudaSuccess.{0,20}out of memory|Out of memory error on GPU|"
@@ -106,6 +111,7 @@ def messages(text: bytes, lines: list[bytes], left: list[bytes], own: dict[str, 
             marked.add(index)
             at = low.find(word, starts[index + 1]) if index + 1 < len(starts) else -1
     opened: int | None = own.pop("traceback", None)  # where the words begin on a traceback's lines
+    ignored: bool = own.pop("ignored", False)  # the next traceback is of an exception that Python left alone
     for index in sorted(marked):
         line = left[index]
         if not line and _BEHIND.search(lines[index], 0, 1 << 14):  # another program's words behind half a row
@@ -115,15 +121,33 @@ def messages(text: bytes, lines: list[bytes], left: list[bytes], own: dict[str, 
         if opens := _OPENS.search(line):
             opened = opens.start()
             continue
+        if _IGNORED.match(line):
+            ignored = True
+            continue
         message = _ended(index, line, opened) if opened is not None else None
         if message is not None:
-            opened = None
+            message = message._replace(end={}) if ignored else message
+            opened, ignored = None, False
         else:
             message = _single(index, line, opened is not None)
+            if message is not None and "exception" in message.end and _goes_on(lines, left, index):
+                message = message._replace(end={})
         if message is not None:
             yield message
     if opened is not None:
         own["traceback"] = opened
+    if ignored:
+        own["ignored"] = True
+
+
+def _goes_on(lines: list[bytes], left: list[bytes], index: int) -> bool:
+    """Whether other words follow an exception without a traceback, before any row: it was caught."""
+    count = 0
+    for line, other in itertools.islice(zip(lines, left, strict=True), index + 1, index + 1 + _LEFT):
+        if line and not other:
+            return False  # whether this row is of the same launch, its step says
+        count += bool(line.strip())
+    return count > _BEHIND_IT
 
 
 def _ended(index: int, line: bytes, begins: int) -> Message | None:
@@ -155,6 +179,8 @@ def _single(index: int, line: bytes, within: bool) -> Message | None:
             return Message(index, _text(behind), {"status": status, "signal": signal}, {})
     if within or not _TROUBLE.search(line) or _HARMLESS.search(line) or _CODE.search(line):
         return None
+    if at_margin := _ALONE.match(line):  # of a traceback that went to another file
+        return _ended(index, line, at_margin.end()) or Message(index, _text(line), {}, {})
     return Message(index, _text(line), {}, {})
 
 

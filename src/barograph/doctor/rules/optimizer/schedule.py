@@ -277,7 +277,7 @@ class LearningRateCollapse(SeriesRule):
 class LearningRateConstant(SeriesRule):
     """The learning rate never decays: info, when the run is over. The last decay is worth some percent of loss.
 
-    It takes 100 steps and 20 rows.
+    It takes 100 steps and 20 rows, and nine tenths of the planned steps, where a plan is known.
     """
 
     name, family, kind, severity = "learning_rate_constant", "optimizer", "learning_rate", "info"
@@ -305,7 +305,8 @@ class LearningRateConstant(SeriesRule):
         if channel.end < self.least or not last >= self.at["share"] * self._peak > 0:
             return
         newest = channel.rows(channel.end - 1)
-        if int(newest.step[0]) - self._first + 1 < self.at["steps"]:
+        planned = history.facts.get("planned_steps") or 0
+        if int(newest.step[0]) - self._first + 1 < self.at["steps"] or newest.step[0] < self.at["share"] * planned:
             return
         yield self.finding(
             int(newest.step[0]),

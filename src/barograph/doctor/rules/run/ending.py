@@ -105,8 +105,9 @@ class Crashed(Ending):
             message = f"The training failed{after}: {told[:500]}"
             causes = ["an exception that the training did not catch"]
             line = fields.get("line")  # of a log that was imported
-            remedies = [f"read the traceback above line {line:,} of the log"] if isinstance(line, int) else [
-                "read the traceback; `barograph show RUN --blackbox` has the last steps"]  # fmt: skip
+            where = f"log above line {line:,}, where the traceback is, if it has one" if isinstance(line, int) else (
+                "traceback; `barograph show RUN --blackbox` has the last steps")  # fmt: skip
+            remedies = [f"read the {where}"]
         elif fields.get("status") == "failed":
             code = fields.get("exit_code")
             message = f"The training failed{after}{f', with exit code {code}' if code else ''}."

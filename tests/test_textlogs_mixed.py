@@ -286,3 +286,18 @@ def test_settings_that_are_printed_as_an_object_are_no_rows(tmp_path: Path, line
     path.write_text(f"{line}\n" * 8 + "{'loss': 2.5, 'epoch': 0.1}\n{'train_runtime': 8.0, 'epoch': 1.0}\n")
     assert [dialect.kind for dialect, _ in find(path)] == ["hf_printed"]
     assert len(read(path).series["loss"]) == 1
+
+
+def test_sentences_of_the_training_beside_lines_of_the_evaluation_are_of_two_launches(tmp_path: Path) -> None:
+    said = "At step {at} the policy_loss was {loss:.3f} (best 2.001), with a learning rate of 3e-4.\n"
+    held_out = "Optimizer step {at}\tvalidation/loss = 2.241 (best 2.001)\n"
+    texts = [
+        "".join(said.format(at=at, loss=2.9 - at / 1000) + (held_out.format(at=at) if at % 50 == 0 else "")
+                for at in range(first, last, 10))
+        for first, last in ((10, 310), (210, 510))
+    ]  # fmt: skip
+    path = tmp_path / "train.log"
+    path.write_text("$ python train.py --resume\n".join(texts))
+    (run,) = barograph.read(path)
+    series = run.series(next(name for name in run.names() if "policy" in name))
+    assert sorted(set(series.segment.tolist())) == [1, 2] and len(series.value) == 60 - 10

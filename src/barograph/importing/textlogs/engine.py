@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.core import roles
 from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.textlogs import choice, chunks, forms, kinds, messages, patterns
@@ -228,7 +229,10 @@ class LogReading(Times):
             for index in reader.own.pop("dropped", ()):
                 unlike.setdefault(index, "a loss without a step")
             if self.readers[0] is reader:
-                state["steps"] |= any(block.main and block.x == "step" for block in blocks)
+                state["steps"] |= any(
+                    block.main and block.x == "step" and not all(roles.plays("eval_loss", name) for name in block.names)
+                    for block in blocks
+                )
         if state["steps"]:
             for block in blocks:
                 block.main &= block.reader is self.readers[0]

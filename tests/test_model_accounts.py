@@ -399,6 +399,7 @@ def test_steps_without_a_bound_that_lead_nowhere_are_measured(
         (5e-4, {}, False),
         (5e-5, {"momentum": 0.99}, False),
         (5e-5, {"drawn": 0.0}, False),
+        (5e-5, {"second_moment_norm": 1e-3}, False),
     ],
 )
 def test_rates_and_gradients_that_added_up_are_a_small_part_of_the_weights_are_too_low(
@@ -408,9 +409,28 @@ def test_rates_and_gradients_that_added_up_are_a_small_part_of_the_weights_are_t
     figures = {"drawn": 1.0, "momentum": 0.9, "grad_norm": 2.0, "param_norm": 8.0} | more
     columns = {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
     columns["model/rate_sum"] = looks, rate * (looks + 1.0)
+    if "second_moment_norm" in more:
+        columns["optimizer/fc.weight/second_moment_norm"] = columns.pop("model/second_moment_norm")
     noise = 0.02 * np.random.default_rng(0).normal(size=ROWS)
     found = warned(columns | {"loss": every(1 - 0.1 * np.arange(ROWS) / ROWS + noise)})
     assert ("rate_too_low" in found) is told
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "bound"),
+    [
+        (torch.optim.SGD, {"momentum": 0.9}, True),
+        (torch.optim.RMSprop, {"momentum": 0.5}, False),  # a step is divided by the gradient's size
+        (torch.optim.AdamW, {}, False),
+    ],
+)
+def test_only_steps_that_follow_the_gradient_are_bounded_by_its_norm(
+    tmp_path: Path, kind: Any, more: dict[str, float], bound: bool
+) -> None:
+    training = Training(tmp_path, kind=lambda items, lr, weight_decay: kind(items, lr=lr, **more))
+    training.go(1, 12)
+    training.run.finish()
+    assert any("model/rate_sum" in name for name in barograph.StoredRun(training.run.dir).names()) is bound
 
 
 @pytest.mark.parametrize(

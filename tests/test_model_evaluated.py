@@ -55,6 +55,56 @@ def test_dropout_modules_that_alone_are_in_training_mode_are_meant(part: str, fo
     assert look.found == found
 
 
+def hand_written(kind: str, given: Any) -> Any:
+    """What functions do that drop by hand, and what is something else."""
+    shape = len(given), 1
+    match kind:
+        case "compared":
+            return given * (torch.rand(shape) >= 0.4).float() / (1 - 0.4)
+        case "compared, then turned":
+            return given * (~(torch.rand(shape) < 0.3)) * (1 / 0.7)
+        case "bernoulli":
+            return given * given.new_empty(shape).bernoulli_(0.8).div_(0.8)
+        case "of a full one":
+            return given * torch.bernoulli(torch.full_like(given, 0.9)) / 0.9
+        case "floor":
+            return given.div(0.6) * (0.6 + torch.rand(shape)).floor_()
+        case "filled":
+            return given.masked_fill(torch.rand_like(given) < 0.25, 0.0) / 0.75
+        case "hidden places":  # as the task itself: nothing makes up for it
+            hidden = (torch.rand(shape) < 0.5).float()
+            return given * (1 - hidden) + 7 * hidden
+        case "sampled":  # as a latent
+            return given + torch.randn_like(given) * 0.5
+        case "binary latent":
+            return (torch.rand_like(given) < torch.sigmoid(given)).float() / 0.5
+        case "order":
+            return given[torch.rand(len(given)).argsort()] / 0.5
+        case "scaled otherwise":
+            return given * (torch.rand(shape) >= 0.4).float() / 0.9
+        case _:
+            return given / 0.6 * (given > 0.6).float()
+
+
+@pytest.mark.parametrize(
+    ("kind", "drops"),
+    [
+        ("compared", True), ("compared, then turned", True), ("bernoulli", True), ("of a full one", True),
+        ("floor", True), ("filled", True), ("hidden places", False), ("sampled", False), ("binary latent", False),
+        ("order", False), ("scaled otherwise", False), ("cut", False),
+    ],
+)  # fmt: skip
+def test_dropout_that_is_written_by_hand_is_seen_by_its_mask_and_its_scale(kind: str, drops: bool) -> None:
+    class Own(nn.Module):
+        def forward(self, given: Any) -> Any:
+            return hand_written(kind, given)
+
+    look = EvaluatedLook(model := Own().eval())
+    with torch.inference_mode():
+        model(torch.randn(8, 4))
+    assert look.found == float(drops)
+
+
 def test_passes_of_one_model_in_two_threads_at_once_end_each_in_its_own() -> None:
     model = Dropping().eval()
     look = EvaluatedLook(model)

@@ -64,6 +64,18 @@ def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
     assert ("evaluation_below_guess" in found) == says
 
 
+@pytest.mark.parametrize(("unset", "cause"), [(1.0, "running statistics not updated"), (0.0, "labels shifted")])
+def test_a_mean_and_a_deviation_that_nothing_moved_explain_evaluations_below_a_guess(unset: float, cause: str) -> None:
+    columns = {
+        "loss": every(FALLS),
+        "val_loss": (EVALUATIONS, np.linspace(3.0, 3.6, 10)),
+        "model/rows_again": every(np.zeros(ROWS)),
+        "model/unset_buffers": every(np.full(ROWS, unset)),
+    }
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=8.0))["evaluation_below_guess"]
+    assert found.causes[0].startswith(cause)
+
+
 @pytest.mark.parametrize(
     ("began", "again_from", "says"),
     [(3.3, 130, True), (2.3, 130, False), (3.3, 90, False)],  # memorized, or it may be

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,6 +47,25 @@ def test_missing_classes_explain_their_own_share_of_an_evaluations_errors_alone(
     found = warned(columns | of_graph(output_width=8.0))
     assert ("missing_classes" in found) is (cause is not None)
     assert not cause or found["missing_classes"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("which", "accuracy", "rises", "cause"),
+    [(0, 0.02, 1.0, "labels shifted"), (0, 0.5, 1.0, "rare class missing"), (3, 0.02, 1.0, "split not shuffled"),
+     (0, 0.02, 0.0, None)],
+)  # fmt: skip
+def test_labels_that_begin_at_one_are_seen_before_the_training_has_learnt_half(
+    which: int, accuracy: float, rises: float, cause: str | None
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    figures = {"untargeted_classes": 1.0, "untargeted_class": which, "top_target_share": 0.6}
+    columns = {f"model/{name}": (looks, np.full(len(looks), float(value))) for name, value in figures.items()}
+    columns |= {"model/class_targets": (looks, 64.0 * np.arange(1, 41)), "loss": every(1.1 * np.ones(ROWS)),
+                "val_loss": (EVALUATIONS, 3 + rises * np.linspace(0, 2, 10)),
+                "test_acc": (EVALUATIONS, np.full(10, accuracy))}  # fmt: skip
+    found = warned(columns | of_graph(output_width=6.0)).get("missing_classes")
+    assert (found is not None) is (cause is not None)
+    assert not found or not cause or found.causes[0].startswith(cause)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +171,31 @@ def test_inputs_of_the_training_that_are_normalised_once_more_are_said_to_be(
         columns[f"model/input_{name}"] = looks, np.full(len(looks), trained[at])
         columns[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(10, evaluated[at])
     assert warned(columns)["evaluation_inputs"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("low", "lows", "mean", "says"),
+    [
+        (-2.1, 0.01, -0.65, True),
+        (-1.64, 0.01, -0.65, False),  # darker pictures, of the same black
+        (-2.1, 0.2, -0.65, False),  # the training's have none in common
+        (-2.1, 0.01, -0.1, False),
+        (math.nan, 0.01, -0.65, False),  # no pictures
+    ],
+)
+def test_pictures_below_a_black_that_all_of_the_training_share_were_normalised_otherwise(
+    low: float, lows: float, mean: float, says: bool
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    columns = {"loss": every(0.1 * FALLS), "val_loss": (EVALUATIONS, np.full(10, 2.0))}
+    ours = {"mean": 0.02, "std": 0.8, "low": -1.64, "high": 2.5}
+    for name, value in ours.items():
+        shifts = lows * np.random.default_rng(0).random(len(looks)) if name == "low" else 0.0
+        columns[f"model/input_{name}"] = looks, value + shifts * np.ones(len(looks))
+        theirs = ours | {"mean": mean, "std": 0.7, "low": low, "high": 1.5}
+        if theirs[name] == theirs[name]:
+            columns[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(10, theirs[name])
+    assert ("evaluation_inputs" in warned(columns)) is says
 
 
 @pytest.mark.parametrize("others", [0, 3])

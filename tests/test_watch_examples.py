@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def test_a_row_has_one_fingerprint_in_batches_of_any_size() -> None:
 @pytest.mark.parametrize("left", [False, True])
 def test_lengths_are_those_without_padding(left: bool) -> None:
     rows = [list(range(1, 13)), [*range(1, 8), *[0] * 5], [*range(1, 10), *[0] * 3], list(range(2, 14))]
-    mean, _ = lengths(torch.tensor([row[::-1] if left else row for row in rows])).tolist()
+    mean, *_ = lengths(torch.tensor([row[::-1] if left else row for row in rows])).tolist()
     assert mean == pytest.approx((12 + 7 + 9 + 12) / 4)
 
 
@@ -257,6 +258,47 @@ def test_batches_of_one_length_each_have_to_rise_and_to_begin_anew(
     }
     judged = rule_curves.found([SortedLengths()], series, pieces)
     assert [one.rule for one in judged] == (["sorted_lengths"] if says else [])
+
+
+@pytest.mark.parametrize(
+    ("whole", "lengths", "says"),
+    [
+        (1.0, "one order, and a jump", True),
+        (1.0, "one order", True),
+        (0.0, "one order", False),  # a plan that cuts texts
+        (math.nan, "one order", False),
+        (1.0, "two stages", False),
+        (1.0, "buckets", False),
+    ],
+)
+def test_whole_texts_of_one_length_a_batch_in_one_order_to_the_end_are_sorted(
+    whole: float, lengths: str, says: bool
+) -> None:
+    steps, dice = np.array([*range(8), *range(18, 300, 9)]), np.random.default_rng(1)
+    rising = 6 + steps // 30
+    long = {"one order": rising, "one order, and a jump": rising + 5 * (steps > 170),
+            "two stages": 6 + 6 * (steps > 150), "buckets": dice.integers(6, 16, len(steps))}[lengths]  # fmt: skip
+    series = {"model/input_length_mean": (steps, long.astype(float)),
+              "model/input_length_std": (steps, np.zeros(len(steps))),
+              "model/example_rows": (steps, np.full(len(steps), 32.0))}  # fmt: skip
+    if whole == whole:
+        series["model/input_length_whole"] = steps, np.full(len(steps), whole)
+    judged = rule_curves.found([SortedLengths()], series, finished=True)
+    assert [one.rule for one in judged] == (["sorted_lengths"] if says else [])
+
+
+@pytest.mark.parametrize(
+    ("rows", "whole"),
+    [
+        ([[5, 6, 9, 0, 0, 0, 0], [7, 8, 6, 9, 0, 0, 0]], 1.0),
+        ([[5, 6, 7, 0, 0, 0, 0], [7, 8, 6, 9, 0, 0, 0]], 0.0),
+        ([[5, 9, 9, 0, 0, 0, 0], [7, 8, 6, 9, 0, 0, 0]], 0.0),  # it stands elsewhere, too
+        ([[5, 6, 9, 0, 0, 0, 0], [7, 8, 6, 5, 5, 4, 9]], math.nan),
+    ],
+)
+def test_texts_are_whole_where_one_token_ends_them_all(rows: list[list[int]], whole: float) -> None:
+    found = lengths(torch.tensor(rows))
+    assert found is not None and float(found[2]) == pytest.approx(whole, nan_ok=True)
 
 
 @pytest.mark.parametrize("kind", ["causal", "not", "masked words"])

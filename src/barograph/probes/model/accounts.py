@@ -60,7 +60,7 @@ class OptimizerAccounts:
         current.figures |= self._of_groups(own, rates) | self._of_scheduler(optimizer) | samplers.figures()
         if shares:
             current.figures["rate_share"] = max(shares)
-        if all("momentum" in group and "betas" not in group for group in groups):
+        if all(_follows(group) for group in groups):
             current.figures["rate_sum"] = max(travel)
         lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]
         if lost:
@@ -106,6 +106,12 @@ class OptimizerAccounts:
 def _base(group: dict[str, Any]) -> Any:
     """The rate that a group's scheduler starts from, or that it means to reach; None where there is no scheduler."""
     return group.get("initial_lr") and group.get("max_lr", group["initial_lr"])
+
+
+def _follows(group: dict[str, Any]) -> bool:
+    """Whether a step is the rate times a gradient, or a mean of gradients, as SGD's: what divides by a gradient's size,
+    or takes its sign, has no dampening, or an epsilon beside it."""
+    return "momentum" in group and "dampening" in group and not {"betas", "eps", "alpha"} & group.keys()
 
 
 def _shrinks(group: dict[str, Any]) -> bool:

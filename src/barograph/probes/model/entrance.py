@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 FIGURES = ("picture_low", "picture_high", "picture_mean", "picture_std")
+MOMENTS = ("mean", "std", "low", "high")  # of a pass's inputs; the last two of pictures
 _CHANNELS = (1, 3, 4)
 _ROWS = 64
 _NORMS = ("BatchNorm", "LayerNorm", "InstanceNorm", "RMSNorm")  # a residual block's group norm leaves the rest as it is
@@ -45,12 +46,7 @@ class Entrance:
             self._output = None
         elif getattr(getattr(module, "weight", None), "dim", lambda: 0)() > 1 and hasattr(tensor, "dim"):
             self._entered, self._output = True, output
-            if (
-                tensor.dim() == 4
-                and tensor.is_floating_point()
-                and tensor.shape[1] in _CHANNELS
-                and not mesh_of(tensor)
-            ):
+            if _are_pictures(tensor) and not mesh_of(tensor):
                 self._found = figures(tensor)
 
     def put(self, current: ModelRound) -> None:
@@ -58,6 +54,18 @@ class Entrance:
         if self._found is not None:
             current.put("entrance", FIGURES, self._found)
         self.began()
+
+
+def _are_pictures(tensor: Tensor) -> bool:
+    return tensor.dim() == 4 and tensor.is_floating_point() and tensor.shape[1] in _CHANNELS
+
+
+def moments(given: Tensor, values: Tensor) -> Tensor:
+    """`MOMENTS` of some of the numbers that a model was given."""
+    import torch
+
+    bounds = [values.amin(), values.amax()] if _are_pictures(given) else []
+    return torch.stack([values.mean(), values.std(), *bounds])
 
 
 def figures(pictures: Tensor) -> Tensor:

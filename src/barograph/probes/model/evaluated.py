@@ -4,7 +4,8 @@ In:   two passes without gradients of a model that is in evaluation mode.
 Out:  a figure for the `model` record.
 
 Whatever the mode of the model says, a function of its `forward` may drop numbers all the same: `dropout(x)` without
-`training=self.training`, the `dropout_p` of an attention, a part that was put back into training mode. The functions of
+`training=self.training`, the `dropout_p` of an attention, a part that was put back into training mode, a mask that is
+drawn by hand. The functions of
 such a pass are seen as they are called; no tensor is read. Where dropout modules alone are in training mode, and what
 they belong to is not, they were put there one by one: predictions are drawn with dropout on purpose.
 """
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from barograph.probes.model.drops import HandDrops
 from barograph.probes.model.guest import Guest, is_compiled
 
 _PASSES = 2
@@ -31,6 +33,7 @@ class EvaluatedLook:
         self._mode: Any = None
         self._thread = 0  # in which the mode is
         self._drawn = False  # with dropout, on purpose
+        self._drops = HandDrops()
         self.found: float | None = None  # not yet recorded
         self._handles = [
             model.register_forward_pre_hook(Guest(self._began)),
@@ -46,7 +49,7 @@ class EvaluatedLook:
             self.close()
             return
         self._passes += 1
-        self._drawn = _draws(module)
+        self._drawn, self._drops = _draws(module), HandDrops()
         self.found = self.found or 0.0
         self._mode, self._thread = _watch(self._saw), threading.get_ident()
         self._mode.__enter__()
@@ -56,10 +59,11 @@ class EvaluatedLook:
             return  # a mode belongs to its thread: copies of the model may run beside it
         mode, self._mode = self._mode, None
         mode.__exit__(None, None, None)
+        self._drops = HandDrops()
         if self._passes >= _PASSES:
             self.close()
 
-    def _saw(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+    def _saw(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
         if name in _DROPS:
             share, training = _given(arguments, named, 1, "p", 0.5), _given(arguments, named, 2, "training", True)
             on = bool(training) and 0 < share < 1 and not self._drawn
@@ -69,7 +73,7 @@ class EvaluatedLook:
             kept = _given(arguments, named, 1, "running_mean", None)
             on = kept is not None and bool(_given(arguments, named, 5, "training", False))
         else:
-            return
+            on = self._drops.saw(name, arguments, named, result) and not self._drawn
         if on:
             self.found = 1.0
 
@@ -92,14 +96,15 @@ def _given(arguments: Sequence[Any], named: Mapping[str, Any], place: int, name:
     return named.get(name, arguments[place] if len(arguments) > place else usual)
 
 
-def _watch(saw: Callable[[str, Sequence[Any], Mapping[str, Any]], None]) -> Any:
-    """A context manager that shows each function of torch that is called."""
+def _watch(saw: Callable[[str, Sequence[Any], Mapping[str, Any], Any], None]) -> Any:
+    """A context manager that shows each function of torch that was called, and what it gave."""
     from torch.overrides import TorchFunctionMode
 
     class Watch(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            result = function(*arguments, **(named or {}))
             with contextlib.suppress(Exception):  # another torch may call it otherwise
-                saw(getattr(function, "__name__", ""), arguments, named or {})
-            return function(*arguments, **(named or {}))
+                saw(getattr(function, "__name__", ""), arguments, named or {}, result)
+            return result
 
     return Watch()

@@ -80,7 +80,7 @@ class ExampleLook:
         for rows in self._beside:
             current.put("examples_beside", tuple(map(str, range(len(rows)))), rows)
         if self._lengths is not None:
-            current.put("input_lengths", ("mean", "std"), self._lengths)
+            current.put("input_lengths", ("mean", "std", "whole"), self._lengths)
         if self._evaluating > self._steps // 4 + 1:  # no evaluation: a part of each step
             self._evaluated = []
         self._passes, self._every = 0, 1
@@ -93,7 +93,8 @@ class ExampleLook:
         found: dict[str, float] = {}
         if "input_lengths" in numbers:
             names, values = numbers["input_lengths"]
-            found |= {f"input_length_{name}": float(value) for name, value in zip(names, values[0], strict=True)}
+            shown = zip(names, values[0].tolist(), strict=True)
+            found |= {f"input_length_{name}": value for name, value in shown if value == value}
         if "evaluated" in numbers:
             found |= self._seen_in_training(*numbers["evaluated"])
         if "examples" in numbers:
@@ -167,7 +168,9 @@ def fingerprints(rows: Tensor) -> Tensor:
 
 
 def lengths(rows: Tensor) -> Tensor | None:
-    """Mean and standard deviation of the rows' lengths without padding behind or before; None of what has no tokens."""
+    """Mean and standard deviation of the rows' lengths without padding behind or before, and whether the texts are
+    whole: all rows have padding behind one token that stands nowhere else, NaN where some have none; None of what has
+    no tokens."""
     import torch
 
     if rows.is_floating_point():
@@ -177,7 +180,17 @@ def lengths(rows: Tensor) -> Tensor | None:
         same = (line == line[:, :1]).long().cumprod(1).sum(1)
         real = real - torch.where(same > 2, same, 0)
     real = real.clamp_min(0).double()
-    return torch.stack([real.mean(), real.std()])
+    return torch.stack([real.mean(), real.std(), _are_whole(rows).to(real)])
+
+
+def _are_whole(rows: Tensor) -> Tensor:
+    import torch
+
+    behind = (rows.flip(1) == rows[:, -1:]).long().cumprod(1).sum(1)
+    ends = rows.gather(1, (rows.shape[1] - 1 - behind).clamp_min(0)[:, None])
+    alike = (ends == ends[0]).all() & ((rows == ends[0]).sum() == len(rows))
+    padded = (behind > 2).all() & (behind < rows.shape[1]).all()
+    return torch.where(padded, alike.double(), torch.nan)
 
 
 def _lines(rows: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.adapters import NAMED, Adapters
@@ -160,10 +161,16 @@ class BatchNormStatistics:
         ]  # fmt: skip
         self._layers = layers[:: max(1, len(layers) // _LAYERS)][:_LAYERS]
         self._kept: list[Any] = []
-        self._steps = self._unset = 0
+        self._steps = self._unset = self._trained = 0
+        self._pairs = [pair for module in model.modules() if module not in layers for pair in _pairs(module)][
+            : 2 * _LAYERS
+        ]
 
     def put(self, current: ModelRound, trains: bool) -> None:
         """A step begins. trains: whether its passes with gradients were in training mode."""
+        self._trained += trains
+        if self._pairs and trains and self._trained % _EVERY == 0 and self._trained > _EVERY:
+            self._as_begun(current)
         if not self._layers:
             return
         if trains and self._unset < _UNSET and not any(layer.training for layer in self._layers):
@@ -182,6 +189,17 @@ class BatchNormStatistics:
                 current.put("stale_statistics", ("",), torch.stack([item.to(same[0].device) for item in same]).all())
             self._kept = [item.clone() for item in now]
 
+    def _as_begun(self, current: ModelRound) -> None:
+        """Whether a part's own running mean and deviation, both in training mode, are 0 and 1 still."""
+        import torch
+
+        made = [
+            (part._buffers[zero] == 0).all() & (part._buffers[one] == 1).all()
+            for part, zero, one in self._pairs if part.training
+        ]  # fmt: skip
+        if made:
+            current.put("unset_buffers", ("",), torch.stack([item.to(made[0].device) for item in made]).any())
+
     def _as_made(self, current: ModelRound) -> None:
         """The layers are in evaluation mode, and the model is not: whether their statistics are as torch makes them."""
         import torch
@@ -189,3 +207,16 @@ class BatchNormStatistics:
         made = [(item == number).all() for layer in self._layers
                 for item, number in ((layer.running_mean, 0), (layer.running_var, 1))]  # fmt: skip
         current.put("unset_statistics", ("",), torch.stack([item.to(made[0].device) for item in made]).all())
+
+
+def _pairs(module: Any) -> list[tuple[Any, str, str]]:
+    """Of a part other than torch's layers: itself, and the names of two buffers of one shape, as a running mean and
+    deviation are."""
+    if type(module).__module__.startswith("torch."):
+        return []
+    shapes = {
+        name: item.shape for name, item in module._buffers.items()
+        if item is not None and item.is_floating_point() and not item.is_meta and 1 < item.numel() <= _COMPARED
+        and mesh_of(item) is None
+    }  # fmt: skip
+    return [(module, one, other) for one, other in permutations(shapes, 2) if shapes[one] == shapes[other]][:_LAYERS]

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import classes, leaks, noising, places, reconstruction, softmaxes, texts
+from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, texts
 from barograph.probes.model.loss_graph import loss_of_pass
 from barograph.probes.model.objective import plain_kind
 from barograph.probes.model.parameters import local, mesh_of
@@ -82,7 +82,6 @@ class OutputLook:
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
         """The inputs of a pass."""
-        import torch
 
         tensors, self._returned = list(tensors), [0]
         self._given = tensors if trains and self.due else []
@@ -97,7 +96,7 @@ class OutputLook:
         known = self._training if trains else self._evaluation
         if known is None and (self.due or not trains) and tensor.numel() > _ROWS:
             values = _few(local(tensor.detach())).float()
-            moments = torch.stack([values.mean(), values.std()])
+            moments = entrance.moments(tensor, values)
             if trains:
                 self._training = moments
             else:
@@ -234,7 +233,7 @@ class OutputLook:
             current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
         for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
             if moments is not None:
-                current.put(name, ("mean", "std"), moments)
+                current.put(name, entrance.MOMENTS[: len(moments)], moments)
         self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
         self._logistic = self._texts = self._pairs = self._placed = self._rebuilt = None
         self._round, self._alone = current, False

@@ -122,9 +122,10 @@ class MissingClasses(WatchRule):
     the same few examples, fewer than five hundred, were seen again and again); else an info finding, and where the
     training logs a number of its task, stage or the like: others may have these classes. Where the training has
     learnt, the evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation
-    has little else than them; where it is the first class or the last one, and the accuracy that of a guess, all
-    are off by one, the class at the other end kept in range; where it is the first one and the accuracy is less,
-    they begin at 1, and there is an output more.
+    has little else than them (also where the training has learnt less, and the evaluation, which gets worse, has less
+    than half of a guess's); where it is the first class or the last one, and the accuracy that of a guess, all are off
+    by one, the class at the other end kept in range; where it is the first one and the accuracy is less, they begin at
+    1, and there is an output more.
 
     What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
@@ -172,6 +173,8 @@ class MissingClasses(WatchRule):
         right = usual(history.role("eval_accuracy"), *place, 2)
         share = right / 100 if right > 1 else right
         learnt = usual(history.role("loss"), *place, 16) < self.at["learnt"] * math.log(max(width, 2.0))
+        # what has learnt nothing says the most frequent class: only of an evaluation without it is so little right
+        learnt = learnt or (share * width <= self.at["some"] and self._has_them(history, place))
         short = learnt and share < self.at["rest"] * (1 - value / width) and not by_heart(history, place)
         return share * width if short else math.nan
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, newest, setting
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -134,7 +134,8 @@ class _Passes:
             return
         self.began = step if self.began < 0 else self.began
         fifth, change = (self._high - self._low) / 5, length - self._last
-        if self._high > 1.5 * self._low and abs(change) >= 3 * fifth:
+        back = self._low - fifth <= length <= self._high + fifth  # not on to what is longer or shorter than all so far
+        if self._high > 1.5 * self._low and abs(change) >= 3 * fifth and back:
             self.anew, self._behind = (step if self.anew < 0 else self.anew), 0
             self._pass_before, self._pass = self._pass, []
         elif change:
@@ -182,7 +183,10 @@ class SortedLengths(WatchRule):
     over their number. Here it is four times that or more, and lengths rise from look to look more often than not (or
     fall), by four standard deviations of what is so by chance: n differences of numbers in random order have
     (n ± √(n / 3)) / 2 rises. Batches of like lengths in random order have no such order. Where all rows of a batch have
-    one length in each look, as those of a planned change of length, they have to rise and to begin anew; where the
+    one length in each look, as those of a planned change of length, they have to rise and to begin anew, or to take
+    five different lengths or more in one order to the end of the run, of texts that are whole: in eight looks or more
+    all rows have padding behind one token that stands nowhere else, and in no look they have not. A plan that cuts
+    texts cuts their ends. Where the
     configuration has a curriculum, or groups examples by length on purpose, there is no finding; nor where a reward is
     logged, for what a policy writes gets longer or shorter as it learns. Where the lengths of
     all batches are recorded (`data/length_mean`), they need only rise and begin anew: by three fifths of their range
@@ -206,6 +210,8 @@ class SortedLengths(WatchRule):
         "apart": (4.0, "times the variance that chance gives; ours"),
         "sure": (4.0, "standard deviations; ours"),
         "looks": (12.0, "ours"),
+        "whole": (8.0, "looks; ours"),
+        "lengths": (5.0, "different ones, in one order; ours"),
         "against": (0.05, "of all changes, in the other direction; ours"),
     }
     remedies = ("shuffle the examples, or the order of batches of like lengths",)
@@ -271,7 +277,10 @@ class SortedLengths(WatchRule):
         steps = numpy.sign(numpy.diff(self._means))
         steps = steps[steps != 0]
         order = float(steps.sum()) / math.sqrt((len(steps) + 1) / 3)
-        sure = chance > 0 or self._looked.sorted(self.at["looks"], self.at["against"])
+        sure = chance > 0 or self._looked.sorted(self.at["looks"], self.at["against"]) or (
+            self._looked.anew < 0 and abs(steps.sum()) == len(steps) and len(set(self._means)) >= self.at["lengths"]
+            and _are_whole(history, place, self.at["whole"])
+        )  # fmt: skip
         sure = sure and (self._looked.anew < 0 or _come_again(history, self._looked.anew, place) is not False)
         if sure and between > self.at["apart"] * chance and abs(order) > self.at["sure"] and self.first(place[2]):
             up = order > 0
@@ -282,6 +291,14 @@ class SortedLengths(WatchRule):
                 evidence={"changes": len(steps), "order": order},
                 causes=[f"data sorted: by length, {'short' if up else 'long'} ones first"],
             )  # fmt: skip
+
+
+def _are_whole(history: RunHistory, place: Place, looks: float) -> bool:
+    """Whether texts are whole in all looks that show it, this many at least."""
+    channel = history.channel("model/input_length_whole")
+    told = newest(channel, *place, 256) if channel is not None else numpy.empty(0)
+    told = told[numpy.isfinite(told)]
+    return bool(len(told) >= looks and (told == 1).all())
 
 
 RULES = (SamplerEpoch, SameOrder, SortedLengths)

@@ -40,6 +40,8 @@ class OtherLabels(WatchRule):
     Where the evaluation's inputs are of another scale, one class is three quarters of a batch's targets, or a batch's
     inputs were a hundred times as large as usual, the labels are not to blame, and there is no finding; nor is there
     one where each step has the same few hundred tuples of numbers: a model that knows them by heart is sure, and wrong.
+    Where a part of the model, other than torch's layers, has two buffers of 0 and 1 after twenty steps
+    (`model/unset_buffers`), as a running mean and deviation that nothing moved, these are the first cause.
 
     What to do: compare an example of both: the number of its class, the mapping of names to numbers, `drop` and sort.
     """
@@ -102,7 +104,8 @@ class OtherLabels(WatchRule):
                 self._first, f"The evaluation's accuracy is {100 * right / width:.3g}%, where a guess has "
                 f"{100 / width:.3g}%, and its loss {theirs:.4g}, while that of the training is {ours:.4g}.",
                 found=place[0], segment=place[2], confidence=0.95, evidence={"accuracy": right / width},
-                causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *self.causes],
+                causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *_never_moved(history, place),
+                        *self.causes],
             )  # fmt: skip
 
     def _answers(self, history: RunHistory, place: Place) -> float:
@@ -127,7 +130,8 @@ class EvaluationBelowGuess(WatchRule):
     is as far below it, before its pairs came again. Who has learnt nothing of use would still guess: what is asked in
     the evaluation is another question. An evaluation that falls is measured in another unit, and gives no finding; nor
     does one that never changes, one with an accuracy of five times a guess's, or a training in which a class is
-    missing, batches are of one class each, or targets are the inputs. Where the model that is trained was never
+    missing, batches are of one class each, or targets are the inputs. Buffers of 0 and 1 (`OtherLabels`) are the first
+    cause. Where the model that is trained was never
     evaluated itself, an average of its weights that hardly moves is the first cause; in a model with batch norm, if
     evaluations differ by a tenth and are 1.5 times a guess's, an average of weights without their buffers comes before
     it. Targets that are numbers may be of another scale, which comes first from ten times the training's first loss on;
@@ -225,7 +229,8 @@ class EvaluationBelowGuess(WatchRule):
             0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
             f"while that of the training is {ours:.4g}.",
             found=place[0], segment=place[2], confidence=0.95 if classes >= 2 else 0.9,
-            causes=[*self._average(history, place, value / guess), *self._sides(history, place),
+            causes=[*self._average(history, place, value / guess), *_never_moved(history, place),
+                    *self._sides(history, place),
                     *([_SWAPPED, *self.causes] if chosen else self._why(history, place, classes, value / first))],
             evidence={"evaluation": value, "guess": guess, "training": ours},
         )  # fmt: skip
@@ -260,6 +265,12 @@ class EvaluationBelowGuess(WatchRule):
         return [scaled, *self.causes] if times >= _FAR else [*self.causes, scaled]
 
 
+def _never_moved(history: RunHistory, place: Place) -> list[str]:
+    """Where a part that normalises has a running mean of 0 and a deviation of 1 still, which evaluations use."""
+    return [_UNSET] if known(history.channel("model/unset_buffers"), *place) == 1 else []
+
+
+_UNSET = "running statistics not updated: a part's mean and deviation are 0 and 1 still, and evaluations use them"
 _BUFFERS = "batch norm's statistics are stale: the average has the trained weights, and not their buffers"
 _SWAPPED = "pairs swapped: chosen and rejected are exchanged in the training, or in the evaluation"
 _MINUS_NOISE = "sign reversed: the training's targets are minus the noise that is in their inputs"

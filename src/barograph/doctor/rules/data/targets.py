@@ -328,6 +328,9 @@ class EvaluationInputs(Rule):
     whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
     training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
     are enough; but not a third of a deviation alone, as of series that are higher in the time that is held out.
+    Pictures of one normalisation have the same black: where the least number of the training's is the same in eight
+    looks or more, to a fiftieth of their range, the evaluation's is lower by a twentieth of it, and their mean is a
+    third of a deviation away, other numbers were subtracted, or divided by.
     Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
     that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
     or more below them, those of the training are. Where the training's own inputs change (by more than a fifth
@@ -351,6 +354,9 @@ class EvaluationInputs(Rule):
         "near_scale": (1.5, "times, of normalised inputs; ours"),
         "drift": (0.1, "of the deviation, in ln, within which normalised inputs have only drifted; ours"),
         "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
+        "floor": (0.02, "of the range of pictures, in which their least numbers lie; ours"),
+        "below": (0.05, "of that range, by which the evaluation's least number is lower; ours"),
+        "looks": (8.0, "at pictures of the training; ours"),
         "twice": (2.5, "deviation of inputs that were normalised twice; pictures have one of 3.2 to 4.5; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
@@ -415,6 +421,20 @@ class EvaluationInputs(Rule):
         return normal and deviation > self.at["twice"] and -here > self.at["near_mean"]
 
 
+def _below_black(history: RunHistory, place: tuple[int, int, int], limits: Mapping[str, float]) -> bool:
+    """Whether the evaluation's pictures have numbers below a black that all of the training's share."""
+    lows, highs = (history.channel(f"model/input_{name}") for name in ("low", "high"))
+    if lows is None or highs is None:
+        return False
+    low, high = newest(lows, *place, 64), newest(highs, *place, 64)
+    low, high = low[numpy.isfinite(low)], high[numpy.isfinite(high)]
+    if len(low) < limits["looks"] or not len(high):
+        return False
+    size = float(high.max() - low.min())
+    theirs = known(history.channel("model/eval_input_low"), *place)
+    return bool(low.max() - low.min() <= limits["floor"] * size and low.min() - theirs > limits["below"] * size)
+
+
 _TRAINED_TWICE = "inputs normalised twice: those of the training"
 _TWICE = "inputs normalised twice: those of the evaluation"
 
@@ -461,6 +481,8 @@ def _other_scale(
     if normal and abs(math.log(deviation / scale) if deviation > 0 else math.inf) < limits["drift"]:
         most = limits["mean"]
     away = abs(known(history.channel("model/eval_input_mean"), *place) - mean)
+    if away > limits["near_mean"] * scale and _below_black(history, place, limits):
+        return True
     return bool(away > most * scale or not scale / times < deviation < times * scale)
 
 

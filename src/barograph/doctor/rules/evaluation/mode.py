@@ -104,8 +104,9 @@ class ModelMode(Rule):
     batch norm, for which it makes a difference. Passes without gradients count where an evaluation is logged and no
     policy is trained, which generates without gradients too; nor do they where each step of the training has some
     and evaluations are rarer, as where the model makes labels for examples that have none. Of two such passes in
-    evaluation mode it sees each function: one that drops numbers all the same, or a batch norm with the statistics
-    of the batch beside its running ones, is what does not know the mode of the model. Where dropout modules alone
+    evaluation mode it sees each function: one that drops numbers all the same, a mask that is drawn by hand if the
+    share that it keeps divides the rest, or a batch norm with the statistics of the batch beside its running ones, is
+    what does not know the mode of the model. Where dropout modules alone
     were put into training mode, within modules that are in evaluation mode, predictions are drawn with dropout on
     purpose, and their dropout does not count.
 

@@ -271,6 +271,8 @@ def _bound(history: RunHistory, place: tuple[int, int, int], steps: int) -> floa
     covered = steps / max(1, int(rows.step[-1] - rows.step[0]))  # the newest is of an earlier step
     if not len(values) or not size > 0 or momentum >= 1:
         return math.nan
+    if history.layers("optimizer", "second_moment_norm"):
+        return math.nan  # steps are divided by it: logs of before had the rates of RMSprop, too
     return float(rows.value[-1]) * max(1.0, covered) * float(values.mean()) / (1 - momentum) / size
 
 

@@ -1,0 +1,52 @@
+"""Running statistics that a part of a model keeps by itself: whether they ever moved."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from barograph.probes.model.frozen import BatchNormStatistics  # noqa: E402
+
+
+class Standard(nn.Module):
+    """Less a running mean, by a running deviation; `how` they follow the inputs."""
+
+    def __init__(self, how: str):
+        super().__init__()
+        self.how = how
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("deviation", torch.ones(3) if how != "constants" else torch.full((3,), 0.2))
+        self.register_buffer("seen", torch.tensor(0.0))
+
+    def forward(self, given: Any) -> Any:
+        if self.how == "in place":
+            self.mean.lerp_(given.mean(0), 0.1)
+        elif self.how == "replaced":
+            self.mean = 0.9 * self.mean + 0.1 * given.mean(0)
+        return (given - given.mean(0)) / given.std(0)
+
+
+@pytest.mark.parametrize(
+    ("how", "unset"),
+    [("never", [1.0, 1.0]), ("in place", [0.0, 0.0]), ("replaced", [0.0, 0.0]), ("constants", [0.0, 0.0]),
+     ("evaluated", [])],
+)  # fmt: skip
+def test_buffers_of_zero_and_one_that_nothing_moves_are_seen(how: str, unset: list[float]) -> None:
+    model = nn.Sequential(Standard(how), nn.Linear(3, 2), nn.BatchNorm1d(2))
+    model[0].train(how != "evaluated")
+    look, put = BatchNormStatistics(model), []
+    current = SimpleNamespace(put=lambda family, names, values: put.append((family, float(values))))
+    for _ in range(30):
+        model(torch.randn(8, 3) + 5)
+        look.put(current, True)  # type: ignore[arg-type]
+    assert [value for family, value in put if family == "unset_buffers"] == unset
+
+
+def test_layers_of_torch_are_not_asked() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    assert not BatchNormStatistics(model)._pairs

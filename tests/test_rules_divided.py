@@ -11,6 +11,7 @@ from test_rules_objective import EVALUATIONS, FALLS, ROWS, every, warned
 from torch import nn
 from torch.nn import functional
 
+from barograph.doctor.kernel.examiner import Examiner
 from barograph.probes.model import outputs
 
 LOOKS = np.concatenate([np.arange(8), np.arange(10, ROWS, 10)])
@@ -104,6 +105,33 @@ def test_a_scale_that_the_watch_was_not_given_may_be_in_the_weight() -> None:
     columns = {"loss": every(GUESS * 24), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])} | looked(**PLAIN | TEXT)
     assert "loss_divided" in warned(columns)
     assert "loss_divided" not in warned(columns | {"loss_scale": every(np.full(ROWS, 4096.0))})
+
+
+@pytest.mark.parametrize(("reduction", "severity"), [("sum", "info"), ("mean", "warning"), (None, "warning")])
+@pytest.mark.parametrize(
+    ("rule", "figures", "times"),
+    [
+        ("summed_loss", {"output_width": 10.0}, 32.0),
+        ("loss_weight", PLAIN | {"loss_weight": 32.0}, 32.0),
+        ("loss_divided", PLAIN | TEXT, 24.0),
+    ],
+)
+def test_a_sum_that_the_configuration_names_may_be_meant(
+    rule: str, figures: dict[str, float], times: float, reduction: str | None, severity: str
+) -> None:
+    examiner = Examiner(facts={"config": {"batch_size": 32, "reduction": reduction}})
+    columns = {"loss": every(GUESS * times), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])} | looked(**figures)
+    for name, (step, values) in columns.items():
+        examiner.seen.add(name, step, np.asarray(values, float), step * 1_000_000)
+    examiner.examine()
+    examiner.catch_up()
+    assert {one.rule: one.severity for one in examiner.findings}[rule] == severity
+
+
+def test_the_number_of_a_sum_that_the_graph_shows_is_not_guessed() -> None:
+    columns = {"loss": every(GUESS * 64), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])} | looked(output_width=10.0)
+    assert "summed over about 65 targets" in warned(columns)["summed_loss"].message
+    assert "summed_loss" not in warned(columns | {"model/loss_summed": (np.array([0]), np.array([32.0]))})
 
 
 @pytest.mark.parametrize("over", [50.0, 2.0])

@@ -102,7 +102,8 @@ def _roots(frame: FrameType | None) -> Sequence[Any]:
 
 def figures(root: Any) -> dict[str, float]:
     """`loss_undivided`: whether a loss is a mean, or several that are added, and nothing multiplies or divides it.
-    `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does.
+    `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does; in
+    each of `sums_added` sums that are added, as those of a batch's two sides.
     `activation_twice`: whether a softmax or sigmoid goes into a loss that has it. `loss_classes`: the classes of a
     cross-entropy that is all of the loss."""
     means, sums, other, scaled = [], [], False, False
@@ -126,8 +127,9 @@ def figures(root: Any) -> dict[str, float]:
     found = {"loss_undivided": float(plain and not sums), "activation_twice": float(any(map(_twice, terms)))}
     if sums:
         found["loss_adds"] = 1.0
-    if plain and not means and len(sums) == 1 and _of_chances(sums[0]):
-        found["loss_summed"] = _elements(sums[0])
+    sizes = {_elements(term) for term in sums} if plain and not means and all(map(_of_chances, sums)) else set()
+    if len(sizes) == 1:
+        found |= {"loss_summed": sizes.pop(), "sums_added": float(len(sums))}
     classes = {_classes(term) for term in terms}
     if len(terms) <= 2 and len(classes) == 1 and not other and not sums:
         found["loss_classes"] = classes.pop()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.configuration import ACCUMULATION
-from barograph.doctor.kernel.cursor import came_by, known, newest, numeric_setting, scaled_loss, usual
+from barograph.doctor.kernel.cursor import came_by, known, newest, numeric_setting, scaled_loss, summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -38,7 +38,8 @@ class LossDivided(WatchRule):
 
     Or the weight of the mean is the number of targets of a row, 2 or more: the loss is summed over all targets, as
     those of a text, and divided by rows. Then the evaluation's loss is smaller by that number, from a third of it to
-    three times, for it is averaged over targets: where it is summed in the same way, nothing is said.
+    three times, for it is averaged over targets: where it is summed in the same way, nothing is said. Where the
+    configuration says that the loss is a sum (`reduction: sum`), it is an info finding.
 
     What to do: leave the mean as it is; divide a sum by the number of its targets. The learning rate, or with Adam its
     epsilon and the weight decay, are too small or too large for such a loss, and clipping never cuts it, or always.
@@ -81,7 +82,7 @@ class LossDivided(WatchRule):
         if not self.first(place[2]):
             return
         if what == "rows":
-            yield self._by_rows(value, place)
+            yield self._by_rows(value, place, summed_by_choice(history))
             return
         whole = round(times)
         why = {
@@ -96,11 +97,12 @@ class LossDivided(WatchRule):
             evidence={"times": rounded(times), "standing": True},
         )  # fmt: skip
 
-    def _by_rows(self, weight: float, place: Place) -> Finding:
+    def _by_rows(self, weight: float, place: Place, chosen: bool) -> Finding:
         return self.finding(
             self._row[0][0], f"The loss is summed over the targets of a row, {weight:.3g} of them, and divided by "
             "the number of rows; the evaluation's is averaged over targets.", found=place[0], segment=place[2],
-            kind="exploding", confidence=0.95, evidence={"weight": rounded(weight), "standing": True},
+            kind="exploding", severity="info" if chosen else self.severity, confidence=0.6 if chosen else 0.95,
+            evidence={"weight": rounded(weight), "standing": True},
             causes=["loss summed: over the targets of a row, and divided by rows"],
             remedies=["divide the sum by the number of targets that count, or use `reduction='mean'`"],
         )  # fmt: skip

@@ -284,7 +284,7 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
 
 
 def _apart(tokens: Tensor, ends: Tensor, last: Tensor) -> Tensor:
-    """Which of these tokens stand in no row before its last one, at `last`; a few that don't are not among them."""
+    """Which of these tokens occur in no row before its last one, at `last`; a few that don't are not among them."""
     import torch
 
     before = torch.arange(tokens.shape[1], device=tokens.device)[None] < last

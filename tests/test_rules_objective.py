@@ -173,6 +173,8 @@ def test_similarities_far_apart_are_laid_to_what_the_graph_says_of_the_embedding
         ({"loss_pairs": 64.0}, 30 * FALLS, "pair_temperature"),
         ({"loss_pairs": 64.0, "pairs_unscaled": 1.0}, FALLS, "pair_temperature"),
         ({"loss_pairs": 64.0, "pairs_unscaled": 0.0}, FALLS, None),
+        ({"loss_pairs": 64.0, "scale_is_logarithm": 1.0}, FALLS, "pair_temperature"),
+        ({"loss_pairs": 64.0, "scale_is_logarithm": 0.0}, FALLS, None),
         ({"loss_pairs": 64.0, "loss_summed": 64.0}, 30 * FALLS, None),
         ({"loss_crossed": 32.0}, FALLS, "broadcast_targets"),
         ({"loss_crossed": 0.0}, FALLS, None),

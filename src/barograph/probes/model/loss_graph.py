@@ -217,6 +217,7 @@ class LossGraph:
         self.asks: Callable[[Any], Any] | None = None  # to be called once with the last node of a loss
         self.differences = False  # whether it is of sizes of differences, and of no classes
         self.squared: objective.Squared | None = None  # of a mean square, or a multiple of one
+        self.scale: int | None = None  # of a parameter, by id: see `contrasts.plain_scale`
         self._steps = 0
         self._given: list[Any] = []  # what the passes of this step were called with, where the step is one to look at
 
@@ -266,6 +267,9 @@ class LossGraph:
                 self._found |= views.figures(root)
                 with contextlib.suppress(Exception):  # a node of another make says nothing
                     self._found |= paths.figures(root)
+            if root is not None and "loss_pairs" in self._found:
+                with contextlib.suppress(Exception):  # a node of another make says nothing
+                    self.scale = contrasts.plain_scale(root)
             near = list(objective.nodes([root], 16)) if root is not None else []
             self.differences = criteria.of_differences(node for node, _ in near)
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)

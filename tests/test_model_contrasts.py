@@ -94,3 +94,39 @@ def test_margins_that_are_joined_before_the_logarithm_are_known(
     loss_of: Callable[[Tensor], Tensor], value: float | None
 ) -> None:
     assert seen(loss_of, contrasts.figures).get("margins_joined") == value
+
+
+SCALE = torch.nn.Parameter(torch.tensor(2.66))
+
+
+@pytest.mark.parametrize(
+    ("similar", "plain"),
+    [
+        (lambda a, b: SCALE * a @ b.mT, True),
+        (lambda a, b: SCALE.clamp(max=4.6) * (a @ b.mT), True),
+        (lambda a, b: (a @ b.mT).T * SCALE, True),
+        (lambda a, b: SCALE.exp() * a @ b.mT, False),
+        (lambda a, b: a @ b.mT * SCALE.clamp(max=4.6).exp(), False),
+        (lambda a, b: a @ b.mT / 0.07, False),
+        (lambda a, b: SCALE * (3 * a) @ b.mT, False),  # of another length
+    ],
+)
+def test_a_parameter_that_multiplies_the_cosines_of_pairs_as_it_is_is_known(
+    similar: Callable[[Tensor, Tensor], Tensor], plain: bool
+) -> None:
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(6, 6))
+    a, b = (torch.nn.functional.normalize(torch.randn(8, 6) @ weight, dim=-1) for _ in range(2))
+    loss = torch.nn.functional.cross_entropy(similar(a, b), torch.arange(8))
+    loss.backward()
+    assert contrasts.plain_scale(loss.grad_fn) == (id(SCALE) if plain else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("log_scale", True), ("head.log_temperature", True), ("clip.logscale", True), ("scale_log", True),
+     ("scale", False), ("logit_scale", False), ("logits.scale", False), ("catalog.scale", False),
+     ("dialog_scale", False)],
+)  # fmt: skip
+def test_names_of_logarithms_are_known(name: str, says: bool) -> None:
+    assert contrasts.is_logarithm(name) == says

@@ -28,6 +28,14 @@ def written(end: bool = False, padding: int = PADDING) -> torch.Tensor:
     return torch.where(PLACES < LENGTHS, tokens, padding)
 
 
+def ended(ends: list[int], inside: int = 0) -> torch.Tensor:
+    """The same rows, which end with these tokens in turn."""
+    tokens = written()
+    tokens[torch.arange(6), LENGTHS[:, 0] - 1] = torch.tensor((ends * 6)[:6])
+    tokens[:3, 2] = torch.where(torch.tensor(inside > 0), inside, tokens[:3, 2])
+    return tokens
+
+
 def told(first: int, behind: int) -> torch.Tensor:
     """Where there is a target, the next token: from a place on, up to so many places behind the last token."""
     return (first <= PLACES) & (LENGTHS - 1 + behind > PLACES) & (PLACES < 11)
@@ -42,6 +50,10 @@ def told(first: int, behind: int) -> torch.Tensor:
         (written(end=True), told(2, 0), math.nan),  # an end of its own, which is learnt
         (torch.where(LENGTHS > 0, written()[5:], 0), told(2, 0), math.nan),  # rows without padding
         (written().flip(1), told(2, 0), math.nan),  # padding in front
+        (ended([33, 34, 35]), told(2, 0), math.nan),  # a full stop, a question and a cry: they stand at ends alone
+        (ended([33, 34, 35], inside=34), told(2, 0), 1.0),  # of which one is within a text, too
+        (ended([33, 34, 35, 36, 37, 38]), told(2, 0), 1.0),  # each ends one row
+        (written(), (LENGTHS - 4 <= PLACES) & (LENGTHS - 2 >= PLACES), math.nan),  # answers of three tokens
     ],
 )
 def test_an_end_that_is_never_a_target_is_known(tokens: torch.Tensor, alive: torch.Tensor, untold: float) -> None:

@@ -85,6 +85,11 @@ def test_micro_batches_that_are_added_are_known_by_the_graph_of_any_loss(
     [
         (lambda a, b: rewards(a, b).sum(), True),
         (lambda a, b: contrast(a, b, reduction="sum"), True),
+        (lambda a, b: contrast(a, b, reduction="sum") + contrast(b, a, reduction="sum"), True),
+        (lambda a, b: contrast(a, b, reduction="sum") + contrast(b, a), False),
+        (lambda a, b: contrast(a, b, reduction="sum") + contrast(b[:9], a[:9], reduction="sum"), False),
+        (lambda a, b: contrast(a, b, reduction="sum") + (a - b).square().sum(), False),
+        (lambda a, b: contrast(a, b) + contrast(b, a), False),
         (lambda a, b: rewards(a, b).sum() / len(a), False),
         (lambda a, b: contrast(a, b, reduction="sum") / len(a), False),
         (lambda a, b: (a - b).square().sum(), False),  # of which nobody knows the size

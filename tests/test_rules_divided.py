@@ -1,4 +1,4 @@
-"""A mean loss that is divided by one more number: the batch's size again, the classes, or any number."""
+"""A loss that is divided by one more number than its mean, or is summed over targets and divided by rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from test_rules_objective import EVALUATIONS, FALLS, ROWS, every, warned
 from torch import nn
 from torch.nn import functional
 
+from barograph.doctor.kernel.examiner import Examiner
 from barograph.probes.model import outputs
 
 LOOKS = np.concatenate([np.arange(8), np.arange(10, ROWS, 10)])
@@ -61,6 +62,76 @@ def test_steps_of_several_passes_in_between_are_an_accumulation() -> None:
     assert "loss_divided" in warned(columns)
     columns["model/passes"] = LOOKS, np.where(LOOKS % 2, 1.0, 2.0)
     assert "loss_divided" not in warned(columns)
+
+
+TEXT = {"loss_weight": 24.0, "targets": 384.0, "places": 512.0, "example_rows": 16.0}
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figures", "times", "evaluated", "found"),
+    [
+        ({}, 24.0, 1.0, True),
+        ({"loss_scale": 4096.0}, 24.0, 1.0, True),  # known, and no part of the weight
+        ({}, 24.0, 24.0, False),  # evaluations have the same sum
+        ({}, 1.0, 1.0, False),  # what is logged is the mean
+        ({}, 24.0, None, False),
+        ({"loss_weight": 23.0}, 24.0, 1.0, False),  # a weight of the loss
+        ({"loss_weight": 1.0, "targets": 16.0}, 1.0, 1.0, False),  # one target a row
+        ({"backwards": 2.0, "passes": 2.0}, 24.0, 1.0, False),
+    ],
+)
+def test_a_sum_over_targets_that_is_divided_by_rows_is_found_where_evaluations_have_the_mean(
+    figures: dict[str, float], times: float, evaluated: float | None, found: bool, rows: int
+) -> None:
+    columns = {"loss": every(GUESS * times)} | looked(**PLAIN | TEXT | figures)
+    if evaluated is not None:
+        columns["val_loss"] = EVALUATIONS, evaluated * GUESS[EVALUATIONS]
+    said = warned(columns, rows)
+    assert ("loss_divided" in said) == found
+    assert not found or (said["loss_divided"].step == 0 and said["loss_divided"].causes[0].startswith("loss summed"))
+
+
+def test_rows_of_different_lengths_are_divided_by_their_number_all_the_same() -> None:
+    targets = 300.0 + LOOKS % 7
+    columns = {"loss": every(GUESS * 19), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])}
+    columns |= looked(**PLAIN | TEXT) | {"model/targets": (LOOKS, targets), "model/loss_weight": (LOOKS, targets / 16)}
+    assert "loss_divided" in warned(columns)
+    columns["model/loss_weight"] = LOOKS, np.full(len(LOOKS), 303 / 16)  # another number, that does not follow them
+    assert "loss_divided" not in warned(columns)
+
+
+def test_a_scale_that_the_watch_was_not_given_may_be_in_the_weight() -> None:
+    columns = {"loss": every(GUESS * 24), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])} | looked(**PLAIN | TEXT)
+    assert "loss_divided" in warned(columns)
+    assert "loss_divided" not in warned(columns | {"loss_scale": every(np.full(ROWS, 4096.0))})
+
+
+@pytest.mark.parametrize(("reduction", "severity"), [("sum", "info"), ("mean", "warning"), (None, "warning")])
+@pytest.mark.parametrize(
+    ("rule", "figures", "times"),
+    [
+        ("summed_loss", {"output_width": 10.0}, 32.0),
+        ("loss_weight", PLAIN | {"loss_weight": 32.0}, 32.0),
+        ("loss_divided", PLAIN | TEXT, 24.0),
+    ],
+)
+def test_a_sum_that_the_configuration_names_may_be_meant(
+    rule: str, figures: dict[str, float], times: float, reduction: str | None, severity: str
+) -> None:
+    examiner = Examiner(facts={"config": {"batch_size": 32, "reduction": reduction}})
+    columns = {"loss": every(GUESS * times), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])} | looked(**figures)
+    for name, (step, values) in columns.items():
+        examiner.seen.add(name, step, np.asarray(values, float), step * 1_000_000)
+    examiner.examine()
+    examiner.catch_up()
+    assert {one.rule: one.severity for one in examiner.findings}[rule] == severity
+
+
+def test_the_number_of_a_sum_that_the_graph_shows_is_not_guessed() -> None:
+    columns = {"loss": every(GUESS * 64), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])} | looked(output_width=10.0)
+    assert "summed over about 65 targets" in warned(columns)["summed_loss"].message
+    assert "summed_loss" not in warned(columns | {"model/loss_summed": (np.array([0]), np.array([32.0]))})
 
 
 @pytest.mark.parametrize("over", [50.0, 2.0])

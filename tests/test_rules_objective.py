@@ -66,6 +66,23 @@ def test_pairs_that_do_not_belong_together_are_known_after_fewer_rows(rows: int)
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("every_few", "counted", "length", "found"),
+    [(2, 1.0, 190, True), (2, None, 190, False), (2, 0.5, 190, False), (2, 1.0, 110, False), (5, 1.0, 190, False),
+     (5, 1.0, 400, True)],
+)  # fmt: skip
+def test_rows_of_several_steps_of_the_optimizer_are_as_many_fewer(
+    every_few: int, counted: float | None, length: int, found: bool, rows: int
+) -> None:
+    step = np.arange(0, length, every_few)
+    columns = {"loss": (step, np.log(64) + 0.02 * np.random.default_rng(4).normal(size=len(step)))}
+    columns |= of_graph(loss_pairs=64.0, update_p50=1e-3)
+    if counted is not None:
+        columns["model/optimizer_age"] = STEP[: length - 10 : 10], STEP[: length - 10 : 10] * counted
+    assert ("unrelated_labels" in warned(columns, rows)) == found
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(("learns", "found"), [(150, False), (260, False), (ROWS, True)])
 def test_a_training_that_stays_at_a_guess_and_learns_in_the_end_is_well(learns: int, found: bool, rows: int) -> None:
     loss = np.log(64) - 1.5 * (1 - np.exp(-np.maximum(STEP - learns, 0) / 40)) + 0.02 * DICE.normal(size=ROWS)
@@ -156,6 +173,8 @@ def test_similarities_far_apart_are_laid_to_what_the_graph_says_of_the_embedding
         ({"loss_pairs": 64.0}, 30 * FALLS, "pair_temperature"),
         ({"loss_pairs": 64.0, "pairs_unscaled": 1.0}, FALLS, "pair_temperature"),
         ({"loss_pairs": 64.0, "pairs_unscaled": 0.0}, FALLS, None),
+        ({"loss_pairs": 64.0, "scale_is_logarithm": 1.0}, FALLS, "pair_temperature"),
+        ({"loss_pairs": 64.0, "scale_is_logarithm": 0.0}, FALLS, None),
         ({"loss_pairs": 64.0, "loss_summed": 64.0}, 30 * FALLS, None),
         ({"loss_crossed": 32.0}, FALLS, "broadcast_targets"),
         ({"loss_crossed": 0.0}, FALLS, None),

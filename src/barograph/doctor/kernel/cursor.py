@@ -148,6 +148,12 @@ def numeric_setting(history: RunHistory, *names: str) -> float:
     return math.nan if value is None else value
 
 
+def summed_by_choice(history: RunHistory) -> bool:
+    """Whether the configuration says that the loss is a sum: whoever wrote it may have chosen the rate for it."""
+    value = setting(history, "reduction", "loss_reduction", "loss.reduction")
+    return isinstance(value, str) and value.lower() == "sum"
+
+
 def scaled_loss(history: RunHistory, until: float) -> bool:
     """Whether the training scales its loss for half precision, as far as is known by `until` (µs since 1970)."""
     scale = history.role("loss_scale")

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.contrasts import is_logarithm
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.loss_graph import LossGraph
 from barograph.probes.model.outside import OutsideLook
@@ -115,6 +116,7 @@ class Sentinel:
     def __init__(self, call: Callable[[], Any]):
         self._call = call
         self._parameters: Any = ()
+        self._names: Mapping[int, str] = {}
         self._handle: Any = None
         self._chosen: Any = None  # of them
         self._loss, self._outside = LossGraph(), OutsideLook()
@@ -126,8 +128,9 @@ class Sentinel:
         """Copying a model copies its hooks: those stay what they are."""
         return self
 
-    def follow(self, parameters: tuple[Any, ...]) -> None:
-        """Listen to one of these."""
+    def follow(self, parameters: tuple[Any, ...], names: Mapping[int, str] | None = None) -> None:
+        """Listen to one of these. names: of these, by id."""
+        self._names = names or {}
         if parameters is self._parameters:
             return
         self._parameters = parameters
@@ -177,6 +180,9 @@ class Sentinel:
         whose passes none is meant for another. stepped: parameters of each."""
         self._listen_elsewhere()
         current.figures |= self._loss.new(stepped)
+        if (scale := self._loss.scale) is not None and scale in self._names:
+            current.figures["scale_is_logarithm"] = float(is_logarithm(self._names[scale]))
+        self._loss.scale = None
         current.squared, current.differences = self._loss.squared, self._loss.differences
         if self._loss.leaves is not None:
             self._outside.put(current, self._loss.leaves, self._parameters, [one for some in stepped for one in some])

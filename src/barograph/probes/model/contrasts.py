@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from typing import Any
 
 from barograph.probes.model.objective import behind, kind, nodes, of_length_one, shape
@@ -22,6 +23,7 @@ _TURNED = frozenset({"T", "Transpose", "Permute"})
 _LINE = frozenset({"Mul", "Div", "Neg", "Sub", "Add", "Rsub"})
 _CHANCES = frozenset({"LogSoftmax", "Softmax", "Log"})
 _LAYERS = frozenset({"Addmm", "Mm"})
+_LOGARITHM = re.compile(r"(?:.*[._])?log(?:[._].*|scale|temp|temperature|tau)?")  # a word of the name
 
 
 def figures(root: Any) -> dict[str, float]:
@@ -33,6 +35,53 @@ def figures(root: Any) -> dict[str, float]:
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
+
+
+def plain_scale(root: Any) -> int | None:
+    """Of a cross-entropy over the cosines of pairs: the id of the parameter of one number that they, or one side's
+    embeddings, are multiplied by as it is."""
+    start = next((node for node, _ in nodes([root], _NEAR) if kind(node) == "LogSoftmax"), None)
+    size = shape(start) if start is not None else ()
+    if len(size) != 2 or size[0] != size[1]:
+        return None
+    node, found = behind(start)[0], None
+    for _ in range(_DEEP):
+        name = kind(node)
+        if name == "Mul" and (factor := _factor(node)) is not None:
+            found, node = factor
+        elif name == "Mm":
+            sides = [_bare(side) for side in behind(node)]
+            factors = [_factor(side) if kind(side) == "Mul" else None for side in sides]
+            parts = [side if one is None else one[1] for side, one in zip(sides, factors, strict=True)]
+            found = next((one[0] for one in factors if one is not None), found)
+            return found if len(parts) == 2 and all(map(_of_length_one, parts)) else None
+        elif name in _PASSED | _SHAPED and len(behind(node)) == 1:
+            node = behind(node)[0]
+        elif name == "Add":
+            whole = [one for one in behind(node) if math.prod(shape(one)) == math.prod(size)]
+            if len(whole) != 1:
+                return None
+            node = whole[0]
+        else:
+            return None
+    return None
+
+
+def _factor(node: Any) -> tuple[int, Any] | None:
+    """The parameter of one number that a tensor is multiplied by, and that tensor; None where it is none as it is."""
+    sides = behind(node)
+    for side, other in zip(sides, reversed(sides), strict=True):
+        while kind(side) in _SHAPED | {"Clamp", "Expand"} and len(behind(side)) == 1:
+            side = behind(side)[0]
+        leaf = getattr(side, "variable", None)
+        if len(sides) == 2 and leaf is not None and leaf.numel() == 1:
+            return id(leaf), other
+    return None
+
+
+def is_logarithm(name: str) -> bool:
+    """Whether a parameter's name says that it is a logarithm: `log_scale`, and not `logit_scale`."""
+    return _LOGARITHM.fullmatch(name.lower()) is not None
 
 
 def _repelled(root: Any) -> dict[str, float]:

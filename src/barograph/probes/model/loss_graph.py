@@ -102,7 +102,8 @@ def _roots(frame: FrameType | None) -> Sequence[Any]:
 
 def figures(root: Any) -> dict[str, float]:
     """`loss_undivided`: whether a loss is a mean, or several that are added, and nothing multiplies or divides it.
-    `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does.
+    `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does; in
+    each of `sums_added` sums that are added, as those of a batch's two sides.
     `activation_twice`: whether a softmax or sigmoid goes into a loss that has it. `loss_classes`: the classes of a
     cross-entropy that is all of the loss."""
     means, sums, other, scaled = [], [], False, False
@@ -126,8 +127,9 @@ def figures(root: Any) -> dict[str, float]:
     found = {"loss_undivided": float(plain and not sums), "activation_twice": float(any(map(_twice, terms)))}
     if sums:
         found["loss_adds"] = 1.0
-    if plain and not means and len(sums) == 1 and _of_chances(sums[0]):
-        found["loss_summed"] = _elements(sums[0])
+    sizes = {_elements(term) for term in sums} if plain and not means and all(map(_of_chances, sums)) else set()
+    if len(sizes) == 1:
+        found |= {"loss_summed": sizes.pop(), "sums_added": float(len(sums))}
     classes = {_classes(term) for term in terms}
     if len(terms) <= 2 and len(classes) == 1 and not other and not sums:
         found["loss_classes"] = classes.pop()
@@ -215,6 +217,7 @@ class LossGraph:
         self.asks: Callable[[Any], Any] | None = None  # to be called once with the last node of a loss
         self.differences = False  # whether it is of sizes of differences, and of no classes
         self.squared: objective.Squared | None = None  # of a mean square, or a multiple of one
+        self.scale: int | None = None  # of a parameter, by id: see `contrasts.plain_scale`
         self._steps = 0
         self._given: list[Any] = []  # what the passes of this step were called with, where the step is one to look at
 
@@ -264,6 +267,9 @@ class LossGraph:
                 self._found |= views.figures(root)
                 with contextlib.suppress(Exception):  # a node of another make says nothing
                     self._found |= paths.figures(root)
+            if root is not None and "loss_pairs" in self._found:
+                with contextlib.suppress(Exception):  # a node of another make says nothing
+                    self.scale = contrasts.plain_scale(root)
             near = list(objective.nodes([root], 16)) if root is not None else []
             self.differences = criteria.of_differences(node for node, _ in near)
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)

@@ -35,6 +35,7 @@ _ENDS = 3  # rows, at least
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
+_TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold")
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
            "ignored_inside", "text_dimension")  # fmt: skip
@@ -232,7 +233,8 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     """`ENDS` of rows of a text, NaN where that is not to be seen.
 
     `end_untold`: of rows with padding, the share in which what follows the last token has no target though the last
-    token itself is one; NaN where half of the rows end with one token, which is then an end of its own. `rows_cut`:
+    token itself is one; NaN where half of the rows end with one token, which is then an end of its own, or with
+    tokens that end several rows and stand nowhere else, or where all have as many targets. `rows_cut`:
     the share of rows that are cut off before their answer begins: without a target and without padding, while the
     targets of other rows begin behind a prompt and last to the row's end. `late_untold`: where the targets of each
     row begin with it and stop before its end, the share of a text that has none. `start_twice`: whether all rows
@@ -251,6 +253,9 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     rows = (size > 0) & (size < tokens.shape[1] - 2) & alive.gather(1, last - 1)[:, 0]
     same = ((ends[:, None] == ends[None]) & rows[None]).sum(1) * rows
     seen = sure & (rows.sum() >= _ENDS) & (2 * same.amax() <= rows.sum())
+    seen &= 2 * (_apart(tokens, ends, last) & (same >= 2)).sum() <= rows.sum()
+    count = alive.sum(1)
+    seen &= torch.where(rows, count, 0).amax() > torch.where(rows, count, tokens.shape[1]).amin()
     untold = (rows & ~alive.gather(1, last)[:, 0]).sum() / rows.sum()
     some, behind = alive.any(1), alive.long().cumsum(1) > 0
     padded = (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).flip(1).bool()  # however few
@@ -276,6 +281,16 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
         torch.where(sure, _tail_untold(tokens, alive, filler).to(wide), math.nan),
     )
     return found
+
+
+def _apart(tokens: Tensor, ends: Tensor, last: Tensor) -> Tensor:
+    """Which of these tokens occur in no row before its last one, at `last`; a few that don't are not among them."""
+    import torch
+
+    before = torch.arange(tokens.shape[1], device=tokens.device)[None] < last
+    seen = torch.zeros(_TOKENS_APART + 1, dtype=torch.bool, device=tokens.device)
+    places = torch.where(before, tokens.long() % _TOKENS_APART, _TOKENS_APART)
+    return ~seen.index_fill(0, places.reshape(-1), True)[ends.long() % _TOKENS_APART]
 
 
 def _tail_untold(tokens: Tensor, alive: Tensor, filler: Tensor) -> Tensor:

@@ -348,7 +348,7 @@ class ModelWatch:
 
     def _arm(self, upcoming: int) -> None:
         """Have in place what the next step needs, and nothing else."""
-        self._sentinel.follow(self._looks.parameters)
+        self._sentinel.follow(self._looks.parameters, self._looks.names)
         due = self._armed = self.schedule.due(upcoming)
         self._looks.arm(due)
         if self._freed:

@@ -342,13 +342,15 @@ class PairTemperature(GraphRule):
     mask hides. What the graph says of the embeddings decides between the two: they come straight from a layer, or have
     length 1. Or the graph shows similarities of embeddings of length 1, and no temperature at all: they are between −1
     and 1, and the loss of n pairs can't fall below ln(1 + (n − 1) e⁻²).
+    Or what multiplies them is a parameter of one number, as it is, whose name says that it is a logarithm, as
+    `log_scale` does.
 
     What to do: `functional.normalize(embedding, dim=-1)`; a temperature of 0.05 to 0.2.
     """
 
     name, family, kind, severity = "pair_temperature", "data", "config", "warning"
     proves = "training"
-    figures = ("loss_pairs", "pairs_unscaled")
+    figures = ("loss_pairs", "pairs_unscaled", "scale_is_logarithm")
     needs = ("=model/loss_pairs", "loss")
     least = 20
     about = "Similarities of pairs begin far apart, or have no temperature."
@@ -370,6 +372,15 @@ class PairTemperature(GraphRule):
                     key=name, evidence={"standing": True},
                     causes=["temperature missing: similarities between -1 and 1 are nearly equal to a softmax"],
                     remedies=["`logits = a @ b.T / 0.07`, or `* log_scale.exp()` of a learnt scale"],
+                )  # fmt: skip
+            return
+        if name == "scale_is_logarithm":
+            if figure == 1:
+                yield self.finding(
+                    place[0], "The similarities of pairs are multiplied by a parameter whose name says that it is a "
+                    "logarithm: its exponential is not taken.", found=found, segment=place[2], confidence=0.9,
+                    key=name, evidence={"standing": True}, causes=[_LOGARITHM],
+                    remedies=["`log_scale.exp() * a @ b.T`; else name it for what it is"],
                 )  # fmt: skip
             return
         loss = history.role("loss")
@@ -402,6 +413,7 @@ class PairTemperature(GraphRule):
         return list(self.causes), list(self.remedies)
 
 
+_LOGARITHM = "temperature missing: a logarithm multiplies the similarities, and not its exponential"
 _HIDDEN = "labels shifted: answers are what the mask of similarities hides"
 
 

@@ -151,10 +151,12 @@ class EndUntold(WatchRule):
     The targets are one place ahead of the inputs, and rows are padded. In three looks in a row, no row has a target at
     its last token before the padding, though that token is a target itself, and at most half of these rows end with
     one and the same token: no token of theirs says that the text is over. So it is where the padding is the token of
-    the end and all of it is ignored, and where no end is added to the texts. Rows that are cut off have no padding, and
-    don't count. Where every token is a target, they may be pieces of a longer text, which end anywhere: an info
-    finding. Where answers are compared with one another (a preference, or two passes for one
-    backward pass), the policy has learnt to end before: an info finding.
+    the end and all of it is ignored, and where no end is added to the texts. Where half of the rows end with tokens
+    that end others, too, and stand nowhere before an end, these are ends; and where all rows have as many targets, as
+    answers of one length, their number is. Rows that are cut off have no padding, and don't count. Where every token is
+    a target, they may be pieces of a longer text, which end anywhere: an info finding. Where answers are compared with
+    one another (a preference, or two passes for one backward pass), the policy has learnt to end before: an info
+    finding.
 
     What to do: add the token of the end, and give it as target once; labels of −100 at the padding behind it, by the
     mask of the padding and not by the token.

@@ -32,7 +32,8 @@ class UnrelatedLabels(WatchRule):
     """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
 
     When the run is over, or behind 1,000 rows, the last 200 rows (of pairs 120) are looked at: a training may stay
-    at a guess for long before it learns, and one that has learnt something in the end is well. The mean of their last
+    at a guess for long before it learns, and one that has learnt something in the end is well. Where the optimizer has
+    counted several steps to a row, they are as many fewer rows, 40 at least. The mean of their last
     half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where accuracies
     are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say it: the
     logits are nearly equal, as under a high temperature; that is the first cause, too, where the loss of pairs is below
@@ -56,6 +57,7 @@ class UnrelatedLabels(WatchRule):
     thresholds: ClassVar = {
         "rows": (200.0, "ours"),
         "masked": (1000.0, "of a masked language model; ours"),
+        "fewest": (40.0, "rows, whose means say something; ours"),
         "patience": (1000.0, "rows, before the run is over; ours"),
         "pairs": (120.0, "where batches are pairs; ours"),
         "began": (1.5, "of ln n, at most, the first five rows; ours"),
@@ -79,12 +81,13 @@ class UnrelatedLabels(WatchRule):
 
     def begin(self) -> None:
         self._newest: Place | None = None
+        self._first: Place | None = None
         self._count = 0
         self._begun: list[float] = []
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._count += 1
-        self._newest = place
+        self._newest, self._first = place, self._first or place
         if len(self._begun) < 5:
             self._begun.append(value)
         if self._count >= self.at["patience"] and self._count % 50 == 0:
@@ -95,10 +98,23 @@ class UnrelatedLabels(WatchRule):
         if history.facts.get("finished") and self._newest is not None:
             yield from self._judge(history, self._newest)
 
+    def _rows(self, history: RunHistory, steps: float, place: Place) -> int:
+        """How many rows are as many steps of the optimizer, by its own count."""
+        ages, first = history.channel("model/optimizer_age"), self._first
+        if ages is None or first is None or self._count < 2:
+            return int(steps)
+        rows = ages.rows()
+        here = (rows.segment == place[2]) & (rows.time <= place[1])
+        step, age = rows.step[here], rows.value[here]
+        passed = float(step[-1] - step[0]) if len(step) else 0.0
+        counted = float(age[-1] - age[0]) / passed if passed > 0 else 0.0
+        each = counted * (place[0] - first[0]) / (self._count - 1)
+        return int(max(min(steps, self.at["fewest"]), math.ceil(steps / each))) if each > 1 else int(steps)
+
     def _judge(self, history: RunHistory, place: Place) -> Iterator[Finding]:
         paired = watched(history, "loss_pairs", place)
         pairs = paired > 1
-        count = int(self.at["pairs" if pairs else "rows"])
+        count = self._rows(history, self.at["pairs" if pairs else "rows"], place)
         if self._count < count:
             return
         loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over

@@ -1,4 +1,4 @@
-"""A loss that is divided once more than its mean.
+"""A loss that is divided once more than its mean, or by rows where it is a sum over targets.
 
 In:   with which weight an example's loss is in the whole, as the watch saw it; the losses of training and evaluation.
 Out:  findings of `LossDivided`.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.configuration import ACCUMULATION
-from barograph.doctor.kernel.cursor import known, newest, numeric_setting, scaled_loss, usual
+from barograph.doctor.kernel.cursor import came_by, known, newest, numeric_setting, scaled_loss, summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -25,7 +25,7 @@ _START = 5  # a run whose first row is later goes on with another one's weights
 
 
 class LossDivided(WatchRule):
-    """The mean loss is divided by one more number, though no micro-batches are accumulated.
+    """The mean loss is divided by one more number, though no micro-batches are accumulated; or a sum is by rows.
 
     The gradient of a cross-entropy (`model/loss_weight`), and that of a mean square (`model/square_weight`), show with
     which weight the mean over the targets is in the loss. In three looks in a row that is one part in k, within 0.2%,
@@ -34,23 +34,29 @@ class LossDivided(WatchRule):
     is another whole number, 8 or more. The logged loss has to show it, so that a part of a larger loss is not meant:
     the evaluation's loss is k times that of the training, from a third of it to three times; or, if k is no such other
     number, the first logged loss is that of a guess divided by k, within 30%. Where gradients are accumulated, by the
-    configuration or by what was seen, or a scaler is used, nothing is said.
+    configuration or by what was seen, nothing is said; nor where a scaler is used that the watch was not given.
 
-    What to do: leave the mean as it is. The learning rate, or with Adam its epsilon and the weight decay, are too small
-    or too large for such a loss, and clipping never cuts it.
+    Or the weight of the mean is the number of targets of a row, 2 or more: the loss is summed over all targets, as
+    those of a text, and divided by rows. Then the evaluation's loss is smaller by that number, from a third of it to
+    three times, for it is averaged over targets: where it is summed in the same way, nothing is said. Where the
+    configuration says that the loss is a sum (`reduction: sum`), it is an info finding.
+
+    What to do: leave the mean as it is; divide a sum by the number of its targets. The learning rate, or with Adam its
+    epsilon and the weight decay, are too small or too large for such a loss, and clipping never cuts it, or always.
     """
 
     name, family, kind, severity = "loss_divided", "loss", "vanishing", "warning"
     proves = "training"
     needs = ("=model/loss_weight|=model/square_weight", "loss")
     least = 3
-    about = "The mean loss is divided by one more number."
+    about = "The mean loss is divided by one more number, or a sum by rows."
     thresholds: ClassVar = {
         "looks": (3.0, "in a row; ours"),
         "same": (0.002, "of the number; ours"),
         "classes": (3.0, "ours"),
         "examples": (8.0, "ours"),
         "number": (8.0, "that is none of these; ours"),
+        "row": (2.0, "targets of a row; ours"),
         "guess": (0.3, "of the loss of a guess over k; ours"),
         "ratio": (3.0, "times k, or a third of it: of evaluation and training; ours"),
     }
@@ -65,7 +71,7 @@ class LossDivided(WatchRule):
         self._what = ""
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        times = 1 / value if 0 < value < 1 else 0.0
+        times = 1 / value if value > 0 else 0.0
         what = self._number(history, times, place) if times and self._alone(history, place) else ""
         if what != self._what:
             self._row, self._what = [], what
@@ -74,6 +80,9 @@ class LossDivided(WatchRule):
         if not what or len(self._row) < self.at["looks"] or not self._shows(history, times, what, place):
             return
         if not self.first(place[2]):
+            return
+        if what == "rows":
+            yield self._by_rows(value, place, summed_by_choice(history))
             return
         whole = round(times)
         why = {
@@ -88,12 +97,22 @@ class LossDivided(WatchRule):
             evidence={"times": rounded(times), "standing": True},
         )  # fmt: skip
 
+    def _by_rows(self, weight: float, place: Place, chosen: bool) -> Finding:
+        return self.finding(
+            self._row[0][0], f"The loss is summed over the targets of a row, {weight:.3g} of them, and divided by "
+            "the number of rows; the evaluation's is averaged over targets.", found=place[0], segment=place[2],
+            kind="exploding", severity="info" if chosen else self.severity, confidence=0.6 if chosen else 0.95,
+            evidence={"weight": rounded(weight), "standing": True},
+            causes=["loss summed: over the targets of a row, and divided by rows"],
+            remedies=["divide the sum by the number of targets that count, or use `reduction='mean'`"],
+        )  # fmt: skip
+
     def _alone(self, history: RunHistory, place: Place) -> bool:
-        """Whether each step has one pass, in one process, and nothing scales the loss."""
+        """Whether each step has one pass, in one process, and no scale is in the loss's weight."""
         passes, backwards = (watched(history, name, place) for name in ("passes", "backwards"))
         parts = numeric_setting(history, *ACCUMULATION)
         one = passes == backwards == 1 and not parts > 1 and (history.facts.get("world_size") or 1) == 1
-        return one and not scaled_loss(history, place[1])
+        return one and (not scaled_loss(history, place[1]) or came_by(history.channel("model/loss_scale"), place[1]))
 
     def _number(self, history: RunHistory, times: float, place: Place) -> str:
         """What the number is of, by which the mean is divided."""
@@ -104,6 +123,9 @@ class LossDivided(WatchRule):
         def is_it(number: float, least: float) -> bool:
             return number >= least and abs(times / number - 1) < self.at["same"]
 
+        if times < 1:
+            row = targets / rows if rows > 0 else 0.0
+            return "rows" if self._of_classes and row >= self.at["row"] and is_it(1 / row, 0.0) else ""
         if spots > targets and is_it(spots / targets, 1.0):
             return ""  # a mean over all places: see `loss_weight`
         if self._of_classes and is_it(width, self.at["classes"]):
@@ -123,6 +145,8 @@ class LossDivided(WatchRule):
         if len(theirs) and ours > 0:
             ratio = float(theirs[0]) / ours / times
             return 1 / self.at["ratio"] < ratio < self.at["ratio"]
+        if what == "rows":
+            return False  # a policy's sum over a whole text is meant, as far as anyone can see
         width = watched(history, "output_width", place)
         guess = math.log(width) / times if self._of_classes and width > 1 else math.nan
         first = known(loss, loss.began[0], 1 << 62, place[2])

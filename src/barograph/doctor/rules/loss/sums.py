@@ -15,7 +15,7 @@ import numpy
 
 from barograph.core.configuration import ACCUMULATION, BATCH, PROCESSES, SEQUENCE
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, scaled_loss
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, scaled_loss, summed_by_choice
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
@@ -42,7 +42,8 @@ class SummedLoss(Rule):
     within a third, for a loss that is all noise, where it is 4 or more and the first loss over ln of the width agrees;
     each ratio within half, where it is 2 or 3.
     Any other number must be 4 or more, with the first loss as many times ln of the width, and the same (within 10%) at
-    four evaluations in a row.
+    four evaluations in a row; where the graph shows what is added up, `loss_weight` says it. Where the configuration
+    says that the loss is a sum (`reduction: sum`), it is an info finding: the learning rate may be chosen for it.
 
     What to do: divide the loss by that number; the learning rate then need not follow the batch size.
     """
@@ -126,30 +127,37 @@ class SummedLoss(Rule):
             steady = number >= 4 or all(2 / 3 < item / number < 3 / 2 for item in self._ratios)
             sure = number >= 8 and len(self._ratios) >= 8 and not guess > 0
             if (sure or guessed or abs(self._early / number - 1) < same) and steady and abs(middle / number - 1) < near:
-                return self._say(loss, value, found, number, what, guess)
+                return self._say(history, value, found, number, what, guess)
+        if known(history.channel("model/loss_summed"), found, 1 << 62, self._segment) > 1:
+            return None  # `loss_weight` knows the number
         last = self._ratios[-int(self.at["evaluations"]) :]
         steady = self.at["times"] <= min(last) and max(last) <= (1 + same) * min(last)
         if steady and loss.first >= self.at["times"] * guess and value < 1.5 * guess:
-            return self._say(loss, value, found, median(last), "targets", guess)
+            return self._say(history, value, found, median(last), "targets", guess)
         return None
 
-    def _say(self, loss: Channel, value: float, found: int, number: float, what: str, guess: float) -> Finding:
-        step = loss.began[0]
+    def _say(self, history: RunHistory, value: float, found: int, number: float, what: str, guess: float) -> Finding:
+        loss = history.role("loss")
+        assert loss is not None
+        step, chosen = loss.began[0], summed_by_choice(history)
+        count = f"about {number:.0f}" if what == "targets" else f"{number:.3g}"
+        single = known(history.channel("model/backwards"), found, 1 << 62, self._segment) == 1
         cause = (
-            f"gradient accumulation scaled wrongly: the losses of {number:.3g} {what} are added, not averaged"
-            if what in ("micro-batches", "ranks") or (what == "targets" and number < _MANY)
-            else f"loss summed: over {number:.3g} {what}, not averaged"
+            f"gradient accumulation scaled wrongly: the losses of {count} {what} are added, not averaged"
+            if what in ("micro-batches", "ranks") or (what == "targets" and number < _MANY and not single)
+            else f"loss summed: over {count} {what}, not averaged"
         )
         return self.finding(
             step,
             f"The training loss is {median(self._ratios):.3g} times the evaluation loss since the start ("
-            f"{loss.first:.4g} at first, and now {value:.4g} in the evaluation): it is summed over {number:.3g} {what}",
+            f"{loss.first:.4g} at first, and now {value:.4g} in the evaluation): it is summed over {count} {what}",
             found=found,
             segment=self._segment,
             evidence={"times": rounded(median(self._ratios)), "first": rounded(loss.first), "guess": rounded(guess)},
             causes=[cause],
             remedies=[f"Divide the loss by {number:.3g} before `backward()`, or use `reduction='mean'`."],
-            confidence=0.95,
+            severity="info" if chosen else "warning",
+            confidence=0.6 if chosen else 0.95,
         )
 
 
@@ -161,7 +169,8 @@ class LossWeight(Rule):
     micro-batches. In three looks in a row it is, within 0.2% (3% of half precision):
 
     - the number of targets, 8 or more: the loss is summed. A warning where the first logged loss, too, is more than
-      twice ln of the output's width; else an info finding, for gradients may be divided later. Of weighted classes the
+      twice ln of the output's width; else an info finding, for gradients may be divided later, as where the
+      configuration says `reduction: sum`, for the learning rate may be chosen for it. Of weighted classes the
       graph says so (`model/loss_summed`).
     - 1, where the configuration says that gradients of k micro-batches are accumulated, and k passes were seen in the
       step, or the watch has seen k backward passes add up, three at least, of one forward pass each: they are added,
@@ -360,8 +369,11 @@ class LossWeight(Rule):
         if what == "summed":
             terms = known(history.channel("model/loss_summed"), step, time, segment)
             width = terms if terms > 1 else known(history.channel("model/output_width"), step, time, segment)
-            guess = math.log(width) if width > 1 else math.nan
-            shown = loss is not None and came_by(loss, time) and loss.first > 2 * guess
+            sums = known(history.channel("model/sums_added"), step, time, segment) if terms > 1 else 1.0
+            guess = math.log(width) * max(1.0, sums) if width > 1 else math.nan
+            shown = (
+                loss is not None and came_by(loss, time) and loss.first > 2 * guess and not summed_by_choice(history)
+            )
             targets = known(history.channel("model/targets"), step, time, segment)
             classes = terms == targets and abs(weight / targets - 1) > self.at["half"]
             number, its = (terms, "the weight of its class") if classes else (weight, "a weight of 1")

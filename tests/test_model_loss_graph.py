@@ -14,6 +14,7 @@ from barograph.doctor import diagnose
 from barograph.probes.model import loss_graph
 from barograph.probes.model.backward import Sentinel
 from barograph.probes.model.loss_graph import LossGraph
+from barograph.probes.model.rounds import ModelRound
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -207,3 +208,20 @@ def test_variables_of_the_training_die_when_it_drops_them() -> None:
     output.square().mean().backward()
     del output
     assert dropped() is None
+
+
+@pytest.mark.parametrize(("passes", "known"), [(1, True), (2, False)])  # what was cleared in between is not seen
+def test_a_pass_is_seen_once_at_outputs_where_no_parameter_gets_a_gradient_itself(passes: int, known: bool) -> None:
+    weight, current = nn.Parameter(torch.randn(4, 4)), ModelRound(0, frozenset())
+    current.figures["passes"] = 1.0
+    sentinel = Sentinel(lambda: None)  # it follows none, as with parameters that are sharded
+    for _ in range(passes):
+        outputs = [weight @ torch.randn(4, 4) for _ in range(2)]
+        for output in outputs:
+            output.register_hook(sentinel.came_to_output)
+        sum(output.square().mean() for output in outputs).backward()
+    sentinel.put(current, True)
+    assert ("backwards" in current.figures) is known and ("losses_given" in current.figures) is known
+    assert current.figures.get("backwards", 1.0) == current.figures.get("losses_given", 1.0) == 1.0
+    sentinel.put(later := ModelRound(1, frozenset()), True)
+    assert "backwards" not in later.figures

@@ -208,3 +208,27 @@ def test_noise_of_one_row_for_all_of_a_batch_is_seen(rows: int, told: float) -> 
     gradient = 2 / output.numel() * (output - noise)
     found = noising.figures(given, None, output, gradient, output.numel())
     assert float(found[noising.FIGURES.index("noise_alike")]) == told
+
+
+@pytest.mark.parametrize(
+    ("across", "square", "found"), [(True, True, True), (False, True, False), (False, False, False)]
+)
+@pytest.mark.parametrize("flow", [True, False])
+def test_times_that_are_broadcast_over_columns_are_found(across: bool, square: bool, found: bool, flow: bool) -> None:
+    torch = pytest.importorskip("torch")
+    dice = torch.Generator().manual_seed(5)
+    columns = 24 if square else 32
+    seen = []
+    for _ in LOOKS:
+        noise, time = torch.randn(24, columns, generator=dice), torch.rand(24, generator=dice)
+        end = torch.randn(24, 1, generator=dice) * torch.tensor([1.0, -1.0]).repeat(columns // 2)
+        mixing = time if across else time[:, None]
+        target, output = end - noise if flow else noise, torch.zeros(24, columns)
+        given = (1 - mixing) * noise + mixing * end
+        gradient = (output - target) * 2 / output.numel()
+        seen.append(noising.figures(given, time, output, gradient, output.numel()).tolist())
+    columns_of = {f"model/{name}": (LOOKS, np.array([one[noising.FIGURES.index(name)] for one in seen]))
+                  for name in ("time_of_rows", "time_of_columns")}  # fmt: skip
+    said = warned({"loss": every(FALLS)} | columns_of, 7)
+    assert ("times_broadcast" in said) is found
+    assert not found or said["times_broadcast"].causes[0].startswith("targets broadcast")

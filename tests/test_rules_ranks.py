@@ -181,6 +181,4 @@ def test_a_loss_that_is_divided_by_ranks_which_are_averaged_is_divided_twice(
     figures |= {"loss_given": math.log(10.0) / 2} | more
     columns = {f"model/{name}": (LOOKED, numpy.full(6, value)) for name, value in figures.items()}
     found = findings([SummedOverRanks()], columns, facts={"world_size": 2, "config": config}, cuts=pieces)
-    assert [one.causes[0].partition(":")[0] for one in found.values()] == [
-        "gradients divided by the ranks twice"
-    ] * says
+    assert [one.causes[0].partition(":")[0] for one in found.values()] == ["loss divided too often"] * says

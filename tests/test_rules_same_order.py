@@ -53,6 +53,21 @@ def test_batches_that_come_again_as_they_were_are_told_of_once(batches: Any, cou
     assert all(one.causes[0].startswith("same order in each epoch") for one in found.values())
 
 
+@pytest.mark.parametrize(("epoch", "severity"), [(0.0, "warning"), (2.0, "info")])
+def test_an_epoch_that_is_never_set_makes_one_order_a_warning(epoch: float, severity: str) -> None:
+    looks = np.array([*range(8), 86, 124, 162])  # batches of 80, 120 and 160 steps before
+    columns = looked(fixed(40), looks)
+    columns["model/order_epoch"] = (np.arange(0, 170, 10), np.full(17, epoch))
+    (one,) = findings([SameOrder()], columns).values()
+    assert one.severity == severity and one.evidence["steps"] == 40
+
+
+def test_batches_that_come_again_at_no_common_distance_are_no_order() -> None:
+    again = {60: 3, 71: 10, 95: 17}
+    columns = looked(lambda step: 8 * again.get(step, step) + np.arange(8), np.array([0, 3, 10, 17, 60, 71, 95]))
+    assert not findings([SameOrder()], columns)
+
+
 def test_a_batch_that_stays_from_a_step_on_is_no_order() -> None:
     stays = looked(lambda step: 8 * min(step, 17) + np.arange(8))
     assert not findings([SameOrder()], stays)
@@ -91,4 +106,37 @@ def test_samplers_that_shuffle_are_found_beside_schedulers(monkeypatch: pytest.M
     ours.set_epoch(4)
     assert samplers.figures()["sampler_epoch"] == 4.0 and len(plain) == 50
     del ours
+    assert samplers.figures() == {}  # nothing is kept alive
+
+
+def test_data_sets_with_an_epoch_of_their_own_are_found() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.data import Dataset, Subset
+
+    from barograph.probes.model import samplers, schedulers
+
+    class Dealt(Dataset[int]):
+        epoch = 7  # of the class: no order of its own
+
+        def __getitem__(self, at: int) -> int:
+            return at
+
+        def __len__(self) -> int:
+            return 20
+
+    class Numbered(Dealt):
+        def __init__(self) -> None:
+            self.epoch = 0
+
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+    plain = Dealt()
+    schedulers.find([optimizer])
+    assert samplers.figures() == {} and len(plain) == 20
+    ours = Numbered()
+    part = Subset(ours, [1, 2])
+    schedulers.find([optimizer])
+    assert samplers.figures() == {"order_epoch": 0.0} and len(part) == 2
+    ours.epoch = 3
+    assert samplers.figures() == {"order_epoch": 3.0}
+    del ours, part
     assert samplers.figures() == {}  # nothing is kept alive

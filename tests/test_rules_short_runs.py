@@ -134,6 +134,23 @@ def test_a_loss_that_moved_and_stands_at_a_uniform_guess_is_not_blamed_on_the_op
     assert never.causes[0].startswith("optimizer holds other parameters")
 
 
+@pytest.mark.parametrize(("figures", "cause"), [
+    ({"preference_averaged": 0.0, "unchanged": 0.0}, "reference is the policy"),
+    ({"preference_averaged": 0.0, "unchanged": 1.0}, "optimizer holds other parameters"),
+    ({"unchanged": 0.0}, "optimizer holds other parameters"),  # a loss that has no reference
+])  # fmt: skip
+@pytest.mark.parametrize("seen", [2, 25])  # watch's records come behind the rows of a fast loop
+def test_margins_that_never_leave_0_though_weights_change_are_of_a_reference_that_is_the_policy(
+    figures: dict[str, float], cause: str, seen: int
+) -> None:
+    loss = {"loss": np.full(40, math.log(2))} | {
+        f"model/{name}": (np.array([seen]), np.array([value])) for name, value in figures.items()
+    }
+    (one,) = only(findings([FrozenLoss()], loss), "frozen_loss")
+    (pieces,) = only(findings([FrozenLoss()], loss, cuts=range(40)), "frozen_loss")
+    assert one.causes[0].startswith(cause) and one.causes == pieces.causes
+
+
 def test_two_zeros_beside_norms_that_are_not_finite_hide_nan() -> None:
     nan = math.nan
     (one,) = look({"train/loss": rows([0.2, 0.0, 0.0]), "train/norm": rows([nan, nan, nan])}, ZeroLoss)

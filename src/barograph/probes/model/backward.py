@@ -122,6 +122,7 @@ class Sentinel:
         self._loss, self._outside = LossGraph(), OutsideLook()
         self._all = 0  # passes since the step before
         self._cleared = 0.0
+        self._outputs, self._task = 0, -1  # passes that came to an output since the step before; the last one's number
         self._passes, self._added = 0, (0, 0)  # of the step in progress; the gradient they add up in, and its changes
 
     def __deepcopy__(self, memo: Any) -> Sentinel:
@@ -167,9 +168,18 @@ class Sentinel:
         self._call()
 
     def came_to_output(self, gradient: Any) -> None:
-        """A gradient has come to a model's output, where no parameter gets one itself."""
-        if self._chosen is None:
-            self._loss.came(walks=False)
+        """A gradient has come to a model's output, where no parameter gets one itself: once for each pass."""
+        import torch
+
+        if self._chosen is not None:
+            return
+        with contextlib.suppress(Exception):  # an engine of another make: each output counts
+            task = torch._C._current_graph_task_id()
+            if task in (self._task, -1):
+                return
+            self._task = task
+        self._outputs += 1
+        self._loss.came(walks=False)
 
     def ask(self, call: Callable[[Any], Any]) -> None:
         """Have `call` called once with the last node of the next loss's graph, when its backward pass is over."""
@@ -196,13 +206,13 @@ class Sentinel:
         if cleared or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared
         self._all, self._cleared = 0, cleared
-        given = self._loss.given()
-        if given and len(given) == self._passes:  # all that was differentiated is in the gradients
+        given, single = self._loss.given(), self._outputs == 1 and self._chosen is None
+        if given and len(given) == (1 if single else self._passes):  # all that was differentiated is in the gradients
             current.put("given", ("loss_given",), _sum(given))
             current.figures["losses_given"] = float(len(given))
-        current.backwards, self._passes = self._passes, 0
-        if current.backwards and "passes" in current.figures:
-            current.figures["backwards"] = float(current.backwards)
+        current.backwards, self._passes, self._outputs = self._passes, 0, 0
+        if (current.backwards or single) and "passes" in current.figures:  # several may have been cleared in between
+            current.figures["backwards"] = float(current.backwards or 1)
 
 
 def _sum(losses: Sequence[Any]) -> Any:

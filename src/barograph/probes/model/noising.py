@@ -26,7 +26,8 @@ _LEAST = 128  # elements
 _ROWS_OF_TIME = 8
 _TIME = re.compile(r"(?i)ts?|times?|time_?steps?|sigmas?|noise_?levels?|log_?snrs?|t_?steps?|steps?")
 _EVEN = 12**-0.5  # deviation of numbers that are drawn evenly between 0 and 1
-FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late", "noise_even", "noise_alike")
+FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late", "noise_even", "noise_alike",
+           "time_of_rows", "time_of_columns")  # fmt: skip
 
 
 class TimeArgument:
@@ -83,7 +84,8 @@ def noisy_input(tensors: Sequence[Tensor], output: Any) -> tuple[Tensor, Tensor 
 def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor, count: int) -> Tensor:
     """`FIGURES`: 1 where targets are normal, else 0; with which factor they are in the input, of all rows, and of the
     quarters with the least and the greatest time, NaN where there is nothing to say; 1 where targets are drawn evenly
-    between 0 and 1; 1 where all rows have the same, which is as normal as one row of it can be."""
+    between 0 and 1; 1 where all rows have the same, which is as normal as one row of it can be; of a batch with as many
+    rows as columns, how far the factor of a row's targets, and that of a column's, is in the order of the times."""
     import torch
 
     target = (output.float() - gradient.float() * (count / 2)).to(given.device)
@@ -105,14 +107,26 @@ def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor
     alike &= (fourth - 3).abs() < 4 * math.sqrt(24 / wide)
     alike &= torch.full_like(alike, len(target) > 1)
     first = [normal.float(), torch.where(normal, _share(given, target), nothing)]
-    result = [*first, nothing, nothing, even.float(), alike.float()]
+    result = [*first, nothing, nothing, even.float(), alike.float(), nothing, nothing]
     if time is not None and len(time) == len(given) >= 16:
         order = time.argsort()
         quarter = len(order) // 4
         for place, rows in ((2, order[:quarter]), (3, order[-quarter:])):
             differs = normal & (time[order[-1]] > time[order[0]])
             result[place] = torch.where(differs, _share(given[rows], target[rows]), nothing)
+    if time is not None and len(time) == len(given) == given.shape[1] >= 16:
+        for place, dim in ((6, 1), (7, 0)):
+            factor = (given * target).sum(dim) / target.square().sum(dim).clamp_min(1e-12)
+            result[place] = _order(factor, time)
     return torch.stack(result)
+
+
+def _order(one: Tensor, other: Tensor) -> Tensor:
+    """The correlation of the ranks of both."""
+    import torch
+
+    ranks = torch.stack([some.float().argsort().argsort().float() for some in (one, other)])
+    return torch.corrcoef(ranks)[0, 1]
 
 
 def _share(given: Tensor, target: Tensor) -> Tensor:

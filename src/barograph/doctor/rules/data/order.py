@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PROOF = 0.95
 _COMPARED = 64  # batches of a pass
+_NUMBER = "set the epoch's number before each epoch, in what draws the order: `dataset.epoch = epoch`"
 _REMEDY = "call `sampler.set_epoch(epoch)` before each epoch: the order is drawn from the seed and this number"
 
 
@@ -64,9 +65,11 @@ class SameOrder(WatchRule):
     """Each epoch has the same batches, in the same order.
 
     In three looks all examples of a batch, four at least, came together in one batch before, and the steps between are
-    multiples of the least of them, three at least; in no look were examples that had come before in several batches.
-    The training has three batches of different examples or more. A batch that stays, and a policy's, which is trained
-    on several times, are other things. An info finding: of a text that is read from its beginning it is meant so.
+    multiples of one number, three at least and a sixteenth of the most; in no look were examples that had come before
+    in several batches. The training has three batches of different examples or more. A batch that stays, and a
+    policy's, which is trained on several times, are other things. An info finding: of a text that is read from its
+    beginning it is meant so. A warning where a data set or sampler of the training's own make has an `epoch`, and that
+    is 0 still (`model/order_epoch`): the order was to be another one in each.
 
     What to do: shuffle anew in each epoch; of a `DistributedSampler`, `set_epoch`.
     """
@@ -80,6 +83,7 @@ class SameOrder(WatchRule):
         "looks": (3.0, "whose whole batch came before; ours"),
         "rows": (4.0, "of a batch; ours"),
         "steps": (3.0, "between two of the same, at least; ours"),
+        "epochs": (16.0, "that a batch may have been away; ours"),
         "batches": (3.0, "of different examples; ours"),
         "again": (0.9, "of a batch, that came before in several others: they are drawn anew; ours"),
     }
@@ -101,14 +105,19 @@ class SameOrder(WatchRule):
         if looks is None or place[0] - after == _step_before(looks, place):
             return  # the batch of the look before: it may have stayed
         self._same.append((place[0], after))
-        least = min(steps for _, steps in self._same)
-        periodic = all(steps % least == 0 for _, steps in self._same)
-        if len(self._same) >= self.at["looks"] and periodic and least >= self.at["steps"] and self.first(place[2]):
-            yield self.finding(
-                self._same[0][0], f"In {len(self._same)} looks the batch was that of {least:.0f} steps before, or of a "
-                "multiple of these: each epoch has the same batches, in the same order.", found=place[0],
-                segment=place[2], confidence=0.6, evidence={"steps": least},
-            )  # fmt: skip
+        period = math.gcd(*(int(steps) for _, steps in self._same))  # looks are few: each may skip an epoch
+        longest = max(steps for _, steps in self._same)
+        periodic = period >= self.at["steps"] and longest <= self.at["epochs"] * period
+        if len(self._same) < self.at["looks"] or not periodic or not self.first(place[2]):
+            return
+        stays = watched(history, "order_epoch", place) == 0
+        yield self.finding(
+            self._same[0][0], f"In {len(self._same)} looks the batch was that of {period} steps before, or of a "
+            "multiple of these: each epoch has the same batches, in the same order"
+            f"{', and the number of the epoch that deals them out is still 0' if stays else ''}.", found=place[0],
+            segment=place[2], confidence=0.9 if stays else 0.6, severity="warning" if stays else "info",
+            evidence={"steps": period}, remedies=[_NUMBER, *self.remedies[1:]] if stays else list(self.remedies),
+        )  # fmt: skip
 
 
 def _step_before(looks: Channel, place: Place) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
@@ -34,6 +35,9 @@ _HELD_OUT = re.compile(
 _CUT_ROWS = 4  # rows of such a loss
 _GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
 _LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
+_HELD = "optimizer holds other parameters: no weight changes"
+_REFERENCE = "reference is the policy: both give each text the same log probability, and no margin leaves 0"
+_COPY = "Copy the policy before the first step: `reference = copy.deepcopy(policy).requires_grad_(False)`."
 _HIDDEN = 2  # rows of zeros beside norms that are not finite
 
 # Losses that come of a probability that was kept from 0: float32's smallest number (also a denormal one), and usual
@@ -257,6 +261,15 @@ def _reading_of_zero(
     return "nonfinite" if hidden else "zero", message, causes, remedies
 
 
+def _is_reference(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:
+    """Whether a loss is that of margins of 0 against a reference, though all weights change."""
+    if abs(value - math.log(2)) > 6e-5:
+        return False
+    referred, unchanged = (known(history.channel(f"model/{name}"), *place) for name in (
+        "preference_averaged", "unchanged"))  # fmt: skip
+    return referred >= 0 and unchanged == 0
+
+
 class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
@@ -265,7 +278,9 @@ class FrozenLoss(SeriesRule):
     large as at the start: nothing was learned. The same batch with weights that no longer change gives such rows.
     Numbers printed with few digits repeat by chance, and are distinguished from it by how often they did. Losses that
     come again epoch after epoch, three times to the last digit, are of weights that don't change too. Four rows are
-    enough of a number that comes of a probability of 0 which was kept from it, as −ln of float32's smallest.
+    enough of a number that comes of a probability of 0 which was kept from it, as −ln of float32's smallest. A loss of
+    ln 2 of preferences whose graph has a reference, while all weights change, is that of a reference which is the
+    policy itself.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
     finding.
@@ -342,7 +357,13 @@ class FrozenLoss(SeriesRule):
             yield from self._still(history, channel, self._stretch, int(rows.step[high - 1]))
 
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
-        """Epochs whose losses are the same, row by row."""
+        """Epochs whose losses are the same, row by row. What the watch has seen since is put into what was said."""
+        told, last = self._told, channel.rows(channel.end - 1)
+        held = told is not None and told.causes[0] == _HELD and len(last) > 0
+        place = (int(last.step[0]), 1 << 62, int(last.segment[0])) if held else (0, 0, 0)
+        if told is not None and held and _is_reference(history, float(last.value[0]), place):
+            told.causes, told.remedies = [_REFERENCE, *told.causes], [_COPY, *told.remedies]
+            yield again(told)
         rows = channel.rows(channel.end - _LOOKED_BACK)
         lag = repeats(rows.value) if len(rows) > _FEWEST and rows.finite and self._told is None else 0
         if not lag or is_game(history, channel) or any(len(f"{one:.10g}") < 5 for one in rows.value[-lag:].tolist()):
@@ -397,7 +418,7 @@ class FrozenLoss(SeriesRule):
         if still:
             message += f", and the gradient norm is {float(norms.max()):.4g} in each"
         causes = [
-            "optimizer holds other parameters: no weight changes",
+            _HELD,
             "data exhausted: the same batch at every step",
             "layer frozen: no trained parameter affects the loss",
         ]
@@ -409,8 +430,11 @@ class FrozenLoss(SeriesRule):
             message += ": the logarithm of a probability that was kept from 0"
         elif guess and moved:
             message += f": that of a uniform guess among {guess}"
+        time = int(found.time[0]) if len(found) else 0
         if before(history.role("lr"), found_step + 1, stretch.segment) == 0:
             causes.insert(0, "learning rate too low: it is 0")
+        elif _is_reference(history, stretch.value, (found_step, time, stretch.segment)):
+            causes, remedies = [_REFERENCE, *causes], [_COPY, *remedies]
         elif cut or (guess and moved):  # weights did change before
             causes = [
                 "learning rate too high: outputs overflowed, or units died, and are the same for each input",

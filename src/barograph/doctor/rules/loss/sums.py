@@ -45,6 +45,9 @@ class SummedLoss(Rule):
     four evaluations in a row; where the graph shows what is added up, `loss_weight` says it. Where the configuration
     says that the loss is a sum (`reduction: sum`), it is an info finding: the learning rate may be chosen for it.
 
+    Where the watch knows that the loss which is differentiated is a mean (`model/loss_weight` times
+    `model/backwards` is 1), the number that is logged is the sum, and the training is well.
+
     What to do: divide the loss by that number; the learning rate then need not follow the batch size.
     """
 
@@ -86,7 +89,10 @@ class SummedLoss(Rule):
                 self._segment = segment
                 self._early = ratio if step <= _START else math.nan
             self._ratios.append(ratio)
+            place = step, int(rows.time[at]), segment
             finding = self._look(history, loss, value, around[1])
+            if finding is not None and _trains_on_mean(history, place):
+                _of_log(finding)
             self._is_over = finding is not None or len(self._ratios) == 16
             if finding is not None:
                 yield finding
@@ -159,6 +165,21 @@ class SummedLoss(Rule):
             severity="info" if chosen else "warning",
             confidence=0.6 if chosen else 0.95,
         )
+
+
+def _trains_on_mean(history: RunHistory, place: tuple[int, int, int]) -> bool:
+    """Whether the loss that is differentiated is a mean over its targets, as its gradient shows."""
+    weight, passes = (known(history.channel(f"model/{name}"), *place) for name in ("loss_weight", "backwards"))
+    return abs(weight * max(1.0, passes) - 1) < 0.01 and not scaled_loss(history, place[1])
+
+
+def _of_log(finding: Finding) -> None:
+    """Say that the number which is logged is a sum, and nothing else."""
+    number = finding.message.rpartition(" summed over ")[2]
+    finding.kind = "logging"
+    finding.message += " where it is logged"
+    finding.causes = [f"loss summed: over {number}, in what is logged alone; that which is differentiated is a mean"]
+    finding.remedies = [f"Divide what is logged by the number of {number.partition(' ')[2]}; gradients are right."]
 
 
 class LossWeight(Rule):

@@ -108,7 +108,8 @@ class SummedOverRanks(WatchRule):
                     self._divided[0][0], f"The loss is divided by {world}, the number of ranks, and its gradients are "
                     "averaged over them, too.", found=place[0], segment=place[2], confidence=0.9,
                     evidence={"weight": rounded(float(rows.value[at])), "ranks": world, "standing": True},
-                    causes=[_TWICE], remedies=["leave the loss of each rank a mean: the wrapper averages over ranks"],
+                    causes=[_OFTEN, _TWICE],
+                    remedies=["leave the loss of each rank a mean: the wrapper averages over ranks"],
                 )  # fmt: skip
 
     def _beside(self, history: RunHistory, one: Given, world: int) -> Iterator[Finding]:
@@ -182,6 +183,7 @@ class SummedOverRanks(WatchRule):
         return watched(history, "loss_undivided", place) == 1
 
 
+_OFTEN = "loss divided too often: by the number of ranks, over which its gradients are averaged, too"
 _TWICE = "gradients divided by the ranks twice: they are averaged already"
 
 

@@ -141,8 +141,9 @@ class ResumeDiscontinuity(_Borders):
     The highest median of three among the first 16 rows is above the level before by 10% and by four robust
     standard deviations. If the old segment logged the same steps, it is compared with those. If half of the jump is
     gone after 64 rows the optimizer's state was most likely not restored; if not, weights or data differ. A jump back
-    to the run's first loss means that no weights were loaded, and is critical. A jump below 30% that decays is an info
-    finding.
+    to the run's first loss means that no weights were loaded, and is critical; of preferences with a reference, whose
+    loss is ln 2 at the run's beginning and once more behind the resume, though the trained weights went on, that the
+    reference was loaded from the policy's checkpoint. A jump below 30% that decays is an info finding.
     """
 
     name, kind, severity = "resume_discontinuity", "resume", "critical"
@@ -220,7 +221,22 @@ class ResumeDiscontinuity(_Borders):
             told.severity = "warning"
             told.message += ", and stays there"
             told.causes = [*told.causes[1:], told.causes[0]]
+        if _of_reference(history, border):
+            told.causes, told.remedies = [_REFERENCE, *told.causes], [_KEEP, *told.remedies]
         yield again(told)
+
+
+def _of_reference(history: RunHistory, border: Border) -> bool:
+    """Whether margins of preferences begin at 0 once more, as the run began, though the policy went on: the graph has
+    a reference, and the size of the trained weights is by far nearer to that before the resume than to the first."""
+    loss, norms = history.role("loss"), history.channel("model/param_norm")
+    if history.channel("model/preference_averaged") is None or loss is None or norms is None:
+        return False
+    if not all(abs(one - math.log(2)) < _MARGIN for one in (loss.first, math.exp(border.new[0]))):
+        return False
+    rows = norms.rows()
+    old, new = rows.value[rows.segment < border.segment], rows.value[rows.segment == border.segment]
+    return len(old) > 1 and len(new) > 0 and abs(new[0] - old[-1]) < _NEARER * abs(new[0] - old[0])
 
 
 class DataReplay(_Borders):
@@ -349,6 +365,10 @@ class DataReplay(_Borders):
         return drop if drop > max(0.02, 4 * 1.25 * border.spread / math.sqrt(32)) else 0.0
 
 
+_MARGIN = 1e-3  # of a loss of margins of 0, from ln 2: dropout; ours
+_NEARER = 0.5  # of the way of the weights since the run's beginning; ours
+_REFERENCE = "reference is the policy: loaded from its checkpoint at the resume, so that margins begin at 0 once more"
+_KEEP = "Load the reference from the weights that the run began with, at each resume."
 _SAME_BATCHES, _AGAIN = 4, 0.5  # batches; share of a batch's examples that came before
 
 

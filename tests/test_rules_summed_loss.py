@@ -1,0 +1,40 @@
+"""A training loss that is a sum: is it so where it is differentiated, or where it is logged alone?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_columns import findings
+
+from barograph.doctor.rules.loss.sums import SummedLoss
+
+STEPS = np.arange(160)
+EVALUATED = np.arange(0, 160, 20)
+
+
+def columns(**figures: float) -> dict[str, Any]:
+    curve = math.log(6) * np.exp(-STEPS / 90)
+    made: dict[str, Any] = {"loss": 2 * curve, "eval/loss": (EVALUATED, curve[EVALUATED])}
+    for name, value in ({"output_width": 6.0} | figures).items():
+        made[f"model/{name}"] = (np.arange(4), np.full(4, value))
+    return made
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(160))])
+@pytest.mark.parametrize(("figures", "kind"), [
+    ({}, "logits"),  # not watched
+    ({"loss_weight": 2.0, "backwards": 1.0}, "logits"),
+    ({"loss_weight": 1.0, "backwards": 2.0}, "logits"),  # micro-batches that are added
+    ({"loss_weight": 1.0, "backwards": 1.0}, "logging"),
+    ({"loss_weight": 0.5, "backwards": 2.0}, "logging"),
+])  # fmt: skip
+def test_a_sum_over_ranks_is_of_the_log_where_what_is_differentiated_is_a_mean(
+    figures: dict[str, float], kind: str, pieces: tuple[int, ...]
+) -> None:
+    facts = {"config": {"ranks": 2}, "world_size": 2}
+    (one,) = findings([SummedLoss()], columns(**figures), facts=facts, cuts=pieces).values()
+    assert one.kind == kind and ("logged" in one.message) is (kind == "logging")
+    assert one.causes[0].startswith("loss summed") is (kind == "logging")

@@ -16,7 +16,7 @@ from barograph.doctor.rules.optimizer.optimizer import (
     UnclearedGradients,
     WeightDecayTooHigh,
 )
-from barograph.doctor.rules.optimizer.steps import ClearedPasses, ClippedByValue
+from barograph.doctor.rules.optimizer.steps import ClearedPasses, ClippedAway, ClippedByValue
 from barograph.doctor.rules.optimizer.updates import UpdateImbalance, UpdateRatio
 
 NAN = float("nan")
@@ -34,6 +34,32 @@ def test_parameters_that_a_step_leaves_as_they_were_are_critical_at_once_and_aft
     (one,) = only(findings([UnchangedParameters()], {"model/unchanged": unchanged}), "unchanged_parameters")
     assert (one.severity, one.step, one.found) == ("critical", 40, 42)
     assert one.causes[0].startswith("optimizer holds other parameters")
+
+
+@pytest.mark.parametrize(("unheld", "proven"), [(29.0, True), (20.0, False)])
+def test_that_parameters_are_in_no_optimizer_is_proven_where_all_that_stay_are(unheld: float, proven: bool) -> None:
+    columns = {"model/unchanged": numpy.full(40, 29.0), "model/unheld": numpy.full(40, unheld)}
+    (one,) = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
+    assert (len(one.causes) == 1) == proven and one.causes[0].startswith("optimizer holds other parameters")
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [
+        ({}, "clip value too low"),
+        ({"model/loss_scale": 2.0**16, "model/grad_norm": 2.0**-16}, "gradients clipped while scaled"),
+        ({"model/loss_scale": 2.0**16, "model/grad_norm": 0.01}, "clip value too low"),
+        ({"model/unheld": 2.0, "model/grad_norm": 0.001}, "optimizer holds other parameters"),
+        ({"model/unheld": 2.0, "model/grad_norm": 0.9}, "clip value too low"),
+    ],
+)
+def test_what_else_leaves_next_to_nothing_of_gradients_is_named_before_the_clip_value(more: dict, cause: str) -> None:
+    columns = {
+        "model/clip_coefficient": numpy.full(100, 1e-3), "model/grad_norm_before": numpy.full(100, 1000.0),
+        "train/loss": noisy(100) * 0 + 2.3,
+    } | {name: numpy.full(100, value) for name, value in more.items()}  # fmt: skip
+    (one,) = only(findings([ClippedAway()], columns), "clipped_away")
+    assert one.causes[0].startswith(cause) and (len(one.causes) == 1) == (cause == "clip value too low")
 
 
 def test_a_last_step_that_rounds_updates_away_informs() -> None:

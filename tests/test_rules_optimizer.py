@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.doctor.rules.optimizer.accounts import DecayDominates
+from barograph.doctor.rules.optimizer.decay import DecayDominates
 from barograph.doctor.rules.optimizer.epsilon import EpsilonDominates
 from barograph.doctor.rules.optimizer.optimizer import (
     RULES,
@@ -298,6 +298,31 @@ def test_a_decay_that_takes_a_fiftieth_a_step_is_found_where_gains_keep_the_norm
         "model/param_norm": (steps, numpy.full(20, 10.0)), "model/decay_share": (steps, numpy.full(20, each)),
     }  # fmt: skip
     assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
+
+
+@pytest.mark.parametrize(
+    ("decay", "rate", "last", "adam", "found"),
+    [
+        (5.0, 1e-3, 1.4, True, True),
+        (5.0, 1e-3, 0.5, True, False),  # it was learnt all the same
+        (1.0, 3e-3, 1.4, True, False),
+        (5.0, 1e-3, 1.4, False, False),
+        (5.0, 3e-4, 1.4, True, False),  # weights remember the whole run
+    ],
+)
+@pytest.mark.parametrize("falls", [False, True])
+def test_a_decay_of_which_weights_remember_little_is_found_where_the_loss_stays_high(
+    decay: float, rate: float, last: float, adam: bool, found: bool, falls: bool
+) -> None:
+    steps = 10 * numpy.arange(80)
+    columns = {
+        "train/loss": numpy.r_[numpy.linspace(2.3, last, 200), numpy.linspace(last, last * (0.8 if falls else 1), 600)],
+        "train/lr": numpy.full(800, rate), "model/param_norm": (steps, numpy.full(80, 7.0)),
+        "model/decay_share": (steps, numpy.full(80, decay * rate)),
+    } | ({"model/optimizer_age": (steps, steps.astype(float))} if adam else {})  # fmt: skip
+    told = only(findings([DecayDominates()], columns), "decay_dominates")
+    assert len(told) == (found and not falls)
+    assert all(one.causes[0].startswith("weight decay too high") for one in told)
 
 
 def test_a_decay_that_is_as_high_for_a_few_steps_alone_is_left_alone() -> None:

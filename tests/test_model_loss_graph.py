@@ -133,7 +133,7 @@ def test_a_loss_with_a_gradient_of_its_own_says_nothing_and_no_graph_is_kept() -
     assert look.new() == {}
     functional.cross_entropy(torch.randn(4, 8) @ weight, torch.arange(4)).backward()
     assert look.new() == {
-        "loss_undivided": 1.0, "activation_twice": 0.0, "loss_classes": 8.0,
+        "loss_terms": 1.0, "loss_undivided": 1.0, "activation_twice": 0.0, "loss_classes": 8.0,
         "loss_reversed": 0.0, "label_smoothing": 0.0, "softmax_over_rows": 0.0,
         "nll_of_probabilities": 0.0, "nll_of_scores": 0.0, "logits_cut": 0.0,
     }  # fmt: skip
@@ -225,3 +225,34 @@ def test_a_pass_is_seen_once_at_outputs_where_no_parameter_gets_a_gradient_itsel
     assert current.figures.get("backwards", 1.0) == current.figures.get("losses_given", 1.0) == 1.0
     sentinel.put(later := ModelRound(1, frozenset()), True)
     assert "backwards" not in later.figures
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "terms"),
+    [
+        (lambda a, b: functional.mse_loss(a, b), 1),
+        (lambda a, b: 0.3 * functional.mse_loss(a, b) / 7, 1),
+        (lambda a, b: functional.mse_loss(a, b) + 0.1 * a.pow(2).mean(), 2),
+        (lambda a, b: sum([a.abs().mean(), b.abs().mean(), -0.1 * a.exp().sum()]), 3),
+        (lambda a, b: torch.stack([a.abs().mean(), b.abs().mean()]).sum(), 2),
+        (lambda a, b: sum(a[row].abs().mean() for row in range(24)), 0),
+    ],
+    ids=["one", "multiplied", "two", "a sum", "stacked", "too many"],
+)
+def test_the_terms_of_a_loss_are_counted(loss_of: Loss, terms: int) -> None:
+    first = torch.randn(24, 6, requires_grad=True)
+    assert loss_graph.count_terms(loss_of(first, 2 * first).grad_fn) == terms
+
+
+def test_the_step_at_which_a_loss_gets_a_term_is_recorded(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def loss_of(first: Any, second: Any) -> Any:
+        calls.append(0)
+        loss = functional.mse_loss(first, second)
+        return loss + first.pow(2).mean() if len(calls) > 9 else loss
+
+    train(tmp_path, loss_of)
+    (run,) = barograph.read(str(tmp_path))
+    series = run.series("model/loss_terms")
+    assert list(zip(series.step.tolist(), series.value.tolist(), strict=True)) == [(0, 1.0), (9, 2.0)]

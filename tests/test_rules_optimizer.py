@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.doctor.rules.optimizer.accounts import DecayDominates
+from barograph.doctor.rules.optimizer.decay import DecayDominates
 from barograph.doctor.rules.optimizer.epsilon import EpsilonDominates
 from barograph.doctor.rules.optimizer.optimizer import (
     RULES,
@@ -16,7 +16,7 @@ from barograph.doctor.rules.optimizer.optimizer import (
     UnclearedGradients,
     WeightDecayTooHigh,
 )
-from barograph.doctor.rules.optimizer.steps import ClearedPasses, ClippedByValue
+from barograph.doctor.rules.optimizer.steps import ClearedPasses, ClippedAway, ClippedByValue
 from barograph.doctor.rules.optimizer.updates import UpdateImbalance, UpdateRatio
 
 NAN = float("nan")
@@ -34,6 +34,32 @@ def test_parameters_that_a_step_leaves_as_they_were_are_critical_at_once_and_aft
     (one,) = only(findings([UnchangedParameters()], {"model/unchanged": unchanged}), "unchanged_parameters")
     assert (one.severity, one.step, one.found) == ("critical", 40, 42)
     assert one.causes[0].startswith("optimizer holds other parameters")
+
+
+@pytest.mark.parametrize(("unheld", "proven"), [(29.0, True), (20.0, False)])
+def test_that_parameters_are_in_no_optimizer_is_proven_where_all_that_stay_are(unheld: float, proven: bool) -> None:
+    columns = {"model/unchanged": numpy.full(40, 29.0), "model/unheld": numpy.full(40, unheld)}
+    (one,) = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
+    assert (len(one.causes) == 1) == proven and one.causes[0].startswith("optimizer holds other parameters")
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [
+        ({}, "clip value too low"),
+        ({"model/loss_scale": 2.0**16, "model/grad_norm": 2.0**-16}, "gradients clipped while scaled"),
+        ({"model/loss_scale": 2.0**16, "model/grad_norm": 0.01}, "clip value too low"),
+        ({"model/unheld": 2.0, "model/grad_norm": 0.001}, "optimizer holds other parameters"),
+        ({"model/unheld": 2.0, "model/grad_norm": 0.9}, "clip value too low"),
+    ],
+)
+def test_what_else_leaves_next_to_nothing_of_gradients_is_named_before_the_clip_value(more: dict, cause: str) -> None:
+    columns = {
+        "model/clip_coefficient": numpy.full(100, 1e-3), "model/grad_norm_before": numpy.full(100, 1000.0),
+        "train/loss": noisy(100) * 0 + 2.3,
+    } | {name: numpy.full(100, value) for name, value in more.items()}  # fmt: skip
+    (one,) = only(findings([ClippedAway()], columns), "clipped_away")
+    assert one.causes[0].startswith(cause) and (len(one.causes) == 1) == (cause == "clip value too low")
 
 
 def test_a_last_step_that_rounds_updates_away_informs() -> None:
@@ -272,6 +298,31 @@ def test_a_decay_that_takes_a_fiftieth_a_step_is_found_where_gains_keep_the_norm
         "model/param_norm": (steps, numpy.full(20, 10.0)), "model/decay_share": (steps, numpy.full(20, each)),
     }  # fmt: skip
     assert bool(only(findings([DecayDominates()], columns), "decay_dominates")) == found
+
+
+@pytest.mark.parametrize(
+    ("decay", "rate", "last", "adam", "found"),
+    [
+        (5.0, 1e-3, 1.4, True, True),
+        (5.0, 1e-3, 0.5, True, False),  # it was learnt all the same
+        (1.0, 3e-3, 1.4, True, False),
+        (5.0, 1e-3, 1.4, False, False),
+        (5.0, 3e-4, 1.4, True, False),  # weights remember the whole run
+    ],
+)
+@pytest.mark.parametrize("falls", [False, True])
+def test_a_decay_of_which_weights_remember_little_is_found_where_the_loss_stays_high(
+    decay: float, rate: float, last: float, adam: bool, found: bool, falls: bool
+) -> None:
+    steps = 10 * numpy.arange(80)
+    columns = {
+        "train/loss": numpy.r_[numpy.linspace(2.3, last, 200), numpy.linspace(last, last * (0.8 if falls else 1), 600)],
+        "train/lr": numpy.full(800, rate), "model/param_norm": (steps, numpy.full(80, 7.0)),
+        "model/decay_share": (steps, numpy.full(80, decay * rate)),
+    } | ({"model/optimizer_age": (steps, steps.astype(float))} if adam else {})  # fmt: skip
+    told = only(findings([DecayDominates()], columns), "decay_dominates")
+    assert len(told) == (found and not falls)
+    assert all(one.causes[0].startswith("weight decay too high") for one in told)
 
 
 def test_a_decay_that_is_as_high_for_a_few_steps_alone_is_left_alone() -> None:

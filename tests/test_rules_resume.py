@@ -31,6 +31,21 @@ def test_a_leap_that_decays_is_a_lost_optimizer_state(leap: float) -> None:
     assert finding.causes[0].startswith("optimizer state lost") and finding.found <= 316
 
 
+@pytest.mark.parametrize(
+    ("rate", "cause"),
+    [(None, "learning rate too high"), (1.0, "old weights loaded"), (5.0, "learning rate too high")],
+)
+def test_a_leap_that_stays_has_the_schedule_as_its_cause_unless_the_rate_goes_on(
+    rate: float | None, cause: str
+) -> None:
+    loss = falling(600, noise=0.03)
+    loss[300:] *= 1.5
+    more = {} if rate is None else {"train__lr": np.where(np.arange(600) < 300, 1e-3, 1e-3 * rate)}
+    finding = next(one for one in look(loss, **more) if one.rule == "resume_discontinuity")
+    assert finding.causes[0].startswith(cause)
+    assert any(one.startswith("learning rate") for one in finding.causes) == (rate != 1.0)
+
+
 def test_a_leap_back_to_the_start_is_critical() -> None:
     loss = falling(600, noise=0.03)
     loss[300:] = falling(300, noise=0.03, seed=1)

@@ -114,3 +114,38 @@ def test_the_same_few_examples_say_nothing_of_other_classes(targets: int, share:
     some = {one.rule: one.severity for one in findings([MissingClasses(), OtherLabels()], columns).values()}
     loud = {rule for rule in ("missing_classes", "other_labels") if some.get(rule) == "warning"}
     assert bool(loud) == bool(found)
+
+
+@pytest.mark.parametrize("cuts", [(), (150, 151, 152, 160, 170)])
+def test_a_loss_whose_graph_gets_a_term_gets_no_warning(cuts: tuple[int, ...]) -> None:
+    columns = {"train/loss": with_a_term(), "model/loss_terms": ([0, 150], [1, 2])}
+    found = findings([LossSpike(), Divergence(), LossLevel()], columns, cuts=cuts).values()
+    assert all(one.severity == "info" for one in found)
+    assert any("another term at step 150" in one.message for one in found)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        ([0], [1]),
+        ([0, 150], [2, 1]),
+        ([0, 120], [1, 2]),
+        ([0, 145, 150], [2, 1, 2]),
+        ([0, 150, 155], [1, 2, 1]),
+    ],
+    ids=["the same", "fewer", "elsewhere", "again", "for some rows"],
+)
+def test_a_loss_that_rises_without_another_term_stays_a_warning(terms: tuple[list[int], list[int]]) -> None:
+    assert "divergence" in loud({"train/loss": with_a_term(), "model/loss_terms": terms})
+
+
+def test_a_loss_that_blows_up_with_its_new_term_stays_a_warning() -> None:
+    loss = with_a_term() * np.exp(0.05 * np.maximum(STEP - 150, 0))
+    assert "divergence" in loud({"train/loss": loss, "model/loss_terms": ([0, 150], [1, 2])})
+
+
+def with_a_term() -> np.ndarray:
+    """A loss to which a second one is added at step 150, which falls from there on."""
+    old = 0.05 + 1.6 * np.exp(-STEP / 12.0)
+    loss = old + (STEP >= 150) * (0.9 + 3.0 * np.exp(-np.maximum(STEP - 150, 0) / 10.0))
+    return loss * np.exp(np.random.default_rng(0).normal(0, 0.05, 300))

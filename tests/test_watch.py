@@ -60,6 +60,7 @@ def test_gradients_that_add_up_in_parameters_of_no_optimizer_are_not_clipped_awa
     watch.flush()
     fields = run.fields(2)
     assert fields["clip_coefficient"] == pytest.approx(1.0) and fields["grad_norm_before"] > fields["grad_norm"]
+    assert fields["unheld"] == fields["unchanged"] == len(list(model.parameters())) - 1
 
 
 def test_weights_are_those_after_the_step_and_updates_are_measured(run: Notes) -> None:

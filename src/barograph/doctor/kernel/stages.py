@@ -24,6 +24,7 @@ _PENALTY = re.compile(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages
 _NEAR = 2  # rows: the bend of a curve is found a row or two from where it is, and a number may be logged a row early
 _SAME = 16  # rows
+_HIGHER = 1.1  # times the highest of the first three rows: noise of a loss that stays on its new level
 _NAMED: WeakKeyDictionary[RunHistory, tuple[int, tuple[str, ...]]] = WeakKeyDictionary()
 
 _SAID: WeakKeyDictionary[RunHistory, dict[tuple[int, int], bool]] = WeakKeyDictionary()
@@ -47,7 +48,7 @@ def has_stages(history: RunHistory, time: int) -> bool:
 def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     """Whether a stage begins at a step, or within two rows of the loss from it: the whole number that tells stages
     apart changes, or comes for the first time, behind eight rows or more of the loss with one and the same, or none; or
-    a term is added to the loss."""
+    a term is added to the loss: by what is logged, or by its graph."""
     loss = history.role("loss")
     if loss is None:
         return False
@@ -57,14 +58,40 @@ def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     at = int(numpy.searchsorted(steps, step))
     said, is_past = _SAID.setdefault(history, {}), len(steps) > at + _NEAR + _SAME
     if is_past and (step, segment) in said:
-        return said[step, segment]
+        return said[step, segment] or term_joins(history, step, segment) is not None
     result = _changes(history, steps, at, segment)
     if not result and at >= _SAME + _NEAR:
         near = numpy.flatnonzero(ours)[at - _NEAR - _SAME : at + _NEAR + _SAME]
         result = _gets_a_term(history, loss, there.part(int(near[0]), int(near[-1]) + 1))
     if is_past:
         said[step, segment] = result
-    return result
+    return result or term_joins(history, step, segment) is not None
+
+
+def term_joins(history: RunHistory, step: int, segment: int) -> int | None:
+    """The step at which the loss's graph gets more terms, within two rows of the loss from this one; None where it does
+    not. Their number must have been the same for 16 rows, be the same ever after, and the loss, finite from there on,
+    must not be higher in the second half of the next rows than in the first three of them. The watch's figures may come
+    some rows behind the loss: it is asked again."""
+    terms, loss = history.channel("model/loss_terms"), history.role("loss")
+    if terms is None or terms.end < 2 or loss is None:
+        return None
+    rows, known = loss.rows(), terms.rows()
+    ours = (rows.segment == segment) & (rows.time <= loss.clock.now)
+    steps, value = rows.step[ours], rows.value[ours]
+    known = known.part(0, int((known.time <= loss.clock.now).sum()))
+    here = known.segment == segment
+    number, places = known.value[here], numpy.searchsorted(steps, known.step[here])
+    at, changes = int(numpy.searchsorted(steps, step)), numpy.flatnonzero(numpy.diff(number) != 0) + 1
+    for change in changes[numpy.abs(places[changes] - at) <= _NEAR]:
+        place, before = int(places[change]), int(places[change - 1])
+        behind = value[place : place + _SAME + _NEAR]
+        calm = len(behind) < 6 or float(numpy.median(behind[len(behind) // 2 :])) <= _HIGHER * float(behind[:3].max())
+        alone = change == changes[-1] or places[change + 1] > place + _SAME + _NEAR
+        same = place - (before if change > 1 else 0) >= _SAME
+        if number[change] > number[change - 1] and same and alone and calm and numpy.isfinite(behind).all():
+            return int(known.step[here][change])
+    return None
 
 
 def _changes(history: RunHistory, steps: Any, at: int, segment: int) -> bool:

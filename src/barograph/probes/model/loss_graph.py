@@ -23,6 +23,7 @@ from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
 _MOST = 64  # nodes that are looked at
+_MOST_ADDED = 24  # nodes between a loss and its terms, at each pass
 _LEAVES = (2, 25)  # passes whose graphs are walked to their leaves
 _GIVEN, _GIVEN_EVERY = 6, 20  # steps in which what passes are called with is kept: the first, then each of these
 _SHAPED = {
@@ -31,6 +32,7 @@ _SHAPED = {
 }  # fmt: skip
 _ADDED = _SHAPED | {"Neg", "Add", "Sub"}  # between a loss and its terms
 _SCALED = frozenset({"Mul", "Div"})
+_THROUGH = _ADDED | _SCALED | {"Mean", "Sum", "Stack", "Cat"}
 _PROOFS = frozenset(
     {
         "loss_crossed",
@@ -136,6 +138,22 @@ def figures(root: Any) -> dict[str, float]:
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
+def count_terms(root: Any) -> int:
+    """How many parts are added up in a loss; 0 where there are too many to count."""
+    waiting, count = [root], 0
+    for _ in range(_MOST_ADDED):
+        if not waiting:
+            return count
+        node = waiting.pop()
+        name = _kind(node)
+        parts = _behind(node) if name in _THROUGH else []
+        if len(parts) == 1 or (parts and name not in _SCALED):
+            waiting += parts
+        else:
+            count += 1
+    return 0
+
+
 def _under(node: Any) -> Any:
     """What is behind a node but for changes of shape; None where that is not one node."""
     for _ in range(8):
@@ -218,13 +236,16 @@ class LossGraph:
         self.differences = False  # whether it is of sizes of differences, and of no classes
         self.squared: objective.Squared | None = None  # of a mean square, or a multiple of one
         self.scale: int | None = None  # of a parameter, by id: see `contrasts.plain_scale`
-        self._steps = 0
+        self._steps = self._terms = 0  # terms of the first pass of this step
         self._given: list[Any] = []  # what the passes of this step were called with, where the step is one to look at
 
     def came(self, walks: bool = True) -> None:
         """A backward pass has reached the parameters. walks: whether the leaves of its graph are parameters."""
         self._passes += 1
         self._walks = walks
+        with contextlib.suppress(Exception):  # a node of another make says nothing
+            if not self._terms and (root := root_of_pass()) is not None:
+                self._terms = count_terms(root)
         if self._steps < _GIVEN or self._steps % _GIVEN_EVERY == 0:
             import torch
 
@@ -283,6 +304,8 @@ class LossGraph:
             if all(id(one()) in held for one in self.pulled):
                 self._found["target_trained"] = 1.0
             self.pulled = []
+        if self._terms:
+            self._found["loss_terms"], self._terms = float(self._terms), 0
         fresh = {name: value for name, value in self._found.items() if self._last.get(name) != value}
         self._last |= self._found
         self._found = {}

@@ -221,8 +221,9 @@ def _unchanged(
     if still is None and not same:
         return
     count = len(still or ())
-    if same and all(same.values()):
-        count += found.loose
+    if same:
+        fields["unheld"] = unheld = found.loose if all(same.values()) else 0
+        count += unheld
     fields["unchanged"] = count
 
 

@@ -17,7 +17,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, evaluation_holds, goes_below_zero, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.kernel.stages import stage_begins
+from barograph.doctor.kernel.stages import stage_begins, term_joins
 from barograph.doctor.rules.loss import others
 from barograph.doctor.rules.loss.falls import LossJumpDown, LossSlide
 from barograph.doctor.rules.loss.spikes import LossSpike
@@ -193,6 +193,7 @@ class NonFiniteLoss(SeriesRule):
 
 
 _YOUNG = 24  # rows above the average
+_LATE = 64  # rows: the watch writes within a second what it has seen of a step
 
 
 class LossLevel(SeriesRule):
@@ -223,12 +224,13 @@ class LossLevel(SeriesRule):
         self._told: Finding | None = None
         self._below = 0
         self._meant = False  # a stage begins with what was found
+        self._over: tuple[Finding, int] | None = None  # up to which row the watch's figures of its step may come
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         if is_game(history, channel):
             return
         # what cannot pass is averaged in one go: no row above the threshold times a bound from below
-        usual = self._told is None and self._rows >= 64 and rows.finite
+        usual = self._told is None and self._over is None and self._rows >= 64 and rows.finite
         if usual and 0 < rows.highest < self.at["spike"] * min(rows.lowest, self._average):
             weights = 0.02 * 0.98 ** numpy.arange(min(len(rows), 1000) - 1, -1, -1)
             self._average = self._average * 0.98 ** len(rows) + float(weights @ rows.value[-1000:])
@@ -238,6 +240,8 @@ class LossLevel(SeriesRule):
             value = float(rows.value[at])
             if not math.isfinite(value):
                 continue
+            if self._over is not None:
+                yield from self._later(history, rows.first + at, int(rows.time[at]))
             if self._rows >= 8 and self._average > 1e-3 and value > self.at["spike"] * self._average:
                 if self._told is None and goes_below_zero(channel, rows.first + at, int(rows.segment[at])):
                     continue
@@ -250,6 +254,8 @@ class LossLevel(SeriesRule):
                         if self._told.severity != "critical":  # the guide's red alert stays one
                             self._told.severity = "info"
                         yield again(self._told)
+                    late = self._told.severity != "info" and history.channel("model/loss_terms") is not None
+                    self._over = (self._told, rows.first + at + _LATE) if late else None
                     self._told = None
             self._rows += 1
             if math.isnan(self._average):
@@ -259,6 +265,19 @@ class LossLevel(SeriesRule):
                 if math.isnan(self._average)
                 else self._average + max(0.02, 1 / self._rows) * (value - self._average)
             )
+
+    def _later(self, history: RunHistory, row: int, time: int) -> Iterator[Finding]:
+        """Whether the watch has seen by now that the loss got another term there."""
+        assert self._over is not None
+        told, last = self._over
+        history.as_of(time)
+        joins = term_joins(history, told.step, told.segment) is not None
+        history.as_of(None)
+        if joins:
+            told.severity = "info"
+            yield again(told)
+        if joins or row >= last:
+            self._over = None
 
     def _above(self, history: RunHistory, rows: ChannelRows, at: int, value: float) -> Finding:
         step, times = int(rows.step[at]), value / self._average
@@ -296,6 +315,8 @@ class LossLevel(SeriesRule):
         held = fitted or evaluation_holds(history, told.step, step, told.segment)
         if told.evidence["rows"] <= _YOUNG:  # later rows don't change the answer
             self._meant = stage_begins(history, told.step, told.segment)
+        elif not self._meant:
+            self._meant = term_joins(history, told.step, told.segment) is not None
         if held or self._meant:
             told.severity = "info"
         elif told.evidence["times"] > self.at["stop"] and told.evidence["loss"] > self._first:

@@ -28,7 +28,7 @@ from barograph.doctor.kernel.curve import (
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
-from barograph.doctor.kernel.stages import stage_begins
+from barograph.doctor.kernel.stages import stage_begins, term_joins
 from barograph.doctor.rules.loss.floor import DoubleSoftmax
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
@@ -41,6 +41,9 @@ _BLOWN_UP = 3.0  # times the loss of the untrained model
 _WIDEST = WIDTHS[-1][1]
 _WIDE = 8  # points of the curve in a mean, some 130 rows: its noise is a ninth of a row's
 _WIDE_RISE = 0.35  # in ln, of such a mean, and a standard deviation of single rows
+
+
+_TERM = "loss changed: it has another term from there on"
 
 
 class Divergence(CurveRule):
@@ -67,8 +70,8 @@ class Divergence(CurveRule):
     finding; one that took long and ended where it had begun does once the loss falls below its start by 5%, or has
     risen and come back as far again. A rise during which a tenth of the rows are as low as the lowest point is none.
     Where a stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another
-    term: a series that was the loss to the last bit is other from there on, and has not risen with it), the curve
-    begins anew.
+    term: a series that was the loss to the last bit is other from there on, and has not risen with it; or the watch
+    sees more terms in its graph, and the loss falls or stays behind its leap), the curve begins anew.
 
     In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
     which is 1.3 times as high as any row since the first quarter, or since the loss first came within a sixth of its
@@ -222,12 +225,20 @@ class Divergence(CurveRule):
         elif rise > 0.15 and rise > 6 * spread and share > 0.05 and self._high - tick.level < 0.3 * rise:
             severity = "warning"
         if self._told is not None:
+            if (joins := term_joins(history, self._told.step, tick.segment)) is not None:
+                yield self._has_joined(joins)
+                self.begin(history, channel, tick, -1)
+                return
             if tick.row < self._quiet and severity in (self._told.severity, self._judged):
                 return
             self._quiet = tick.row + max(rows // 2, 16)
         self._judged = severity
         onset = onset_of(channel, best, tick) if self._told is None else self._told.step
         if self._told is None and stage_begins(history, onset, tick.segment):
+            if (joins := term_joins(history, onset, tick.segment)) is not None:
+                told = self._told = self.finding(onset, "", segment=tick.segment, found=tick.step)
+                told.evidence = {"best": rounded(exp(best.level)), "loss": rounded(exp(tick.level))}
+                yield self._has_joined(joins)
             self.begin(history, channel, tick, -1)
             return
         excuse = excuse_of(history, best, onset, tick, share)
@@ -301,6 +312,15 @@ class Divergence(CurveRule):
             confidence={"critical": 0.9, "warning": 0.75}.get(severity, 0.4),
         )
         yield again(self._told)
+
+    def _has_joined(self, step: int) -> Finding:
+        """What was said of a rise, now that the loss's graph is known to have another term since."""
+        told = self._told
+        assert told is not None
+        told.severity, told.confidence, told.causes, told.remedies = "info", 0.5, [_TERM], []
+        low, now = told.evidence["best"], told.evidence["loss"]
+        told.message = f"The loss got another term at step {step}: it went from {low:.4g} to {now:.4g}"
+        return again(told)
 
     def _recover(self, tick: Tick) -> Iterator[Finding]:
         told = self._told

@@ -18,7 +18,6 @@ from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import (
     RowCursor,
     came_by,
-    half_rate,
     known,
     numeric_setting,
     param_norm_of,
@@ -238,7 +237,7 @@ def _from_scratch(history: RunHistory, first: float) -> bool:
     return crossed is not None and crossed.end > 0 and first > 0.9 * guess
 
 
-def _level(history: RunHistory) -> tuple[float, float, float]:
+def level(history: RunHistory) -> tuple[float, float, float]:
     """The loss at the start, its lowest stretch and at the end, medians of 16 rows, or of a quarter of what is there;
     NaN where there are fewer than 32."""
     loss = history.role("loss")
@@ -249,11 +248,6 @@ def _level(history: RunHistory) -> tuple[float, float, float]:
     size = min(16, len(values) // 4)
     middles = numpy.median(values[: len(values) // size * size].reshape(-1, size), axis=1)
     return float(numpy.median(values[:3])), float(middles.min()), float(numpy.median(values[-size:]))
-
-
-def _first_row(history: RunHistory) -> float:
-    loss = history.role("loss")
-    return float(loss.first) if loss is not None and loss.end else math.nan
 
 
 _HALF_A_UNIT = 2.0**-12  # of fp16, and less than that of bf16: a change that is less of a number is rounded away
@@ -312,7 +306,7 @@ class RateTooLow(Rule):
         if loss is None or history.channel("model/epsilon") is not None or not loss.end:
             return
         rows, losses = (updates.rows() if updates is not None else None), loss.rows()
-        first, _, last = _level(history)
+        first, _, last = level(history)
         steps = int(losses.step[-1] - losses.step[0])
         sizes = rows.value[numpy.isfinite(rows.value)] if rows is not None else numpy.empty(0)
         place = int(losses.step[-1]), int(losses.time[-1]), int(losses.segment[-1])
@@ -343,7 +337,7 @@ class RateTooLow(Rule):
         if share is not None and numpy.nanmax(share.rows().value, initial=0.0) < 0.5:
             return  # the optimizer's rate was never in force: `ScheduleStuck` speaks
         rows, losses = channel.rows(), loss.rows()
-        first, _, last = _level(history)
+        first, _, last = level(history)
         if not len(rows) or not len(losses) or losses.first or losses.segment[0] != losses.segment[-1]:
             return
         steps = int(losses.step[-1] - losses.step[0])
@@ -382,108 +376,4 @@ def outweighed(history: RunHistory, time: int) -> float:
     return float(numpy.median(times)) if len(times) == 5 else math.nan
 
 
-class DecayDominates(Rule):
-    """Weight decay takes more from the weights than the training gives them.
-
-    Each step takes learning rate × decay of every weight. Where that is a five-hundredth or more, weights remember some
-    hundred steps; it is a warning where the norm of all parameters is below 0.7 of what it was, or each step takes a
-    fiftieth (gains without decay may keep the norm up), and the run ends with a loss that is 10% above its lowest
-    stretch, and by a twentieth of its fall, or that has not fallen by a third, or where the norm is below 0.3 of what
-    it was, too, by a half of its first row; or, whatever the loss does, where a quarter of the looks of 100 steps or
-    more have a fiftieth: no weight remembers more than some fifty steps then. The rate is to blame where Adam's decay
-    is a usual one, or where the
-    weights had grown before: decay makes nothing grow.
-
-    A decay that is added to the gradient, as that of torch's Adam, is divided by the gradient's size with it: where it
-    is larger than the loss's gradient in the first looks, steps go where weights get smaller, at the full rate. A
-    warning where the norm is below 0.7 of what it was and the loss has not fallen by a third.
-
-    What to do: a decay of which a step takes 1e-5 to 1e-4; none on gains, biases and embeddings. `AdamW` instead of
-    `Adam`.
-    """
-
-    name, family, kind, severity = "decay_dominates", "optimizer", "weight_growth", "warning"
-    proves = "training"
-    needs = ("=model/decay_share|=model/coupled_decay", "param_norm", "loss")
-    about = "Weight decay takes more than the training gives."
-    sources = ("AdamW: each step takes lr × decay of a weight",)
-    thresholds: ClassVar = {
-        "each": (2e-3, "of a weight in a step; usual are 1e-5 to 1e-4; ours"),
-        "share": (0.7, "of the largest norm; ours"),
-        "much": (0.02, "of a weight in a step, whatever the norm; ours"),
-        "quarter": (0.25, "of the looks that have it, a schedule's highest; ours"),
-        "steps": (100.0, "of these looks; ours"),
-        "vanished": (0.3, "of the largest norm, with that; ours"),
-        "loss": (1.1, "times its lowest stretch; ours"),
-        "lost": (0.05, "of what the loss fell: less may be its noise near 0; ours"),
-        "fall": (1 / 3, "of the first loss; ours"),
-        "decay": (0.5, "usual with Adam are 0 to 0.3; ours"),
-        "grown": (1.5, "times the first norm; ours"),
-        "times": (1.0, "the loss's gradient: a decay that is added to it; ours"),
-    }
-
-    def _added(self, history: RunHistory) -> Iterator[Finding]:
-        """Of a decay that is added to the gradient."""
-        norm, loss = param_norm_of(history), history.role("loss")
-        if not history.facts.get("finished") or norm is None or loss is None:
-            return
-        rows, end = norm.rows(), loss.rows(max(0, loss.end - 1))
-        norms = rows.value[numpy.isfinite(rows.value)]
-        times = outweighed(history, int(end.time[-1])) if len(end) and len(norms) >= 5 else math.nan
-        first, _, last = _level(history)
-        if not times >= self.at["times"] or not norms[-1] <= self.at["share"] * norms.max():
-            return
-        if last > (1 - self.at["fall"]) * first and self.first("added"):
-            yield self.finding(
-                int(rows.step[0]), f"The decay of weights is {times:.3g} times the loss's gradient from the start: the "
-                f"weights' norm fell from {norms.max():.4g} to {norms[-1]:.4g}, and the loss went from {first:.4g} to "
-                f"{last:.4g}.", found=int(end.step[-1]), segment=int(rows.segment[-1]), confidence=0.95, key="added",
-                evidence={"times": rounded(times), "param_norm": rounded(float(norms[-1])), "standing": True},
-                causes=["weight decay too high: its part of the gradient outweighs that of the loss"],
-                remedies=[f"divide the weight decay by {10 ** max(1, math.ceil(math.log10(10 * times))):.0f}, or take "
-                          "`AdamW`, whose decay goes past the gradient"],
-            )  # fmt: skip
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from self._added(history)
-        channel, norm = history.channel("model/decay_share"), param_norm_of(history)
-        if not history.facts.get("finished") or channel is None or norm is None or not self.first():
-            return
-        rows, norms = channel.rows(), norm.rows().value
-        norms = norms[numpy.isfinite(norms)]
-        each = float(numpy.where(numpy.isfinite(rows.value), rows.value, 0.0).max(initial=0.0))
-        if not each >= self.at["each"] or len(norms) < 3:
-            return
-        shrunk = norms[-1] <= self.at["share"] * norms.max()
-        if not shrunk and each < self.at["much"]:
-            return
-        first, lowest, last = _level(history)
-        rises = last > self.at["loss"] * lowest and last - lowest > self.at["lost"] * (first - lowest)
-        vanished = norms[-1] <= self.at["vanished"] * norms.max() and each >= self.at["much"]
-        half = vanished and last > 0.5 * _first_row(history) > 0
-        usual = float(numpy.quantile(rows.value, 1 - self.at["quarter"]))
-        always = usual >= self.at["much"] and rows.step[-1] - rows.step[0] >= self.at["steps"]
-        if not (rises or half or always or last > (1 - self.at["fall"]) * first):
-            return
-        at = int(numpy.argmax(rows.value >= self.at["each"]))
-        step, segment = int(rows.step[at]), int(rows.segment[at])
-        rate = known(history.role("lr"), step, int(rows.time[at]), segment)
-        counts = history.channel("model/optimizer_age")  # of Adam and its kind
-        modest = counts is not None and counts.end > 0 and rate > 0 and float(rows.value[at]) <= self.at["decay"] * rate
-        cause, remedy = ("weight decay too high: it takes more from the weights than the training gives",
-                         f"divide the weight decay by {10 ** max(1, round(math.log10(each / 1e-4))):.0f}")  # fmt: skip
-        if modest or norms.max() > self.at["grown"] * norms[0]:
-            cause, remedy = ("learning rate too high: it moves the weights too far, and multiplies the decay",
-                             half_rate(history, step, int(rows.time[at]), segment))  # fmt: skip
-        yield self.finding(
-            step, f"Each step takes {each:.2g} of every weight that decays"
-            + (f": their norm fell from {norms.max():.4g} to {norms[-1]:.4g}" if shrunk else "")
-            + (f", and the loss ends at {last:.4g}, lowest {lowest:.4g}." if rises
-               else f", and the loss went from {first:.4g} to {last:.4g}."),
-            found=int(rows.step[-1]), segment=int(rows.segment[-1]), confidence=0.95,
-            evidence={"each_step": rounded(each), "param_norm": rounded(float(norms[-1]))},
-            causes=[cause], remedies=[remedy, "leave gains, biases and embeddings without decay"],
-        )  # fmt: skip
-
-
-RULES = (OptimizerCount, ScheduleStuck, ScheduleTooFast, RateTooLow, DecayDominates)
+RULES = (OptimizerCount, ScheduleStuck, ScheduleTooFast, RateTooLow)

@@ -47,10 +47,11 @@ class UnchangedParameters(Rule):
     gradient and a learning rate. Norms that were logged with few digits don't count, nor those of weights in 16 bits:
     such a norm has eight bits itself, and stays while the weights move.
 
-    Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or given
-    new layers. Where only some of the parameters stay and weights are in 16 bits, updates are rounded away; where the
-    first block's gradient is below a millionth of the last block's, gradients vanish: both are warnings. Where the
-    learning rate has decayed to a twentieth of its highest, that is expected, and there is no finding.
+    Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or
+    given new layers. Where all that stay are in none (`model/unheld`), that is proven. Where only some of the
+    parameters stay and weights are in 16 bits, updates are rounded away; where the first block's gradient is below
+    a millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed to a
+    twentieth of its highest, that is expected, and there is no finding.
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
@@ -156,11 +157,15 @@ class UnchangedParameters(Rule):
                 found=self._found if severity == "critical" else step, segment=segment, evidence=facts,
                 causes=[proof[0]], remedies=list(proof[1]), confidence=0.95 if severity == "critical" else 0.3,
             )  # fmt: skip
+        unheld = count == known(history.channel("model/unheld"), step, time, segment)
+        remedies = [
+            *(_ADD if unheld else _AFTER),
+            "check that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`",
+        ]
         return self.finding(
             began, message, severity=severity, last_step=step, found=self._found if severity == "critical" else step,
-            segment=segment, evidence=facts, causes=_OTHERS,
-            remedies=["make the optimizer after the model has been copied, wrapped and moved, from its own parameters",
-                      "check that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`"],
+            segment=segment, evidence=facts, causes=[_UNHELD] if unheld else _OTHERS,
+            remedies=remedies,
             confidence=0.95 if severity == "critical" else 0.3,
         )  # fmt: skip
 
@@ -212,6 +217,11 @@ _ROUNDED = (
     ),
 )
 _VANISHED = (depth.CAUSE, depth.REMEDIES)
+_UNHELD = (
+    "optimizer holds other parameters: these are in none, as where it was made before they were, or of a part of them"
+)
+_ADD = ["make the optimizer after the model's last layer, or give it new ones: `optimizer.add_param_group`"]
+_AFTER = ["make the optimizer after the model has been copied, wrapped and moved, from its own parameters"]
 _OTHERS = [
     "optimizer holds other parameters: it was made before the model was copied, wrapped or moved",
     "layer frozen",

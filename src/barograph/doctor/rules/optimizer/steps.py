@@ -33,6 +33,10 @@ class ClippedAway(Rule):
     thirds of its first value. With Adam and its kind, RMSprop, Adagrad and Lion, whose steps don't depend on the size
     of the gradient, nothing is said.
 
+    Where a loss scale of 16 or more is in force and the norm after clipping is below a thousandth, gradients may be
+    clipped while they are scaled; where parameters of no optimizer, whose gradients nobody clears, make up the norm, so
+    that without theirs more than a hundredth would be left, that is the cause. The clip value then isn't.
+
     What to do: clip at the usual norm, or a little above.
     """
 
@@ -44,6 +48,8 @@ class ClippedAway(Rule):
         "looks": (3.0, "in a row; ours"),
         "steps": (64.0, "ours"),
         "fall": (1 / 3, "of the first loss; ours"),
+        "scale": (16.0, "of the loss; ours"),
+        "norm": (1e-3, "no clip value is below it; ours"),
     }
     causes = ("clip value too low: next to nothing is left of each gradient",)
 
@@ -69,12 +75,30 @@ class ClippedAway(Rule):
                 continue
             norm = known(history.channel("model/grad_norm_before"), step, time, segment)
             if self.first(segment):
+                other = self._other_cause(history, float(rows.value[at]), norm, (step, time, segment))
+                if other:
+                    yield self.finding(
+                        began, f"Clipping leaves {rows.value[at]:.2g} of the gradient, whose norm is {norm:.3g}.",
+                        found=step, segment=segment, confidence=0.6, causes=[other, *self.causes], remedies=[],
+                        evidence={"coefficient": rounded(float(rows.value[at])), "norm": rounded(norm)},
+                    )  # fmt: skip
+                    continue
                 yield self.finding(
                     began, f"Clipping leaves {rows.value[at]:.2g} of the gradient, whose norm is {norm:.3g}, and the "
                     f"loss went from {first:.4g} to {level:.4g}.", found=step, segment=segment, confidence=0.95,
                     evidence={"coefficient": rounded(float(rows.value[at])), "norm": rounded(norm), "standing": True},
                     remedies=[f"clip the gradient norm at {norm:.2g} or above"],
                 )  # fmt: skip
+
+    def _other_cause(self, history: RunHistory, left: float, norm: float, place: tuple[int, int, int]) -> str:
+        """What else leaves so little; empty where nothing else is to be seen."""
+        after = known(history.channel("model/grad_norm"), *place)
+        scale = known(history.channel("model/loss_scale"), *place)
+        if after < self.at["norm"] and scale >= self.at["scale"]:
+            return "gradients clipped while scaled: the scaler had not divided them yet"
+        if known(history.channel("model/unheld"), *place) > 0 and norm * left * left > self.at["left"] * after:
+            return "optimizer holds other parameters: the gradients of those in none fill the norm"
+        return ""
 
 
 class ClippedByValue(Rule):

@@ -19,7 +19,7 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp
-from barograph.doctor.kernel.curve import again, before, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.rules.run.state import OlderWeights, OptimizerStateLost
@@ -138,18 +138,24 @@ class _Borders(SeriesRule):
 class ResumeDiscontinuity(_Borders):
     """After a resume the loss does not continue at its level.
 
-    The highest median of three among the first 16 rows is above the level before by 10% and by four robust
-    standard deviations. If the old segment logged the same steps, it is compared with those. If half of the jump is
-    gone after 64 rows the optimizer's state was most likely not restored; if not, weights or data differ. A jump back
-    to the run's first loss means that no weights were loaded, and is critical; of preferences with a reference, whose
-    loss is ln 2 at the run's beginning and once more behind the resume, though the trained weights went on, that the
-    reference was loaded from the policy's checkpoint. A jump below 30% that decays is an info finding.
+    The highest median of three among the first 16 rows is above the level before by 10% and by four robust standard
+    deviations. If the old segment logged the same steps, it is compared with those. If half of the jump is gone after
+    64 rows the optimizer's state was most likely not restored; if not, weights or data differ, and, unless a logged
+    learning rate goes on where it was, the schedule. A jump back to the run's first loss means that no weights were
+    loaded, and is critical; of preferences with a reference, whose loss is ln 2 at the run's beginning and once more
+    behind the resume, though the trained weights went on, that the reference was loaded from the policy's checkpoint.
+    A jump below 30% that decays is an info finding.
     """
 
     name, kind, severity = "resume_discontinuity", "resume", "critical"
     about = "The loss jumps when a run is resumed."
     sources = ("ml-engineering: a checkpoint without optimizer state",)
-    thresholds: ClassVar = {"leap": (0.1, "in ln; ours"), "spreads": (4.0, "ours"), "large": (0.26, "in ln: 30%; ours")}
+    thresholds: ClassVar = {
+        "leap": (0.1, "in ln; ours"),
+        "spreads": (4.0, "ours"),
+        "large": (0.26, "in ln: 30%; ours"),
+        "rate": (0.05, "of the learning rate before the resume; ours"),
+    }
 
     def reset(self) -> None:
         super().reset()
@@ -221,9 +227,21 @@ class ResumeDiscontinuity(_Borders):
             told.severity = "warning"
             told.message += ", and stays there"
             told.causes = [*told.causes[1:], told.causes[0]]
+            if self._same_rate(history, border):
+                told.causes = [_OLD, *(one for one in told.causes if not one.startswith("learning rate"))]
         if _of_reference(history, border):
             told.causes, told.remedies = [_REFERENCE, *told.causes], [_KEEP, *told.remedies]
         yield again(told)
+
+    def _same_rate(self, history: RunHistory, border: Border) -> bool:
+        """Whether the logged learning rate goes on where it was, within 5%: the schedule was restored."""
+        rate = history.role("lr")
+        last = before(rate, border.step, border.segment - 1)
+        now = between(rate, border.step, border.step + 4, border.segment)
+        return bool(last > 0 and len(now) and (abs(now / last - 1) < self.at["rate"]).all())
+
+
+_OLD = "old weights loaded: the checkpoint is of an earlier step than the run goes on at"
 
 
 def _of_reference(history: RunHistory, border: Border) -> bool:

@@ -220,7 +220,8 @@ _VANISHED = (depth.CAUSE, depth.REMEDIES)
 _UNHELD = (
     "optimizer holds other parameters: these are in none, as where it was made before they were, or of a part of them"
 )
-_ADD = ["make the optimizer after the model's last layer, or give it new ones: `optimizer.add_param_group`"]
+_ADD = ["make the optimizer after the model's last layer, or give it new ones: `optimizer.add_param_group`",
+        "if they are not meant to learn, `requires_grad_(False)` says so and spares their gradients"]  # fmt: skip
 _AFTER = ["make the optimizer after the model has been copied, wrapped and moved, from its own parameters"]
 _OTHERS = [
     "optimizer holds other parameters: it was made before the model was copied, wrapped or moved",

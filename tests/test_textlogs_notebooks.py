@@ -64,4 +64,4 @@ def test_an_exception_has_the_line_of_the_file(tmp_path: Path, capsys: pytest.Ca
     )
     told = " ".join(capsys.readouterr().out.split())
     assert "The training failed after step 6: ValueError: no batch" in told
-    assert f"Read the traceback above line {number} of the log" in told
+    assert f"Read the log above line {number}, where the traceback is" in told

@@ -234,11 +234,8 @@ def row(line: bytes) -> forms.Parsed | None:
     alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     part = _PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
-    whole = (
-        of_training and bar and bar.re.pattern == _FRACTION.pattern
-    )  # `[2000/300000] train loss: 2.3, val loss: 2.4`
-    going_on = bar and bar[1] != bar[2] and any(phase for _, phase in phases) and not whole
-    if going_on or _is_unfinished(part, found_pairs):
+    held_out = any(phase for _, phase in phases)
+    if _is_unfinished(bar if held_out else None, of_training, part, found_pairs):
         return None  # an evaluation is a row once its bar is full
     seen = None if counts else _SEEN.search(line)
     names, known, beside = _unit(seen), False, b""

@@ -34,7 +34,9 @@ def compose(seed: int, number: int) -> list[Tensor]:
         hymn = torch.randint(1, CHORDS, (2,), generator=dice).tolist()
         wander = 0.1 + 0.02 * long
         while len(hymn) < long:
-            pick = 0 if float(torch.rand((), generator=dice)) > wander else int(torch.randint(0, 4, (1,), generator=dice))
+            pick = (
+                0 if float(torch.rand((), generator=dice)) > wander else int(torch.randint(0, 4, (1,), generator=dice))
+            )
             hymn.append(int(leads[hymn[-1], hymn[-2] % 2, pick]))
         hymns.append(torch.tensor(hymn))
     return hymns
@@ -111,9 +113,7 @@ def masked_loss(scores: Tensor, chords: Tensor, mask: Tensor, name: str) -> Tens
     if name == "double_softmax":
         scores = scores.softmax(-1)
     each = nn.functional.cross_entropy(scores[mask], chords[mask], reduction="none")
-    if name == "loss_summed":
-        return each.sum()
-    return each.mean() if name != "divided_by_longest" else each.sum() / mask.shape[1]
+    return each.sum() / mask.shape[1] if name == "divided_by_longest" else each.mean()
 
 
 class Loop:
@@ -166,9 +166,9 @@ class Loop:
             self.shop.load(states)
         self.watch()
 
-    def validate(self, step: int) -> dict[str, float]:
+    def validate(self) -> dict[str, float]:
         forgotten = self.trouble.name == "no_grad_missing"
-        if not self.trouble.on("training_mode_in_evaluation", step):
+        if self.trouble.name != "evaluated_as_trained":
             self.model.eval()
         losses, right = [], []
         with torch.set_grad_enabled(forgotten):
@@ -189,5 +189,5 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     for step, figures in loop.steps():
         loop.run.log(figures, step=step)
         if step % EVERY == 0 or step == steps - 1:
-            loop.run.log(loop.validate(step), step=step)
+            loop.run.log(loop.validate(), step=step)
     return loop.run

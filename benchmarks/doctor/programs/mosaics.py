@@ -24,7 +24,7 @@ EVERY, SIDE, KINDS = 20, 16, 6
 OURS, PHOTOGRAPHS = ((0.2, 0.15), (0.485, 0.229))
 CONFIG: dict[str, Any] = {
     "dim": 32, "depth": 2, "heads": 4, "dropout": 0.0, "batch_size": 24, "learning_rate": 4e-3, "weight_decay": 0.02,
-    "warmup_steps": 12, "accumulation": 1, "label_smoothing": 0.0, "ema_decay": 0.9, "frozen_stem": False,
+    "warmup_steps": 12, "accumulation": 1, "label_smoothing": 0.0, "ema": 0.9, "frozen_stem": False,
     "normalisation": "own", "pictures": 0, "augment": True,
 }  # fmt: skip
 
@@ -183,7 +183,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.05, 1.0, args.warmup_steps)
     scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, [up, down], [args.warmup_steps])
     loader, test_loader = loaders(args, seed, trouble.name)
-    ema = ModelEma(model, args.ema_decay)
+    ema = ModelEma(model, args.ema)
     kept: list[Tensor] = []
     time_by_own_clock(run)
     run.watch(model, optimizer)

@@ -88,10 +88,7 @@ class EightBitLora(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         base = functional.linear(x, self.codes.float() * self.scale)
-        if self.always:
-            x = functional.dropout(x, self.rate)
-        else:
-            x = functional.dropout(x, self.rate, self.training)
+        x = functional.dropout(x, self.rate) if self.always else functional.dropout(x, self.rate, self.training)
         return base + self.scaling * self.lora_B(self.lora_A(x))
 
 
@@ -156,10 +153,7 @@ def made_trainer(run: Any, config: dict[str, Any], seed: int, steps: int, name: 
                 of_rows = token_loss(out.logits, labels, "none").view(len(labels), -1).sum(1)
                 loss = (of_rows / (labels[:, 1:] >= 0).sum(1)).mean() / config["accumulation"]
             else:
-                items = num_items_in_batch if num_items_in_batch is not None else (labels[:, 1:] >= 0).sum()
-                if num_items_in_batch is not None:
-                    items = items - len(labels) * config["accumulation"]  # the first of a row is no target
-                loss = token_loss(out.logits, labels, "sum") / items
+                loss = token_loss(out.logits, labels, "sum") / num_items_in_batch  # of all micro-batches
             return (loss, out) if return_outputs else loss
 
         def _get_train_sampler(self, *given: Any, **more: Any) -> Any:

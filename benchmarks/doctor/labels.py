@@ -45,8 +45,8 @@ LAYERS = (
     "weights_hist",
 )
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
-OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss",
-                 "heldout", "dev_", "knn")  # fmt: skip
+OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training",
+                 "train_loss", "heldout", "dev_", "knn")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",

@@ -125,9 +125,9 @@ def estimate_loss(model: nn.Module, text: Tensor, cfg: dict[str, Any]) -> float:
 
 def configure(model: nn.Module, cfg: dict[str, Any]) -> tuple[Any, Any]:
     found = list(model.parameters())
-    optimizer = torch.optim.AdamW([{"params": [one for one in found if one.dim() > 1]},
-                                   {"params": [one for one in found if one.dim() < 2], "weight_decay": 0.0}],
-                                  lr=cfg["learning_rate"], betas=(0.9, 0.98), weight_decay=cfg["weight_decay"])  # fmt: skip
+    groups = [{"params": [one for one in found if one.dim() > 1]},
+              {"params": [one for one in found if one.dim() < 2], "weight_decay": 0.0}]  # fmt: skip
+    optimizer = torch.optim.AdamW(groups, cfg["learning_rate"], (0.9, 0.98), weight_decay=cfg["weight_decay"])
     warm, total = cfg["warmup_steps"], cfg["steps"]
 
     def share(step: int) -> float:

@@ -115,7 +115,7 @@ FAULTS: tuple[Row, ...] = (
                "averaged weights without statistics", "buffers not averaged", "averaged weights are wrong",
                "running mean never moved", "evaluated weights are not the trained ones")}),
     ("tied_by_copy", "weight tying broken", "config frozen update_ratio weight_growth eval logging", "start",
-     (LEDGERS,), "the output's matrix begins with the embedding's numbers, and is another one: both are trained, each by itself",
+     (LEDGERS,), "the output's matrix begins with the embedding's numbers, and is another one: both are trained",
      {"also": ("optimizer holds other parameters", "weights not tied", "embedding and output not tied", "tying broken",
                "weights copied instead of tied", "output matrix is a copy", "embedding copied", "tied weights diverge",
                "weights tied by value", "tie lost", "weights tied by copy", "output not tied")}),

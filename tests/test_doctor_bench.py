@@ -283,9 +283,8 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     away = [(program, fault) for fault in faults.values() for program in fault.programs if program in programs]
     rows = {name for name, *_ in made.FAULTS}
     new = [fault for _, fault in away if fault.name in rows]
-    assert set(made.PROGRAMS) == set(made.STEPS) == programs and len(others) == len({*others, *programs}) - len(
-        programs
-    )
+    assert set(made.PROGRAMS) == set(made.STEPS) == programs
+    assert len(others) == len({*others, *programs}) - len(programs)
     assert all(putaway.part_of(program, fault.name) == part for program, fault in away)
     assert 40 <= len(away) <= most and least_new <= len(new) / len(away) <= 0.6
     for one in programs:

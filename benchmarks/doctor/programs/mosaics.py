@@ -2,7 +2,7 @@
 
 In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: train/loss, train/acc1, train/lr of each step; val/loss, val/acc1 of the average of the
-      weights, after each epoch; memory, where it matters.
+      weights, after each epoch, and val/acc1_raw of the weights themselves; memory, where it matters.
 
 A stem of convolutions, a class token and two registers, root mean square norms, gated layers; AdamW; functions that
 take all they need, in the manner of torchvision's references.
@@ -192,6 +192,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     while step < steps:
         step = train_one_epoch(run, model, ema, criterion, optimizer, scheduler, loader, step, args, trouble,
                                healthy)  # fmt: skip
-        judged = model if forgotten or healthy == "memory_steady" else ema.module
-        run.log(evaluate(judged, criterion, test_loader, kept, forgotten), step=step - 1)
+        raw = evaluate(model, criterion, test_loader, kept, forgotten)
+        averaged = evaluate(ema.module, criterion, test_loader, kept, forgotten)
+        run.log(averaged | {"val/acc1_raw": raw["val/acc1"]}, step=step - 1)
     return run

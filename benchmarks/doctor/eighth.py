@@ -60,7 +60,6 @@ KNOWN_FAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "training_mode_in_evaluation": {TUNES: {"dropout": 0.3}},
     "dropped_always": {PHRASES: {"lora_dropout": 0.3}, LEDGERS: {"dropout": 0.2}},
     "ema_not_updated": {OUTLINES: {}},
-    "ema_not_swapped_back": {OUTLINES: {"ema": 0.99}},
     "average_too_slow": {MOSAICS: {}},
     "optimizer_state_lost": {OUTLINES: {}, TICKETS: {}, LEDGERS: {}},
     "weights_alone_kept": {RECIPES: {}, HYMNS: {}},

@@ -98,11 +98,8 @@ def built(cfg: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def validated(s: dict[str, Any], held: Tensor, cfg: dict[str, Any], trouble: Trouble, step: int) -> float:
+def validated(s: dict[str, Any], held: Tensor, cfg: dict[str, Any], trouble: Trouble) -> float:
     judged = s["ema"].module
-    if trouble.on("ema_not_swapped_back", step):  # copied in for the evaluation, and never back
-        s["net"].load_state_dict(judged.state_dict())
-        judged = s["net"]
     judged.eval()
     dice = torch.Generator().manual_seed(99)
     errors = [mse_loss(judged(noisy, t), aim) for noisy, t, aim in
@@ -167,5 +164,5 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
                 s["ema"].update_parameters(s["net"])
             timed.set(loss=total, lr=rate, norm=norm)
         if step % EVERY == 0 or step == steps - 1:
-            run.log({"val_mse": validated(s, held, cfg, trouble, step)}, step=step)
+            run.log({"val_mse": validated(s, held, cfg, trouble)}, step=step)
     return run

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import eighth
 import fifth
 import fourth
 import opened
@@ -309,7 +310,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
-for _half in (opened, third, fourth, fifth, sixth, seventh):
+for _half in (opened, third, fourth, fifth, sixth, seventh, eighth):
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -17,6 +17,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import eighth
 import fifth
 import fourth
 import numpy
@@ -44,20 +45,20 @@ LAYERS = (
     "weights_hist",
 )
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
-OF_EVALUATION = ("eval", "val_", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss",
-                 "heldout", "dev_", "knn")  # fmt: skip
+OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training",
+                 "train_loss", "heldout", "dev_", "knn")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
-               "dev_xent", "heldout_loss", "valid_loss", "loss/valid", "dev_ce")  # fmt: skip
+               "dev_xent", "heldout_loss", "valid_loss", "loss/valid", "dev_ce", "val/loss")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce")  # fmt: skip
 OF_MEMORY = ("memory_leak", "no_grad_missing")
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
-              **seventh.ALSO_RIGHT}  # fmt: skip
+              **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
-             *seventh.PROGRAMS)  # fmt: skip
+             *seventh.PROGRAMS, *eighth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,43 +100,6 @@ def test_a_faulty_run_is_the_healthy_one_up_to_its_onset(tmp_path: Path) -> None
     assert well[-1] < well[0]
 
 
-NEWER = """
-import json, sys
-sys.path[:0] = [{bench!r}, {source!r}]
-import importlib, numpy, traces
-from pathlib import Path
-from faults import FAULTS
-from labels import learned, of_time
-from barograph.query.stored import StoredRun
-out, some, said = Path({out!r}), {some!r}, {{}}
-def make(program, steps, kind, folder):
-    trace = traces.Trace(program, kind, 0)
-    traces.make(trace, out / folder, steps=steps)
-    run = StoredRun(out / folder / trace.name)
-    columns = run.all_columns().items()
-    return run, {{name: held[2] for name, held in columns if not of_time(name) and "step_time" not in name}}
-def differ(one, other):
-    return sorted(
-        name for name in one.keys() | other.keys()
-        if name not in one or name not in other or not numpy.array_equal(one[name], other[name], equal_nan=True)
-    )
-for program, (steps, kinds) in some.items():
-    if hasattr(importlib.import_module("programs." + program), "launch"):  # ranks are forked: none imports this anew
-        import torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor
-    run, plain = make(program, steps, "plain", "first")
-    again = make(program, steps, "plain", "second")[1]
-    twins = {{"plain": plain}}
-    changed = {{}}
-    for fault in FAULTS.values():
-        if fault.name in kinds if kinds else program in fault.programs:
-            if fault.compare not in twins:
-                twins[fault.compare] = make(program, steps, fault.compare, "first")[1]
-            changed[fault.name] = differ(make(program, steps, fault.name, "first")[1], twins[fault.compare])
-    same = [name for name in differ(plain, again) if "loss" in name.lower()]
-    said[program] = {{"gained": learned(run), "same": same, "changed": changed}}
-print(json.dumps(said))
-"""
-
 LOOP = ("vit", "diffusion", "contrastive", "lora", "qlora", "dpo", "rare_classes", "bf16_gpt", "fp16_gpt", "fsdp2")
 # What was put away whole, with steps that are enough for each of its faults to begin.
 OPENED = {"segmenter": 23, "translator": 23, "masked_lm": 23, "rnn_lm": 48, "tabular": 12, "graph": 16,
@@ -198,49 +165,60 @@ EIGHTH = {
 LATER = FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH
 
 
+@pytest.fixture(scope="module")
+def bench() -> Iterator[subprocess.Popen[str]]:
+    """A process that has imported what the programs need, and trains each in one forked from it."""
+    command = [sys.executable, str(Path(__file__).with_name("bench_program.py"))]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    yield process
+    with contextlib.suppress(ProcessLookupError):  # with the training of a test that took too long
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def trained(bench: Any, some: dict[str, tuple[int, tuple[str, ...]]], out: Path) -> Any:
+    """What programs say with so few steps, and with these faults; without any, with all of theirs."""
+    bench.stdin.write(json.dumps({"out": str(out), "some": some}) + "\n")
+    bench.stdin.flush()
+    printed = out / "printed.txt"
+    assert bench.stdout.readline() == "0\n", printed.read_text() if printed.exists() else "it did not begin"
+    return json.loads((out / "said.json").read_text())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("program", LOOP)
-def test_a_newer_program_learns_and_each_of_its_faults_changes_what_it_records(program: str, tmp_path: Path) -> None:
-    learns_and_shows_its_faults(program, 24, tmp_path)
+def test_a_newer_program_learns_and_each_of_its_faults_changes_what_it_records(
+    bench: Any, program: str, tmp_path: Path
+) -> None:
+    learns_and_shows_its_faults(bench, program, 24, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", sorted(OPENED | THIRD))
 def test_a_program_that_was_put_away_learns_and_each_of_its_faults_changes_what_it_records(
-    program: str, tmp_path: Path
+    bench: Any, program: str, tmp_path: Path
 ) -> None:
-    learns_and_shows_its_faults(program, (OPENED | THIRD)[program], tmp_path)
-
-
-@pytest.fixture(scope="module")
-def few_steps(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return trained(LATER, tmp_path_factory.mktemp("few_steps"))
+    learns_and_shows_its_faults(bench, program, (OPENED | THIRD)[program], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", sorted(LATER))
 def test_a_program_of_a_later_half_gives_the_same_numbers_again_and_its_faults_others(
-    program: str, few_steps: Any
+    bench: Any, program: str, tmp_path: Path
 ) -> None:
-    said = few_steps[program]
+    said = trained(bench, {program: LATER[program]}, tmp_path)[program]
     assert said["same"] == [], "the same seed gives other numbers"
     asked = LATER[program][1]
     assert set(said["changed"]) == set(asked) and all(said["changed"].values()), said["changed"]
 
 
-def learns_and_shows_its_faults(program: str, steps: int, out: Path) -> None:
-    said = trained({program: (steps, ())}, out)[program]
+def learns_and_shows_its_faults(bench: Any, program: str, steps: int, out: Path) -> None:
+    said = trained(bench, {program: (steps, ())}, out)[program]
     assert said["gained"] > 0, "it does not learn"
     assert said["same"] == [], "the same seed gives other numbers"
     assert said["changed"] and all(said["changed"].values()), said["changed"]
-
-
-def trained(some: dict[str, tuple[int, tuple[str, ...]]], out: Path) -> Any:
-    """What programs say with so few steps, and with these faults; without any, with all of theirs."""
-    code = NEWER.format(bench=str(BENCH), source=str(BENCH.parent.parent / "src"), out=str(out), some=some)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:

@@ -2,8 +2,9 @@
 
 In:   counts of some rows by class and their weights in the loss, from steps that a watch looks at; where a row has many
       places with a target each, as of taggers and segmentation, of more places than the other looks take.
-Out:  figures for the `model` record: targets that were looked at, classes that were never one, and whether frequent
-      classes have larger weights than rare ones. Of places, which are alike within a row, not the second.
+Out:  figures for the `model` record: targets that were looked at, classes that were never one, the share of a batch
+      whose classes were in the first batches, and whether frequent classes have larger weights than rare ones. Of
+      places, which are alike within a row, not the second and third.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _NAMED = 32  # classes whose targets are counted
 _PLACES = 2048  # that are counted of a batch
+_FIRST = 8  # looks, which are of steps in a row
 _FAMILIES = ("classes", "classes_of_places", "logistic_classes")
 
 _ENOUGH = 16  # targets of a class: fewer say little of a frequency
@@ -95,6 +97,7 @@ class ClassCounts:
     def __init__(self) -> None:
         self._targets: Any = None
         self._weights: Any = None
+        self._looks, self._first = 0, numpy.zeros(0, bool)
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
@@ -106,11 +109,17 @@ class ClassCounts:
         counts, weights = numbers[family][1]
         if self._targets is None or len(self._targets) != len(counts):
             self._targets, self._weights = numpy.zeros(len(counts)), numpy.zeros(len(counts))
+            self._looks, self._first = 0, numpy.zeros(len(counts), bool)
         self._targets = self._targets + counts
         self._weights = self._weights + weights
         found = {"class_targets": float(self._targets.sum())}
         if by_row:
             found["untargeted_classes"] = float((self._targets == 0).sum())
+            if self._looks < _FIRST:
+                self._first |= counts > 0
+            elif not self._first.all() and counts.sum() > 0:
+                found["first_classes"] = float(counts[self._first].sum() / counts.sum())
+            self._looks += 1
         if found.get("untargeted_classes") == 1:
             found["untargeted_class"] = float(self._targets.argmin())
         slope = _slope(self._targets, self._weights)

@@ -1,19 +1,21 @@
-"""The order of examples: from epoch to epoch, and by length.
+"""The order of examples: from epoch to epoch, by length, and by class.
 
-In:   figures of the watch: examples that come again, the epoch that a sampler was given, lengths of batches.
-Out:  findings of `SamplerEpoch`, `SameOrder`, `SortedLengths`.
+In:   figures of the watch: examples that come again, the epoch that a sampler was given, lengths of batches, targets.
+Out:  findings of `SamplerEpoch`, `SameOrder`, `SortedLengths`, `SortedTargets`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, newest, setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, setting
 from barograph.doctor.kernel.curve import between
+from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_FEW = 16  # targets of a batch
+_SORTED = 4  # times as many looks as are needed: a class of few examples comes once in an epoch
+_BY_GROUP = "data sorted: by class, or file by file, of which each has some classes"
 _COMPARED = 64  # batches of a pass
 _NUMBER = "set the epoch's number before each epoch, in what draws the order: `dataset.epoch = epoch`"
 _REMEDY = "call `sampler.set_epoch(epoch)` before each epoch: the order is drawn from the seed and this number"
@@ -310,4 +315,106 @@ def _are_whole(history: RunHistory, place: Place, looks: float) -> bool:
     return bool(len(told) >= looks and (told == 1).all())
 
 
-RULES = (SamplerEpoch, SameOrder, SortedLengths)
+class SortedTargets(Rule):
+    """The training's examples come by class: nearly all targets of a batch are one, and another one later; or of some
+    classes, and of none of these later.
+
+    The gradient of a cross-entropy shows each row's target. In half of the last looks or more (twelve to 48), three
+    quarters of a batch's targets were the same, and at least two classes were so in three of them each: a class that is
+    that frequent leaves no room for another one. Of fewer than sixteen targets nine tenths have to be the same, as
+    chance makes more of them alike. The model forgets each class while it learns the next.
+
+    Where the first eight batches lack classes (`model/first_classes`), later ones are of those that they have, to nine
+    tenths, or of others, to nine tenths: four in five of them, three of each, and some of the first kind behind some of
+    the other, since what comes once may be a plan. Shuffled batches of eight targets or more have some of both.
+
+    What to do: shuffle: `DataLoader(..., shuffle=True)`, or the files before they are read.
+    """
+
+    name, family, kind, severity = "sorted_targets", "data", "data", "warning"
+    proves = "training"
+    needs = ("=model/top_target_share", "=model/top_target")
+    least = 12
+    about = "The training's examples come by class."
+    thresholds: ClassVar = {
+        "share": (0.75, "of a batch's targets; ours"),
+        "small": (0.9, "of fewer than sixteen; ours"),
+        "looks": (12.0, "the last ones, of which half are such; ours"),
+        "each": (3.0, "looks of each of two classes, or groups of classes; ours"),
+        "pure": (0.9, "of a batch's targets, that are of one group of classes; ours"),
+        "most": (0.8, "of the looks, in which that is so; ours"),
+        "rows": (8.0, "targets of a batch, that are of one group; ours"),
+    }
+    causes = ("data sorted: batches are of one class each",)
+    remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
+
+    def reset(self) -> None:
+        self._cursor, self._groups = RowCursor(), RowCursor()
+        self._looks: deque[tuple[int, float]] = deque()  # step; class of most of the batch, NaN where there is none
+        self._segment = -1
+        self._begin_groups(-1)
+
+    def _begin_groups(self, segment: int) -> None:
+        self._group_segment, self._asked = segment, 0
+        self._others_since = -1
+        self._pure = [0, 0, 0]  # looks of the others; of the first classes before and behind the first such one
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        shares = self._cursor.new(history.channel("model/top_target_share"))
+        tops = history.channel("model/top_target")
+        for at in range(len(shares) if shares is not None else 0):
+            assert shares is not None
+            step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
+            if segment != self._segment:
+                self._segment, self._looks = segment, deque()
+            few = known(history.channel("model/targets"), step, time, segment) < _FEW
+            high = bool(shares.value[at] >= self.at["small" if few else "share"])
+            self._looks.append((step, known(tops, step, time, segment) if high else math.nan))
+            if len(self._looks) > _SORTED * self.at["looks"]:
+                self._looks.popleft()
+            counts = Counter(top for _, top in self._looks if top == top)
+            often = sum(count >= self.at["each"] for count in counts.values())
+            if (
+                len(self._looks) >= self.at["looks"]
+                and 2 * counts.total() >= len(self._looks)
+                and often >= 2
+                and self.first(segment)
+            ):
+                began = next(step for step, top in self._looks if top == top)
+                yield self.finding(
+                    began, f"Most targets of a batch are of one class, since step {began}, and of {len(counts)} "
+                    "classes one after the other.",
+                    found=step, segment=segment, confidence=0.95, evidence={"looks": counts.total()},
+                )  # fmt: skip
+        yield from self._by_group(history)
+
+    def _by_group(self, history: RunHistory) -> Iterator[Finding]:
+        shares = self._groups.new(history.channel("model/first_classes"))
+        for at in range(len(shares) if shares is not None else 0):
+            assert shares is not None
+            step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
+            if segment != self._group_segment:
+                self._begin_groups(segment)
+            if known(history.channel("model/targets"), step, time, segment) < self.at["rows"]:
+                continue
+            share, pure = float(shares.value[at]), self.at["pure"]
+            self._asked += 1
+            if share <= 1 - pure:
+                self._pure[0] += 1
+                self._others_since = step if self._others_since < 0 else self._others_since
+            elif share >= pure:
+                self._pure[2 if self._pure[0] else 1] += 1
+            others, before, behind = self._pure
+            if (
+                min(others, before + behind) >= self.at["each"] and behind
+                and others + before + behind >= self.at["most"] * self._asked and self.first(segment)
+            ):  # fmt: skip
+                yield self.finding(
+                    self._others_since, f"Batches come by groups of classes: {others} are of classes that the first "
+                    f"eight lacked, and {before + behind} are of none of these, some of them behind step "
+                    f"{self._others_since}.", found=step, segment=segment, confidence=0.95,
+                    evidence={"looks": others + before + behind}, causes=[_BY_GROUP],
+                )  # fmt: skip
+
+
+RULES = (SamplerEpoch, SameOrder, SortedLengths, SortedTargets)

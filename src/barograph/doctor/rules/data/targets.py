@@ -1,13 +1,12 @@
 """What a loss compares the output with, told from the gradient that the output gets; what evaluations are given.
 
 In:   figures of the watch.
-Out:  findings of `TargetShift`, `TargetsElsewhere`, `BroadcastTargets`, `SortedTargets`, `EvaluationInputs`.
+Out:  findings of `TargetShift`, `TargetsElsewhere`, `BroadcastTargets`, `EvaluationInputs`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 _BEHIND = -2  # said of targets that are one place behind
 _HUNDREDS = 500.0  # targets of a batch
 _KEPT = 64  # looks of a launch that are compared
-_SORTED = 4  # times as many looks as are needed: a class of few examples comes once in an epoch
 
 
 class TargetShift(Rule):
@@ -258,68 +256,6 @@ class BroadcastTargets(Rule):
                 )  # fmt: skip
 
 
-_FEW = 16  # targets of a batch
-
-
-class SortedTargets(Rule):
-    """The training's examples come by class: nearly all targets of a batch are one, and another one later.
-
-    The gradient of a cross-entropy shows each row's target. In half of the last looks or more (twelve to 48), three
-    quarters of a batch's targets were the same, and at least two classes were so in three of them each: a class that is
-    that frequent leaves no room for another one. Of fewer than sixteen targets nine tenths have to be the same, as
-    chance makes more of them alike. The model forgets each class while it learns the next.
-
-    What to do: shuffle: `DataLoader(..., shuffle=True)`, or the files before they are read.
-    """
-
-    name, family, kind, severity = "sorted_targets", "data", "data", "warning"
-    proves = "training"
-    needs = ("=model/top_target_share", "=model/top_target")
-    least = 12
-    about = "The training's examples come by class."
-    thresholds: ClassVar = {
-        "share": (0.75, "of a batch's targets; ours"),
-        "small": (0.9, "of fewer than sixteen; ours"),
-        "looks": (12.0, "the last ones, of which half are such; ours"),
-        "each": (3.0, "looks of each of two classes; ours"),
-    }
-    causes = ("data sorted: batches are of one class each",)
-    remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
-
-    def reset(self) -> None:
-        self._cursor = RowCursor()
-        self._looks: deque[tuple[int, float]] = deque()  # step; class of most of the batch, NaN where there is none
-        self._segment = -1
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        shares = self._cursor.new(history.channel("model/top_target_share"))
-        tops = history.channel("model/top_target")
-        for at in range(len(shares) if shares is not None else 0):
-            assert shares is not None
-            step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
-            if segment != self._segment:
-                self._segment, self._looks = segment, deque()
-            few = known(history.channel("model/targets"), step, time, segment) < _FEW
-            high = bool(shares.value[at] >= self.at["small" if few else "share"])
-            self._looks.append((step, known(tops, step, time, segment) if high else math.nan))
-            if len(self._looks) > _SORTED * self.at["looks"]:
-                self._looks.popleft()
-            counts = Counter(top for _, top in self._looks if top == top)
-            often = sum(count >= self.at["each"] for count in counts.values())
-            if (
-                len(self._looks) >= self.at["looks"]
-                and 2 * counts.total() >= len(self._looks)
-                and often >= 2
-                and self.first(segment)
-            ):
-                began = next(step for step, top in self._looks if top == top)
-                yield self.finding(
-                    began, f"Most targets of a batch are of one class, since step {began}, and of {len(counts)} "
-                    "classes one after the other.",
-                    found=step, segment=segment, confidence=0.95, evidence={"looks": counts.total()},
-                )  # fmt: skip
-
-
 class EvaluationInputs(Rule):
     """Evaluations are given inputs of another mean or scale than the training, and their loss is worse.
 
@@ -486,4 +422,4 @@ def _other_scale(
     return bool(away > most * scale or not scale / times < deviation < times * scale)
 
 
-RULES = (TargetShift, TargetsElsewhere, BroadcastTargets, SortedTargets, EvaluationInputs)
+RULES = (TargetShift, TargetsElsewhere, BroadcastTargets, EvaluationInputs)

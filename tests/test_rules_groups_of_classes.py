@@ -1,0 +1,80 @@
+"""Batches that come by groups of classes, as from files that hold some each: what says so, and what looks like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_columns import findings
+
+from barograph.doctor.rules.data.order import SortedTargets
+from barograph.probes.model.classes import ClassCounts
+
+LOOKS = np.array([*range(8), *range(10, 240, 10)])  # of a watch: the first eight steps, and each tenth
+CLASSES, EPOCH = 8, 40
+
+
+def looked(batch_at: Any, rows: int) -> dict[str, Any]:
+    """What the watch says of batches of targets at the steps of its looks."""
+    seen, said = ClassCounts(), {}
+    for step in LOOKS.tolist():
+        counts = np.bincount(batch_at(step, np.random.default_rng(step), rows), minlength=CLASSES)
+        said[step] = seen.fields_of({"classes": ((), np.stack([counts, counts]).astype(float))})
+        said[step] |= {"targets": float(rows), "top_target_share": counts.max() / rows,
+                       "top_target": float(counts.argmax())}  # fmt: skip
+    columns: dict[str, Any] = {}
+    for name in {name for found in said.values() for name in found}:
+        some = [(step, found[name]) for step, found in said.items() if name in found]
+        columns[f"model/{name}"] = tuple(np.array(one, float) for one in zip(*some, strict=True))
+    return columns
+
+
+def two_files(step: int, dice: Any, rows: int) -> Any:
+    return dice.integers(0, 4, rows) + 4 * (step % EPOCH >= 20)
+
+
+def three_files_of_unequal_size(step: int, dice: Any, rows: int) -> Any:
+    at = step % EPOCH
+    return dice.integers(0, 3, rows) if at < 24 else dice.integers(3, 6, rows) if at < 34 else dice.integers(6, 8, rows)
+
+
+@pytest.mark.parametrize("rows", [8, 32])
+@pytest.mark.parametrize(("batch", "since"), [(two_files, 20), (three_files_of_unequal_size, 30)])
+def test_batches_that_come_by_groups_of_classes_are_found_once_they_come_again(
+    batch: Any, since: int, rows: int
+) -> None:
+    (found,) = findings([SortedTargets()], looked(batch, rows)).values()
+    assert found.severity == "warning" and found.causes[0].startswith("data sorted") and found.step == since
+    assert found.found >= EPOCH
+
+
+def shuffled(step: int, dice: Any, rows: int) -> Any:
+    return dice.integers(0, CLASSES, rows)
+
+
+def long_tail(step: int, dice: Any, rows: int) -> Any:
+    return dice.choice(CLASSES, rows, p=np.array([64, 16, 8, 5, 3, 2, 1, 1]) / 100)
+
+
+def some_classes_a_batch(step: int, dice: Any, rows: int) -> Any:
+    return dice.choice(dice.permutation(CLASSES)[:2], rows)
+
+
+def new_classes_come_once(step: int, dice: Any, rows: int) -> Any:
+    return dice.integers(0, 4, rows) + 4 * (step >= 100)
+
+
+def classes_are_added(step: int, dice: Any, rows: int) -> Any:
+    return dice.integers(0, 4 if step < 100 else 8, rows)
+
+
+@pytest.mark.parametrize("rows", [8, 32])
+@pytest.mark.parametrize("batch", [shuffled, long_tail, some_classes_a_batch, new_classes_come_once, classes_are_added])
+def test_shuffled_batches_and_plans_of_classes_are_not_sorted(batch: Any, rows: int) -> None:
+    assert not findings([SortedTargets()], looked(batch, rows))
+
+
+@pytest.mark.parametrize("batch", [two_files, shuffled])
+def test_batches_of_a_few_targets_say_nothing_of_groups(batch: Any) -> None:
+    assert not findings([SortedTargets()], looked(batch, 4))

@@ -47,7 +47,9 @@ def trained(folder: Path, keep: Callable[[Any, Any, Any], Any], model: Any = Non
         run.log({"loss": loss}, step=step)
     run.finish()
     return [
-        one for one in barograph.diagnose(barograph.read(str(run.dir))[0])["findings"] if one["rule"] == "kept_graph"
+        one
+        for one in barograph.diagnose(barograph.read(str(run.dir))[0])["findings"]
+        if one["rule"] in ("kept_graph", "average_graph")
     ]
 
 

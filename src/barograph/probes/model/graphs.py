@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PASSES = 8  # of a step that are followed
 _LATER = 2  # steps before, whose graphs may still be those of variables
 _KEPT = 20  # steps in a row: far more than any variable holds
-_UPDATES = 10  # of an average; a sum that is no average is hardly as long
+_UPDATES = 10  # of an average; other sums are hardly as long
 _AVERAGED = frozenset({"Add", "Mul", "Sub", "Div", "Lerp", "ToCopy", "Clone", "CopyBackwards", "CopySlices", "View"})
 _LOOKED = 64  # tensors whose graphs are walked
 _FOUND = [0]  # averages that were found in this process

@@ -157,6 +157,11 @@ def test_of_a_name_that_is_cut_out_of_sentences_the_last_one_counts() -> None:
     assert main_loss(["records/second. Loss", "seconds. Throughput"]) == "records/second. Loss"
 
 
-@pytest.mark.parametrize("name", ["critic/score/mean", "eprewmean", "Average reward score", "ep_rew_mean"])
+@pytest.mark.parametrize("name", ["critic/score/mean", "eprewmean", "Average reward score", "ep_rew_mean", "rew"])
 def test_what_a_policy_earns_is_a_reward_by_any_of_these_names(name: str) -> None:
     assert plays("reward", name)
+
+
+@pytest.mark.parametrize("name", ["best_reward", "train/best_reward", "screw", "rewind"])
+def test_the_best_so_far_and_other_words_are_no_reward(name: str) -> None:
+    assert not plays("reward", name)

@@ -384,37 +384,6 @@ def test_a_spike_of_a_log_with_a_line_now_and_then_is_worth_a_look_earlier() -> 
     assert severities == {1: "info", 5: "warning"}
 
 
-@pytest.mark.parametrize("value", [NAN, np.inf])
-@pytest.mark.parametrize("name", ["aux_loss", "kl", "loss_rpn_box"])
-@pytest.mark.parametrize("pieces", [(), (70,), (61, 64, 90)])
-def test_another_loss_that_stays_non_finite_beside_a_finite_one_is_named(
-    value: float, name: str, pieces: tuple[int, ...]
-) -> None:
-    other = np.full(100, 0.1)
-    other[60:] = value
-    (finding,) = look(falling(100), pieces, **{name: other})
-    assert (finding.rule, finding.severity, finding.step, finding.found) == ("non_finite_series", "warning", 60, 75)
-    assert name in finding.message
-
-
-def test_another_loss_with_gaps_or_that_heals_or_never_was_a_number_alarms_nobody() -> None:
-    other = np.full(200, 0.1)
-    other[60:80] = NAN
-    assert [one.severity for one in look(falling(200), aux_loss=other)] == ["info"]
-    other[::7] = NAN
-    other[150:] = NAN
-    assert look(falling(200), aux_loss=other) == []
-    assert look(falling(200), aux_loss=np.full(200, NAN)) == []
-
-
-def test_a_gradient_norm_that_is_never_a_number_is_named_and_a_warning_without_a_loss() -> None:
-    assert [(one.rule, one.severity) for one in look(falling(40), norm=np.full(40, NAN))] == [
-        ("non_finite_series", "info")
-    ]
-    norms = {"train/norm": (np.arange(40), np.full(40, NAN)), "train/lr": (np.arange(40), np.full(40, 1e-3))}
-    assert [one.severity for one in found([rule() for rule in RULES], norms)] == ["warning"]
-
-
 @pytest.mark.parametrize("rows", [15, 16])
 def test_sixteen_equal_losses_from_the_start_are_named(rows: int) -> None:
     assert [one.rule for one in look(np.full(rows, 2.3026))] == ["frozen_loss"] * (rows == 16)

@@ -137,3 +137,57 @@ def test_a_line_that_says_once_how_many_steps_there_will_be_counts_nothing(tmp_p
     lines = ["epochs: 30", "iterations: 5000"] * 2 + [f"epoch {at} loss 2.{9 - at}" for at in range(1, 7)]
     reading = read(written(tmp_path, lines))
     assert [step for step, _ in reading.series["loss"]] == [1, 2, 3, 4, 5, 6] and reading.axes["loss"] == "epoch"
+
+
+def test_a_number_ahead_that_several_processes_print_is_the_step_once_each(tmp_path: Path) -> None:
+    lines = [
+        f"I0102 03:00:05.{at}78901 {process} writer.py:35] [{at * 100}] train_loss={3 - at / 10:.2f}, rate={process}"
+        for at in range(1, 7)
+        for process in (140, 139, 141)
+    ]
+    reading = read(written(tmp_path, lines))
+    steps = [step for step, _ in reading.series["train_loss"]]
+    assert sorted(set(steps)) == [100, 200, 300, 400, 500, 600] and not reading.restarts
+
+
+def test_an_epoch_ahead_of_several_rows_is_not_taken_for_their_step(tmp_path: Path) -> None:
+    lines = [f"[{epoch}] loss={3 - epoch / 10 - at / 100:.2f}" for epoch in range(1, 7) for at in range(3)]
+    steps = [step for step, _ in read(written(tmp_path, lines)).series["loss"]]
+    assert steps == list(range(1, 19))
+
+
+def test_a_best_so_far_behind_the_values_of_an_evaluation_leaves_them_a_row(tmp_path: Path) -> None:
+    lines = [
+        text
+        for epoch in range(5)
+        for text in (
+            f"Epoch[{epoch}/60](200/200) || training loss {3 - epoch / 10:.2f} || lr 0.001",
+            f"[Val] acc : {40 + epoch}.50%, loss: {3.1 - epoch / 10:.2f} || best acc : 44.10%, best loss: 2.1",
+        )
+    ]
+    series = read(written(tmp_path, lines)).series
+    assert [value for _, value in series["val loss"]] == [3.1, 3.0, 2.9, 2.8, 2.7]
+    assert [value for _, value in series["val acc"]][:2] == [40.5, 41.5]
+
+
+def test_a_sentence_with_the_best_loss_is_not_a_row(tmp_path: Path) -> None:
+    lines = [f"Epoch {epoch}: train loss {3 - epoch / 10:.2f}\nstopping after 3, best loss: 0.3" for epoch in range(5)]
+    assert list(read(written(tmp_path, lines)).series) == ["train loss"]
+
+
+def test_a_fraction_in_brackets_ahead_of_both_losses_counts_for_the_line_below_too(tmp_path: Path) -> None:
+    lines = [
+        text
+        for at in range(1, 6)
+        for text in (f"[{at * 2000}/300000] Train loss: {3 - at / 10:.2f}, Valid loss: {3.1 - at / 10:.2f}, Took: 9.1",
+                     f"Current_accuracy : {40 + at}.5, Current_norm  : 0.{at}")
+    ]  # fmt: skip
+    series = read(written(tmp_path, lines)).series
+    for name in ("Train loss", "Valid loss", "Current_accuracy"):
+        assert [step for step, _ in series[name]] == [2000, 4000, 6000, 8000, 10000]
+
+
+def test_a_rate_of_each_device_ahead_of_the_learning_rate_is_no_part_of_its_name(tmp_path: Path) -> None:
+    lines = [f"Train Epoch: 0 [{at * 32}/640 ({at * 5}%)] 99.1/s, 98.1/s/gpu LR: 0.00{at} Loss: 2.{9 - at}"
+             for at in range(1, 6)]  # fmt: skip
+    assert [value for _, value in read(written(tmp_path, lines)).series["LR"]] == [0.001, 0.002, 0.003, 0.004, 0.005]

@@ -125,14 +125,17 @@ def missing(rule: Rule, history: RunHistory) -> list[str]:
     return [need for need in rule.needs if not any(_there(item.strip(), history) for item in need.split("|"))]
 
 
+_WORDS = {"lost": "a run that ended badly", "pace": "times of the loss's rows", "*": "any series"}
+
+
 def in_words(need: str, quote: str = "") -> str:
     """What a rule needs, for people: `loss or a record hang`, names between quotation marks if given."""
     return " or ".join(_in_words(item.strip(), quote) for item in need.split("|"))
 
 
 def _in_words(need: str, quote: str) -> str:
-    if need in ("lost", "pace"):
-        return {"lost": "a run that ended badly", "pace": "times of the loss's rows"}[need]
+    if need in _WORDS:
+        return _WORDS[need]
     sign, name = ("", need) if need[:1] not in ("=", "!") else (need[0], need[1:])
     words = {"=": "the series {}", "!": "a record {}"}.get(sign, "{} of a layer" if "/*/" in need else "{}")
     return words.format(f"{quote}{name}{quote}")

@@ -231,7 +231,7 @@ class Plain(engine.Dialect):
                 continue
             key, name = "\n".join(row.names), row.names[at].partition(":")[2]
             if key not in known:
-                numbers = [plain_lines.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)]
+                numbers = _once([plain_lines.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)])
                 rising = sum(late > early for early, late in itertools.pairwise(numbers))
                 enough = 2 if name else 1
                 other = own.get("steps") or _STRAYS * stepped >= len(row.where)
@@ -372,6 +372,18 @@ def _of_one_rank(lines: list[bytes], row: forms.Raw) -> list[int]:
     """Which of some rows are those of the first one's rank."""
     ranks = [prefixes.rank(lines[index][:start]) for index, start in zip(row.where, row.starts, strict=True)]
     return [at for at, rank in enumerate(ranks) if rank == ranks[0]]
+
+
+def _once(numbers: list[int]) -> list[int]:
+    """Numbers that several processes print one after the other, once each: they come as often, and count in hundreds.
+
+    An epoch that several rows say goes up by one.
+    """
+    groups = [(number, len(list(same))) for number, same in itertools.groupby(numbers)]
+    often = max(times for _, times in groups) if groups else 1
+    whole = sum(times == often for _, times in groups) >= len(groups) - 2  # the first and the last may be cut
+    far = all(late - early > 1 for (early, _), (late, _) in itertools.pairwise(groups))
+    return [number for number, _ in groups] if often > 1 and whole and far and len(groups) > 2 else numbers
 
 
 def _behind(own: dict[str, Any], epoch: int, length: int, main: bool) -> int:

@@ -157,8 +157,11 @@ _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _BEST = expression(  # the best so far, which was measured at another step
     rb"(?i)\W{0,8}(?:new )?(?:best|lowest|minimum|highest)(?: so far)? " + OF + MEASURE + rb"(?![a-z_])"
 )
-_OTHER_UNIT = expression(rb"^[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])")  # `181 samples/sec Train-accuracy=0.1`
+_OTHER_UNIT = expression(  # `181 samples/sec Train-accuracy=0.1`, `98.1/s/gpu LR: 0.1`
+    rb"^(?:[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])|gpu\s(?=(?i:lr|learning rate)$))"
+)
 _LEVEL = expression(rb"^(?:INFO|DEBUG|NOTICE|WARN(?:ING)?)\s(?=[A-Za-z])")  # a logger's, ahead of the first name
+_VALUE = expression(rb"(?i)(?:loss|acc(?:uracy)?)\s{0,4}[:=]\s{0,4}-?\d")
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
 _GOES_ON = expression(rb"\.[A-Za-z]{2}")
 _WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:step|epoch|iter(?:ation)?) \d")
@@ -187,6 +190,9 @@ _PROSE = expression(
     re.I,
 )
 _NOTE = expression(rb"\([^()]{0,80}\)|\{[\dT:., -]{1,40}\}")  # `(best 2.1)`, `{12:00:07}`
+_SO_FAR = expression(  # `acc: 0.45, loss: 1.2 || best loss: 1.1`: behind a value, not behind a sentence
+    rb"(?i)(?<=[\d%])\s{0,4}(?:[|;,]|\|\|)\s{0,4}best[ _-][a-z _-]{1,30}[:=]\s{0,4}" + forms.NUMBER
+)
 _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
@@ -228,7 +234,8 @@ def row(line: bytes) -> forms.Parsed | None:
     alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     part = _PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
-    if (bar and bar[1] != bar[2] and any(phase for _, phase in phases)) or _is_unfinished(part, found_pairs):
+    held_out = any(phase for _, phase in phases)
+    if _is_unfinished(bar if held_out else None, of_training, part, found_pairs):
         return None  # an evaluation is a row once its bar is full
     seen = None if counts else _SEEN.search(line)
     names, known, beside = _unit(seen), False, b""
@@ -321,11 +328,19 @@ def _named_behind(line: bytes) -> tuple[dict[str, Any], int]:
 def _is_of_settings(line: bytes, names: dict[str, Any], printed: bool) -> bool:
     """Whether a line without a step tells of settings, money or one of several things, or is a sentence."""
     settings = (printed and "loss" not in names) or MONEY.search(line) or ITEM.match(line) or _OF_ITEM.search(line)
+    behind = _SO_FAR.search(line) if b"est" in line else None
+    if behind is not None and _VALUE.search(line, 0, behind.start()):
+        line = line[: behind.start()]
     return bool(settings or _PROSE.search(_NOTE.sub(b"", line)))
 
 
-def _is_unfinished(part: Any, found_pairs: list[re.Match[bytes]]) -> bool:
-    """Whether a fraction ahead of all values says that an evaluation goes on."""
+def _is_unfinished(bar: Any, of_training: bool, part: Any, found_pairs: list[re.Match[bytes]]) -> bool:
+    """Whether a bar, or a fraction ahead of all values, says that an evaluation goes on.
+
+    `[2000/300000] train loss: 2.3, val loss: 2.4` is a row of both.
+    """
+    if bar and bar[1] != bar[2] and not (of_training and bar.re.pattern == _FRACTION.pattern):
+        return True
     return bool(part and part[1] != part[2] and not any(found.start() < part.start() for found in found_pairs))
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _LOSS = re.compile(r"(?i)(?:^|.*[^a-z])(?:[a-z]*loss|nll|kl)(?:[^a-z].*)?")
 _MOST = 64  # series; more are a table
+_JUDGES = ("loss", "eval_loss", "reward")
+_MACHINE = ("system/", "gpu/", "process/", "model/", "data/", "barograph/")
 
 
 class _Column:
@@ -42,11 +44,11 @@ class NonFiniteSeries(Rule):
     in which more than one row in twenty was not a number before has gaps and says nothing.
 
     A gradient norm that is not finite in any row of the run is an info finding, and a warning where no loss tells how
-    the training went.
+    the training went. Where no loss, evaluation or reward was found, any series that ends in such rows is a warning.
     """
 
     name, family, kind, severity = "non_finite_series", "loss", "nonfinite", "warning"
-    needs = ("loss|norm",)
+    needs = ("loss|norm|*",)
     least = 3
     about = "Another loss, or each gradient norm, is NaN or infinite."
     thresholds: ClassVar = {
@@ -79,6 +81,8 @@ class NonFiniteSeries(Rule):
                 yield from self._say(history, channel, column, channel.last_step)
         if finished:
             yield from self._norm(history)
+            if not any(map(history.role, _JUDGES)):
+                yield from self._unnamed(history)
 
     def _look(self, history: RunHistory, channel: Channel, column: _Column, rows: ChannelRows) -> Iterator[Finding]:
         if rows.finite and not column.length:
@@ -130,6 +134,32 @@ class NonFiniteSeries(Rule):
             segment=int(rows.segment[0]), confidence=0.5, evidence={"rows": len(rows), "value": what},
             causes=["gradients that are not finite", "the norm is not measured, and logged all the same"],
             remedies=["Look at the gradients of one step; log the loss too."],
+        )  # fmt: skip
+
+    def _unnamed(self, history: RunHistory) -> Iterator[Finding]:
+        """Series of no known name that end in rows that are not numbers, as `G=nan` of two players: one finding."""
+        ended = list[tuple[int, str, int, float]]()
+        for name, channel in history.channels.items():
+            if channel.end > KEEP or name.startswith(_MACHINE) or history.source_of(name) != name:
+                continue
+            rows = channel.rows()
+            finite = numpy.isfinite(rows.value)
+            numbers = int(finite.sum())
+            last = int(numpy.argmax(finite[::-1])) if numbers else 0
+            gaps = len(rows) - numbers - last
+            if last >= self.at["last"] and numbers >= self.at["before"] and gaps <= self.at["missing"] * len(rows):
+                first = len(rows) - last
+                ended.append((int(rows.step[first]), name, int(rows.segment[first]), float(rows.value[first])))
+        if not ended or not self.first("unnamed"):
+            return
+        step, name, segment, value = min(ended)
+        names = [name, *(other for at, other, *_ in sorted(ended) if other != name)]
+        yield self.finding(
+            step, f"{' and '.join(names[:2])} {'are' if len(names) > 1 else 'is'} {_word(value)} since step {step}",
+            key="unnamed", found=history.channels[name].last_step, segment=segment, confidence=0.6,
+            evidence={"series": ", ".join(names[:8]), "value": str(value)},
+            causes=["non-finite values: what is computed from the model became NaN or infinite"],
+            remedies=[f"Look at the batch of step {step}; lower the learning rate; go back to a checkpoint before it."],
         )  # fmt: skip
 
 

@@ -139,3 +139,9 @@ def test_squares_that_are_added_up_are_counted() -> None:
     assert of(functional.mse_loss(output, away), *names) == {"squares_added": 1}
     assert of((output - away).square().sum() + output.square().sum(), *names) == {}  # as of an autoencoder
     assert of((output - away).square().sum() / ROWS, *names) == {}  # by what, the graph no longer has
+    assert of((output - away).square().mean(1).sum(), *names) == {"squares_added": ROWS, "squares_of_batch": 0}
+    assert of((output - away).square().mean(1).mean(), *names) == {"squares_added": 1}
+    weights, weighted = torch.rand(ROWS), "weighted_squares_added"
+    assert of(((output - away).square().sum(1) * weights).sum(), weighted, *names) == {weighted: ROWS * WIDE}
+    assert of(((output - away).square().mean(1) * weights).sum(), weighted, *names) == {weighted: ROWS}
+    assert of(((output - away).square().mean(1) * weights).mean(), weighted, *names) == {}

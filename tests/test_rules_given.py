@@ -159,3 +159,52 @@ def test_a_loss_in_pieces_within_the_model_is_seen_by_what_is_differentiated(div
     run.finish()
     said = [one for one in diagnose(barograph.StoredRun(run.dir))["findings"] if one["rule"] == "loss_weight"]
     assert [one["causes"][0].endswith("not at all by 3") for one in said] == [True] * (not divides)
+
+
+def last_logged(each: float, passes: float = 4.0, noise: float = 0.1, logged: float = 1.0, **more: Any) -> list[Any]:
+    """Each pass is called with `each` times the loss; the last one's is logged, `logged` times as large."""
+    noisy = LOSS * (1 + noise * np.sin(3.0 * STEP)) * each * logged
+    columns = {
+        "train/loss": (STEP, noisy),
+        "model/loss_given": (LOOKS, each * passes * LOSS[LOOKS]),
+        "model/losses_given": (LOOKS, np.full(len(LOOKS), passes)),
+        "model/loss_undivided": (LOOKS[:1], np.zeros(1)),
+    }
+    evaluated = more.pop("evaluated", None)
+    if evaluated is not None:
+        columns["eval/loss"] = (np.array([10, 30, 50]), evaluated * LOSS[[10, 30, 50]])
+    columns |= {f"model/{name}": (LOOKS[:1], np.full(1, value)) for name, value in more.items()}
+    return findings_of([LossWeight()], columns, (), config={})
+
+
+def test_the_last_micro_batchs_loss_is_compared_with_the_evaluations() -> None:
+    (finding,) = last_logged(1.0, evaluated=1.1)
+    assert finding.causes == ["gradient accumulation scaled wrongly: divided not at all by 4"]
+    assert not last_logged(0.25, evaluated=1.1)  # divided, and logged so
+    assert not last_logged(0.25, evaluated=1.1, logged=4.0)  # divided, and logged as it was
+    assert not last_logged(1.0, evaluated=2.0)  # too far from it to be sure
+    assert not last_logged(1.0, passes=2.0, evaluated=1.1)  # two losses
+
+
+def test_without_an_evaluation_the_first_losses_are_compared_with_a_guess() -> None:
+    classes = round(np.exp(3.0 / 1.1))
+    assert last_logged(1.0, loss_classes=classes)
+    assert not last_logged(0.25, loss_classes=classes) and not last_logged(1.0)
+    assert not last_logged(1.0, loss_classes=3) and not last_logged(1.0, passes=3.0, loss_classes=classes)
+
+
+@pytest.mark.parametrize(("undivided", "passes", "says"), [(1.0, 4.0, True), (0.0, 4.0, False), (1.0, 1.0, False)])
+def test_a_mean_that_nothing_divides_is_one_whatever_the_gradient_of_the_output_looks_like(
+    undivided: float, passes: float, says: bool
+) -> None:
+    columns = {"train/loss": (STEP, LOSS), "model/loss_undivided": (LOOKS[:1], np.full(1, undivided))}
+    for name, value in {
+        "loss_weight": 0.34,
+        "passes": 4.0,
+        "backwards": passes,
+        "targets": 32.0,
+        "clip_coefficient": 1.0,
+    }.items():
+        columns[f"model/{name}"] = (LOOKS, np.full(len(LOOKS), value))
+    config = {"gradient_accumulation_steps": 4}
+    assert bool(findings_of([LossWeight()], columns, (), config=config)) == says

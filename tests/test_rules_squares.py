@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rule_curves import found as findings_of
 
-from barograph.doctor.rules.loss.squares import SquaresAdded
+from barograph.doctor.rules.loss.squares import SquaresAdded, SquaresSummed
 
 STEP = np.arange(0, 300, 10)
 
@@ -34,3 +34,32 @@ def test_a_sum_is_said_where_clipping_would_leave_the_mean_alone(
     found = findings_of([SquaresAdded()], columns, pieces)
     assert [(one.step, one.found) for one in found] == [(0, 20)] * bool(says)
     assert not says or found[0].causes == [f"loss summed: {says}, not averaged"]
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 300, 7)), (1, 2, 3)])
+@pytest.mark.parametrize(
+    ("name", "added", "times", "says"),
+    [
+        ("squares_added", 64.0, 64.0, True),
+        ("squares_added", 64.0, 30.0, True),  # a model that does better where it is trained
+        ("weighted_squares_added", 1024.0, 700.0, True),
+        ("squares_added", 64.0, 1.0, False),  # the evaluation's is the same sum
+        ("squares_added", 64.0, 8.0, False),  # another measure
+        ("squares_added", 1.0, 1.0, False),
+        ("weighted_squares_added", 64.0, 1.0, False),  # by weights that add up to 1
+        ("squares_added", 4.0, 4.0, False),  # points of a plane
+    ],
+)
+def test_a_sum_is_said_where_the_evaluations_are_means(
+    name: str, added: float, times: float, says: bool, pieces: tuple[int, ...]
+) -> None:
+    falls = 1.0 / (1 + STEP / 30)
+    columns = {
+        "train/loss": (STEP, times * falls),
+        "eval/loss": (STEP[5::6] + 1, falls[5::6]),
+        f"model/{name}": (STEP[:1], np.array([added])),
+    }
+    found = findings_of([SquaresSummed()], columns, pieces)
+    assert [(one.step, one.found, one.severity) for one in found] == [(0, 111, "warning")] * says
+    chosen = findings_of([SquaresSummed()], columns, pieces, config={"reduction": "sum"})
+    assert [one.severity for one in chosen] == ["info"] * says

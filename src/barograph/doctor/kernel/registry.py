@@ -22,8 +22,8 @@ MODULES = (
     "activations.activations", "activations.forward", "activations.dependence", "activations.paths",
     "activations.scores", "moe.moe", "optimizer.schedule", "optimizer.accounts", "optimizer.decay",
     "optimizer.settings", "optimizer.steps", "optimizer.around", "optimizer.annealing", "optimizer.scheduled",
-    "speed.speed", "memory.memory", "machine.machine", "ranks.ranks", "run.logging", "run.ending", "run.time",
-    "loss.outlook", "loss.below_zero", "loss.accumulated", "evaluation.accuracy", "evaluation.explained",
+    "speed.speed", "memory.memory", "memory.graphs", "machine.machine", "ranks.ranks", "run.logging", "run.ending",
+    "run.time", "loss.outlook", "loss.below_zero", "loss.accumulated", "evaluation.accuracy", "evaluation.explained",
     "evaluation.best", "evaluation.terms", "loss.squares", "data.order", "ranks.summed", "data.batches", "loss.divided",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""

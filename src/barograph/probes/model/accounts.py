@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import samplers, schedulers
+from barograph.probes.model import graphs, samplers, schedulers
 from barograph.probes.model.findings import listed
 from barograph.probes.model.settings import group_settings, is_coupled
 
@@ -58,6 +58,7 @@ class OptimizerAccounts:
         current.figures |= {name: value for name, value in fresh.items() if self._settings.get(name) != value}
         self._settings |= fresh
         current.figures |= self._of_groups(own, rates) | self._of_scheduler(optimizer) | samplers.figures()
+        current.figures |= graphs.figures()
         if shares:
             current.figures["rate_share"] = max(shares)
         if all(_follows(group) for group in groups):

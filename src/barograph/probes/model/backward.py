@@ -185,11 +185,16 @@ class Sentinel:
         """Have `call` called once with the last node of the next loss's graph, when its backward pass is over."""
         self._loss.asks = call
 
+    def follow_graph(self, output: Any) -> None:
+        """An output of the model: whether its graph is kept."""
+        self._loss.graphs.follow(getattr(output, "grad_fn", None))
+
     def put(self, current: ModelRound, alone: bool, stepped: Sequence[Iterable[Any]] = ()) -> None:
         """A step begins: how many passes have added up for it, and what their loss is. alone: with one optimizer, of
         whose passes none is meant for another. stepped: parameters of each."""
         self._listen_elsewhere()
         current.figures |= self._loss.new(stepped)
+        self._loss.graphs.put(current)
         if (scale := self._loss.scale) is not None and scale in self._names:
             current.figures["scale_is_logarithm"] = float(is_logarithm(self._names[scale]))
         self._loss.scale = None

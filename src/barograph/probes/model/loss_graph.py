@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from barograph.probes.model import contrasts, criteria, latents, margins, objective, paths, policies, views, written_out
+from barograph.probes.model.graphs import KeptGraphs
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 
@@ -237,6 +238,7 @@ class LossGraph:
         self.squared: objective.Squared | None = None  # of a mean square, or a multiple of one
         self.scale: int | None = None  # of a parameter, by id: see `contrasts.plain_scale`
         self._steps = self._terms = 0  # terms of the first pass of this step
+        self.graphs = KeptGraphs()
         self._given: list[Any] = []  # what the passes of this step were called with, where the step is one to look at
 
     def came(self, walks: bool = True) -> None:
@@ -246,6 +248,7 @@ class LossGraph:
         with contextlib.suppress(Exception):  # a node of another make says nothing
             if not self._terms and (root := root_of_pass()) is not None:
                 self._terms = count_terms(root)
+                self.graphs.follow(root)
         if self._steps < _GIVEN or self._steps % _GIVEN_EVERY == 0:
             import torch
 

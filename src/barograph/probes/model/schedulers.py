@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Collection
 from typing import Any
 
-from barograph.probes.model import samplers
+from barograph.probes.model import graphs, samplers
 
 _LENGTHS = ("T_max", "total_steps")  # of schedules that fill a run
 _PLANNED = "num_training_steps"  # as Transformers' schedules are bound to it
@@ -31,8 +31,9 @@ def find(optimizers: Collection[Any]) -> None:
     )  # fmt: skip
     if not kinds or not optimizers:
         return
-    some = gc.get_referrers(*optimizers, *samplers.kinds())  # an object refers to its class
+    some = gc.get_referrers(*optimizers, *samplers.kinds(), *graphs.kinds())  # an object refers to its class
     samplers.keep(some)
+    graphs.keep(some, optimizers)
     tables = [
         one for one in some if type(one) is dict and "last_epoch" in one
     ]  # where a scheduler keeps its attributes

@@ -262,6 +262,7 @@ class ModelState:
                 began = self._clock()
                 _each(lambda: self._dependence.returned(logits))
                 self._seconds -= self._clock() - began  # twice in a run: no account would ever cover it
+                self._sentinel.follow_graph(logits)
                 pieces = self._head.in_pieces
                 _each(lambda: self._output.returned(output, logits, self._rows.embedded(), pieces))
                 with torch.no_grad():

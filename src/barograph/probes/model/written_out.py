@@ -183,8 +183,8 @@ def _is_log_probability(node: Any) -> bool:
 
 def _squares(root: Any) -> dict[str, float]:
     """Of a loss that is one sum of squares or sizes of differences from what has no gradient, or averages of such sums,
-    that nothing multiplies or divides."""
-    node, averaged, summed = root, 0, False
+    that nothing multiplies or divides, or weights of rows alone."""
+    node, averaged, summed, weighted = root, 1.0, False, False
     for _ in range(8):
         name, under = kind(node), behind(node)
         if name.startswith(_ERRORS) and len(under) == 1:
@@ -194,13 +194,21 @@ def _squares(root: Any) -> dict[str, float]:
         if squared and (name == "Abs" or getattr(node, "_saved_exponent", 0) == 2):
             size, whole = math.prod(shape(node)), 0
             break
-        if name not in _SHAPED | {"Mean", "Sum"} or len(under) != 1:
+        weighs = name == "Mul" and not weighted and len(shape(node)) > 0
+        if not (weighs or name in _SHAPED | {"Mean", "Sum"}) or len(under) != 1:
             return {}
-        averaged = math.prod(shape(under[0])) if name == "Mean" and not averaged else averaged
+        if weighs and shape(node) != shape(under[0]):
+            return {}  # a product that is wider than what goes into it
+        weighted |= weighs
+        if name == "Mean":
+            averaged *= math.prod(shape(under[0])) / max(1, math.prod(shape(node)))
         summed |= name == "Sum"
         node = under[0]
     else:
         return {}
+    prefix = "weighted_" if weighted else ""
     if whole == 1 or not (summed or whole == 2):
-        return {"squares_added": 1.0}
-    return {"squares_added": size / max(averaged, 1), "squares_of_batch": float(not averaged)}
+        return {} if weighted else {"squares_added": 1.0}
+    return {f"{prefix}squares_added": size / averaged} | (
+        {} if weighted else {"squares_of_batch": float(averaged == 1)}
+    )

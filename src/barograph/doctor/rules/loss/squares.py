@@ -1,7 +1,7 @@
-"""A sum of squares where clipping expects a mean.
+"""A sum of squares where clipping, or an evaluation, expects a mean.
 
-In:   what the watch saw in the graph of a loss, and how much of the gradient clipping leaves.
-Out:  findings of `SquaresAdded`.
+In:   what the watch saw in the graph of a loss, and how much of the gradient clipping leaves; the evaluation's loss.
+Out:  findings of `SquaresAdded`, `SquaresSummed`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.cursor import summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
@@ -56,4 +57,49 @@ class SquaresAdded(WatchRule):
         )  # fmt: skip
 
 
-RULES = (SquaresAdded,)
+class SquaresSummed(WatchRule):
+    """Squared differences are added up, and the evaluation averages them.
+
+    In the graph of the loss, which is nothing else but weights of its rows, squares or sizes of differences are added
+    up, 8 or more for each that an average is over. At two evaluations in a row their loss times that number is the
+    training's, from a third of it to three times: the training's loss is a sum, and the evaluation's the mean. Where
+    the configuration says that the loss is a sum (`reduction: sum`), it is an info finding.
+
+    What to do: the mean over all elements, `functional.mse_loss(output, target)`; or divide the sum by their number.
+    """
+
+    name, family, kind, severity = "squares_summed", "loss", "exploding", "warning"
+    proves = "training"
+    needs = ("=model/squares_added|=model/weighted_squares_added", "loss", "eval_loss")
+    least = 2
+    about = "Squared differences are added up in the training, and averaged in the evaluation."
+    thresholds: ClassVar = {
+        "elements": (8.0, "of a sum; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+        "ratio": (3.0, "times that number, or a third of it: of training and evaluation; ours"),
+    }
+    remedies = ("take the mean over all elements: `functional.mse_loss(output, target)`",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("eval_loss")
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        added = (watched(history, name, place) for name in ("squares_added", "weighted_squares_added"))
+        count = max((one for one in added if one == one), default=0.0)
+        loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over
+        if loss is None or count < self.at["elements"] or not value > 0:
+            return
+        ratio = usual(loss, step, *place[1:], 16) / value / count
+        if not self.lasts(1 / self.at["ratio"] < ratio < self.at["ratio"], place, self.at["evaluations"]):
+            return
+        chosen = summed_by_choice(history)
+        yield self.finding(
+            0, f"Squared differences are added up in the loss, {count:.0f} for each that an average is over; the "
+            f"evaluation's loss of {value:.3g} is their mean.", found=place[0], segment=place[2],
+            severity="info" if chosen else self.severity, confidence=0.6 if chosen else 0.95,
+            evidence={"elements": count, "standing": True},
+            causes=[f"loss summed: over {count:.0f} elements, not averaged"],
+        )  # fmt: skip
+
+
+RULES = (SquaresAdded, SquaresSummed)

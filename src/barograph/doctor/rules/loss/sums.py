@@ -19,12 +19,13 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_se
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.loss.given import GivenLosses
+from barograph.doctor.rules.loss.given import Given, GivenLosses
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _START = 20  # a run whose first row is later goes on with another one's weights
+_FIRST = 3  # steps, before anything is learnt
 _MANY = 64  # more are targets, not micro-batches: accumulation rarely has more; ours
 _PARTS = {"micro-batches": ACCUMULATION, "ranks": PROCESSES, "examples": BATCH, "tokens": SEQUENCE}
 """What a loss may be added up over → the settings that say how many there are."""
@@ -217,7 +218,10 @@ class LossWeight(Rule):
 
     Where neither says anything, as of a loss that the model computes in pieces, there is what the backward passes were
     called with (`model/loss_given`): over a step with k passes it is k times the loss that is logged, in three looks in
-    a row, within 0.2%. Then k times that loss is differentiated, and micro-batches are added as above.
+    a row, within 0.2%. Then k times that loss is differentiated, and micro-batches are added as above. Or it is so
+    within 30%, as where the last micro-batch's loss is logged, k is 3 or more, and the mean of what the passes were
+    called with is the evaluation's loss, within the power 0.3 of k; or, without an evaluation, before the fourth step
+    and with 4 passes or more, 0.8 to 1.4 times the loss of a guess among the classes of its cross-entropy.
     """
 
     name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
@@ -233,6 +237,10 @@ class LossWeight(Rule):
         "single": (6.0, "looks in a row at steps of one pass; ours"),
         "passes": (3.0, "backward passes; two may be of two losses; ours"),
         "steps": (20.0, "of the loop, to each of which the optimizer's are counted; ours"),
+        "noise": (0.3, "of the number of passes: of a logged loss that is one of theirs; ours"),
+        "alike": (0.3, "of the logarithm of that number: of such a loss and the evaluation's; ours"),
+        "from": (0.8, "of a guess's loss: one before training that nothing divides; ours"),
+        "to": (1.4, "of a guess's loss; ours"),
         "ahead": (0.05, "steps of the optimizer for one of the loop, beyond the micro-batches; ours"),
     }
 
@@ -258,8 +266,7 @@ class LossWeight(Rule):
             if len(self._row) == looks and self.first(place[2], what):
                 yield self._say(history, float(rows.value[at]), what, *place)
         weight = history.channel("model/loss_weight")
-        if weight is None or not weight.end:  # the gradient of the output says more than the graph does
-            yield from self._of_graph(history)
+        yield from self._of_graph(history, weight is None or not weight.end)
         yield from self._of_given(history)
         yield from self._of_counts(history)
 
@@ -298,6 +305,7 @@ class LossWeight(Rule):
             clipped = known(history.channel("model/clip_coefficient"), *one.place)
             half = known(history.channel("model/half_parameters"), *one.place) > 0
             added = one.passes == parts >= 2 and abs(times / parts - 1) < self.at["half" if half else "same"]
+            added = added or (one.passes == parts and self._whole(history, one, times))
             if shown or not added or abs(clipped * parts - 1) < 0.002:
                 self._times = []
                 continue
@@ -306,10 +314,26 @@ class LossWeight(Rule):
                 self._row = self._times
                 yield self._say(history, times, "added", *one.place)
 
-    def _of_graph(self, history: RunHistory) -> Iterator[Finding]:
-        """What the loss's own graph shows, where the gradient of the output is none of a cross-entropy."""
+    def _whole(self, history: RunHistory, one: Given, times: float) -> bool:
+        """Whether what a step's passes were called with are losses as an evaluation has them, or a guess among the
+        classes before any training: the logged one is one of them, so that their sum is a multiple of it by chance
+        alone."""
+        parts, (step, time, segment) = one.passes, one.place
+        if parts < self.at["passes"] or abs(times / parts - 1) > self.at["noise"]:
+            return False
+        each, evaluations = times * one.logged / parts, history.role("eval_loss")
+        theirs = known(evaluations, step - 1, time, segment)
+        if theirs == theirs:
+            return each > 0 and abs(math.log(max(theirs, 1e-300) / each)) < self.at["alike"] * math.log(parts)
+        guess = math.log(max(1.0, known(history.channel("model/loss_classes"), *one.place)))
+        first = step <= _FIRST and parts > self.at["passes"]
+        return first and guess > 0 and self.at["from"] <= each / guess <= self.at["to"]
+
+    def _of_graph(self, history: RunHistory, alone: bool) -> Iterator[Finding]:
+        """What the loss's own graph shows: a mean that nothing divides, or, alone, where the gradient of the output is
+        none of a cross-entropy, a sum."""
         rows = self._cursor.new(history.channel("model/loss_summed"))
-        for at in range(len(rows) if rows is not None else 0):
+        for at in range(len(rows) if rows is not None and alone else 0):
             assert rows is not None
             place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
             if rows.value[at] >= self.at["targets"] and self.first(place[2], "summed"):
@@ -324,8 +348,9 @@ class LossWeight(Rule):
                 continue
             self._added.append((place[0], place[2], "added"))
             if len(self._added) == self.at["looks"] and self.first(place[2], "added"):
-                self._row = self._added
+                before, self._row = self._row, self._added
                 yield self._say(history, 1.0, "added", *place)
+                self._row = before
 
     def _adds(self, history: RunHistory, counted: float, step: int, time: int, segment: int) -> bool:
         """Whether the micro-batches of a step are added, by the loss's graph."""

@@ -1,0 +1,123 @@
+"""Graphs of earlier steps that are still in memory: something keeps a loss, an output, or an average with its graph.
+
+In:   the last nodes of graphs: of the model's outputs, and of losses; the process's tensors, once.
+Out:  figures for the `model` record; no tensor is read.
+
+A graph lives as long as anything refers to it, and a hook on one of its nodes as long as the node: a weak reference to
+the hook says when the graph is gone. Usually that is when the next pass takes the place of its output.
+
+An average of weights that is taken with gradients is the end of a graph of its own, which each update makes longer:
+nothing but additions and multiplications between it and the weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import weakref
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.objective import behind, kind
+
+if TYPE_CHECKING:
+    from barograph.probes.model.rounds import ModelRound
+
+_PASSES = 8  # of a step that are followed
+_LATER = 2  # steps before, whose graphs may still be those of variables
+_KEPT = 20  # steps in a row: far more than any variable holds
+_UPDATES = 10  # of an average; other sums are hardly as long
+_AVERAGED = frozenset({"Add", "Mul", "Sub", "Div", "Lerp", "ToCopy", "Clone", "CopyBackwards", "CopySlices", "View"})
+_LOOKED = 64  # tensors whose graphs are walked
+_FOUND = [0]  # averages that were found in this process
+
+
+class _Mark:
+    """A hook that does nothing, and is there as long as its node."""
+
+    __slots__ = ("__weakref__",)
+
+    def __call__(self, *given: Any) -> None:
+        return None
+
+
+class KeptGraphs:
+    """Counts the steps in a row whose graphs nobody lets go of."""
+
+    def __init__(self) -> None:
+        self._now: list[weakref.ref[_Mark]] = []
+        self._before: list[list[weakref.ref[_Mark]]] = []  # a list of each step that may be kept
+        self._over = False
+
+    def follow(self, node: Any) -> None:
+        """A pass of this step: a node of its graph, or None."""
+        if self._over or node is None or len(self._now) >= _PASSES:
+            return
+        with contextlib.suppress(Exception):  # a node of another make
+            mark = _Mark()
+            node.register_prehook(mark)
+            self._now.append(weakref.ref(mark))
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        if self._over:
+            return
+        self._before.append(self._now)
+        self._now = []
+        if len(self._before) > _LATER and not _alive(self._before[-1 - _LATER]):
+            del self._before[:-_LATER]
+        if len(self._before) < _KEPT + _LATER:
+            return
+        gc.collect()  # once: objects that refer to each other may have kept them
+        still = self._before[:-_LATER]
+        if all(map(_alive, still)):
+            current.figures["graphs_kept"] = float(len(still))
+        self._over, self._before = True, []
+
+
+def _alive(step: Iterable[weakref.ref[_Mark]]) -> bool:
+    return any(mark() is not None for mark in step)
+
+
+def kinds() -> tuple[type, ...]:
+    """The classes whose objects are looked for."""
+    torch = sys.modules.get("torch")
+    return (torch.Tensor, torch.nn.Parameter) if torch is not None else ()
+
+
+def keep(objects: Iterable[Any], optimizers: Iterable[Any]) -> None:
+    """Count the averages of these optimizers' weights among the process's objects that are the ends of graphs:
+    `_UPDATES` additions or more, one behind the other, with nothing between them and parameters but sums and
+    products."""
+    _FOUND[0] = 0
+    ours = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
+    with contextlib.suppress(Exception):  # a tensor of another make
+        ends = [one for one in objects if type(one) in kinds() and one.grad_fn is not None]
+        _FOUND[0] = sum(_averaged(one.grad_fn, ours) for one in ends[:_LOOKED])
+
+
+def figures() -> dict[str, float]:
+    """`averages_with_graph`: how many were found, once."""
+    count, _FOUND[0] = _FOUND[0], 0
+    return {"averages_with_graph": float(count)} if count else {}
+
+
+def _averaged(node: Any, ours: Collection[int]) -> bool:
+    """Whether nothing but sums and products lies between a node and parameters, some of them ours, and ten updates or
+    more."""
+    waiting, seen, known, added = [node], {node}, False, 0
+    while waiting:
+        node = waiting.pop()
+        name = kind(node)
+        if hasattr(node, "variable"):
+            known |= id(node.variable) in ours
+            continue
+        if name not in _AVERAGED or len(seen) > 1000:
+            return False
+        added += name in ("Add", "Lerp")
+        for following in behind(node):
+            if following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return known and added >= _UPDATES

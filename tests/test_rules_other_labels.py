@@ -195,3 +195,18 @@ def test_an_average_without_the_buffers_is_far_worse_than_one_that_is_as_it_was_
     if normed:
         columns |= of_graph(norm_momentum=0.1)
     assert warned(columns, rows)["evaluation_below_guess"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize("noisy", [True, False])
+def test_a_loss_of_every_fifth_step_that_falls_is_above_a_later_evaluation_without_noise_in_its_labels(
+    noisy: bool, rows: int
+) -> None:
+    steps, logged = STEP[80::80], STEP[::5]
+    falls = 1.6 + 1.8 * np.exp(-logged / 80) + (0.5 if noisy else 0.0)
+    columns = {
+        "train/loss": (logged, falls), "eval/loss": (steps, 1.6 + 1.8 * np.exp(-steps / 80)),
+        "model/noise_floor": (STEP[::10], np.full(len(STEP[::10]), 0.2)),
+        "model/logit_range": (STEP[::10], np.full(len(STEP[::10]), 6.0)),
+    }  # fmt: skip
+    assert ("noisy_labels" in warned(columns, rows)) == noisy

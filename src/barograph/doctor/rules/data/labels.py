@@ -80,8 +80,8 @@ class NoisyLabels(WatchRule):
         sures = sures[numpy.isfinite(sures)]
         random = random and min(stands) >= self.at["rank"] and len(sures) > looks
         random = random and float(numpy.median(sures)) >= self.at["alike"]
-        ours, theirs = usual(history.role("loss"), *place, 32), usual(history.role("eval_loss"), *place, 3)
-        if random and 0 < theirs < self.at["far"] * ours and self.first(place[2]):
+        ours, theirs = _losses(history, place) if random else (math.nan, math.nan)
+        if 0 < theirs < self.at["far"] * ours and self.first(place[2]):
             yield self.finding(
                 place[0], f"In {100 * halves[1]:.0f}% of the rows the likeliest class is not the target, which may be "
                 f"any of the others there; the loss of the evaluation is {theirs:.4g}, that of the training "
@@ -98,13 +98,28 @@ class NoisyLabels(WatchRule):
             return
         if not value * math.exp(min(50.0, watched(history, "logit_range", place))) >= self.at["sure"]:
             return
-        ours, theirs = usual(history.role("loss"), *place, 32), usual(history.role("eval_loss"), *place, 3)
+        ours, theirs = _losses(history, place)
         if 0 < theirs < self.at["better"] * ours and self.first(place[2]):
             yield self.finding(
                 place[0], f"The model gives all classes an equal part of {100 * value:.0f}% of the probability, "
                 f"whatever the input; the loss of the evaluation is {theirs:.4g}, that of the training {ours:.4g}.",
                 found=place[0], segment=place[2], confidence=0.95, evidence={"floor": value},
             )  # fmt: skip
+
+
+def _losses(history: RunHistory, place: Place) -> tuple[float, float]:
+    """The training's loss since the third evaluation before, and that of these three; NaN where four rows are not there
+    yet: rows of a loss that falls, older than the evaluations, are above them in any training."""
+    loss, evaluation = history.role("loss"), history.role("eval_loss")
+    if loss is None or evaluation is None:
+        return math.nan, math.nan
+    rows = evaluation.rows()
+    began = rows.step[(rows.time <= place[1]) & (rows.segment == place[2])][-3:]
+    recent = loss.rows()
+    here = (recent.time <= place[1]) & (recent.segment == place[2]) & (recent.step >= began.min(initial=place[0]))
+    values = recent.value[here][-32:]
+    values = values[numpy.isfinite(values)]
+    return float(numpy.median(values)) if len(values) >= 4 else math.nan, usual(evaluation, *place, 3)
 
 
 _OFF_BY_ONE = "labels shifted: all classes are off by one, and one is never a target"

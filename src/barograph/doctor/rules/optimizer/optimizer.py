@@ -50,9 +50,9 @@ class UnchangedParameters(Rule):
     Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or
     given new layers. Where all that stay are in none (`model/unheld`), that is proven; if they were trained before
     (`model/unheld_trained`) and the optimizer has a layer or two, it is a linear probe, and informs. Where only
-    some of the parameters stay and weights are in 16 bits, updates are rounded away; where the first block's gradient is below
-    a millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed to a
-    twentieth of its highest, that is expected, and there is no finding.
+    some of the parameters stay and weights are in 16 bits, updates are rounded away; where the first block's gradient
+    is below a millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed
+    to a twentieth of its highest, that is expected, and there is no finding.
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"

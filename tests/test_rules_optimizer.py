@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
+from barograph.doctor.rules.optimizer.accounts import RateTooLow
 from barograph.doctor.rules.optimizer.decay import DecayDominates
 from barograph.doctor.rules.optimizer.epsilon import EpsilonDominates
 from barograph.doctor.rules.optimizer.optimizer import (
@@ -403,3 +404,25 @@ def test_one_cleared_pass_of_two_counts_where_two_are_accumulated(
 ) -> None:
     columns = {"model/cleared_passes": numpy.full(6, float(count)), "model/loss_weight": numpy.full(6, weight)}
     assert bool(findings([ClearedPasses()], columns, facts={"config": config})) == found
+
+
+@pytest.mark.parametrize(
+    ("trained", "of", "severity"), [(1.0, 31.0, "info"), (1.0, 40.0, "critical"), (0.0, 31.0, "critical")]
+)
+def test_a_probe_of_what_was_trained_before_informs_and_a_part_of_a_new_model_is_critical(
+    trained: float, of: float, severity: str
+) -> None:
+    figures = {"unchanged": 29.0, "unheld": 29.0, "unheld_trained": trained, "trained_parameters": of}
+    columns = {f"model/{name}": numpy.full(40, value) for name, value in figures.items()}
+    (one,) = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
+    assert one.severity == severity
+
+
+@pytest.mark.parametrize(("apart", "warns"), [(0.0, True), (1.0, False)])
+def test_a_loss_like_a_guess_of_a_model_whose_gains_are_set_apart_is_not_of_one_that_was_not_trained(
+    apart: float, warns: bool
+) -> None:
+    figures = {"drawn": 0.0, "untrained": 0.0, "output_width": 128.0, "loss_weight": 1.0, "gains_apart": apart}
+    columns = {f"model/{name}": numpy.full(200, value) for name, value in figures.items()}
+    columns |= {"model/reach": numpy.linspace(0, 0.1, 200), "train/loss": noisy(200) * 0 + 4.8}
+    assert bool(only(findings([RateTooLow()], columns, facts={"finished": True}), "rate_too_low")) == warns

@@ -265,3 +265,42 @@ def test_a_weight_that_is_not_finite_is_named_before_its_gradients_are_blamed(ru
     assert "non_finite_weights" not in run.fields(2)
     assert run.fields(3)["first_non_finite_weight"] == "blocks.1.up.weight"
     assert run.fields(3)["non_finite_weights"] == 1 and run.fields(3)["non_finite_gradients"] > 1
+
+
+def normed() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def step_of(model: nn.Module, optimizer: Any) -> None:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(torch.randn(16, 6)), torch.randint(0, 3, (16,))).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_whether_parameters_of_no_optimizer_were_trained_before_is_recorded_once(run: Notes, before: int) -> None:
+    model = normed()
+    for _ in range(before):
+        step_of(model, torch.optim.Adam(model.parameters(), lr=1e-2))
+    head = torch.optim.SGD(model[-1].parameters(), lr=0.1)
+    watch = ModelWatch(run, model, head, **QUIET)
+    for _ in range(5):
+        step_of(model, head)
+    watch.flush()
+    assert list(told(run, "unheld_trained").values()) == [float(before > 0)]
+    assert set(told(run, "unheld").values()) == {6}
+
+
+def test_gradients_that_are_left_of_an_earlier_training_are_no_gradients_of_this_one(run: Notes) -> None:
+    model = normed()
+    step_of(model, torch.optim.Adam(model.parameters(), lr=1e-2))
+    head = torch.optim.SGD(model[-1].parameters(), lr=0.1)
+    watch = ModelWatch(run, model, head, **QUIET)
+    for _ in range(5):
+        with torch.no_grad():
+            inside = model[:-1](torch.randn(16, 6))
+        head.zero_grad()
+        nn.functional.cross_entropy(model[-1](inside), torch.randint(0, 3, (16,))).backward()
+        head.step()
+    watch.flush()
+    assert not any(told(run, "unheld").values()) and not any(told(run, "unchanged").values())

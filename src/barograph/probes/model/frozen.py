@@ -25,6 +25,7 @@ _LAYERS = 4  # of batch norm whose statistics are compared
 _EVERY = 10  # steps between two comparisons
 _UNSET = 3  # steps in which statistics of layers in evaluation mode are looked at
 _MOST_NORMS = 64
+_LEAST_GAINS = 4  # of a layer, fewer may be one number by chance
 _OF_ADAPTER = re.compile(r"(.+?)\.[^.]*(?:lora|dora|adapter|loha|lokr)", re.I)  # the layer that an adapter belongs to
 _LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
 
@@ -41,6 +42,7 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     gains = _gains(model.modules(), trained=True)
     if gains:
         current.put("untrained", ("",), _all_one(gains))
+        current.put("gains_apart", ("",), _apart(gains))
     known = [told for module in model.modules() if (told := as_drawn(module)) is not None][:_MOST_NORMS]
     if known:
         current.put(
@@ -125,6 +127,33 @@ def _all_one(weights: list[Any]) -> Any:
     import torch
 
     return torch.stack([(item == 1).all().to(weights[0].device) for item in weights]).all().reshape(1)
+
+
+def _apart(gains: list[Any]) -> Any:
+    """Whether each layer's gains are several numbers."""
+    import torch
+
+    return torch.stack([(item != item[0]).any().to(gains[0].device) for item in gains]).all().reshape(1)
+
+
+def trained_before(named: Iterable[tuple[str, Any]]) -> Any:
+    """Whether parameters were trained already: 1 or 0 on their device, None where nothing shows it.
+
+    Gains of normalisation layers begin as one number: training sets each apart. Without such layers, biases that are
+    beyond the bound up to which torch draws them, and not one number, were trained.
+    """
+    import torch
+
+    known = {name: local(item) for name, item in named if not item.is_meta}
+    lines = {name: item for name, item in known.items() if item.dim() == 1 and len(item) >= _LEAST_GAINS}
+    gains = [item for name, item in lines.items() if not name.endswith("bias")][:_MOST_NORMS]
+    if gains:
+        return _apart(gains)
+    pairs = [(item, known[name[: -len("bias")] + "weight"]) for name, item in lines.items()
+             if name.endswith("bias") and name[: -len("bias")] + "weight" in known][:_MOST_NORMS]  # fmt: skip
+    beyond = [(bias != bias[0]).any() & (bias.abs().amax() > 1.001 * weight[0].numel() ** -0.5)
+              for bias, weight in pairs if weight.dim() > 1 and len(weight)]  # fmt: skip
+    return torch.stack([item.to(beyond[0].device) for item in beyond]).float().mean() > 0.5 if beyond else None
 
 
 def _as_drawn(module: Any) -> Any:

@@ -6,7 +6,9 @@ Out:  how many stayed equal, bit for bit.
 Held by an optimizer: a parameter counts its changes in place, and a step that changed it has raised the counter.
 Kernels that write past the counter (torch's fused optimizers, `.data`) never raise it; such a parameter is judged
 by its measured update alone. Held by none: an outer optimizer may copy its own weights over it, so its values, or
-some thousands of them, are kept from one step to the next and compared on the device.
+some thousands of them, are kept from one step to the next and compared on the device. Gradients that came before the
+first step, and to which nothing was added since, say nothing: a backbone that runs without gradients may still have
+those of its own training.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.frozen import trained_before
 from barograph.probes.model.parameters import flat, local
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
 
 _KEPT = 4096  # elements of one parameter
 _COMPARED = 4  # parameters
@@ -34,7 +39,9 @@ class Unchanged:
         self._key: list[int] = []
         self._held: tuple[Any, ...] = ()
         self._loose: list[Any] = []  # held by no optimizer
+        self._named = False  # whether it is still to be said that these were trained before
         self._kept: list[tuple[Any, Tensor]] = []
+        self._seen: dict[int, tuple[weakref.ref[Any], int]] = {}  # the gradient of each, and its counter
         self._suspects = 0
         self._foreign: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._before: weakref.ref[Any] | None = None  # the optimizer of others that stepped last
@@ -60,22 +67,32 @@ class Unchanged:
 
     # -- held by none ------------------------------------------------------------------------------------
 
-    def loose(self, parameters: tuple[Any, ...], owned: Sequence[tuple[Any, ...]]) -> tuple[int, Tensor] | None:
-        """A step begins. How many parameters have a gradient and no optimizer, and for some of them whether they
-        are what they were a step ago [n]: 1 or 0 on the device. owned: the parameters of each optimizer."""
+    def began(self, current: ModelRound, looks: Any, optimizers: Iterable[Any]) -> None:
+        """A step begins: add how many parameters have a gradient and no optimizer, whether some of them are what they
+        were a step ago, and once, whether they were trained before the watch began."""
         self._before = None
+        parameters, owned = looks.parameters, looks.owners(optimizers)
         key = [id(some) for some in (parameters, *owned)]
         if key != self._key:
             self._key, self._held = key, (parameters, *owned)  # held on to, so that ids stay theirs
             held = {id(parameter) for some in owned for parameter in some}
             self._loose = [parameter for parameter in parameters if id(parameter) not in held]
-        return self._compare(self._loose) if self._loose or self._kept else None
+            self._named = bool(held) and bool(self._loose)
+        found = self._compare(self._loose) if self._loose or self._kept else None
+        current.suspect(found)
+        if found is not None and self._named:
+            self._named = False
+            trained = trained_before([(looks.names[id(one)], one) for one in self._loose])
+            if trained is not None:
+                current.put("unheld_trained", ("",), trained.reshape(1))
 
     def _compare(self, parameters: Sequence[Any]) -> tuple[int, Tensor] | None:
         import torch
 
         kept, count = self._kept, self._suspects
-        suspects = [parameter for parameter in parameters if parameter.grad is not None]
+        with_gradient = [one for one in parameters if one.grad is not None]
+        suspects = [one for one in with_gradient if not _old(self._seen.get(id(one)), one.grad)]
+        self._seen = {id(one): (weakref.ref(one.grad), local(one.grad)._version) for one in with_gradient}
         self._suspects = len(suspects)
         some = suspects[:: max(1, len(suspects) // _COMPARED)][:_COMPARED]
         self._kept = [(parameter, _part(parameter).clone()) for parameter in some]
@@ -91,7 +108,7 @@ class Unchanged:
     def foreign(self, optimizer: Any, parameters: tuple[Any, ...]) -> tuple[int, Tensor] | None:
         """An optimizer that holds none of the parameters has stepped, after a backward pass that reached them.
 
-        As `loose`, where its parameters are copies of ours by their shapes, and it steps for the second time
+        As in `began`, where its parameters are copies of ours by their shapes, and it steps for the second time
         without one of ours between: then it is they that should have been stepped.
         """
         copies = self._foreign.get(optimizer)
@@ -105,6 +122,11 @@ class Unchanged:
         self._before = weakref.ref(optimizer)
         found = self._compare(parameters)
         return found if again else None
+
+
+def _old(seen: tuple[weakref.ref[Any], int] | None, gradient: Any) -> bool:
+    """Whether this is the gradient that was seen a step ago, and nothing was added to it since."""
+    return seen is not None and seen[0]() is gradient and seen[1] == local(gradient)._version
 
 
 def _part(parameter: Any) -> Tensor:

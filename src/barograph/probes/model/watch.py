@@ -265,7 +265,7 @@ class ModelWatch:
         self._outside.began(current)
         if self._scaler is not None:
             self._looks.scaled(current, self._scaler, self._skipped)
-        current.suspect(self._unchanged.loose(self._looks.parameters, self._looks.owners(self._hooks.optimizers)))
+        self._unchanged.began(current, self._looks, self._hooks.optimizers)
         return current
 
     def _look_after(self, optimizer: Any) -> None:

@@ -232,6 +232,9 @@ def _from_scratch(history: RunHistory, first: float) -> bool:
     untrained, width = (history.channel(f"model/{name}") for name in ("untrained", "output_width"))
     if untrained is not None and untrained.end and untrained.first == 1:
         return True
+    apart = history.channel("model/gains_apart")
+    if apart is not None and apart.end and apart.first == 1:
+        return False  # training sets each gain apart: a loss as high as a guess's has other terms, or is of other data
     crossed = history.channel("model/loss_weight")
     guess = math.log(width.first) if width is not None and width.end and width.first > 1 else math.nan
     return crossed is not None and crossed.end > 0 and first > 0.9 * guess

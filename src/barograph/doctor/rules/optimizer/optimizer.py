@@ -48,10 +48,11 @@ class UnchangedParameters(Rule):
     such a norm has eight bits itself, and stays while the weights move.
 
     Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or
-    given new layers. Where all that stay are in none (`model/unheld`), that is proven. Where only some of the
-    parameters stay and weights are in 16 bits, updates are rounded away; where the first block's gradient is below
-    a millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed to a
-    twentieth of its highest, that is expected, and there is no finding.
+    given new layers. Where all that stay are in none (`model/unheld`), that is proven; if they were trained before
+    (`model/unheld_trained`) and the optimizer has a layer or two, it is a linear probe, and informs. Where only
+    some of the parameters stay and weights are in 16 bits, updates are rounded away; where the first block's gradient
+    is below a millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed
+    to a twentieth of its highest, that is expected, and there is no finding.
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
@@ -65,6 +66,7 @@ class UnchangedParameters(Rule):
         "again": (3.0, "steps in a row, after one that changed all; ours"),
         "rounded": (1 / 3, "of the parameters, of 16 bits: fewer inform; ours"),
         "decayed": (0.05, "of the highest learning rate: below it there is no finding; ours"),
+        "probe": (4.0, "parameters of an optimizer, those of two layers: others may be meant to stay; ours"),
         "vanished": (1e-6, "the first block's gradient, of the last block's: it moves nothing; ours"),
     }
 
@@ -158,6 +160,14 @@ class UnchangedParameters(Rule):
                 causes=[proof[0]], remedies=list(proof[1]), confidence=0.95 if severity == "critical" else 0.3,
             )  # fmt: skip
         unheld = count == known(history.channel("model/unheld"), step, time, segment)
+        probe = whole(total - count) if known(history.channel("model/unheld_trained"), step, time, segment) == 1 else 0
+        if unheld and 0 < probe <= self.at["probe"]:
+            return self.finding(
+                began, f"{count} parameters are in no optimizer, which has {probe} others: a probe of a model that was "
+                "trained before. They get gradients that nothing uses.", severity="info", last_step=step,
+                found=self._found, segment=segment, evidence=facts, causes=[_UNHELD], remedies=_ADD[::-1],
+                confidence=0.5,
+            )  # fmt: skip
         remedies = [
             *(_ADD if unheld else _AFTER),
             "check that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`",

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from rule_columns import findings
 from test_rules_objective import EVALUATIONS, FALLS, ROWS, STEP, every, of_graph, warned
 
 from barograph.core.roles import plays
+from barograph.doctor.rules.data.examples import EvaluationExamples
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
@@ -103,6 +105,16 @@ def test_an_evaluation_with_an_accuracy_alone_is_one(metric: str) -> None:
     columns |= {f"model/{name}": (EVALUATIONS + 1, np.full(10, value)) for name, value in figures.items()}
     columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
     assert {"model_mode", "evaluation_examples"} <= warned(columns).keys()
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.4, "warning"), (0.08, "info"), (0.03, None)])
+def test_few_rows_of_an_evaluation_that_were_trained_on_inform(share: float, severity: str | None) -> None:
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": share, "evaluated_rows": 128.0, "evaluated_trained_passes": 1.0}
+    columns |= {f"model/{name}": (EVALUATIONS + 1, np.full(10, value)) for name, value in figures.items()}
+    columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
+    told = [one.severity for one in findings([EvaluationExamples()], columns).values()]
+    assert told == ([severity] if severity else [])
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ def columns(**figures: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(160))])
 @pytest.mark.parametrize(("figures", "kind"), [
-    ({}, "logits"),  # not watched
-    ({"loss_weight": 2.0, "backwards": 1.0}, "logits"),
-    ({"loss_weight": 1.0, "backwards": 2.0}, "logits"),  # micro-batches that are added
+    ({}, "exploding"),  # not watched
+    ({"loss_weight": 2.0, "backwards": 1.0}, "exploding"),
+    ({"loss_weight": 1.0, "backwards": 2.0}, "exploding"),  # micro-batches that are added
     ({"loss_weight": 1.0, "backwards": 1.0}, "logging"),
     ({"loss_weight": 0.5, "backwards": 2.0}, "logging"),
 ])  # fmt: skip

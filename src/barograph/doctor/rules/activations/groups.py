@@ -27,6 +27,8 @@ _PRETRAINED = (
 _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
 _SURE = 0.95
 _STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
+_FROZEN = re.compile(r"(?<!un)(?:freez(?:e|ing)?|frozen)")
+_WORD = 3  # letters of a word that names layers
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
@@ -44,7 +46,7 @@ class FrozenGroup(Rule):
     them is trained; or where two or more are in front of it, and more than four parameters are trained or a contrast of
     pairs is learnt. A linear probe stays an info finding, and so does one random projection. Of blocks and layers, so
     does a stage in which less is frozen than before, and what the configuration says is to be trained later
-    (`unfreeze_at`, `freeze: gradual`).
+    (`unfreeze_at`, `freeze: gradual`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`).
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -127,7 +129,8 @@ class FrozenGroup(Rule):
             if fresh and not adapted:
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
-        severity = "info" if staged and key in ("blocks", "drawn") else severity
+        meant = staged or _said_frozen(history, names)
+        severity = "info" if meant and key in ("blocks", "drawn") else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
@@ -143,6 +146,19 @@ def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> flo
     rows = channel.rows()
     here = (rows.step == step) & (rows.time <= time) & (rows.segment == segment)
     return float(rows.value[here][-1]) if here.any() else float("nan")
+
+
+def _said_frozen(history: RunHistory, names: str) -> bool:
+    """Whether the configuration says that what is frozen is to be, by a word that each of its names has."""
+    for name, value in history.options.found.items():
+        told = _FROZEN.search(name)
+        if told is None or not value or (isinstance(value, int | float) and value is not True):
+            continue
+        words = {name[: told.start()].strip("_.-/ "), name[told.end() :].strip("_.-/ ")}
+        words |= set(re.split(r"[\s,;|_]+", value.lower())) if isinstance(value, str) else set()
+        if any(len(word) >= _WORD and all(word in one for one in names.lower().split(", ")) for word in words):
+            return True
+    return False
 
 
 def _in_stages(history: RunHistory) -> bool:

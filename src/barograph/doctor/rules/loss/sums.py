@@ -52,7 +52,7 @@ class SummedLoss(Rule):
     What to do: divide the loss by that number; the learning rate then need not follow the batch size.
     """
 
-    name, family, kind, severity = "summed_loss", "loss", "logits", "warning"
+    name, family, kind, severity = "summed_loss", "loss", "exploding", "warning"
     proves = "training"
     needs = ("loss", "eval_loss")
     about = "The training loss is summed, the evaluation loss averaged."

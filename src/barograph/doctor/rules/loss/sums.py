@@ -375,6 +375,8 @@ class LossWeight(Rule):
             known(history.channel(f"model/{name}"), step, time, segment) for name in ("places", "example_rows")
         )
         of_all = targets / weight / places
+        if places > examples and abs(of_all * places / (places - examples) - 1) < same:
+            of_all = 1.0  # each row has a place without a target, its last
         alone = places <= examples  # one place an example: without a gradient it is fitted, and no padding
         if targets >= self.at["targets"] and weight <= 0.9 and 7 / 8 <= of_all < 1 + same and not alone:
             self._divided.append((of_all, weight))

@@ -231,3 +231,16 @@ def test_a_batch_that_comes_again_within_an_inner_loop_is_meant(written: Sequenc
     columns = {name: column for name, column in columns.items() if len(column[0])}
     found = warned(columns | of_graph(distinct_rows=60.0, example_rows=20.0))
     assert ("repeated_examples" in found) is told
+
+
+@pytest.mark.parametrize(("far", "says"), [(0.0, True), (0.3, True), (1.0, False)])
+def test_a_few_batches_far_from_the_others_do_not_hide_other_inputs(far: float, says: bool) -> None:
+    looks = np.arange(0, ROWS, 10)
+    deviations = np.ones(len(looks)) + 0.02 * np.sin(looks)
+    deviations[::12] += far if says else 0  # one batch in twelve
+    deviations += 0 if says else far * looks / ROWS  # a curriculum
+    columns = {"loss": every(FALLS), "eval/loss": (EVALUATIONS, 2 * FALLS[EVALUATIONS]),
+               "model/input_std": (looks, deviations), "model/input_mean": (looks, np.zeros(len(looks))),
+               "model/eval_input_std": (EVALUATIONS + 1, np.full(10, 0.6)),
+               "model/eval_input_mean": (EVALUATIONS + 1, np.full(10, -0.5))}  # fmt: skip
+    assert ("evaluation_inputs" in warned(columns)) is says

@@ -237,7 +237,7 @@ def test_a_batch_that_comes_again_within_an_inner_loop_is_meant(written: Sequenc
 def test_a_few_batches_far_from_the_others_do_not_hide_other_inputs(far: float, says: bool) -> None:
     looks = np.arange(0, ROWS, 10)
     deviations = np.ones(len(looks)) + 0.02 * np.sin(looks)
-    deviations[::12] += far if says else 0  # one batch in twelve
+    deviations[5::16] += far if says else 0  # one batch in sixteen
     deviations += 0 if says else far * looks / ROWS  # a curriculum
     columns = {"loss": every(FALLS), "eval/loss": (EVALUATIONS, 2 * FALLS[EVALUATIONS]),
                "model/input_std": (looks, deviations), "model/input_mean": (looks, np.zeros(len(looks))),

@@ -14,7 +14,8 @@ from torch import nn  # noqa: E402
 from watched_trainings import findings_of_training  # noqa: E402
 
 from barograph.doctor.rules.data.pictures import PicturesUnscaled  # noqa: E402
-from barograph.probes.model.entrance import FIGURES, Entrance  # noqa: E402
+from barograph.probes.model.entrance import FIGURES, Entrance, Inputs  # noqa: E402
+from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
 BYTES = torch.randint(0, 256, (8, 3, 6, 6), generator=torch.Generator().manual_seed(1)).float()
 MEAN, DEVIATION = torch.tensor([0.48, 0.45, 0.4])[:, None, None], 0.23
@@ -94,3 +95,32 @@ def test_a_last_batch_of_one_signal_and_its_views_is_seen(tmp_path: Path, every:
         return nn.functional.cross_entropy(scores, torch.arange(len(said)).roll(len(rows)))
 
     assert ("lone_rows" in findings_of_training(tmp_path, model, loss_of, 20)) == is_found
+
+
+def moments_of(batches: list[Any], trains: bool, due: bool = True, in_one_step: bool = False) -> list[list[float]]:
+    """Mean and deviation by step."""
+    inputs, found = Inputs(), []
+    for batch in batches:
+        inputs.given(batch, trains, due)
+        if not in_one_step or batch is batches[-1]:
+            current = ModelRound(0, frozenset())
+            inputs.put(current)
+            found += [column.values[0, :2].tolist() for column in current.columns]
+    return found
+
+
+def test_inputs_of_a_few_numbers_are_put_together_over_steps_and_passes() -> None:
+    few = [torch.randn(32, 2, generator=torch.Generator().manual_seed(at)) * 3 + 5 for at in range(16)]
+    steps = moments_of(few, trains=True)
+    assert len(steps) == 4  # 64 numbers each, 256 together
+    assert all(abs(mean - 5) < 0.6 and abs(deviation - 3) < 0.5 for mean, deviation in steps)
+    assert len(moments_of(few, trains=False, in_one_step=True)) == 1
+    assert moments_of(few, trains=False) == []  # 64 of an evaluation are chance
+    assert len(moments_of([torch.randn(32, 8)] * 3, trains=True)) == 3
+    assert len(moments_of([torch.randn(40, 2)] * 3, trains=False)) == 3
+
+
+def test_few_numbers_are_gathered_in_each_step_at_first_and_then_at_looks() -> None:
+    few = [torch.randn(32, 2) for _ in range(40)]
+    assert len(moments_of(few, trains=True, due=False)) == 3
+    assert moments_of([one.flatten()[:32] for one in few], trains=True) == []  # a number a row: a time, a weight

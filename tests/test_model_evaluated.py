@@ -45,6 +45,22 @@ def test_dropout_in_evaluation_mode_is_seen_and_the_hooks_are_gone_behind_two_pa
     assert not model._forward_hooks and not model._forward_pre_hooks and not _get_current_function_mode_stack()
 
 
+@pytest.mark.parametrize(("running", "training", "found"), [(True, True, True), (True, False, False),
+                                                           (False, True, False)])  # fmt: skip
+def test_a_batch_norm_of_the_batch_is_seen_and_is_not_called_dropout(
+    running: bool, training: bool, found: bool
+) -> None:
+    class Own(nn.Module):
+        def forward(self, given: Any) -> Any:
+            mean, variance = (torch.zeros(4), torch.ones(4)) if running else (None, None)
+            return functional.batch_norm(given, mean, variance, training=training)
+
+    look = EvaluatedLook(model := Own().eval())
+    with torch.no_grad():
+        model(torch.randn(8, 4))
+    assert (look.found, look.of_batch) == (0.0, found)
+
+
 @pytest.mark.parametrize(("part", "found"), [("dropout", 0.0), ("whole", 1.0)])
 def test_dropout_modules_that_alone_are_in_training_mode_are_meant(part: str, found: float) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))).eval()

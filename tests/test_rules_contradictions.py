@@ -82,3 +82,11 @@ def test_what_was_not_measured_or_was_so_before_rules_nothing_out(cause: str, fi
 
 def test_what_the_configuration_excludes_is_out_even_where_it_is_proven() -> None:
     assert excludes({}, "fp16 overflow", sure=True, config={"precision": "bf16"})
+
+
+def test_inputs_of_an_evaluation_that_nobody_saw_may_be_of_another_scale() -> None:
+    cause = "inputs not normalised: those of the evaluation in the way of the training's"
+    seen = {**OF_USUAL_SIZE, "eval_input_mean": [0.0] * 4, "eval_input_std": [1.0] * 4}
+    one = Finding(rule="x", family="loss", kind="divergence", severity="warning", step=BEGAN, message="", segment=1)
+    assert not ruled_out(history(OF_USUAL_SIZE))(one, cause, False)
+    assert ruled_out(history(seen))(one, cause, False)

@@ -90,6 +90,32 @@ def test_what_is_apart_before_anything_can_be_memorized_is_not_laid_to_memory(
     assert next(one for one in found([Overfitting()], later)).causes[0].startswith("overfitting")
 
 
+@pytest.mark.parametrize(
+    ("first", "train", "figures", "cause"),
+    [
+        (4.0, 0.2, {"loss_classes": 5.0}, "evaluation labels are others"),
+        (2.4, 0.2, {}, "evaluation labels are others"),  # never better than the training's first loss
+        (40.0, 0.2, {}, "inputs not normalised"),
+        (1.3, 0.2, {"loss_classes": 5.0}, "overfitting"),  # it was better than a guess
+        (1.3, 0.2, {}, "overfitting"),
+        (1.7, 1.64, {"loss_classes": 5.0}, "labels shuffled"),
+        (1.5, 1.64, {"loss_classes": 5.0}, "overfitting"),
+        (1.5, 1.0, {"noise_target": 1.0}, "evaluation data differ"),
+        (1.02, 1.0, {"noise_target": 1.0}, "overfitting"),
+    ],
+)  # fmt: skip
+def test_an_evaluation_that_was_never_better_than_a_guess_is_of_other_data_before_it_is_memory(
+    first: float, train: float, figures: dict[str, float], cause: str
+) -> None:
+    steps, at = np.arange(1, 601), np.arange(50, 601, 50)
+    falls = np.interp(steps, [1, 50, 600], [1.61, train, 0.5 * train])
+    looks = np.arange(1, 600, 10)
+    series = {"loss": (steps, falls), "val_loss": (at, first * np.linspace(1, 1.8, len(at)))}
+    series |= {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    told = next(one for one in found([Overfitting()], series) if one.severity == "warning")
+    assert told.causes[0].startswith(cause) and any("overfitting" in one for one in told.causes)
+
+
 @pytest.mark.parametrize(("evaluations", "cause"), [
     (np.cumsum(0.2 + 0.3 * 0.8**EPOCHS), "loss summed"),
     (0.5 * (1 + 0.3 * EPOCHS), "overfitting"),

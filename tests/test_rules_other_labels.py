@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from test_rules_objective import EVALUATIONS, FALLS, ROWS, STEP, every, of_graph, warned
@@ -88,6 +90,29 @@ def test_an_evaluation_that_was_far_above_a_guess_before_examples_came_again_is_
     columns = {"loss": every(FALLS), "val_loss": (at, np.linspace(began, 3.6, 9)), "model/rows_again": again}
     found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=8.0))
     assert ("evaluation_below_guess" in found) == says
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "train", "figures", "says"),
+    [
+        (1.07, 0.85, {}, True),
+        (1.005, 0.85, {}, False),  # a guess
+        (1.07, 0.95, {}, False),  # little learnt
+        (1.07, 0.85, {"target_shift": math.nan}, False),  # classes, whose shares may differ
+        (1.07, 0.85, {"passes_without_gradients": math.nan}, False),  # an average that hardly moves
+        (1.07, 0.85, {"rows_again": 0.3}, False),  # it may be memorized
+    ],
+)
+def test_new_texts_are_learnt_while_those_of_the_evaluation_stay_above_a_guess(
+    evaluated: float, train: float, figures: dict[str, float], says: bool
+) -> None:
+    guess = math.log(64)
+    seen = {"target_shift": 1.0, "rows_again": 0.0, "passes": 1.0, "passes_without_gradients": 1.0} | figures
+    columns = {f"model/{name}": every(np.full(ROWS, value)) for name, value in seen.items() if value == value}
+    columns["loss"] = every(guess * (train + 0.2 * np.exp(-STEP / 10)))
+    columns["val_loss"] = EVALUATIONS, guess * evaluated * np.linspace(1, 1.01, 10)
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=64.0))
+    assert ("evaluation_below_guess" in found) is says
 
 
 @pytest.mark.parametrize("itself", [True, False])

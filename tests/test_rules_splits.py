@@ -118,6 +118,20 @@ def test_few_rows_of_an_evaluation_that_were_trained_on_inform(share: float, sev
 
 
 @pytest.mark.parametrize(
+    ("dropout", "of_batch", "cause"),
+    [(1.0, 0.0, "dropout left on"), (0.0, 1.0, "batch norm left in training mode"), (0.0, 0.0, None)],
+)
+def test_functions_of_the_wrong_mode_are_named_as_what_they_are(
+    dropout: float, of_batch: float, cause: str | None
+) -> None:
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"dropout_in_evaluation": dropout, "batch_statistics_in_evaluation": of_batch}
+    columns |= {f"model/{name}": (EVALUATIONS[:1], np.full(1, value)) for name, value in figures.items()}
+    found = warned(columns).get("model_mode")
+    assert (found.causes[0].split(":")[0] if found is not None else None) == cause
+
+
+@pytest.mark.parametrize(
     ("copies", "figures", "cause"),
     [
         (0.5, {"loss_pairs": 64.0}, "views are the same"),

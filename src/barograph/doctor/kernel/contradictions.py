@@ -24,6 +24,7 @@ _LOOKS = 3  # that have to agree
 _MEAN, _DEVIATIONS = 3.0, (0.1, 5.0)  # of inputs that were normalised, or need not be
 _STEP = 1e-3  # of a layer's weights, the median one: a step of the usual size, by the stability guide
 _EPSILON = 1e-7  # of Adam: no larger than torch's default, or ten times it
+_OF_EVALUATION = "those of the evaluation"
 _EVEN = (0.01, 100.0)  # the first block's gradient over the last one's
 
 
@@ -124,7 +125,9 @@ def ruled_out(history: RunHistory) -> Callable[[Finding, str, bool], bool]:
         label = cause.partition(":")[0].strip()
         if label in excluded:
             return True
-        look = None if proven else _RULED_OUT.get(label)
-        return look is not None and bool(look(_Measured(history, finding)))
+        look, seen = None if proven else _RULED_OUT.get(label), _Measured(history, finding)
+        if look is _normalised and _OF_EVALUATION in cause and not len(seen.all("eval_input_std")):
+            return False  # another model is evaluated, and nobody has seen what it is given
+        return look is not None and bool(look(seen))
 
     return impossible

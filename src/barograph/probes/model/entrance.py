@@ -1,6 +1,6 @@
-"""What pictures look like where they enter a model: at its first layer with weights.
+"""What a model is given: mean and deviation, and what pictures look like at its first layer with weights.
 
-In:   layers that run in a pass, in their order, with what they are given and give.
+In:   inputs of passes; layers that run in a pass, in their order, with what they are given and give.
 Out:  figures for the `model` record, computed on the device; nothing waits.
 
 What a model does with its inputs before its first layer, such as a division by 255, is done by then. Where that layer's
@@ -9,6 +9,7 @@ output goes whole into a normalisation, which takes any scale out of it, there a
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.parameters import local, mesh_of
@@ -22,6 +23,9 @@ FIGURES = ("picture_low", "picture_high", "picture_mean", "picture_std")
 MOMENTS = ("mean", "std", "low", "high")  # of a pass's inputs; the last two of pictures
 _CHANNELS = (1, 3, 4)
 _ROWS = 64
+_FEW = 64  # numbers of a pass: mean and deviation of so few are chance
+_ENOUGH = 256  # of several such passes: their deviation is within 5% of the truth
+_AT_ONCE = 3  # times that these are gathered in a row; then at looks, as of larger inputs
 _NORMS = ("BatchNorm", "LayerNorm", "InstanceNorm", "RMSNorm")  # a residual block's group norm leaves the rest as it is
 
 
@@ -56,6 +60,62 @@ class Entrance:
         self.began()
 
 
+class Inputs:
+    """Mean and deviation of what passes are given, those of the training and those of evaluations.
+
+    Of rows of a few numbers several passes are put together: those of steps in a row at first, then those of looks.
+    """
+
+    def __init__(self) -> None:
+        self._moments: dict[bool, Tensor] = {}  # of this step, by whether it is of the training
+        self._kept: dict[bool, list[Tensor]] = {True: [], False: []}
+        self._gathered = 0  # times that numbers of the training were put together
+        self._came = False  # whether this step's pass is among them
+
+    def given(self, tensor: Tensor, trains: bool, due: bool) -> None:
+        """An input of floating point numbers. due: this step is looked at."""
+        count = tensor.numel()
+        if trains in self._moments or not count:
+            return
+        if trains and count <= _FEW:
+            if tensor.dim() < 2 or self._came or not (due or self._gathered < _AT_ONCE):
+                return
+            self._came = True
+        elif trains:
+            if due:
+                self._moments[trains] = moments(tensor, _few(local(tensor.detach())).float())
+            return
+        values = _few(local(tensor.detach())).float()
+        kept = self._kept[trains]
+        if len(values) < _ENOUGH:
+            if kept and kept[0].device != values.device:
+                kept.clear()
+            kept.append(values.clone())
+            if sum(map(len, kept)) < _ENOUGH:
+                return
+            values = self._together(trains)
+            self._gathered += trains
+        self._moments[trains] = moments(tensor, values)
+
+    def _together(self, trains: bool) -> Tensor:
+        import torch
+
+        kept, self._kept[trains] = self._kept[trains], []
+        return torch.cat(kept)
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        if False not in self._moments and sum(map(len, self._kept[False])) > _FEW:
+            few = self._together(False)
+            self._moments[False] = moments(few, few)
+        self._kept[False] = []
+        for name, trains in (("inputs_of_training", True), ("inputs_of_evaluation", False)):
+            found = self._moments.pop(trains, None)
+            if found is not None:
+                current.put(name, MOMENTS[: len(found)], found)
+        self._came = False
+
+
 def _are_pictures(tensor: Tensor) -> bool:
     return tensor.dim() == 4 and tensor.is_floating_point() and tensor.shape[1] in _CHANNELS
 
@@ -76,3 +136,12 @@ def figures(pictures: Tensor) -> Tensor:
     with torch.no_grad():
         some = local(pictures.detach())[:_ROWS].float()
         return torch.stack([some.amin(), some.amax(), some.mean(), some.std((0, 2, 3)).mean()])
+
+
+def _few(tensor: Tensor) -> Tensor:
+    """Elements of all rows, at even distances that no width divides: else they were those of the same columns."""
+    line = tensor.reshape(-1) if tensor.is_contiguous() else tensor[:_ROWS].reshape(-1)
+    stride, row = max(1, len(line) // 4096), math.prod(tensor.shape[1:])
+    while stride < len(line) and math.gcd(stride, row) > 1:
+        stride += 1
+    return line[::stride]

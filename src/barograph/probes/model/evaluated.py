@@ -34,7 +34,8 @@ class EvaluatedLook:
         self._thread = 0  # in which the mode is
         self._drawn = False  # with dropout, on purpose
         self._drops = HandDrops()
-        self.found: float | None = None  # not yet recorded
+        self.found: float | None = None  # dropout; not yet recorded
+        self.of_batch = False  # a batch norm with the statistics of the batch
         self._handles = [
             model.register_forward_pre_hook(Guest(self._began)),
             model.register_forward_hook(Guest(self._ended), always_call=True),
@@ -71,7 +72,8 @@ class EvaluatedLook:
             on = _given(arguments, named, 4, "dropout_p", 0.0) > 0
         elif name == "batch_norm":
             kept = _given(arguments, named, 1, "running_mean", None)
-            on = kept is not None and bool(_given(arguments, named, 5, "training", False))
+            self.of_batch |= kept is not None and bool(_given(arguments, named, 5, "training", False))
+            on = False
         else:
             on = self._drops.saw(name, arguments, named, result) and not self._drawn
         if on:

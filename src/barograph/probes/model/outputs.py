@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, texts
 from barograph.probes.model.loss_graph import loss_of_pass
 from barograph.probes.model.objective import plain_kind
-from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rows import place_of
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ class OutputLook:
         self._found: Tensor | None = None
         self._texts: Tensor | None = None
         self._pairs: Tensor | None = None  # of neighbouring tokens
-        self._training: Tensor | None = None  # mean and standard deviation of the inputs
-        self._evaluation: Tensor | None = None
+        self._inputs = entrance.Inputs()
         self._tokens: list[Tensor] = []  # of a batch, whole
         self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
@@ -93,14 +92,7 @@ class OutputLook:
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
-        known = self._training if trains else self._evaluation
-        if known is None and (self.due or not trains) and tensor.numel() > _ROWS:
-            values = _few(local(tensor.detach())).float()
-            moments = entrance.moments(tensor, values)
-            if trains:
-                self._training = moments
-            else:
-                self._evaluation = moments
+        self._inputs.given(tensor, trains, self.due)
 
     def returned(self, output: Any, tensor: Any, embedded: Collection[Any] = (), in_pieces: bool = False) -> None:
         """The output of a pass with gradients. tensor: what the loss is of. embedded: tensors that were embedded.
@@ -231,10 +223,8 @@ class OutputLook:
             current.put("placed", places.FIGURES, self._placed)
         if self._rebuilt is not None:
             current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
-        for name, moments in (("inputs_of_training", self._training), ("inputs_of_evaluation", self._evaluation)):
-            if moments is not None:
-                current.put(name, entrance.MOMENTS[: len(moments)], moments)
-        self._found = self._training = self._evaluation = self._classes = self._targets = self._noise = None
+        self._inputs.put(current)
+        self._found = self._classes = self._targets = self._noise = None
         self._logistic = self._texts = self._pairs = self._placed = self._rebuilt = None
         self._round, self._alone = current, False
         self._passes = 0
@@ -479,12 +469,3 @@ def _spaced(tensor: Tensor, most: int) -> tuple[Tensor, Tensor]:
         stride -= 1
     chosen = torch.arange(most, device=tensor.device) * stride
     return chosen // tensor.shape[1], chosen % tensor.shape[1]
-
-
-def _few(tensor: Tensor) -> Tensor:
-    """Elements of all rows, at even distances that no width divides: else they were those of the same columns."""
-    line = tensor.reshape(-1) if tensor.is_contiguous() else tensor[:_ROWS].reshape(-1)
-    stride, row = max(1, len(line) // 4096), math.prod(tensor.shape[1:])
-    while stride < len(line) and math.gcd(stride, row) > 1:
-        stride += 1
-    return line[::stride]

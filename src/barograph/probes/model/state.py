@@ -328,6 +328,7 @@ class ModelState:
         self._most, self._batch = max(self._most, self._batch), 0
         if self._evaluated is not None and self._evaluated.found is not None:
             self._passes["dropout_in_evaluation"] = self._evaluated.found
+            self._passes["batch_statistics_in_evaluation"] = float(self._evaluated.of_batch)
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
         current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}
         self._last |= now

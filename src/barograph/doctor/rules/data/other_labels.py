@@ -127,16 +127,18 @@ class EvaluationBelowGuess(WatchRule):
     times that of a guess (1.5 times the first rows'), the last one no lower than nine tenths of the first; one that is
     near a guess before the training has learnt does not count. Of a preference against a reference, which the graph
     shows and which begins at ln 2, 1.04 times ln 2 is enough, if the first evaluation is above that while the training
-    is as far below it, before its pairs came again. Who has learnt nothing of use would still guess: what is asked in
+    is as far below it, before its pairs came again. Of texts, if the model that is trained is evaluated itself, and
+    hardly any had come again at the first evaluation, the training's loss is one of new texts: nine tenths of a guess's
+    are enough, and evaluations above 1.02 times that. Who has learnt nothing of use would still guess: what is asked in
     the evaluation is another question. An evaluation that falls is measured in another unit, and gives no finding; nor
     does one that never changes, one with an accuracy of five times a guess's, or a training in which a class is
     missing, batches are of one class each, or targets are the inputs. Buffers of 0 and 1 (`OtherLabels`) are the first
-    cause. Where the model that is trained was never
-    evaluated itself, an average of its weights that hardly moves is the first cause; in a model with batch norm, if
-    evaluations differ by a tenth and are 1.5 times a guess's, an average of weights without their buffers comes before
-    it. Targets that are numbers may be of another scale, which comes first from ten times the training's first loss on;
-    those of a denoiser may be minus the noise that the inputs have. Where pairs are matched, and another network that
-    moves is given what the trained one is given, both sides of a pair may be the same, which comes first.
+    cause. Where the model that is trained was never evaluated itself, an average of its weights that hardly moves is
+    the first cause; in a model with batch norm, if evaluations differ by a tenth and are 1.5 times a guess's, an
+    average of weights without their buffers comes before it. Targets that are numbers may be of another scale, which
+    comes first from ten times the training's first loss on; those of a denoiser may be minus the noise that the inputs
+    have. Where pairs are matched, and another network that moves is given what the trained one is given, both sides of
+    a pair may be the same, which comes first.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -162,6 +164,9 @@ class EvaluationBelowGuess(WatchRule):
         "changes": (1.1, "the highest evaluation over the lowest, of weights that are not as drawn; ours"),
         "begins": (0.02, "of ln 2, that a preference begins at; ours"),
         "swapped": (1.04, "times ln 2, of a preference; ours"),
+        "text_learnt": (0.9, "of the loss of a guess, on texts that are new; ours"),
+        "text_worse": (1.02, "times the loss of a guess, of texts: the mean of many places; ours"),
+        "new": (0.05, "of a batch's texts were seen before: a training loss is one of new texts; ours"),
         "guessed": (1.25, "of a guess's accuracy, where an evaluation was near it; ours"),
     }
     causes = OtherLabels.causes
@@ -196,6 +201,9 @@ class EvaluationBelowGuess(WatchRule):
             if classes >= 2
             else (first, self.at["fell"], self.at["above"])
         )
+        shift = known(history.channel("model/target_shift"), step, *place[1:])
+        text = classes >= 2 and not chosen and math.isfinite(shift)
+        learnt, worse = (self.at["text_learnt"], self.at["text_worse"]) if text else (learnt, worse)
         known_before = usual(history.channel("model/rows_again"), step, *place[1:], 8)
         ours = usual(loss, step, *place[1:], 16)
         if classes >= 2 and ours >= learnt * guess and self.at["near"] * guess <= value <= worse * guess:
@@ -204,15 +212,19 @@ class EvaluationBelowGuess(WatchRule):
         self._values.append(value)
         if len(self._values) == 1:  # what has not come again is not memorized
             far = classes >= 2 and value > self.at["fresh"] * guess
-            far, least = (value > worse * guess, 1 / worse) if chosen else (far, learnt)
+            far, least = (value > worse * guess, 1 / worse) if chosen else (far, self.at["learnt"] if text else learnt)
             self._fresh = far and known_before <= self.at["again"] and ours < least * guess
+            new = text and known_before <= self.at["new"] and ours < learnt * guess
+            self._fresh = self._fresh or (new and value > worse * guess)
         self._over = value <= worse * guess or (known_before > self.at["again"] and not self._fresh)
         if self._over or len(self._values) < self.at["evaluations"] or not ours < learnt * guess:
+            return
+        little = min(self._values) <= self.at["worse"] * guess or ours >= self.at["learnt"] * guess
+        if text and little and (not self._fresh or other_model(history, place[1])):
             return
         accuracy = usual(history.role("eval_accuracy"), step, *place[1:], 3) * max(classes, 1.0)
         missing = known(history.channel("model/untargeted_classes"), step, *place[1:])
         sorted_ones = usual(history.channel("model/top_target_share"), step, *place[1:]) >= self.at["one"]
-        shift = known(history.channel("model/target_shift"), step, *place[1:])
         sorted_ones = sorted_ones and not math.isfinite(shift)  # most of a text's tags are one
         copied = shift == 0
         most = self.at["guessed" if self._near else "accuracy"]

@@ -16,9 +16,10 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, named, other_model
+from barograph.doctor.kernel.cursor import exp, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.evaluation.apart import causes_apart
 from barograph.doctor.rules.evaluation.averages import AverageBehind, TeacherStill
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
@@ -29,7 +30,6 @@ from barograph.doctor.rules.evaluation.evaluations import (
     usual_change,
 )
 from barograph.doctor.rules.evaluation.mode import EvaluationGradients, EvaluationMode, ModelMode, StaleStatistics
-from barograph.doctor.rules.evaluation.ranking import AREA
 from barograph.doctor.rules.evaluation.signs import (
     AVERAGE,
     EvaluationBetter,
@@ -51,24 +51,11 @@ _DIFFERENT = [
     "tokenizer mismatch: or the evaluation data are prepared differently",
     "evaluation mode left on: or batch norm's statistics are stale",
 ]
-_APART = [
-    "evaluation labels are others: they don't go with their inputs as the training's do",
-    "evaluation data differ: other inputs than the training's, or not prepared as those",
-    "tokenizer mismatch: evaluation uses another vocabulary or numbering",
-]
-_UNSCALED = "inputs not normalised: those of the evaluation in the way of the training's"
-_FITTED = [
-    "labels can be seen: the training's inputs give them away, or they are all alike",
-    "data exhausted: few different examples, each of them many times in an epoch",
-]
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
 _SECOND = 0.4  # of a first evaluation, what a second adds to a sum; a rise from one to the next is less
 _ADDS = 1.15  # times what the one before it added
-_SOON_ABOVE = 1.25  # the evaluation over the mean of an epoch in which each example is new, which lags behind it
-_FAR = 4.0  # the same, of inputs that are far out
-_EASY = 0.05  # of the first epoch's loss: what is left where the answers are given
-_NEAR_HALF = 0.05  # of an area under the curve: a guess's noise with 150 examples
 _NEVER = 0.8  # of the loss that the training began with, in each evaluation: those are the weights of then
+_DRAWN = 1.25  # the same: weights as they were drawn are as good as those of the first step
 _LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are memorized is far less
 _WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
@@ -93,6 +80,13 @@ class Overfitting(Rise):
     Where no training loss is logged, evaluations alone must say it, by 10%: eight of them, a quarter of all behind the
     best, an eighth of all above half of the rise, and the last three as high as ever since, to within a fifth of it. A
     hump comes down again.
+
+    Where no evaluation was ever better than a guess, or than the training's first loss, and the first one was a third
+    above the training loss of then, the evaluation's labels or data come before memory; its inputs, if all are four
+    times as bad. So do its data, of a denoiser, whose noise is new each time, where the first one was 15% above and the
+    best one a third, and the training had a fifth to lose still. A classifier or a matcher whose training was a guess
+    at the first evaluation, and none of whose evaluations was ever better than one, has inputs and targets that don't
+    belong together.
 
     A classifier whose evaluation is hardly better (1.5%) than the first in ten, whose accuracy there is below a half
     and has not risen by a tenth, and whose training loss has lost a quarter and is below the evaluation's, learns its
@@ -269,7 +263,8 @@ class Overfitting(Rise):
             return False
         rows = channel.rows(point.row, point.row + 1)
         best = min(one.value for one in self._points)
-        return len(rows) > 0 and other_model(history, int(rows.time[0])) and best >= _NEVER * loss.first > 0
+        drawn = _NEVER * loss.first <= best <= _DRAWN * loss.first
+        return len(rows) > 0 and other_model(history, int(rows.time[0])) and drawn and loss.first > 0
 
     def _causes(
         self,
@@ -284,12 +279,12 @@ class Overfitting(Rise):
         """
         if self._count == len(self._points) and _summed([point.value for point in self._points]):
             return ["loss summed: the sum over the evaluation is not set back to 0 before the next one"]
-        if others := self._others(history, course[-1]):
-            return others
         seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
         loss = history.role("loss")
         if self._untrained(history, course[-1]):
             return [AVERAGE, *seen]
+        if others := self._others(history, course[-1]):
+            return others
         if loss is not None and not loss.start and course[-1].train > _LITTLE_LEARNT * loss.first:
             return [*_DIFFERENT, seen[0]]
         last = course[course.index(sudden) - 1] if sudden is not None else None
@@ -313,11 +308,7 @@ class Overfitting(Rise):
         start, best = self._origin, self._best
         if start is None or best is None:
             return []
-        apart = min(start.value / start.train, best.value / best.train) if min(start.train, best.train) > 0 else 0.0
-        if apart <= _SOON_ABOVE or not self._fresh(history, start, point):
-            return list(_APART) if _guessed(history, point) else []
-        easy = _FITTED if point.train < _EASY * start.train else []
-        return [*easy, *([_UNSCALED] if start.value > _FAR * start.train else []), *_APART]
+        return causes_apart(history, start, best, point, self._fresh(history, start, point))
 
     def _fresh(self, history: RunHistory, start: EvaluationPoint, point: EvaluationPoint) -> bool:
         """Whether the first evaluation came before any example was seen twice: in the first epoch as logged, or with
@@ -335,13 +326,6 @@ def _summed(values: list[float]) -> bool:
     rises = [values[0], *(b - a for a, b in pairwise(values))]
     falls = all(0 < b <= _ADDS * a for a, b in pairwise(rises))
     return len(values) >= 5 and rises[1] >= _SECOND * rises[0] and falls
-
-
-def _guessed(history: RunHistory, point: EvaluationPoint) -> bool:
-    """Whether an area under the curve has been that of a guess in each of four evaluations or more."""
-    area = named(history, AREA)
-    values = between(area, 0, point.step + 1, point.segment)
-    return len(values) >= 4 and float(abs(values - 0.5).max()) <= _NEAR_HALF
 
 
 def _is_alone(history: RunHistory, point: EvaluationPoint) -> bool:

@@ -106,7 +106,7 @@ class ModelMode(Rule):
     and evaluations are rarer, as where the model makes labels for examples that have none. Of two such passes in
     evaluation mode it sees each function: one that drops numbers all the same, a mask that is drawn by hand if the
     share that it keeps divides the rest, or a batch norm with the statistics of the batch beside its running ones, is
-    what does not know the mode of the model. Where dropout modules alone
+    what does not know the mode of the model, and is named. Where dropout modules alone
     were put into training mode, within modules that are in evaluation mode, predictions are drawn with dropout on
     purpose, and their dropout does not count.
 
@@ -115,7 +115,8 @@ class ModelMode(Rule):
     """
 
     name, family, kind, severity = "model_mode", "eval", "eval", "warning"
-    needs = ("=model/training|=model/training_in_evaluation|=model/dropout_in_evaluation",)
+    needs = ("=model/training|=model/training_in_evaluation|=model/dropout_in_evaluation"
+             "|=model/batch_statistics_in_evaluation",)  # fmt: skip
     about = "The model is trained in evaluation mode, or evaluated in training mode."
     thresholds: ClassVar = {"steps": (2.0, "steps or evaluations in the wrong mode; ours")}
 
@@ -124,7 +125,8 @@ class ModelMode(Rule):
         self._wrong: dict[str, tuple[int, int]] = {}  # step and segment since which a mode is wrong
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        for name, right in (("training", 1.0), ("training_in_evaluation", 0.0), ("dropout_in_evaluation", 0.0)):
+        rights = {"training": 1.0, "training_in_evaluation": 0.0} | dict.fromkeys(_FUNCTIONS, 0.0)
+        for name, right in rights.items():
             rows = self._cursor.new(history.channel(f"model/{name}"))
             for at in range(len(rows) if rows is not None else 0):
                 assert rows is not None
@@ -163,14 +165,11 @@ class ModelMode(Rule):
                 remedies=["call `model.train()` before training, and at the end of each evaluation"],
             )  # fmt: skip
             return
-        if name == "dropout_in_evaluation":
+        if name in _FUNCTIONS:
+            what, cause, remedy = _FUNCTIONS[name]
             yield self.finding(
-                began, f"An evaluation before step {began} has dropout, or a batch norm with the statistics of the "
-                "batch, though the model is in evaluation mode.",
-                key=name, segment=segment, found=found, confidence=0.95,
-                causes=["dropout left on: in evaluations, where a function or a part does not follow the model's mode"],
-                remedies=["`dropout(x, p, training=self.training)`, `dropout_p=p if self.training else 0.0` of an "
-                          "attention; `model.eval()` behind what puts a part into training mode"],
+                began, f"An evaluation before step {began} has {what}, though the model is in evaluation mode.",
+                key=name, segment=segment, found=found, confidence=0.95, causes=[cause], remedies=[remedy],
             )  # fmt: skip
             return
         yield self.finding(
@@ -195,6 +194,21 @@ class ModelMode(Rule):
         labels = (places >= 0) & (values[numpy.maximum(places, 0)] == 1)
         often = numpy.diff(later, prepend=later[0] - 2) <= 1
         return later[~(labels & ~often)]
+
+
+_FUNCTIONS = {  # by series: what an evaluation has, why, and what to do
+    "dropout_in_evaluation": (
+        "dropout",
+        "dropout left on: in evaluations, where a function or a part does not follow the model's mode",
+        "`dropout(x, p, training=self.training)`, `dropout_p=p if self.training else 0.0` of an attention; "
+        "`model.eval()` behind what puts a part into training mode",
+    ),
+    "batch_statistics_in_evaluation": (
+        "a batch norm with the statistics of the batch",
+        "batch norm left in training mode: evaluations have the statistics of their own batches, not the running ones",
+        "`batch_norm(..., training=self.training)`; `model.eval()` behind what puts a part into training mode",
+    ),
+}
 
 
 class EvaluationGradients(Rule):

@@ -1,0 +1,91 @@
+"""Why an evaluation is apart from the training before anything could be memorized.
+
+In:   the first evaluation, the best one and the last, each with the training loss beside it.
+Out:  causes for `Overfitting`, the likeliest first.
+"""
+
+from __future__ import annotations
+
+import math
+
+from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.cursor import named
+from barograph.doctor.kernel.curve import between
+from barograph.doctor.rules.data.examples import Place, watched
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint
+from barograph.doctor.rules.evaluation.ranking import AREA
+
+_SEEN = "overfitting: the examples are memorized"
+_LABELS = "evaluation labels are others: they don't go with their inputs as the training's do"
+_DATA = "evaluation data differ: other inputs than the training's, or not prepared as those"
+_APART = (_LABELS, _DATA, "tokenizer mismatch: evaluation uses another vocabulary or numbering")
+_UNSCALED = "inputs not normalised: those of the evaluation in the way of the training's"
+_UNRELATED = "labels shuffled: inputs and targets of the training don't belong together"
+_FITTED = (
+    "labels can be seen: the training's inputs give them away, or they are all alike",
+    "data exhausted: few different examples, each of them many times in an epoch",
+)
+_SOON_ABOVE = 1.25  # the evaluation over the mean of an epoch in which each example is new, which lags behind it
+_FAR_ABOVE = 4 / 3  # the same, where nobody knows whether examples were new
+_FAR = 4.0  # the same, of inputs that are far out
+_EASY = 0.05  # of the first epoch's loss: what is left where the answers are given
+_AT_FIRST = 1.15  # the first evaluation over a training loss that lags behind it: no chance, of noise that is new
+_LEARNS = 0.8  # of the training loss at the best evaluation: it had much to learn still
+_A_GUESS = 0.97  # of the loss of a guess: no better, but by chance
+_NEAR_HALF = 0.05  # of an area under the curve: a guess's noise with 150 examples
+
+
+def causes_apart(
+    history: RunHistory, start: EvaluationPoint, best: EvaluationPoint, point: EvaluationPoint, fresh: bool
+) -> list[str]:
+    """Causes; empty where the two were not apart. fresh: no example had come again at the first evaluation."""
+    apart = min(start.value / start.train, best.value / best.train) if min(start.train, best.train) > 0 else 0.0
+    if apart > _SOON_ABOVE and fresh:
+        easy = _FITTED if point.train < _EASY * start.train else ()
+        return [*easy, *([_UNSCALED] if start.value > _FAR * start.train else []), *_APART]
+    if _guessed(history, point):
+        return list(_APART)
+    loss, place = history.role("loss"), _place(history, point)
+    if loss is None or loss.start or place is None or start.segment != point.segment:
+        return []
+    classes = _classes(history, place)
+    begin = math.log(classes) if classes > 1 else _first(loss, start.step)
+    never = apart > _FAR_ABOVE and best.value >= begin > 0
+    unscaled = [_UNSCALED] if never and best.value > _FAR * begin else []
+    if watched(history, "noise_target", place) == 1:  # the noise is new each time: nothing is memorized early
+        begun = start.value > _AT_FIRST * start.train > 0 and best.value > _FAR_ABOVE * best.train > 0
+        early = begun and point.train < _LEARNS * best.train
+        return [*unscaled, _DATA, _SEEN] if never or early else []
+    if never:
+        return [*unscaled, *_APART, _SEEN]
+    # as good as a guess at the first evaluation: what was learnt since holds for the training's own examples alone
+    guessed = classes > 1 and min(start.train, best.value) >= _A_GUESS * math.log(classes)
+    return [_UNRELATED, _SEEN, _LABELS] if guessed else []
+
+
+def _place(history: RunHistory, point: EvaluationPoint) -> Place | None:
+    channel = history.role("eval_loss")
+    rows = channel.rows(point.row, point.row + 1) if channel is not None else None
+    return (point.step, int(rows.time[0]), point.segment) if rows is not None and len(rows) else None
+
+
+def _classes(history: RunHistory, place: Place) -> float:
+    """Among how many a guess is made; NaN where the watch has not said."""
+    pairs = watched(history, "loss_pairs", place)
+    return pairs if pairs > 1 else watched(history, "loss_classes", place)
+
+
+def _first(loss: Channel, step: int) -> float:
+    """The loss that the training began with, NaN if it is not in the log: its rows have to begin with the first step,
+    and four of them have to come before the first evaluation."""
+    rows = loss.rows(0, 4)
+    if len(rows) < 4 or rows.step[3] > step or rows.step[0] > max(1, int(rows.step[1] - rows.step[0])):
+        return math.nan
+    return float(rows.value[0])
+
+
+def _guessed(history: RunHistory, point: EvaluationPoint) -> bool:
+    """Whether an area under the curve has been that of a guess in each of four evaluations or more."""
+    area = named(history, AREA)
+    values = between(area, 0, point.step + 1, point.segment)
+    return len(values) >= 4 and float(abs(values - 0.5).max()) <= _NEAR_HALF

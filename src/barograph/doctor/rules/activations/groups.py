@@ -34,14 +34,15 @@ class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
     Freezing is usual, so an info finding says how much of the model is trained and what is not; where two layers or
-    more in front of what is trained are as torch draws them, that nothing may have been loaded. Six things are never
+    more in front of what is trained are as torch draws them, that nothing may have been loaded. Seven things are never
     meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of which those of
-    some layers are frozen at 0, while those of others are trained. The other way round, layers that are trained beside
-    the LoRA matrices that are added to them. Frozen blocks behind parameters that are trained, whose normalisation
-    weights are all exactly 1: nobody ever trained these (the same of two such layers or more in the frozen model that
-    adapters are for); or any such blocks, where a preference is learnt. And frozen
-    layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before
-    them is trained; or where two or more are in front of it, and more than four parameters are trained or a contrast of
+    some layers are frozen at 0, while those of others are trained, or one factor at 0 while the other is trained. The
+    other way round, layers that are trained beside the LoRA matrices that are added to them. A bias or a norm's gains
+    that are all that is trained, beside eight frozen parameters or more. Frozen blocks behind parameters that are
+    trained, whose normalisation weights are all exactly 1: nobody ever trained these (the same of two such layers or
+    more in the frozen model that adapters are for); or any such blocks, where a preference is learnt. And frozen layers
+    whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before them is
+    trained; or where two or more are in front of it, and more than four parameters are trained or a contrast of
     pairs is learnt. A linear probe stays an info finding, and so does one random projection. Of blocks and layers, so
     does a stage in which less is frozen than before, and what the configuration says is to be trained later
     (`unfreeze_at`, `freeze: gradual`).
@@ -52,6 +53,7 @@ class FrozenGroup(Rule):
     name, family, kind, severity = "frozen_group", "model", "frozen", "warning"
     needs = ("=model/frozen_parameters",)
     about = "Parameters that should be trained are frozen since the start."
+    thresholds: ClassVar = {"beside": (8.0, "frozen parameters beside a single bias or norm that is trained; ours")}
     causes = ("layer frozen: `requires_grad` is off for what should be trained",)
     remedies = ("check what sets `requires_grad`, and print the names that the optimizer is given",)
 
@@ -68,7 +70,7 @@ class FrozenGroup(Rule):
                 name: _of_step(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
-                             "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new")
+                             "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new", "lone_vector")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
@@ -104,8 +106,16 @@ class FrozenGroup(Rule):
             causes = ["base not frozen: layers are trained beside the adapters that are added to them"]
         elif figures["zero_adapters"] > 0:
             key, layers = "zero", whole(figures["zero_adapters"])
-            message = f"Adapters of {layers} layers are frozen at 0, where they do nothing; others are trained."
-            causes = ["layer frozen: adapters that should be trained"]
+            message = (
+                f"Adapters of {layers} layers, or one factor of each, are frozen at 0, where they add nothing; others "
+                "are trained."
+            )
+            causes = ["layer frozen: adapters that should be trained, or one of their two factors"]
+        elif figures["lone_vector"] == 1 and count >= self.at["beside"] and not staged:
+            key, message = (
+                "vector",
+                f"Only one parameter of {trained + count} is trained, a bias or a norm's ({names}).",
+            )
         elif figures["frozen_gains_new"] == 1 and adapted:
             key, message = "new", f"Adapters are trained in a model whose frozen normalisation is all new ({names})."
             causes = ["weights not loaded: the frozen model is as it was initialised"]

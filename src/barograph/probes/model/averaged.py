@@ -142,7 +142,9 @@ class EvaluatedWeights:
             return
         with contextlib.suppress(Exception):
             alone = self._listened and not self._strangers
-            current.put("evaluated", NAMES, self._figures([other] if other else own, model, other is not None, alone))
+            current.put(
+                "evaluated_weights", NAMES, self._figures([other] if other else own, model, other is not None, alone)
+            )
 
     def _figures(self, samples: list[WeightSample], model: Any, other: bool, alone: bool) -> Tensor:
         import torch
@@ -184,7 +186,7 @@ class EvaluatedWeights:
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What is recorded, when it has arrived."""
-    names, values = numbers.get("evaluated", ((), ((),)))
+    names, values = numbers.get("evaluated_weights", ((), ((),)))
     return {f"evaluated_{name}": float(value) for name, value in zip(names, values[0], strict=True)}
 
 

@@ -13,7 +13,7 @@ import rule_curves
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.evaluation.averages import AverageWrong, _evaluates_average
+from barograph.doctor.rules.evaluation.averages import AverageWrong, TeacherStill, _evaluates_average
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -220,3 +220,16 @@ def test_what_is_said_of_an_average_is_the_same_in_pieces(pieces: tuple[int, ...
     series["val/loss"] = steps - 1, np.linspace(1, 0.5, 6)
     (one,) = rule_curves.found([AverageWrong()], series, pieces)
     assert one.step == 61
+
+
+@pytest.mark.parametrize(
+    ("figures", "told"), [({}, True), ({"loss_ranks": 1.0}, False), ({"loss_of_chosen": 1.0}, False)]
+)
+def test_a_still_network_beside_the_trained_one_is_a_teacher_unless_a_preference_is_learnt(
+    figures: dict[str, float], told: bool
+) -> None:
+    steps = np.arange(150)
+    away = {"other_apart": np.linspace(0.01, 0.2, 150), "other_asked": np.ones(150), "other_moved": np.zeros(150)}
+    series = {f"model/{name}": (steps, values) for name, values in away.items()}
+    series |= {f"model/{name}": (steps[:1], np.array([value])) for name, value in ({"drawn": 1.0} | figures).items()}
+    assert bool(rule_curves.found([TeacherStill()], series)) is told

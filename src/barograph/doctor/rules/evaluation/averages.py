@@ -233,8 +233,8 @@ class TeacherStill(WatchRule):
     In the first steps the watch finds a network of the same make that is called in these steps and gets no gradients.
     Its weights are those of the trained one, to a tenth of their size, and these were as torch draws them: nobody
     trained it. In 20 looks or more, over a hundred steps, it does not change at all, while the trained one moves
-    away from it, three times as far as it was and a twentieth of its size. References of a policy or a preference are
-    left to their own rules.
+    away from it, three times as far as it was and a twentieth of its size. References of a policy or a preference
+    (a reward, or a logistic loss of differences, shows them) are left to their own rules.
 
     What to do: after each step `teacher = m * teacher + (1 - m) * student`, of all parameters, under `no_grad()`.
     """
@@ -273,7 +273,8 @@ class TeacherStill(WatchRule):
         if not (self._still and enough and far and place[0] - came[0] >= self.at["steps"]):
             return
         other = history.role("reward") is not None or came_by(margins_of(history), place[1])
-        if other or watched(history, "loss_of_chosen", place) == 1 or watched(history, "drawn", place) != 1:
+        other = other or watched(history, "loss_of_chosen", place) == 1 or watched(history, "loss_ranks", place) >= 0
+        if other or watched(history, "drawn", place) != 1:
             return
         if self.first(place[2]):
             yield self.finding(

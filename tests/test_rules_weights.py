@@ -149,6 +149,15 @@ def test_adapters_of_a_part_of_the_layers_that_are_frozen_at_0_warn() -> None:
     assert one.severity == "warning" and "4 layers" in one.message and "adapters" in one.causes[0]
 
 
+def test_a_bias_that_is_all_that_is_trained_warns() -> None:
+    (one,) = frozen(lone_vector=1, trained_parameters=1)
+    assert one.severity == "warning" and one.message.startswith("Only one parameter of 31 is trained")
+    (one,) = frozen(lone_vector=1, trained_parameters=1, frozen_parameters=3)  # as little as a toy
+    assert one.severity == "info"
+    (one,) = frozen(trained_parameters=1)  # a matrix, a prompt, or a scale of its own
+    assert one.severity == "info"
+
+
 def test_what_is_frozen_as_it_was_drawn_may_not_have_been_loaded() -> None:
     (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=6, trained_parameters=2)
     assert one.severity == "info" and one.causes[0].startswith("weights not loaded")

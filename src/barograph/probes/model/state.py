@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import dense_tensors, first_tensor, parts_of
 from barograph.probes.model.adapters import Adapters
+from barograph.probes.model.averaged import EvaluatedWeights
+from barograph.probes.model.averaged import fields_of as evaluated_fields
 from barograph.probes.model.backward import Sentinel
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.compiled import in_place, made_of, restore, surround
@@ -40,6 +42,7 @@ from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import layer_settings
 from barograph.probes.model.symmetry import EqualUnits
 from barograph.probes.model.texts import TextPairs
+from barograph.probes.model.written import Written
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -65,6 +68,7 @@ class ModelState:
         clock: Callable[[], float],
         asks: bool = True,
         sentinel: Sentinel | None = None,
+        written: Written | None = None,
     ):
         self._model = model
         self._clock, self._seconds = clock, 0.0
@@ -104,6 +108,7 @@ class ModelState:
             self._inner.register_forward_pre_hook(Guest(self._timed(self._began)), with_kwargs=True),
             self._inner.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
         ]
+        self._averaged = EvaluatedWeights(self._inner, written or Written())
         self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
@@ -218,6 +223,7 @@ class ModelState:
         with contextlib.suppress(Exception):
             trains = torch.is_grad_enabled()
             self._head.began()
+            self._averaged.passed(self._inner, trains)
             mode = self._mode_of(module)
             if mode and not trains:  # all that has a mode may be in evaluation mode, in a model that is not
                 mode = any(part.training for part in module.modules() if _has_mode(part)) or bool(self._switched)
@@ -315,6 +321,7 @@ class ModelState:
         self._examples.put(current)
         self._finite.put(current, parameters)
         self._other.put(current)
+        self._averaged.put(current)
         self._time.put(current)
         self._units.put(current)
         if (
@@ -353,7 +360,7 @@ class ModelState:
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""
         found = self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | other_fields(numbers)
-        found |= outside_fields(numbers)
+        found |= outside_fields(numbers) | evaluated_fields(numbers)
         return found | self._texts.fields_of(numbers) | self._outlier(numbers)
 
     def _outlier(self, numbers: Mapping[str, Any]) -> dict[str, float]:
@@ -371,6 +378,7 @@ class ModelState:
         for module in (self._model, self._inner):
             restore(module)
         self._other.close()
+        self._averaged.close()
         self._dependence.close()
         self._head.close()
         if self._parts is not None:

@@ -151,7 +151,8 @@ class ModelWatch:
                 "with torch.optim.Optimizer and what is made from it",
                 key=f"watch optimizer {name}",
             )
-        self._state = ModelState(self.model, self._clock, bool(self.schedule.given["activations"]), self._sentinel)
+        looks_at = bool(self.schedule.given["activations"])
+        self._state = ModelState(self.model, self._clock, looks_at, self._sentinel, self._outside)
         self._arm(_upcoming(self._run))
         register = getattr(self._run, "at_each_round", None)
         if register is not None:

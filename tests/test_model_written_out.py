@@ -145,3 +145,26 @@ def test_squares_that_are_added_up_are_counted() -> None:
     assert of(((output - away).square().sum(1) * weights).sum(), weighted, *names) == {weighted: ROWS * WIDE}
     assert of(((output - away).square().mean(1) * weights).sum(), weighted, *names) == {weighted: ROWS}
     assert of(((output - away).square().mean(1) * weights).mean(), weighted, *names) == {}
+
+
+AMONG: list[Callable[[Tensor], Tensor]] = [
+    lambda scores: -scores.log_softmax(1)[:, 0].mean(),
+    lambda scores: -scores.log_softmax(1).select(1, 0).sum(),
+    lambda scores: -(scores.log_softmax(-1) * functional.one_hot(HERE * 0, scores.shape[1])).sum(1).mean(),
+    lambda scores: functional.nll_loss(scores.log_softmax(1), HERE * 0),
+    lambda scores: (torch.logsumexp(scores, 1) - scores[:, 0]).mean(),
+    lambda scores: -torch.log(scores.exp()[:, 0] / scores.exp().sum(1)).mean(),
+]
+
+
+@pytest.mark.parametrize("written", AMONG)
+def test_an_answer_among_the_negatives_of_a_queue_is_seen_however_the_loss_is_written(
+    written: Callable[[Tensor], Tensor],
+) -> None:
+    unit, queue = functional.normalize(weight * 1.0, dim=1), torch.randn(20, WIDE)
+    answer = (unit * functional.normalize(away, dim=1)).sum(1, keepdim=True)
+    for scores in (torch.cat([answer, unit @ queue.T], 1) / 0.2, torch.cat([answer / 0.2, unit @ queue.T / 0.2], 1)):
+        assert of(written(scores), "loss_queue") == {"loss_queue": 20}
+    batch = torch.cat([answer, unit @ unit.roll(1, 0).T], 1) / 0.2
+    assert of(written(batch), "loss_queue") == {"loss_queue": 0}  # negatives of the batch have gradients
+    assert of(written(unit @ queue.T), "loss_queue") == {}  # no answer is joined to them

@@ -37,7 +37,7 @@ from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, in_backward
 from barograph.probes.model.reach import untied_figures
 from barograph.probes.model.rows import RowsLook
-from barograph.probes.model.settings import layer_settings
+from barograph.probes.model.settings import end_token, layer_settings
 from barograph.probes.model.symmetry import EqualUnits
 from barograph.probes.model.texts import TextPairs
 
@@ -273,6 +273,7 @@ class ModelState:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:
                 self._passes["output_width"] = float(logits.shape[1 if logits.dim() > 3 else -1])
+                self._passes |= end_token(self._inner)
                 if torch.is_grad_enabled():
                     self._passes["half_output"] = float(logits.dtype == torch.float16)
 

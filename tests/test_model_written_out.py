@@ -168,3 +168,47 @@ def test_an_answer_among_the_negatives_of_a_queue_is_seen_however_the_loss_is_wr
     batch = torch.cat([answer, unit @ unit.roll(1, 0).T], 1) / 0.2
     assert of(written(batch), "loss_queue") == {"loss_queue": 0}  # negatives of the batch have gradients
     assert of(written(unit @ queue.T), "loss_queue") == {}  # no answer is joined to them
+
+
+SOFT, CLASS = torch.rand(ROWS, WIDE).softmax(1), torch.arange(ROWS) % WIDE
+
+
+def of_classes(scores: Tensor) -> Tensor:
+    return scores.log_softmax(1).gather(1, CLASS[:, None])
+
+
+def focal(scores: Tensor) -> Tensor:
+    each = functional.cross_entropy(scores, CLASS, reduction="none")
+    return (1 - torch.exp(-each)) ** 2 * each
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "number"),
+    [
+        (lambda x: -(SOFT * x.log_softmax(1)).sum(), ROWS),
+        (lambda x: -(SOFT * x.log_softmax(1)).sum(1).sum(), ROWS),
+        (lambda x: (-SOFT * x.log_softmax(-1)).sum(-1).sum(), ROWS),
+        (lambda x: -of_classes(x).sum(), ROWS),
+        (lambda x: (-of_classes(x).squeeze(1)).sum(), ROWS),
+        (lambda x: -x.log_softmax(1)[:, 0].sum(), ROWS),
+        (lambda x: -x.log_softmax(1)[HERE, CLASS].sum(), ROWS),
+        (lambda x: functional.cross_entropy(x, CLASS, reduction="none").sum(), ROWS),
+        (lambda x: functional.binary_cross_entropy_with_logits(x, SOFT, reduction="none").sum(), ROWS * WIDE),
+        (lambda x: focal(x).sum(), ROWS),
+        (lambda x: -functional.logsigmoid(x[:, 0] - x[:, 1]).sum(), ROWS),
+        (lambda x: -(SOFT * x.log_softmax(1)).sum(1).mean(), None),
+        (lambda x: -(SOFT * x.log_softmax(1)).sum() / ROWS, None),
+        (lambda x: -of_classes(x).mean(), None),
+        (lambda x: focal(x).mean(), None),
+        (lambda x: focal(x).sum() / ROWS, None),
+        (lambda x: -(of_classes(x)[:, 0] * away[:, 0]).sum(), None),  # of a policy, with advantages
+        (lambda x: (x.softmax(1) * x.log_softmax(1)).sum(), None),  # an entropy
+        (lambda x: -x.log_softmax(1).sum(), None),
+        (lambda x: -of_classes(x).sum() + x.square().mean(), None),
+        (lambda x: x.square().sum(), None),
+    ],
+)
+def test_a_sum_of_losses_that_are_written_out_is_counted(
+    loss_of: Callable[[Tensor], Tensor], number: float | None
+) -> None:
+    assert of(loss_of(weight * 1.0), "loss_summed") == ({} if number is None else {"loss_summed": number})

@@ -245,7 +245,12 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     if len(sizes) > 1 and 0 <= index < sizes[1]:
         found["ignore_index"] = float(index)
     under = _of_chosen_rows(under)
-    made = plain_kind(under)
+    made = under
+    for _ in range(6):  # classes are put before places
+        if kind(made) not in _SHAPES | {"Clone", "Transpose", "Permute"} or len(behind(made)) != 1:
+            break
+        made = behind(made)[0]
+    made = plain_kind(made)
     for name, kinds in _NO_LOGARITHMS.items():
         found[name] = max(found.get(name, 0.0), float(made in kinds))
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), _across(under, sizes))

@@ -19,7 +19,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, named, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.evaluation.averages import AverageBehind, TeacherStill
+from barograph.doctor.rules.evaluation.averages import AverageBehind, TeacherGradients, TeacherStill
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Rise,
@@ -474,5 +474,6 @@ RULES = (
     StaleStatistics,
     AverageBehind,
     TeacherStill,
+    TeacherGradients,
     ValidationPlateau,
 )

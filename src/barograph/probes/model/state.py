@@ -28,6 +28,7 @@ from barograph.probes.model.evaluated import EvaluatedLook
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
+from barograph.probes.model.graphs import UsedGraphs
 from barograph.probes.model.guest import Guest, is_compiled
 from barograph.probes.model.head import Head
 from barograph.probes.model.noising import TimeArgument
@@ -39,7 +40,7 @@ from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, in_backward
 from barograph.probes.model.reach import untied_figures
 from barograph.probes.model.rows import RowsLook
-from barograph.probes.model.settings import layer_settings
+from barograph.probes.model.settings import end_token, layer_settings
 from barograph.probes.model.symmetry import EqualUnits
 from barograph.probes.model.texts import TextPairs
 from barograph.probes.model.written import Written
@@ -84,6 +85,7 @@ class ModelState:
         self._dependence, self._head = DependenceLook(model, asks and not compiled), Head(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
+        self._uses, self._plain = UsedGraphs(), True
         self._without: set[bool] = set()  # of those without gradients
         self._each_step = 0  # steps in a row in which one of them was in training mode
         self._batch = self._most = 0  # rows of the inputs, in this step and in any
@@ -247,7 +249,8 @@ class ModelState:
             _each(lambda: self._dependence.began(tensors, trains))
             if trains:
                 _each(lambda: self._other.given(tensors))
-                if module.training or not any(one.requires_grad for one in every):  # else its inputs' are wanted
+                self._plain = not any(one.requires_grad for one in every)  # else its inputs' are wanted
+                if module.training or self._plain:
                     self._modes.add(bool(module.training))
                 self._batch = max(self._batch, *(len(one) for one in tensors if one.dim() > 1), 0)
                 for tensor in every:
@@ -269,6 +272,8 @@ class ModelState:
                 _each(lambda: self._dependence.returned(logits))
                 self._seconds -= self._clock() - began  # twice in a run: no account would ever cover it
                 self._sentinel.follow_graph(logits)
+                if self._plain:
+                    self._uses.follow(logits)
                 pieces = self._head.in_pieces
                 _each(lambda: self._output.returned(output, logits, self._rows.embedded(), pieces))
                 with torch.no_grad():
@@ -279,6 +284,7 @@ class ModelState:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:
                 self._passes["output_width"] = float(logits.shape[1 if logits.dim() > 3 else -1])
+                self._passes |= end_token(self._inner)
                 if torch.is_grad_enabled():
                     self._passes["half_output"] = float(logits.dtype == torch.float16)
 
@@ -329,6 +335,7 @@ class ModelState:
         ):  # trained in one mode, evaluated in the other
             self._passes["gradients_in_evaluation"] = float(len(self._modes) == 2)
         self._modes = set()
+        self._uses.put(current)
         self._put_without()
         if 0 < self._batch <= _LONE < self._most // 4:
             current.figures["lone_rows"] = float(self._batch)

@@ -270,8 +270,8 @@ class EvaluationInputs(Rule):
     Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
     that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
     or more below them, those of the training are. Where the training's own inputs change (by more than a fifth
-    between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say. The step is that of the first evaluation from which on
-    inputs are such, whatever its loss.
+    between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say. The step is that
+    of the first evaluation from which on inputs are such, whatever its loss.
 
     What to do: one normalisation for both, with the training's statistics.
     """

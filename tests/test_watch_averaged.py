@@ -14,6 +14,7 @@ import rule_curves
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.rules.evaluation.averages import AverageWrong, TeacherStill, _evaluates_average
+from barograph.probes.model import averaged
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -233,3 +234,21 @@ def test_a_still_network_beside_the_trained_one_is_a_teacher_unless_a_preference
     series = {f"model/{name}": (steps, values) for name, values in away.items()}
     series |= {f"model/{name}": (steps[:1], np.array([value])) for name, value in ({"drawn": 1.0} | figures).items()}
     assert bool(rule_curves.found([TeacherStill()], series)) is told
+
+
+def test_modules_are_not_listened_to_for_good_behind_the_last_step(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(averaged, "_CALLS", 200)
+    hooks = torch.nn.modules.module._global_forward_pre_hooks
+    before, model = len(hooks), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    for _ in range(4):
+        model(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+    assert len(hooks) > before
+    with torch.no_grad():
+        for _ in range(100):
+            model(torch.ones(3, 4))
+    assert len(hooks) == before
+    run.finish()

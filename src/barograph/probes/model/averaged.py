@@ -30,6 +30,7 @@ _LAYERS = 4  # of batch norm
 _SAMPLES = 3  # of the watched model's weights between two steps: its own, the average, its own again
 _ROW = 5  # steps in a row with passes without gradients: they are of the training, and no evaluations
 _WINDOWS = 5000  # between steps in which other networks are listened for
+_CALLS = 50_000  # of modules, without a step: an evaluation that is this long, or the training is over
 _ALONG = 0.1  # of the squared distance, what may be off the line of the last step
 NAMES = ("apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed")
 
@@ -55,7 +56,7 @@ class EvaluatedWeights:
         self._ours = {id(module) for module in model.modules()}
         self._handle: Any = None
         self._seen: set[int] = set()
-        self._windows, self._row = 0, 0
+        self._windows = self._row = self._calls = 0
         self._chosen: Sequence[Any] = ()
         self._paths: list[str] = []  # of these, in the model
         self._now: list[Tensor] = []  # trained weights behind the last step, and behind the one before
@@ -89,7 +90,7 @@ class EvaluatedWeights:
             if self._listened:
                 import torch
 
-                self._windows += 1
+                self._windows, self._calls = self._windows + 1, 0
                 self._handle = torch.nn.modules.module.register_module_forward_pre_hook(Guest(self._came))
 
     def passed(self, model: Any, trains: bool) -> None:
@@ -104,7 +105,11 @@ class EvaluatedWeights:
                     self._own[key] = self._sample(model)
 
     def _came(self, module: Any, given: Any) -> None:
-        number = id(module)
+        number, self._calls = id(module), self._calls + 1
+        if self._calls > _CALLS:
+            self._silence()
+            self._listened = False
+            return
         if number in self._seen or number in self._ours:
             return
         self._seen.add(number)

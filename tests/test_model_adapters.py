@@ -14,6 +14,7 @@ from torch import nn  # noqa: E402
 
 from barograph.doctor.rules.activations.groups import AdaptersDrawn, AdaptersMerged  # noqa: E402
 from barograph.probes.model.adapters import Adapters, _drawn, find  # noqa: E402
+from barograph.probes.model.frozen import frozen_figures  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
 WIDTH, RANK = 64, 8
@@ -152,3 +153,62 @@ def test_what_was_seen_of_adapters_is_said_once(cuts: tuple[int, ...]) -> None:
     assert {(one.rule, one.step) for one in said} == {("adapters_drawn", 1), ("adapters_merged", 30)}
     well = {"model/adapters_drawn": (np.array([1]), np.array([0.0])), "model/adapters_merged": (steps, np.full(5, 0.3))}
     assert found([AdaptersDrawn(), AdaptersMerged()], well, cuts) == []
+
+
+def frozen_of(model: nn.Module, trained: list[str]) -> dict[str, float]:
+    for name, item in model.named_parameters():
+        item.requires_grad_(name in trained)
+    current = ModelRound(0, frozenset())
+    frozen_figures(current, model, tuple(item for item in model.parameters() if item.requires_grad), Adapters(model))
+    single = {column.family: float(column.values) for column in current.columns if column.values.numel() == 1}
+    return single | {name: value for name, value in current.figures.items() if isinstance(value, float)}
+
+
+class Beside(nn.Module):
+    """Factors by the names of the field, of two adapters: three matrices and two more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base_layer = nn.Linear(WIDTH, WIDTH)
+        self.lora_A = nn.ModuleDict({name: nn.Linear(WIDTH, RANK, bias=False) for name in ("default", "other")})
+        self.lora_B = nn.ModuleDict({name: nn.Linear(RANK, WIDTH, bias=False) for name in ("default", "other")})
+        for item in self.lora_B.parameters():
+            nn.init.zeros_(item)
+
+
+@pytest.mark.parametrize(
+    ("kind", "trained", "idle"),
+    [
+        (LowRankLinear, ["down.weight"], 4),
+        (LowRankLinear, ["down.weight", "up.weight"], 0),
+        (LowRankLinear, ["up.weight"], 0),  # the first factor is frozen, and random
+        (LoRALinear, ["A"], 4),
+        (LoRALinear, ["A", "B"], 0),
+        (Beside, ["lora_A.default.weight"], 4),
+        (Beside, ["lora_A.default.weight", "lora_B.default.weight"], 0),  # the other adapter is not in use
+    ],
+)
+def test_a_factor_that_is_frozen_at_zero_beside_one_that_is_trained_is_counted(
+    kind: type[nn.Module], trained: list[str], idle: int
+) -> None:
+    model = layers(kind)
+    seen = frozen_of(model, [f"{layer}.{name}" for layer in range(4) for name in trained])
+    assert seen.get("zero_adapters", 0) == idle
+
+
+def test_adapters_that_differ_by_a_letter_are_no_factors_of_each_other() -> None:
+    model = nn.ModuleDict({f"adapter_{name}": nn.Sequential(nn.Linear(WIDTH, RANK), nn.Linear(RANK, WIDTH))
+                           for name in "ab"})  # fmt: skip
+    nn.init.zeros_(model["adapter_a"][1].weight)
+    assert frozen_of(model, ["adapter_b.0.weight", "adapter_b.1.weight"]).get("zero_adapters", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("trained", "lone"),
+    [(["0.bias"], 1), (["1.weight"], 1), (["0.weight"], 0), (["1.weight", "1.bias"], 0), (["2"], 0), (["3.scale"], 0)],
+)
+def test_a_single_vector_of_a_layer_is_known(trained: list[str], lone: int) -> None:
+    steering = nn.Module()
+    steering.scale = nn.Parameter(torch.ones(WIDTH))
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Identity(), steering)
+    assert frozen_of(model, trained).get("lone_vector", 0) == lone

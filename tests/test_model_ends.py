@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,6 +131,7 @@ def test_outputs_and_targets_that_are_flattened_in_another_order_are_known(way: 
 
 
 LOOKS = np.array([1, 2, 3, 4, 12])
+ENDS_IN_PADDING = {"model/padding_token": 2, "model/end_token": 2}
 
 
 @pytest.mark.parametrize("cuts", [(), (2, 3)])
@@ -145,8 +147,26 @@ def test_a_text_without_an_end_is_found_after_three_looks(
         "model/target_shift": (LOOKS, np.full(5, shift, float)),
         "model/end_untold": (LOOKS, np.array(values, float)),
     }
-    found = findings([EndUntold()], columns, cuts=cuts).values()
+    found = findings([EndUntold()], columns, cuts=cuts, facts={"config": {"eos_token_id": 31}}).values()
     assert [(one.step, one.last_step, one.severity) for one in found] == ([(1, 3, "warning")] if says else [])
+
+
+@pytest.mark.parametrize(
+    ("config", "seen", "severity"),
+    [
+        ({"eos_token_id": 31}, {}, "warning"),  # wherever it is, no text has it at its end
+        ({}, ENDS_IN_PADDING, "warning"),
+        ({}, {"model/padding_token": 0, "model/end_token": 2}, "info"),  # a configuration that nobody has filled in
+        ({"eos_token_id": None}, {"model/padding_token": 0}, "info"),
+        ({}, {}, "info"),  # of a log of before
+    ],
+)
+def test_a_text_without_an_end_is_a_fault_where_there_is_an_end(
+    config: dict[str, Any], seen: dict[str, float], severity: str
+) -> None:
+    columns = {"model/target_shift": 1.0, "model/end_untold": 1.0} | seen
+    laid = {name: (LOOKS, np.full(5, value)) for name, value in columns.items()}
+    assert [one.severity for one in findings([EndUntold()], laid, facts={"config": config}).values()] == [severity]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +175,7 @@ def test_a_text_without_an_end_is_found_after_three_looks(
      {"model/all_targets": 1}],
 )  # fmt: skip
 def test_answers_that_are_compared_and_pieces_of_a_text_need_no_end(more: dict[str, float]) -> None:
-    columns = {"model/target_shift": 1.0, "model/end_untold": 1.0} | more
+    columns = {"model/target_shift": 1.0, "model/end_untold": 1.0} | ENDS_IN_PADDING | more
     found = findings([EndUntold()], {name: (LOOKS, np.full(5, value)) for name, value in columns.items()}).values()
     assert [one.severity for one in found] == ["info"]
 
@@ -192,7 +212,7 @@ def test_tags_that_stop_before_their_text_does_are_seen(way: str) -> None:
         alive &= places % 4 != 3
     elif way == "with padding":
         alive |= True
-    share = float(texts.of_ends(tokens, alive)[-1])
+    share = float(texts.of_ends(tokens, alive)[texts.ENDS.index("tail_untold")])
     wanted = TAGGED[way]
     assert math.isnan(share) if wanted is None else share == pytest.approx(wanted)
 

@@ -77,6 +77,26 @@ def test_a_log_softmax_over_places_is_seen_through_changes_of_shape(
     assert objective.figures(loss_of(x * 1, y).grad_fn)["softmax_over_rows"] == over
 
 
+@pytest.mark.parametrize(
+    ("made", "figure"),
+    [
+        (lambda x: x.softmax(-1).transpose(1, 2), "nll_of_probabilities"),
+        (lambda x: x.softmax(-1).permute(0, 2, 1).contiguous(), "nll_of_probabilities"),
+        (lambda x: functional.linear(x, torch.eye(5)).transpose(1, 2), "nll_of_scores"),
+        (lambda x: x.log_softmax(-1).transpose(1, 2), None),
+        (lambda x: x.transpose(1, 2).log_softmax(1), None),
+        (lambda x: x.softmax(-1).log().transpose(1, 2), None),
+    ],
+)
+def test_what_nll_loss_is_given_is_seen_where_classes_are_put_before_places(
+    made: Callable[[Tensor], Tensor], figure: str | None
+) -> None:
+    x, y = torch.randn(4, 7, 5, requires_grad=True), torch.randint(0, 5, (4, 7))
+    found = objective.figures(functional.nll_loss(made(x * 1), y, ignore_index=-100).grad_fn)
+    names = ("nll_of_probabilities", "nll_of_scores")
+    assert {name for name in names if found.get(name) == 1} == ({figure} if figure else set())
+
+
 def surrogate(output: Tensor, clip: float = 0.2, detached: bool = True) -> Tensor:
     chance = output.log_softmax(1).gather(1, TARGET[:, None])[:, 0]
     ratio = (chance - (chance.detach() if detached else chance)).exp()

@@ -145,3 +145,70 @@ def test_squares_that_are_added_up_are_counted() -> None:
     assert of(((output - away).square().sum(1) * weights).sum(), weighted, *names) == {weighted: ROWS * WIDE}
     assert of(((output - away).square().mean(1) * weights).sum(), weighted, *names) == {weighted: ROWS}
     assert of(((output - away).square().mean(1) * weights).mean(), weighted, *names) == {}
+
+
+AMONG: list[Callable[[Tensor], Tensor]] = [
+    lambda scores: -scores.log_softmax(1)[:, 0].mean(),
+    lambda scores: -scores.log_softmax(1).select(1, 0).sum(),
+    lambda scores: -(scores.log_softmax(-1) * functional.one_hot(HERE * 0, scores.shape[1])).sum(1).mean(),
+    lambda scores: functional.nll_loss(scores.log_softmax(1), HERE * 0),
+    lambda scores: (torch.logsumexp(scores, 1) - scores[:, 0]).mean(),
+    lambda scores: -torch.log(scores.exp()[:, 0] / scores.exp().sum(1)).mean(),
+]
+
+
+@pytest.mark.parametrize("written", AMONG)
+def test_an_answer_among_the_negatives_of_a_queue_is_seen_however_the_loss_is_written(
+    written: Callable[[Tensor], Tensor],
+) -> None:
+    unit, queue = functional.normalize(weight * 1.0, dim=1), torch.randn(20, WIDE)
+    answer = (unit * functional.normalize(away, dim=1)).sum(1, keepdim=True)
+    for scores in (torch.cat([answer, unit @ queue.T], 1) / 0.2, torch.cat([answer / 0.2, unit @ queue.T / 0.2], 1)):
+        assert of(written(scores), "loss_queue") == {"loss_queue": 20}
+    batch = torch.cat([answer, unit @ unit.roll(1, 0).T], 1) / 0.2
+    assert of(written(batch), "loss_queue") == {"loss_queue": 0}  # negatives of the batch have gradients
+    assert of(written(unit @ queue.T), "loss_queue") == {}  # no answer is joined to them
+
+
+SOFT, CLASS = torch.rand(ROWS, WIDE).softmax(1), torch.arange(ROWS) % WIDE
+
+
+def of_classes(scores: Tensor) -> Tensor:
+    return scores.log_softmax(1).gather(1, CLASS[:, None])
+
+
+def focal(scores: Tensor) -> Tensor:
+    each = functional.cross_entropy(scores, CLASS, reduction="none")
+    return (1 - torch.exp(-each)) ** 2 * each
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "number"),
+    [
+        (lambda x: -(SOFT * x.log_softmax(1)).sum(), ROWS),
+        (lambda x: -(SOFT * x.log_softmax(1)).sum(1).sum(), ROWS),
+        (lambda x: (-SOFT * x.log_softmax(-1)).sum(-1).sum(), ROWS),
+        (lambda x: -of_classes(x).sum(), ROWS),
+        (lambda x: (-of_classes(x).squeeze(1)).sum(), ROWS),
+        (lambda x: -x.log_softmax(1)[:, 0].sum(), ROWS),
+        (lambda x: -x.log_softmax(1)[HERE, CLASS].sum(), ROWS),
+        (lambda x: functional.cross_entropy(x, CLASS, reduction="none").sum(), ROWS),
+        (lambda x: functional.binary_cross_entropy_with_logits(x, SOFT, reduction="none").sum(), ROWS * WIDE),
+        (lambda x: focal(x).sum(), ROWS),
+        (lambda x: -functional.logsigmoid(x[:, 0] - x[:, 1]).sum(), ROWS),
+        (lambda x: -(SOFT * x.log_softmax(1)).sum(1).mean(), None),
+        (lambda x: -(SOFT * x.log_softmax(1)).sum() / ROWS, None),
+        (lambda x: -of_classes(x).mean(), None),
+        (lambda x: focal(x).mean(), None),
+        (lambda x: focal(x).sum() / ROWS, None),
+        (lambda x: -(of_classes(x)[:, 0] * away[:, 0]).sum(), None),  # of a policy, with advantages
+        (lambda x: (x.softmax(1) * x.log_softmax(1)).sum(), None),  # an entropy
+        (lambda x: -x.log_softmax(1).sum(), None),
+        (lambda x: -of_classes(x).sum() + x.square().mean(), None),
+        (lambda x: x.square().sum(), None),
+    ],
+)
+def test_a_sum_of_losses_that_are_written_out_is_counted(
+    loss_of: Callable[[Tensor], Tensor], number: float | None
+) -> None:
+    assert of(loss_of(weight * 1.0), "loss_summed") == ({} if number is None else {"loss_summed": number})

@@ -9,7 +9,7 @@ import pytest
 from rule_curves import Series, found
 
 from barograph.doctor.kernel.examiner import Examiner
-from barograph.doctor.rules.activations.groups import FrozenGroup
+from barograph.doctor.rules.activations.groups import FrozenGroup, UnfreezingMissed
 from barograph.doctor.rules.gradient.vanished import ZeroGradient
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.optimizer.updates import UpdateRatio
@@ -79,3 +79,61 @@ def test_adapters_that_are_frozen_beside_their_trained_layers_are_the_first_caus
     series: Series = {f"model/{name}": (STEPS[:1], np.array([float(value)])) for name, value in figures.items()}
     (one,) = found([FrozenGroup()], series)
     assert one.severity == "warning" and one.causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("config", "figures", "step"),
+    [
+        ({"unfreeze_epoch": 3}, {}, 160),
+        ({"model": {"unfreeze_at_step": 120}}, {}, 120),
+        ({"freeze_backbone_epochs": 2}, {}, 120),
+        ({"freeze_until_step": 150}, {}, 150),
+        ({"unfreeze_at": 2}, {}, 120),
+        ({"unfreeze_epoch": 9}, {}, None),  # the last epoch: some count from 1
+        ({"unfreeze_at_step": 390}, {}, None),
+        ({"unfreeze_at_step": 4000}, {}, None),
+        ({"unfreeze_layers": 2}, {}, None),  # how many
+        ({"freeze_bn_epochs": 2}, {}, None),  # evaluation mode does that
+        ({"freeze_after_epoch": 2}, {}, None),
+        ({"freeze_last_layer_epochs": 1}, {}, None),  # gradients are dropped for a while
+        ({"unfreeze_epoch": 0}, {}, None),
+        ({"unfreeze_epoch": None}, {}, None),
+        ({"unfreeze": True}, {}, None),
+        ({"unfreeze_epoch": 3}, {"model/frozen_parameters": ([0, 130], [30, 4])}, None),  # it happened
+        ({"unfreeze_epoch": 3}, {"model/trained_elements": ([0, 130], [300, 4000])}, None),
+        ({"unfreeze_epoch": 3}, {"model/frozen_share": ([0], [0.02])}, None),  # positions, a token
+        ({"unfreeze_epoch": 3}, {"model/frozen_parameters": ([0], [0])}, None),
+        ({}, {}, None),
+    ],
+)
+def test_unfreezing_that_is_configured_and_never_comes_is_found(
+    config: dict[str, Any], figures: dict[str, Any], step: int | None
+) -> None:
+    series: dict[str, Any] = {
+        "train/loss": (STEPS, np.linspace(2, 1, 400)),
+        "train/epoch": (STEPS, STEPS // 40),
+        "model/frozen_parameters": ([0], [30]),
+        "model/trained_elements": ([0], [300]),
+        "model/frozen_share": ([0], [0.0 if figures.get("model/frozen_parameters") == ([0], [0]) else 0.9]),
+    }
+    said = found([UnfreezingMissed()], series | figures, config=config)
+    assert [one.step for one in said] == ([] if step is None else [step])
+
+
+def test_a_launch_that_begins_behind_the_unfreezing_says_nothing_of_it() -> None:
+    series: Series = {
+        "train/loss": (STEPS + 500, np.linspace(2, 1, 400)),
+        "train/epoch": (STEPS + 500, 5 + STEPS // 40),
+        "model/frozen_parameters": ([500], [30]),
+        "model/frozen_share": ([500], [0.9]),
+    }
+    for config in ({"unfreeze_epoch": 3}, {"unfreeze_step": 200}):
+        assert not found([UnfreezingMissed()], series, config=config)
+
+
+@pytest.mark.parametrize(("epochs", "told"), [(200, False), (5, True), (None, True)])
+def test_a_number_without_a_unit_is_one_of_steps_where_it_is_above_the_epochs(epochs: int | None, told: bool) -> None:
+    series: Series = {"train/loss": (STEPS, np.linspace(2, 1, 400)), "model/frozen_parameters": ([0], [30]),
+                      "model/frozen_share": ([0], [0.9])}  # fmt: skip
+    config = {"unfreeze_at": 100} | ({} if epochs is None else {"epochs": epochs})
+    assert bool(found([UnfreezingMissed()], series, config=config)) is told

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from rule_columns import findings
 from test_rules_objective import EVALUATIONS, FALLS, ROWS, STEP, every, of_graph, warned
 
 from barograph.core.roles import plays
+from barograph.doctor.rules.data.examples import EvaluationExamples
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
@@ -103,6 +105,16 @@ def test_an_evaluation_with_an_accuracy_alone_is_one(metric: str) -> None:
     columns |= {f"model/{name}": (EVALUATIONS + 1, np.full(10, value)) for name, value in figures.items()}
     columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
     assert {"model_mode", "evaluation_examples"} <= warned(columns).keys()
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.4, "warning"), (0.08, "info"), (0.03, None)])
+def test_few_rows_of_an_evaluation_that_were_trained_on_inform(share: float, severity: str | None) -> None:
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": share, "evaluated_rows": 128.0, "evaluated_trained_passes": 1.0}
+    columns |= {f"model/{name}": (EVALUATIONS + 1, np.full(10, value)) for name, value in figures.items()}
+    columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
+    told = [one.severity for one in findings([EvaluationExamples()], columns).values()]
+    assert told == ([severity] if severity else [])
 
 
 @pytest.mark.parametrize(
@@ -233,3 +245,16 @@ def test_a_batch_that_comes_again_within_an_inner_loop_is_meant(written: Sequenc
     columns = {name: column for name, column in columns.items() if len(column[0])}
     found = warned(columns | of_graph(distinct_rows=60.0, example_rows=20.0))
     assert ("repeated_examples" in found) is told
+
+
+@pytest.mark.parametrize(("far", "says"), [(0.0, True), (0.3, True), (1.0, False)])
+def test_a_few_batches_far_from_the_others_do_not_hide_other_inputs(far: float, says: bool) -> None:
+    looks = np.arange(0, ROWS, 10)
+    deviations = np.ones(len(looks)) + 0.02 * np.sin(looks)
+    deviations[5::16] += far if says else 0  # one batch in sixteen
+    deviations += 0 if says else far * looks / ROWS  # a curriculum
+    columns = {"loss": every(FALLS), "eval/loss": (EVALUATIONS, 2 * FALLS[EVALUATIONS]),
+               "model/input_std": (looks, deviations), "model/input_mean": (looks, np.zeros(len(looks))),
+               "model/eval_input_std": (EVALUATIONS + 1, np.full(10, 0.6)),
+               "model/eval_input_mean": (EVALUATIONS + 1, np.full(10, -0.5))}  # fmt: skip
+    assert ("evaluation_inputs" in warned(columns)) is says

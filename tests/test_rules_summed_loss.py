@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rule_columns import findings
 
-from barograph.doctor.rules.loss.sums import SummedLoss
+from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
 
 STEPS = np.arange(160)
 EVALUATED = np.arange(0, 160, 20)
@@ -25,9 +25,9 @@ def columns(**figures: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(160))])
 @pytest.mark.parametrize(("figures", "kind"), [
-    ({}, "logits"),  # not watched
-    ({"loss_weight": 2.0, "backwards": 1.0}, "logits"),
-    ({"loss_weight": 1.0, "backwards": 2.0}, "logits"),  # micro-batches that are added
+    ({}, "exploding"),  # not watched
+    ({"loss_weight": 2.0, "backwards": 1.0}, "exploding"),
+    ({"loss_weight": 1.0, "backwards": 2.0}, "exploding"),  # micro-batches that are added
     ({"loss_weight": 1.0, "backwards": 1.0}, "logging"),
     ({"loss_weight": 0.5, "backwards": 2.0}, "logging"),
 ])  # fmt: skip
@@ -38,3 +38,20 @@ def test_a_sum_over_ranks_is_of_the_log_where_what_is_differentiated_is_a_mean(
     (one,) = findings([SummedLoss()], columns(**figures), facts=facts, cuts=pieces).values()
     assert one.kind == kind and ("logged" in one.message) is (kind == "logging")
     assert one.causes[0].startswith("loss summed") is (kind == "logging")
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(160))])
+@pytest.mark.parametrize(("figures", "severity"), [
+    ({"loss_ranks": 1.0}, "warning"),  # of answers, whose tokens have other weights
+    ({"loss_ranks": 0.0}, "warning"),
+    ({}, None),  # what the gradient shows is the loss's own
+    ({"loss_ranks": 1.0, "loss_summed": 4.0}, None),
+])  # fmt: skip
+def test_a_sum_over_the_answers_of_a_preference_is_found_though_tokens_have_weights(
+    figures: dict[str, float], severity: str | None, pieces: tuple[int, ...]
+) -> None:
+    made = {"loss": 16 * math.log(2) * np.exp(-STEPS / 90)}
+    for name, value in ({"loss_summed": 16.0, "loss_weight": 4.8, "targets": 96.0} | figures).items():
+        made[f"model/{name}"] = (np.arange(4), np.full(4, value))
+    found = [one.severity for one in findings([LossWeight()], made, cuts=pieces).values()]
+    assert found == ([severity] if severity else [])

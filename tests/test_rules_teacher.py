@@ -68,6 +68,61 @@ def test_a_teacher_is_found_beside_a_model_of_any_kind(tmp_path: Path, decay: fl
     assert ("teacher_still" in rules) == (decay == 1.0)
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("average", True), ("data", True), ("without", False), ("detached", False), ("learns", False), ("still", False)],
+)
+def test_a_teacher_that_is_an_average_needs_no_gradients(tmp_path: Path, how: str, told: bool) -> None:
+    torch = pytest.importorskip("torch")
+    nn, functional = torch.nn, torch.nn.functional
+    torch.manual_seed(2)
+    student = nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 8))
+    teacher: Any = copy.deepcopy(student)
+    for one in teacher.parameters():
+        one.data += 0.01 * torch.randn_like(one)
+    optimizer = torch.optim.AdamW(student.parameters(), 3e-3)
+    others = torch.optim.SGD(teacher.parameters(), 0.1)  # of networks that learn from each other
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(student, optimizer)
+    for step in range(40):
+        first = torch.randn(24, 12)
+        with torch.set_grad_enabled(how != "without"):
+            target = teacher(first + 0.3 * torch.randn(24, 12))
+        target = target.detach() if how == "detached" else target
+        loss = 2 - 2 * functional.cosine_similarity(student(first), target).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if how == "learns":
+            others.step()
+        for mine, other in zip(teacher.parameters(), student.parameters(), strict=True):
+            if how == "data":
+                mine.data = 0.99 * mine.data + 0.01 * other.data
+            elif how not in ("learns", "still"):
+                mine.data.mul_(0.9).add_(other.data, alpha=0.1)
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    findings = diagnose(barograph.StoredRun(run.dir))["findings"]
+    rules = {part["rule"] for one in findings for part in (one, *one["evidence"].get("story", ()))}
+    assert ("teacher_gradients" in rules) == told
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("along", "told"), [([1.0, 1.0, 1.0], True), ([1.0, 1.0], False), ([1.0, 0.99, 1.0], False), ([-1.0] * 4, False)]
+)
+def test_three_moves_straight_towards_the_trained_weights_are_an_average(
+    along: list[float], told: bool, rows: int
+) -> None:
+    columns = {"loss": every(FALLS), "model/other_along": (STEP[4 : 4 + len(along)], np.array(along))}
+    columns |= {"model/other_gradient": (STEP[3:4], np.ones(1))}
+    found = warned(columns, rows)
+    assert ("teacher_gradients" in found) is told
+    assert not told or found["teacher_gradients"].step == STEP[4]
+
+
 def test_a_training_that_ends_while_modules_are_listened_to_is_not_listened_to_for_good(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     hooks = torch.nn.modules.module._global_forward_pre_hooks

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 from rule_curves import found as found_in
 
+from barograph.core.record import Record
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.activations.groups import FrozenGroup, FrozenLater, PretrainedMissing
 from barograph.doctor.rules.activations.weights import (
@@ -148,6 +149,15 @@ def test_adapters_of_a_part_of_the_layers_that_are_frozen_at_0_warn() -> None:
     assert one.severity == "warning" and "4 layers" in one.message and "adapters" in one.causes[0]
 
 
+def test_a_bias_that_is_all_that_is_trained_warns() -> None:
+    (one,) = frozen(lone_vector=1, trained_parameters=1)
+    assert one.severity == "warning" and one.message.startswith("Only one parameter of 31 is trained")
+    (one,) = frozen(lone_vector=1, trained_parameters=1, frozen_parameters=3)  # as little as a toy
+    assert one.severity == "info"
+    (one,) = frozen(trained_parameters=1)  # a matrix, a prompt, or a scale of its own
+    assert one.severity == "info"
+
+
 def test_what_is_frozen_as_it_was_drawn_may_not_have_been_loaded() -> None:
     (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=6, trained_parameters=2)
     assert one.severity == "info" and one.causes[0].startswith("weights not loaded")
@@ -158,6 +168,21 @@ def test_what_is_frozen_as_it_was_drawn_may_not_have_been_loaded() -> None:
     assert one.severity == "warning" and one.message.startswith("6 layers are frozen as drawn")
     (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=1)
     assert one.severity == "info" and one.causes[0].startswith("layer frozen")
+
+
+@pytest.mark.parametrize(
+    ("config", "severity"),
+    [({}, "warning"), ({"frozen_stem": True}, "info"), ({"freeze": "stem"}, "info"),
+     ({"frozen_stem": False}, "warning"), ({"freeze_head": True}, "warning"),
+     ({"unfreeze_stem": 3}, "info"), ({"frozen": 2}, "warning")],
+)  # fmt: skip
+def test_layers_that_the_configuration_names_as_frozen_inform(config: dict, severity: str) -> None:
+    figures = {"trained_parameters": 10, "frozen_parameters": 4, "trained_adapters": 0, "frozen_adapters": 0,
+               "frozen_first_as_drawn": 2}  # fmt: skip
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    event = Record("model", 0, 0, {"frozen": "stem.0, stem.2"})
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=[event]).values()
+    assert one.severity == severity
 
 
 def test_blocks_behind_what_is_trained_are_never_frozen_on_purpose_in_a_preference() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,3 +100,43 @@ def test_a_loop_that_frees_gradients_in_backward_is_recognized_within_the_defaul
         run.log(step)
     watch.flush()
     assert run.warned("gradients are freed while backward runs") and run.steps
+
+
+SHARDED = """
+import sys, json, torch, torch.distributed as distributed
+sys.path.insert(0, sys.argv[1])
+torch.set_num_threads(1)
+from torch.distributed.fsdp import fully_shard
+from watched_models import Model, Notes, loss_of
+from barograph.probes.model.watch import ModelWatch
+
+distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=0, world_size=1)
+model, run = Model(), Notes()
+for part in [*model.blocks, model]:
+    fully_shard(part)
+optimizer = torch.optim.AdamW(model.parameters())
+watch = ModelWatch(run, model, optimizer, budget=None)
+for step in range(4):
+    for number in range(2):
+        model.set_requires_gradient_sync(number == 1)
+        loss_of(model).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    run.log(step)
+watch.close()
+distributed.destroy_process_group()
+print(json.dumps([run.warned("gradients are freed"), "grad_norm" in run.fields(0)]))
+"""
+
+
+@pytest.mark.slow
+def test_gradients_that_fsdp2_keeps_until_the_last_micro_batch_are_not_taken_for_freed(tmp_path: Path) -> None:
+    tests = Path(__file__).parent
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SHARDED, str(tests), str(tmp_path / "meeting")],
+        env=os.environ | {"PYTHONPATH": str(tests.parent / "src"), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr[-2000:]
+    freed, norm = json.loads(said.stdout.splitlines()[-1])
+    assert not freed and norm

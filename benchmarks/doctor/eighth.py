@@ -1,4 +1,4 @@
-"""The eighth half of the bench, which is put away: its programs, faults and healthy variants, as tables of words.
+"""The eighth half of the bench that was opened: its programs, faults and healthy variants, as tables of words.
 
 In:   nothing; `faults.py` and `healthy.py` read the tables.
 Out:  `PROGRAMS`, `STEPS`, `REPORTED`; `KNOWN_FAULTS`, `FAULTS`, `ALSO_RIGHT`, `KNOWN_HEALTHY`, `HEALTHY`.
@@ -7,7 +7,8 @@ One program of each family that the bench was blind to at first: a vision transf
 on a base of few bits, preferences, a classifier of rare kinds, pure bfloat16, float16 with a scaler, `fully_shard`; in
 the manners of nine other people. Most faults are of the fifteen kinds that were named then, each as the line that a
 person gets wrong in that program; those in `REPORTED` are others that people report of such trainings. Who wrote them
-had read no rule, knew the kinds of findings and what the guides show, and did not look at what the doctor says.
+had read no rule, knew the kinds of findings and what the guides show, and did not look at what the doctor says. It was
+put away until 26 November 2026, and scored once: 85% of its faults were found.
 """
 
 from __future__ import annotations

@@ -76,10 +76,12 @@ class PairTrainer:
         self.slow = copy.deepcopy(self.ear).requires_grad_(False)
         self.adamw = torch.optim.AdamW([one for one in self.ear.parameters() if one.requires_grad],
                                        cfg["learning_rate"], weight_decay=cfg["weight_decay"])  # fmt: skip
-        self.cycle = torch.optim.lr_scheduler.OneCycleLR(self.adamw, cfg["learning_rate"], total_steps=cfg["steps"] + 1,
-                                                         pct_start=0.1)  # fmt: skip
+        self.cycle: Any
         if cfg["schedule"] == "constant":
-            self.cycle = torch.optim.lr_scheduler.ConstantLR(self.adamw, 0.5, cfg["steps"] + 1)  # type: ignore[assignment]
+            self.cycle = torch.optim.lr_scheduler.ConstantLR(self.adamw, 0.5, cfg["steps"] + 1)
+        else:
+            self.cycle = torch.optim.lr_scheduler.OneCycleLR(self.adamw, cfg["learning_rate"],
+                                                             total_steps=cfg["steps"] + 1, pct_start=0.1)  # fmt: skip
         dice = torch.Generator().manual_seed(seed)
         self.loader = torch.utils.data.DataLoader(Tunes(seed + 41, cfg["tunes"], cfg["wrong_notes"]), cfg["batch_size"],
                                                   shuffle=True, drop_last=True, generator=dice)  # fmt: skip

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NAMED = re.compile(r"lora|adapter|ia3|dora|loha|lokr|prompt_(?:encoder|embedding)|prefix_", re.I)
 _KINDS = re.compile(r"lora|low_?rank|adapt|dora|delta", re.I)
+_HALF = re.compile(r"(?<![a-z])(?:a|b|down|up)(?![a-z])", re.I)  # which of the two factors it is
+_OTHER_HALF = {"a": "b", "b": "a", "A": "B", "B": "A", "down": "up", "up": "down"}
 _PARTS = 8  # parameters of one layer and its adapter, at most
 _LAYERS, _ELEMENTS = 4, 1 << 14  # whose layers are compared, and how much of each
 _EVERY = 10  # steps between two comparisons
@@ -57,6 +59,33 @@ def find(model: Any) -> list[Adapter]:
             if one is not None:
                 found.setdefault(id(one.layer), one)
     return list(found.values())
+
+
+def zero_halves(named: list[tuple[str, Any]], found: list[Adapter], ours: set[int]) -> list[Tensor]:
+    """Of each adapter of which one factor is frozen and the other is trained: whether the frozen one is all zero, where
+    nothing is added to its layer, and the trained one has no gradient."""
+    known = {name: item for name, item in named if item.dim() == 2 and not item.is_meta and mesh_of(item) is None}
+    pairs = {id(one): (one, other) for adapter in found for one, other in (adapter[1:], adapter[:0:-1])}
+    for name, item in known.items():
+        match = NAMED.search(name)
+        if match is None or item.requires_grad:
+            continue
+        for half in _HALF.finditer(name, match.start()):
+            swapped = name[: half.start()] + _OTHER_HALF.get(half[0], "") + name[half.end() :]
+            other = known.get(swapped)
+            if other is not None and _share_rank(item, other):
+                pairs.setdefault(id(item), (item, other))
+    return [
+        (one.detach() == 0).all() for one, other in pairs.values() if not one.requires_grad and id(other) in ours
+    ]  # fmt: skip
+
+
+def _share_rank(one: Tensor, other: Tensor) -> bool:
+    """Whether two matrices can be multiplied through fewer dimensions than both have on their other side."""
+    return any(
+        mine.shape[0] == theirs.shape[1] and 2 * mine.shape[0] <= min(mine.shape[1], theirs.shape[0])
+        for mine, theirs in ((one, other), (other, one))
+    )
 
 
 def _of(matrices: list[Any]) -> Adapter | None:

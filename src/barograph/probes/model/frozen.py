@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.adapters import NAMED, Adapters
+from barograph.probes.model.adapters import NAMED, Adapters, zero_halves
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.parameters import local, mesh_of
@@ -67,9 +67,12 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     gains = _gains((module for name, module in model.named_modules() if not _OTHER_NETWORK.search(name)), trained=False)
     if len(gains) > 1:
         current.put("frozen_gains_new", ("",), _all_one(gains))
-    still_zero = _zero_adapters(named, ours)
+    still_zero = _zero_adapters(named, ours) + zero_halves(named, adapters.found, ours)
     if still_zero:
-        current.put("zero_adapters", ("",), torch.stack(still_zero).sum().reshape(1))
+        home = still_zero[0].device
+        current.put("zero_adapters", ("",), torch.stack([one.float().to(home) for one in still_zero]).sum().reshape(1))
+    if len(trained) == 1 and _is_vector_of_layer(model, trained[0]):
+        current.figures["lone_vector"] = 1.0
     places = [place for place, (_, parameter) in enumerate(named) if id(parameter) in ours]
     blocks = [module for name, module in find(model).blocks.items() if not _OTHER_NETWORK.search(name)]
     still = [block for block in blocks if not any(item.requires_grad for item in block.parameters())]
@@ -92,6 +95,18 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
     if len(drawn[False]) > 1:  # a single one may be a random projection
         current.put("first_as_drawn", ("",), torch.stack(drawn[False]).sum().reshape(1))
+
+
+def _is_vector_of_layer(model: Any, parameter: Any) -> bool:
+    """Whether it is the bias of a layer whose matrix is frozen, or the gains or the bias of a normalisation."""
+    for module in model.modules():
+        if any(item is parameter for item in module._parameters.values()):
+            weight = module._parameters.get("weight")
+            return (
+                parameter.dim() == 1 and len(parameter) >= _LEAST_GAINS and weight is not None
+                and ("Norm" in type(module).__name__ or (weight is not parameter and weight.dim() > 1))
+            )  # fmt: skip
+    return False
 
 
 def _zero_adapters(named: list[tuple[str, Any]], ours: set[int]) -> list[Any]:

@@ -3,7 +3,8 @@
 In:   the last nodes of graphs: of the model's outputs, and of losses; the process's tensors, once.
 Out:  figures for the `model` record; no tensor is read.
 
-A graph lives as long as anything refers to it, and a hook on one of its nodes as long as the node: a weak reference to
+A graph that no backward pass comes to, beside others, was made for nothing: a hook on its last node is never called. A
+graph lives as long as anything refers to it, and a hook on one of its nodes as long as the node: a weak reference to
 the hook says when the graph is gone. Usually that is when the next pass takes the place of its output.
 
 An average of weights that is taken with gradients is the end of a graph of its own, which each update makes longer:
@@ -74,6 +75,47 @@ class KeptGraphs:
         if all(map(_alive, still)):
             current.figures["graphs_kept"] = float(len(still))
         self._over, self._before = True, []
+
+
+class _Use:
+    """A hook that says once that a backward pass has come to its node."""
+
+    __slots__ = ("_used",)
+
+    def __init__(self, used: list[int]):
+        self._used: list[int] | None = used
+
+    def __call__(self, *given: Any) -> None:
+        used, self._used = self._used, None
+        if used is not None:
+            used[0] += 1
+
+
+class UsedGraphs:
+    """Counts the outputs of a step that no backward pass comes to, beside those that one does: their graphs were made
+    for nothing, as by an evaluation with gradients of a model whose mode does not say what an evaluation is."""
+
+    def __init__(self) -> None:
+        self._made, self._used = 0, [0]
+        self._last = False  # whether there were some in the step before
+
+    def follow(self, output: Any) -> None:
+        """A pass with gradients, which nobody asks for those of its inputs, gave this."""
+        node = getattr(output, "grad_fn", None)
+        if node is None:
+            return
+        with contextlib.suppress(Exception):  # a node of another make
+            node.register_prehook(_Use(self._used))
+            self._made += 1
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins: `graphs_unused`, where it is another than in the step before."""
+        made, used = self._made, self._used[0]
+        self._made, self._used = 0, [0]
+        unused = 0 < used < made
+        if unused != self._last:
+            current.figures["graphs_unused"] = float(unused)
+        self._last = unused
 
 
 def _alive(step: Iterable[weakref.ref[_Mark]]) -> bool:

@@ -22,6 +22,7 @@ from barograph.probes.model import contrasts, criteria, latents, margins, object
 from barograph.probes.model.graphs import KeptGraphs
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
+from barograph.probes.model.objective import shape as _shape
 
 _MOST = 64  # nodes that are looked at
 _MOST_ADDED = 24  # nodes between a loss and its terms, at each pass
@@ -130,8 +131,8 @@ def figures(root: Any) -> dict[str, float]:
     found = {"loss_undivided": float(plain and not sums), "activation_twice": float(any(map(_twice, terms)))}
     if sums:
         found["loss_adds"] = 1.0
-    sizes = {_elements(term) for term in sums} if plain and not means and all(map(_of_chances, sums)) else set()
-    if len(sizes) == 1:
+    sizes = {_elements(term) for term in sums} if plain and not means else set()
+    if len(sizes) == 1 and all(map(math.isfinite, sizes)):
         found |= {"loss_summed": sizes.pop(), "sums_added": float(len(sums))}
     classes = {_classes(term) for term in terms}
     if len(terms) <= 2 and len(classes) == 1 and not other and not sums:
@@ -203,24 +204,63 @@ def _classes(term: Any) -> float:
     return float(shape[at if at < len(shape) else at - (1 << 64)])
 
 
-def _of_chances(term: Any) -> bool:
-    """Whether a sum is of cross-entropies or logistic losses, whose size is known."""
-    if _kind(term) != "Sum":
-        return _kind(term).startswith(("NllLoss", "BinaryCrossEntropy"))
-    under = _under(term)
-    while under is not None and _kind(under) == "Neg":
-        under = _under(under)
-    return under is not None and _kind(under) == "LogSigmoid"
-
-
 def _elements(term: Any) -> float:
-    """How many are added up."""
-    if _kind(term) == "Sum":
-        return float(math.prod(term._saved_self_sym_sizes))
+    """How many cross-entropies or logistic losses a sum adds up; NaN of a sum of anything else."""
+    if _kind(term) != "Sum":
+        return _of_function(term)
+    under = next(iter(_behind(term)), None)
+    each = _each_of(under) if under is not None else math.nan
+    return float(math.prod(term._saved_self_sym_sizes)) / each
+
+
+def _of_function(term: Any) -> float:
+    """The same of a function of torch's that adds up."""
+    if not _kind(term).startswith(("NllLoss", "BinaryCrossEntropy")):
+        return math.nan
     under = _under(term)
     shape = under._input_metadata[0].shape if under is not None else ()
     size = float(math.prod(shape)) if shape else math.nan
     return size / _classes(term) if _kind(term).startswith("NllLoss") else size
+
+
+def _each_of(node: Any, products: int = 3) -> float:
+    """Of how many elements one loss is, among those that are added up: 1, or the classes of targets that are soft; NaN
+    of anything else. Of chances that are multiplied, as by advantages, nothing is said."""
+    picked = False
+    for _ in range(12):
+        name, following = _kind(node), _behind(node)
+        if name == "LogSigmoid" or name.startswith(("NllLoss", "BinaryCrossEntropy")):
+            return 1.0
+        if name == "LogSoftmax":
+            return 1.0 if picked else math.nan
+        if name == "Mul" and len(following) == 2:  # a loss that its own chance weighs
+            some = (_each_of(one, products - 1) for one in following if products)
+            return 1.0 if any(each == 1 for each in some) else math.nan
+        if len(following) != 1:
+            return math.nan
+        if name == "Sum":
+            return 1.0 if _is_soft(following[0]) else math.nan
+        if name == "Mul":
+            return float(_shape(following[0])[-1]) if _is_soft(node) else math.nan
+        if name not in _SHAPED | {"Neg", "Gather"}:
+            return math.nan
+        picked |= name in ("Gather", "Select", "Index")
+        node = following[0]
+    return math.nan
+
+
+def _is_soft(node: Any) -> bool:
+    """Whether a node is the product of targets with the logarithms of chances, of one size."""
+    for _ in range(3):
+        following = _behind(node)
+        if len(following) != 1:
+            return False
+        if _kind(node) == "Mul":
+            return _kind(following[0]) == "LogSoftmax" and _shape(node) == _shape(following[0])
+        if _kind(node) != "Neg":
+            return False
+        node = following[0]
+    return False
 
 
 class LossGraph:

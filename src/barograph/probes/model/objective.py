@@ -39,7 +39,7 @@ def behind(node: Any) -> list[Any]:
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
     `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`, `ignore_index`,
-    `loss_pairs`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
+    `loss_pairs`, `loss_queue`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
     `policy_reversed`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`,
     `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
@@ -194,6 +194,8 @@ def _walk(root: Any) -> dict[str, float]:
         name = kind(node)
         if name.startswith("NllLoss"):
             _of_cross_entropy(node, found)
+        elif name == "LogSoftmax":
+            of_queue(unscaled(node)[0], found)
         elif name.startswith(_SIDES):
             _of_sides(node, behind(node), found)
         elif name in ("Pow", "Abs") and kind(next(iter(behind(node)), root)) == "Sub":
@@ -243,7 +245,12 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     if len(sizes) > 1 and 0 <= index < sizes[1]:
         found["ignore_index"] = float(index)
     under = _of_chosen_rows(under)
-    made = plain_kind(under)
+    made = under
+    for _ in range(6):  # classes are put before places
+        if kind(made) not in _SHAPES | {"Clone", "Transpose", "Permute"} or len(behind(made)) != 1:
+            break
+        made = behind(made)[0]
+    made = plain_kind(made)
     for name, kinds in _NO_LOGARITHMS.items():
         found[name] = max(found.get(name, 0.0), float(made in kinds))
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), _across(under, sizes))
@@ -260,8 +267,6 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     over = over or (3.0 if _torn(behind(under)[0], sizes, at) else 0.0)
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), over)
     score, masked, scaled = unscaled(under)
-    if score is not None and kind(score) == "Cat":
-        _of_queue(score, found)
     of_pairs(score, sizes, masked, scaled, found)
 
 
@@ -296,10 +301,10 @@ def _across(node: Any, sizes: tuple[int, ...]) -> float:
     return 0.0 if whole[at] == sizes[1] else 2.0 if at else 1.0
 
 
-def _of_queue(node: Any, found: dict[str, float]) -> None:
-    """Of scores that are joined from one answer and others, which are similarities to what has no gradient: how many
-    others."""
-    parts = behind(node)
+def of_queue(node: Any, found: dict[str, float]) -> None:
+    """Of a softmax over scores that are joined from one answer and others, which are similarities to what has no
+    gradient: how many others. node: what is behind it, as of `unscaled`."""
+    parts = behind(node) if node is not None and kind(node) == "Cat" else []
     if len(parts) != 2 or [len(shape(one)) for one in parts] != [2, 2] or shape(parts[0])[1] != 1:
         return
     product = parts[1]

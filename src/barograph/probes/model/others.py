@@ -9,7 +9,7 @@ It is looked for where the loss says that there is one, of values of chosen acti
 networks are watched at once, as an actor and its critic: a hook on every module's call is in place in a few early
 steps, in fewer of any other training, and not at all where anything was compiled. What is found has the same shapes of
 parameters as the watched model, or as one of its direct parts, and does not belong to it. One that gets gradients is
-said to, and followed no further.
+said to, and followed for a few steps more: an average of the watched one moves straight towards it.
 Some elements of a few matrices are compared on the device; nothing waits.
 """
 
@@ -33,6 +33,7 @@ _PASSES = 64  # of the model in a step, behind which nobody waits for its end
 _CLOSE = 20  # steps in a row that are looked at, once it is found
 _EVERY, _STRIDE = 10, 3  # then one of ten, each time at another place of the ten
 _WAITS = 3  # steps for what one that gets gradients is given
+_MOVES = 4  # steps that it is followed further
 _TENSORS = 4  # parameters of a part that another network's are compared with
 _PARAMETERS, _ELEMENTS = 4, 256
 _ROWS, _MOST = 64, 1 << 16  # of an input that is compared; its elements
@@ -57,6 +58,7 @@ class OtherNetwork:
         self._kept: list[Any] = []
         self._asks: Any = None  # a hook on the other one
         self._asked: list[Any] = []  # what it was given in this step
+        self._moves = 0  # steps since one was seen to get gradients
         self._drops = False  # whether the other one was called in training mode, with dropout
         self._trained: list[Any] = []  # what the watched one was given there, in passes with gradients
         self._possible = bool(self._parts) and not any(
@@ -141,6 +143,9 @@ class OtherNetwork:
             if self._possible and self._steps in (_LISTENS if self._wanted else _FEW) and not is_compiled():
                 self._listen()
             return
+        if self._moves:
+            self._follow(current)
+            return
         trained = any(other.grad is not None for other, _ in self._pairs)
         if trained and not (self._asked and self._trained) and self._looks < _WAITS:
             self._looks += 1
@@ -150,8 +155,10 @@ class OtherNetwork:
             if trained:
                 current.figures["other_gradient"] = 1.0
                 current.put("other", ("same_input",), self._same_input(self._pairs[0][0].device).reshape(1))
-            self._possible, self._found, self._pairs, self._kept = False, None, [], []
-            self._silence()
+                self._moves, self._kept = 1, [_some(other).clone() for other, _ in self._pairs]
+                self._silence()
+            else:
+                self._forget()
             return
         self._looks += 1
         if self._asks is not None and self._asked:
@@ -173,6 +180,27 @@ class OtherNetwork:
         asked = torch.tensor(float(bool(self._asked)) if self._asks is not None else torch.nan, device=home)
         beside = torch.stack([self._same_input(home), asked])
         current.put("other", NAMES, torch.cat([(torch.stack([apart, moved]) / size).sqrt(), beside]))
+
+    def _follow(self, current: ModelRound) -> None:
+        """Of one that gets gradients: the cosine of how it has moved and where the watched one was from it."""
+        import torch
+
+        self._moves += 1
+        now, ours = ([_some(pair[side]).clone() for pair in self._pairs] for side in (0, 1))
+        home = now[0].device
+        moved, away = ([one.float() - old.to(one.device).float() for one, old in zip(some, self._kept, strict=True)]
+                       for some in (now, ours))  # fmt: skip
+        both = torch.stack([(one * two.to(one.device)).sum().to(home) for one, two in zip(moved, away, strict=True)])
+        along = both.sum() / (_squares(moved, home) * _squares(away, home)).sqrt()  # NaN of what has not moved
+        current.put("other", ("along",), along.reshape(1))
+        self._kept = now
+        if self._moves > _MOVES:
+            self._forget()
+
+    def _forget(self) -> None:
+        """It is gone, or all is known of it."""
+        self._possible, self._found, self._pairs, self._kept, self._moves = False, None, [], [], 0
+        self._silence()
 
     def _silence(self) -> None:
         """Its inputs have been seen."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.probes.model.blocks import plain
@@ -51,6 +51,11 @@ def local(tensor: Any) -> Tensor:
 
 PLACE = re.compile(r"^w?p(?:os|e)(?:_|$)|pos_?emb|position", re.I)
 """Names of what is added to tokens by their place."""
+
+
+def whole(parameters: Sequence[Any]) -> bool:
+    """Whether there are parameters, and none is sharded: FSDP2 keeps gradients elsewhere until the last micro-batch."""
+    return bool(parameters) and mesh_of(parameters[0]) is None
 
 
 def mesh_of(tensor: Any) -> Any:

@@ -6,6 +6,7 @@ Out:  figures for the `model` record when one changes; numbers on the host, noth
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeGuard
@@ -175,3 +176,13 @@ class IdleOptimizers:
         if taken:
             self._replaced += taken
             current.figures["optimizers_replaced"] = float(self._replaced)
+
+
+def end_token(model: Any) -> dict[str, float]:
+    """`end_token`: what the model's own configuration says ends a text, the first of several."""
+    with contextlib.suppress(Exception):  # a configuration of another make
+        token = getattr(model.config, "eos_token_id", None)
+        token = token[0] if isinstance(token, (list, tuple)) else token
+        if isinstance(token, int) and token >= 0:
+            return {"end_token": float(token)}
+    return {}

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import dense_tensors, first_tensor, parts_of
 from barograph.probes.model.adapters import Adapters
+from barograph.probes.model.averaged import EvaluatedWeights
+from barograph.probes.model.averaged import fields_of as evaluated_fields
 from barograph.probes.model.backward import Sentinel
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.compiled import in_place, made_of, restore, surround
@@ -26,6 +28,7 @@ from barograph.probes.model.evaluated import EvaluatedLook
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
+from barograph.probes.model.graphs import UsedGraphs
 from barograph.probes.model.guest import Guest, is_compiled
 from barograph.probes.model.head import Head
 from barograph.probes.model.noising import TimeArgument
@@ -37,9 +40,10 @@ from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, in_backward
 from barograph.probes.model.reach import untied_figures
 from barograph.probes.model.rows import RowsLook
-from barograph.probes.model.settings import layer_settings
+from barograph.probes.model.settings import end_token, layer_settings
 from barograph.probes.model.symmetry import EqualUnits
 from barograph.probes.model.texts import TextPairs
+from barograph.probes.model.written import Written
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -65,6 +69,7 @@ class ModelState:
         clock: Callable[[], float],
         asks: bool = True,
         sentinel: Sentinel | None = None,
+        written: Written | None = None,
     ):
         self._model = model
         self._clock, self._seconds = clock, 0.0
@@ -80,6 +85,7 @@ class ModelState:
         self._dependence, self._head = DependenceLook(model, asks and not compiled), Head(model)
         self._output.timed = self._timed
         self._modes: set[bool] = set()  # of this step's passes with gradients
+        self._uses, self._plain = UsedGraphs(), True
         self._without: set[bool] = set()  # of those without gradients
         self._each_step = 0  # steps in a row in which one of them was in training mode
         self._batch = self._most = 0  # rows of the inputs, in this step and in any
@@ -104,6 +110,7 @@ class ModelState:
             self._inner.register_forward_pre_hook(Guest(self._timed(self._began)), with_kwargs=True),
             self._inner.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
         ]
+        self._averaged = EvaluatedWeights(self._inner, written or Written())
         self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
@@ -218,6 +225,7 @@ class ModelState:
         with contextlib.suppress(Exception):
             trains = torch.is_grad_enabled()
             self._head.began()
+            self._averaged.passed(self._inner, trains)
             mode = self._mode_of(module)
             if mode and not trains:  # all that has a mode may be in evaluation mode, in a model that is not
                 mode = any(part.training for part in module.modules() if _has_mode(part)) or bool(self._switched)
@@ -241,7 +249,8 @@ class ModelState:
             _each(lambda: self._dependence.began(tensors, trains))
             if trains:
                 _each(lambda: self._other.given(tensors))
-                if module.training or not any(one.requires_grad for one in every):  # else its inputs' are wanted
+                self._plain = not any(one.requires_grad for one in every)  # else its inputs' are wanted
+                if module.training or self._plain:
                     self._modes.add(bool(module.training))
                 self._batch = max(self._batch, *(len(one) for one in tensors if one.dim() > 1), 0)
                 for tensor in every:
@@ -263,6 +272,8 @@ class ModelState:
                 _each(lambda: self._dependence.returned(logits))
                 self._seconds -= self._clock() - began  # twice in a run: no account would ever cover it
                 self._sentinel.follow_graph(logits)
+                if self._plain:
+                    self._uses.follow(logits)
                 pieces = self._head.in_pieces
                 _each(lambda: self._output.returned(output, logits, self._rows.embedded(), pieces))
                 with torch.no_grad():
@@ -273,6 +284,7 @@ class ModelState:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:
                 self._passes["output_width"] = float(logits.shape[1 if logits.dim() > 3 else -1])
+                self._passes |= end_token(self._inner)
                 if torch.is_grad_enabled():
                     self._passes["half_output"] = float(logits.dtype == torch.float16)
 
@@ -315,6 +327,7 @@ class ModelState:
         self._examples.put(current)
         self._finite.put(current, parameters)
         self._other.put(current)
+        self._averaged.put(current)
         self._time.put(current)
         self._units.put(current)
         if (
@@ -322,6 +335,7 @@ class ModelState:
         ):  # trained in one mode, evaluated in the other
             self._passes["gradients_in_evaluation"] = float(len(self._modes) == 2)
         self._modes = set()
+        self._uses.put(current)
         self._put_without()
         if 0 < self._batch <= _LONE < self._most // 4:
             current.figures["lone_rows"] = float(self._batch)
@@ -353,7 +367,7 @@ class ModelState:
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""
         found = self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | other_fields(numbers)
-        found |= outside_fields(numbers)
+        found |= outside_fields(numbers) | evaluated_fields(numbers)
         return found | self._texts.fields_of(numbers) | self._outlier(numbers)
 
     def _outlier(self, numbers: Mapping[str, Any]) -> dict[str, float]:
@@ -371,6 +385,7 @@ class ModelState:
         for module in (self._model, self._inner):
             restore(module)
         self._other.close()
+        self._averaged.close()
         self._dependence.close()
         self._head.close()
         if self._parts is not None:

@@ -36,7 +36,8 @@ _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
-ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold")
+ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
+        "padding_token")  # fmt: skip
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
            "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -242,7 +243,7 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     all but padding are targets. `tail_untold`: where the targets of each row begin with it and have no gap, and
     some rows have two tokens or more behind their last target, of different number and none with more than targets:
     the share of the text that has none; 0 where targets have gaps or go on in the padding, as tags beside their
-    words.
+    words. `padding_token`: what the longest padding is made of.
     """
     import torch
 
@@ -279,6 +280,7 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
         both.to(wide),
         torch.where(sure, (dead.sum() == 0).to(wide), math.nan),
         torch.where(sure, _tail_untold(tokens, alive, filler).to(wide), math.nan),
+        torch.where(sure, filler.to(wide), math.nan),
     )
     return found
 

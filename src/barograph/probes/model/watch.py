@@ -23,7 +23,7 @@ from barograph.probes.model.findings import Witness
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of, scaler_around
 from barograph.probes.model.looks import Looks, skipped_round, unscaled
 from barograph.probes.model.outlet import Outlet, due_lines
-from barograph.probes.model.parameters import joined, mesh_of
+from barograph.probes.model.parameters import joined, mesh_of, whole
 from barograph.probes.model.reach import Reach
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.model.schedule import BUDGET, DEFAULTS, WatchSchedule
@@ -151,7 +151,8 @@ class ModelWatch:
                 "with torch.optim.Optimizer and what is made from it",
                 key=f"watch optimizer {name}",
             )
-        self._state = ModelState(self.model, self._clock, bool(self.schedule.given["activations"]), self._sentinel)
+        looks_at = bool(self.schedule.given["activations"])
+        self._state = ModelState(self.model, self._clock, looks_at, self._sentinel, self._outside)
         self._arm(_upcoming(self._run))
         register = getattr(self._run, "at_each_round", None)
         if register is not None:
@@ -383,7 +384,7 @@ class ModelWatch:
         squares = self._looks.gradient_squares()
         if squares is not None:
             self._before = unscaled(squares, self._scaler)
-        elif self._round is None and not self._hooks.seen and self._looks.parameters:
+        elif self._round is None and not self._hooks.seen and whole(self._looks.parameters):
             self._freed = True
             self._run.warn(
                 "gradients are freed while backward runs and no torch optimizer steps: the watch looks at each one as "

@@ -9,6 +9,7 @@ compare. Weights that are swapped for an evaluation and put back are what they w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.parameters import flat, local, mesh_of
@@ -29,6 +30,8 @@ class Written:
         self._kept: list[Any] = []
         self._versions: list[int] = []
         self._times = 0
+        self._then: list[Any] = []  # behind the step before
+        self.follower: Callable[[Sequence[Any], list[Any], list[Any]], None] | None = None
 
     def ended(self, parameters: tuple[Any, ...]) -> None:
         """A step is over."""
@@ -36,8 +39,11 @@ class Written:
             self._key = parameters
             whole = [item for item in parameters if item.dim() > 1 and mesh_of(item) is None]
             self._chosen = whole[:: max(1, len(whole) // _PARAMETERS)][:_PARAMETERS]
-        self._kept = [_some(item).clone() for item in self._chosen] if self._times < _OFTEN else []
+        self._then = self._kept
+        self._kept = [some_of(item).clone() for item in self._chosen] if self._times < _OFTEN else []
         self._versions = [item._version for item in self._chosen]
+        if self.follower is not None:
+            self.follower(self._chosen, self._kept, self._then)
 
     def began(self, current: ModelRound) -> None:
         """The next one begins."""
@@ -47,7 +53,7 @@ class Written:
         self._times = self._times + 1 if written and self._versions else 0
         if not self._times or len(self._kept) != len(self._chosen) or not self._kept:
             return
-        now = [_some(item) for item in self._chosen]
+        now = [some_of(item) for item in self._chosen]
         if any(one.shape != other.shape for one, other in zip(now, self._kept, strict=True)):
             return
         home = now[0].device
@@ -57,6 +63,6 @@ class Written:
         current.put("written", ("",), (away / size.clamp_min(1e-30)).sqrt().reshape(1))
 
 
-def _some(parameter: Any) -> Any:
+def some_of(parameter: Any) -> Any:
     line = flat(local(parameter.detach()))
     return line[:: max(1, -(-len(line) // _ELEMENTS))]

@@ -10,7 +10,7 @@ import contextlib
 import math
 from typing import Any
 
-from barograph.probes.model.objective import behind, kind, nodes, of_pairs, plain_kind, shape, unscaled
+from barograph.probes.model.objective import behind, kind, nodes, of_pairs, of_queue, plain_kind, shape, unscaled
 
 _NEAR = 32  # nodes from the loss on, between it and its terms
 _SHAPED = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy",
@@ -105,12 +105,13 @@ def _cross_entropy(root: Any) -> dict[str, float]:
         start = exponent if kind(exponent) == "Exp" else None
         score, masked, divided = unscaled(start) if start is not None else _scores(exponent)
         of_pairs(score, shape(exponent), hidden or masked, divided, found)
+        of_queue(score, found)
     return found
 
 
 def _scores(node: Any) -> tuple[Any, bool, bool]:
     """As `unscaled`, of what goes into `logsumexp`."""
-    if kind(node) == "Mm":
+    if kind(node) in ("Mm", "Cat"):
         return node, False, False
     score, masked, scaled = unscaled(node)
     return score, masked or kind(node) in _HIDES - {"Mul"}, scaled or kind(node) in ("Mul", "Div")

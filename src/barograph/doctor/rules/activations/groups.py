@@ -1,7 +1,8 @@
 """Which parameters are trained, and which were left out.
 
 In:   what the watch records of parameters that are frozen.
-Out:  findings of `FrozenGroup`, `FrozenLater`, `PretrainedMissing`, `AdaptersDrawn`, `AdaptersMerged`.
+Out:  findings of `FrozenGroup`, `FrozenLater`, `UnfreezingMissed`, `PretrainedMissing`, `AdaptersDrawn`,
+      `AdaptersMerged`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, setting, whole
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -27,6 +28,16 @@ _PRETRAINED = (
 _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
 _SURE = 0.95
 _STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
+_FROZEN = re.compile(r"(?<!un)(?:freez(?:e|ing)?|frozen)")
+_WORD = 3  # letters of a word that names layers
+_THAW = re.compile(
+    r"(?:unfreez|thaw)\w*?_?(?:epochs?|steps?|iters?|iterations?|at|after)$|"
+    r"(?:freez|frozen)\w*_(?:epochs|steps|iters|iterations)$|(?:freez|frozen)\w*_until_?\w*$"
+)
+_NO_THAW = re.compile(
+    r"_per_|_every|_after_(?:last|every)|layer|block|stage|(?:^|_)(?:lr|bn|norm|batchnorm|quant|observer|stat|stats|"
+    r"ema|teacher|target|rate|disc|discriminator|generator|critic|reference)(?:_|$)|(?<!un)freeze_(?:after|at|from|start)"
+)  # counts of layers, and what is not frozen by `requires_grad`, or only from then on
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
@@ -34,17 +45,18 @@ class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
     Freezing is usual, so an info finding says how much of the model is trained and what is not; where two layers or
-    more in front of what is trained are as torch draws them, that nothing may have been loaded. Six things are never
+    more in front of what is trained are as torch draws them, that nothing may have been loaded. Seven things are never
     meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of which those of
-    some layers are frozen at 0, while those of others are trained. The other way round, layers that are trained beside
-    the LoRA matrices that are added to them. Frozen blocks behind parameters that are trained, whose normalisation
-    weights are all exactly 1: nobody ever trained these (the same of two such layers or more in the frozen model that
-    adapters are for); or any such blocks, where a preference is learnt. And frozen
-    layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before
-    them is trained; or where two or more are in front of it, and more than four parameters are trained or a contrast of
+    some layers are frozen at 0, while those of others are trained, or one factor at 0 while the other is trained. The
+    other way round, layers that are trained beside the LoRA matrices that are added to them. A bias or a norm's gains
+    that are all that is trained, beside eight frozen parameters or more. Frozen blocks behind parameters that are
+    trained, whose normalisation weights are all exactly 1: nobody ever trained these (the same of two such layers or
+    more in the frozen model that adapters are for); or any such blocks, where a preference is learnt. And frozen layers
+    whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before them is
+    trained; or where two or more are in front of it, and more than four parameters are trained or a contrast of
     pairs is learnt. A linear probe stays an info finding, and so does one random projection. Of blocks and layers, so
     does a stage in which less is frozen than before, and what the configuration says is to be trained later
-    (`unfreeze_at`, `freeze: gradual`).
+    (`unfreeze_at`, `freeze: gradual`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`).
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -52,6 +64,7 @@ class FrozenGroup(Rule):
     name, family, kind, severity = "frozen_group", "model", "frozen", "warning"
     needs = ("=model/frozen_parameters",)
     about = "Parameters that should be trained are frozen since the start."
+    thresholds: ClassVar = {"beside": (8.0, "frozen parameters beside a single bias or norm that is trained; ours")}
     causes = ("layer frozen: `requires_grad` is off for what should be trained",)
     remedies = ("check what sets `requires_grad`, and print the names that the optimizer is given",)
 
@@ -68,7 +81,7 @@ class FrozenGroup(Rule):
                 name: _of_step(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
-                             "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new")
+                             "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new", "lone_vector")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
@@ -104,8 +117,16 @@ class FrozenGroup(Rule):
             causes = ["base not frozen: layers are trained beside the adapters that are added to them"]
         elif figures["zero_adapters"] > 0:
             key, layers = "zero", whole(figures["zero_adapters"])
-            message = f"Adapters of {layers} layers are frozen at 0, where they do nothing; others are trained."
-            causes = ["layer frozen: adapters that should be trained"]
+            message = (
+                f"Adapters of {layers} layers, or one factor of each, are frozen at 0, where they add nothing; others "
+                "are trained."
+            )
+            causes = ["layer frozen: adapters that should be trained, or one of their two factors"]
+        elif figures["lone_vector"] == 1 and count >= self.at["beside"] and not staged:
+            key, message = (
+                "vector",
+                f"Only one parameter of {trained + count} is trained, a bias or a norm's ({names}).",
+            )
         elif figures["frozen_gains_new"] == 1 and adapted:
             key, message = "new", f"Adapters are trained in a model whose frozen normalisation is all new ({names})."
             causes = ["weights not loaded: the frozen model is as it was initialised"]
@@ -127,7 +148,8 @@ class FrozenGroup(Rule):
             if fresh and not adapted:
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
-        severity = "info" if staged and key in ("blocks", "drawn") else severity
+        meant = staged or _said_frozen(history, names)
+        severity = "info" if meant and key in ("blocks", "drawn") else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
@@ -143,6 +165,19 @@ def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> flo
     rows = channel.rows()
     here = (rows.step == step) & (rows.time <= time) & (rows.segment == segment)
     return float(rows.value[here][-1]) if here.any() else float("nan")
+
+
+def _said_frozen(history: RunHistory, names: str) -> bool:
+    """Whether the configuration says that what is frozen is to be, by a word that each of its names has."""
+    for name, value in history.options.found.items():
+        told = _FROZEN.search(name)
+        if told is None or not value or (isinstance(value, int | float) and value is not True):
+            continue
+        words = {name[: told.start()].strip("_.-/ "), name[told.end() :].strip("_.-/ ")}
+        words |= set(re.split(r"[\s,;|_]+", value.lower())) if isinstance(value, str) else set()
+        if any(len(word) >= _WORD and all(word in one for one in names.lower().split(", ")) for word in words):
+            return True
+    return False
 
 
 def _in_stages(history: RunHistory) -> bool:
@@ -199,6 +234,73 @@ class FrozenLater(WatchRule):
                 int(steps[1]), f"{100 * gone:.0f}% of what was trained is frozen since step {steps[1]}.",
                 found=place[0], segment=place[2], confidence=0.8, evidence={"share": rounded(gone)},
             )  # fmt: skip
+
+
+class UnfreezingMissed(Rule):
+    """The configuration says when frozen parameters are to be trained, and that time passed without it.
+
+    A name such as `unfreeze_epoch`, `unfreeze_at_step`, `freeze_epochs` or `freeze_until_step` has one number above 0.
+    At the end of a training of one launch, which began before that time, a tenth of all elements or more is frozen as
+    in the first step: as many parameters, and never others. The time passed by twenty steps of the loss, or by one
+    whole epoch and twenty steps; where the name doesn't say which it is, by both, or by steps from the thirtieth on
+    where no epochs are logged and the configuration names fewer.
+
+    What to do: see whether the branch that unfreezes is ever taken: what it compares, and from where it is called.
+    """
+
+    name, family, kind, severity = "unfreezing_missed", "model", "frozen", "warning"
+    needs = ("=model/frozen_parameters", "loss")
+    about = "What is to be unfrozen, by the configuration, never was."
+    thresholds: ClassVar = {
+        "share": (0.1, "of all elements that are frozen; ours"),
+        "steps": (20.0, "behind the time; ours"),
+        "bare": (30.0, "from which on a number is hardly one of epochs; ours"),
+    }
+    causes = ("layer frozen: the configured unfreezing never happens",)
+    remedies = ("see whether the branch that sets `requires_grad` is reached, and with which epoch or step",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        frozen, loss = history.channel("model/frozen_parameters"), history.role("loss")
+        if not history.facts.get("finished") or frozen is None or loss is None or not frozen.end or not loss.end:
+            return
+        counts, seen = frozen.rows(), loss.rows()
+        share = known(history.channel("model/frozen_share"), int(seen.step[-1]), int(seen.time[-1]), 1)
+        alone = len({*counts.segment, *seen.segment}) == 1 and len(set(counts.value)) == 1
+        if not alone or not share >= self.at["share"] or self._changed(history):
+            return
+        for name, value in history.options.found.items():
+            plain = name.rpartition(".")[2].lower()
+            if not _THAW.search(plain) or _NO_THAW.search(plain) or isinstance(value, bool):
+                continue
+            passed = self._passed(history, plain, value) if isinstance(value, (int, float)) and value > 0 else None
+            if passed is not None and self.first():
+                yield self.finding(
+                    passed, f"`{name}` is {value:g}, and {100 * share:.0f}% of all elements are frozen to the end.",
+                    found=int(seen.step[-1]), segment=int(seen.segment[-1]), confidence=0.9,
+                    evidence={"frozen_share": rounded(share), "standing": True},
+                )  # fmt: skip
+
+    def _changed(self, history: RunHistory) -> bool:
+        """Whether other parameters were trained at one time than at another."""
+        trained = history.channel("model/trained_elements")
+        return trained is not None and len(set(trained.rows().value)) > 1
+
+    def _passed(self, history: RunHistory, name: str, value: float) -> int | None:
+        """The first step behind the time, if it is far enough behind."""
+        loss = history.role("loss")
+        assert loss is not None
+        steps = loss.rows().step
+        epochs = history.role("epoch") or history.channel("data/epoch")
+        if not re.search(r"step|iter", name) and epochs is not None and epochs.end:
+            rows = epochs.rows()
+            behind = rows.step[rows.value >= value + 1]
+            early = rows.value[0] < value
+            return int(behind[0]) if early and len(behind) and behind[-1] - behind[0] >= self.at["steps"] else None
+        most = numeric_setting(history, "epochs", "num_epochs", "max_epochs", "n_epochs", "num_train_epochs")
+        bare = "epoch" not in name and value >= self.at["bare"] and not value <= most
+        if not re.search(r"step|iter", name) and not bare:
+            return None
+        return int(value) if steps[0] < value <= steps[-1] - self.at["steps"] else None
 
 
 class PretrainedMissing(WatchRule):
@@ -295,4 +397,4 @@ class AdaptersMerged(WatchRule):
             )  # fmt: skip
 
 
-RULES = (FrozenGroup, FrozenLater, PretrainedMissing, AdaptersDrawn, AdaptersMerged)
+RULES = (FrozenGroup, FrozenLater, UnfreezingMissed, PretrainedMissing, AdaptersDrawn, AdaptersMerged)

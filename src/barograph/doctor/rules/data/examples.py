@@ -238,10 +238,10 @@ class EvaluationExamples(WatchRule):
     """Evaluations are given examples that were trained on.
 
     Fingerprints of some of an evaluation's rows are compared with those of the training's rows at the steps that were
-    looked at, which are a part of them all. A twentieth of the rows and four or more, and some in each pass, in two
-    evaluations in a row, is a warning. Where the training has fewer than three batches of different rows, as of a graph
-    that is one input, or rows are alike by chance, there is no finding; nor where a policy is trained on what it
-    generated.
+    looked at, which are a part of them all. An eighth of the rows and four or more, and some in each pass, in two
+    evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an info finding. Where the
+    training has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by
+    chance, there is no finding; nor where a policy is trained on what it generated.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -253,7 +253,8 @@ class EvaluationExamples(WatchRule):
     least = 2
     about = "Evaluations are given examples of the training."
     thresholds: ClassVar = {
-        "share": (0.05, "of an evaluation's rows that were looked at; ours"),
+        "share": (0.125, "of an evaluation's rows that were looked at; ours"),
+        "some": (0.05, "of them, which inform; ours"),
         "rows": (4.0, "ours"),
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
@@ -261,18 +262,23 @@ class EvaluationExamples(WatchRule):
     causes = ("validation leak: evaluation examples are among those of the training",)
     remedies = ("split before anything is drawn, and by what belongs together: documents, persons, scenes",)
 
+    def begin(self) -> None:
+        self._some = 0
+
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         rows = watched(history, "evaluated_rows", place)
         batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
-        trained = value * rows >= self.at["rows"] and value >= self.at["share"] and batches >= self.at["batches"]
-        trained = (
-            trained and watched(history, "evaluated_trained_passes", place) == 1 and history.role("reward") is None
-        )
-        if self.lasts(trained, place, self.at["evaluations"]):
+        some = value * rows >= self.at["rows"] and value >= self.at["some"] and batches >= self.at["batches"]
+        some = some and watched(history, "evaluated_trained_passes", place) == 1 and history.role("reward") is None
+        self._some = self._some + 1 if some else 0
+        many = self.lasts(some and value >= self.at["share"], place, self.at["evaluations"])
+        if many or (self._some == self.at["evaluations"] and self.first(place[2], "some")):
             yield self.finding(
-                self._row[0][0], f"Of {rows:.0f} examples of an evaluation that were looked at {value * rows:.0f} were "
-                "trained on before.", found=place[0], segment=place[2], confidence=_PROOF,
-                evidence={"share": value},
+                self._row[0][0] if many else place[0],
+                f"Of {rows:.0f} examples of an evaluation that were looked at {value * rows:.0f} were trained on "
+                "before.",
+                severity=self.severity if many else "info", key="" if many else "some", found=place[0],
+                segment=place[2], confidence=_PROOF if many else 0.3, evidence={"share": value},
             )  # fmt: skip
 
 

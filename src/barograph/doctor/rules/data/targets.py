@@ -270,8 +270,8 @@ class EvaluationInputs(Rule):
     Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
     that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
     or more below them, those of the training are. Where the training's own inputs change (by more than a fifth
-    between looks), as in a curriculum, there is nothing to say. The step is that of the first evaluation from which on
-    inputs are such, whatever its loss.
+    between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say. The step is that
+    of the first evaluation from which on inputs are such, whatever its loss.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -409,8 +409,9 @@ def _other_scale(
     step, time, segment = place
     scale, mean = usual(deviations, *place), usual(history.channel("model/input_mean"), *place)
     rows = deviations.rows()
-    past = rows.value[(rows.segment == segment) & (rows.time <= time) & (rows.step <= step)]
-    if len(past) < 3 or not past.min() > 0 or past.max() > limits["steady"] * past.min():
+    past = numpy.sort(rows.value[(rows.segment == segment) & (rows.time <= time) & (rows.step <= step)])
+    past = past[len(past) // 10 : len(past) - len(past) // 10]  # small batches have a few that are far from the others
+    if len(past) < 3 or not past[0] > 0 or past[-1] > limits["steady"] * past[0]:
         return False
     normal = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["normal"]
     most, times = (limits["near_mean"], limits["near_scale"]) if normal else (limits["mean"], limits["scale"])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_ENDS = ("eos_token_id", "eos_id", "eos_token", "end_token_id", "end_token", "eos")
 
 
 class UnmaskedTargets(WatchRule):
@@ -151,12 +152,15 @@ class EndUntold(WatchRule):
     The targets are one place ahead of the inputs, and rows are padded. In three looks in a row, no row has a target at
     its last token before the padding, though that token is a target itself, and at most half of these rows end with
     one and the same token: no token of theirs says that the text is over. So it is where the padding is the token of
-    the end and all of it is ignored, and where no end is added to the texts. Where half of the rows end with tokens
-    that end others, too, and stand nowhere before an end, these are ends; and where all rows have as many targets, as
-    answers of one length, their number is. Rows that are cut off have no padding, and don't count. Where every token is
-    a target, they may be pieces of a longer text, which end anywhere: an info finding. Where answers are compared with
-    one another (a preference, or two passes for one backward pass), the policy has learnt to end before: an info
-    finding.
+    the end and all of it is ignored, and where no end is added to the texts. It is a warning where there is such a
+    token: the logged configuration has one (`eos_token_id`), or the model's own has the one that the padding is made
+    of. Else texts may have no end on purpose, as where nothing is ever written to one: an info finding.
+
+    Where half of the rows end with tokens that end others, too, and stand nowhere before an end, these are ends; and
+    where all rows have as many targets, as answers of one length, their number is. Rows that are cut off have no
+    padding, and don't count. Where every token is a target, they may be pieces of a longer text, which end anywhere: an
+    info finding. Where answers are compared with one another (a preference, or two passes for one backward pass), the
+    policy has learnt to end before: an info finding.
 
     What to do: add the token of the end, and give it as target once; labels of −100 at the padding behind it, by the
     mask of the padding and not by the token.
@@ -181,11 +185,14 @@ class EndUntold(WatchRule):
             several = watched(history, "passes", place) >= 2 * watched(history, "backwards", place)
             compares = several or watched(history, "loss_ranks", place) >= 0 or margins_of(history) is not None
             compares = compares or watched(history, "all_targets", place) == 1  # pieces of a text end anywhere
+            padding, end = (watched(history, f"{name}_token", place) for name in ("padding", "end"))
+            known = isinstance(setting(history, *_ENDS), int) or padding == end
+            proven = known and not compares
             yield self.finding(
                 self._row[0][0], "Texts end with different tokens, and none of them has a target behind its last one: "
                 "the model never learns where a text ends.", found=place[0], segment=place[2],
-                severity="info" if compares else "warning", confidence=0.5 if compares else 0.9,
-                evidence={"standing": not compares},
+                severity="warning" if proven else "info", confidence=0.9 if proven else 0.5,
+                evidence={"standing": proven},
             )  # fmt: skip
 
 

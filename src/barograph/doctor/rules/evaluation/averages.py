@@ -1,12 +1,13 @@
 """An average of the weights that is evaluated, and lags far behind what is trained.
 
 In:   evaluations, the training at those times, and whether the watched model itself was evaluated.
-Out:  findings of `AverageBehind`, `TeacherStill`.
+Out:  findings of `AverageBehind`, `AverageWrong`, `TeacherStill`, `TeacherGradients`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +20,14 @@ from barograph.doctor.rules.rl.preference import margins_of
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
+
+
+_WITH_AVERAGE = re.compile(
+    r"(?=.*(?:^|_)(?:eval|evaluate|evaluation|valid|validate|validation|val)(?:_|$))"
+    r"(?=.*(?:(?:^|_)ema(?:_|$)|(?:weight|model|param\w*)_averag|averaged?_(?:weight|model|param)))"
+)
+_LATER = re.compile(r"(?:ema|averag).*(?:start|begin|warm|after|delay|from|burn)|(?:start|warm\w*|burn\w*)_ema")
+_FINAL = re.compile(r"final|(?:^|_)last(?:_|$)|(?:^|_)test(?:_|$)|also|both")
 
 
 class AverageBehind(Walker):
@@ -111,14 +120,121 @@ class AverageBehind(Walker):
         )
 
 
+class AverageWrong(WatchRule):
+    """An evaluation is made with an average of the weights that is not one.
+
+    The watch compares some weights with which evaluations are made with those that are trained. They are the newest
+    ones for the most part, three fifths or more, and those of the step before, in three evaluations in a row behind the
+    twentieth step: the decay is swapped with 1 − decay. Or all matrices are a tenth or more too small, by the same
+    share (within 15% of it), and the second evaluation's are what an average is that began at zeros: of the share s
+    that was missing after t steps, s^(u/t) after u, within 0.03. Or they move, are others than the trained ones, and
+    the running statistics of the batch norm beside them never move, while the trained model's do, in three evaluations
+    in a row. Or the configuration says that evaluations are made with the average, from the beginning, and all of a
+    whole training, three or more, are made with exactly the trained weights, and no other network is called.
+
+    What to do: see in the loop where the average is made, updated behind each step, and put into what is evaluated.
+    """
+
+    name, kind, severity, family = "average_wrong", "eval", "warning", "eval"
+    proves = "evaluation"
+    series = "model/evaluated_apart"
+    needs = ("=model/evaluated_apart", "eval_loss|eval_accuracy")
+    least = 2
+    about = "Evaluations are made with an average of the weights that is not one."
+    thresholds: ClassVar = {
+        "newest": (0.6, "share of the newest weights: a decay of 0.4 averages next to nothing; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+        "steps": (20.0, "before these: a decay may grow from 0; ours"),
+        "small": (0.1, "of the weights' size that is missing in the first evaluation; ours"),
+        "alike": (0.15, "of that, how far matrices differ; ours"),
+        "off": (0.03, "of the weights' size, from what an average from zeros is; ours"),
+    }
+    remedies = (
+        "behind each `optimizer.step()`: `average = decay * average + (1 - decay) * weights`, begun as a copy",
+        "put the average into what is evaluated, with its buffers, and the trained weights back",
+    )
+
+    def begin(self) -> None:
+        self._rows = dict.fromkeys(("newest", "statistics", "raw"), 0)
+        self._missing: tuple[int, float] | None = None
+        self._evaluations = 0
+        self._last: Place | None = None
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        last = self._last if history.facts.get("finished") and self._segment >= 0 else None
+        enough = last is not None and self.at["evaluations"] <= self._evaluations == self._rows["raw"]
+        if last is not None and enough and _evaluates_average(history) and self.first(last[2]):
+            yield self._say("raw", 0.0, {}, last)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("share", "alike", "newest", "whose", "statistics", "moved", "changed")
+        seen = {name: watched(history, f"evaluated_{name}", place) for name in names}
+        if not came_by(history.role("eval_loss") or history.role("eval_accuracy"), place[1]):
+            return
+        self._evaluations, self._last = self._evaluations + 1, place
+        zeros = self._zeros(value, seen, place)
+        holds = {
+            "newest": self.at["newest"] <= seen["newest"] < 1 - 1e-5 and place[0] > self.at["steps"],
+            "statistics": seen["statistics"] == 1 and value > 0 and seen["changed"] > 0,
+            "raw": value == 0 and seen["whose"] == 1 and seen["moved"] != 0,
+        }
+        self._rows = {name: self._rows[name] + 1 if held else 0 for name, held in holds.items()}
+        key = next((name for name in ("newest", "statistics") if self._rows[name] >= self.at["evaluations"]), "")
+        if (zeros or key) and self.first(place[2]):
+            yield self._say("zeros" if zeros else key, value, seen, place)
+
+    def _zeros(self, value: float, seen: dict[str, float], place: Place) -> bool:
+        """Whether this is the second evaluation of an average that began at zeros."""
+        before, missing = self._missing, 1 - seen["share"]
+        if self._evaluations == 1 and self.at["small"] <= missing < 1:
+            even = seen["alike"] <= self.at["alike"] * missing and value >= self.at["small"]
+            self._missing = (place[0], missing) if even else None
+        if self._evaluations != 2 or before is None or place[0] <= before[0] or before[0] < 2:
+            return False
+        expected = before[1] ** ((place[0] - 1) / (before[0] - 1))  # the record is of the step behind
+        return bool(abs(missing - expected) <= self.at["off"] and expected < before[1] - self.at["off"])
+
+    def _say(self, key: str, value: float, seen: dict[str, float], place: Place) -> Finding:
+        if key == "newest":
+            message = f"The average with which evaluations are made takes {100 * seen['newest']:.3g}% of the newest "
+            message += "weights at each step."
+            cause = "decay of the average swapped: the newest weights are taken by `decay`, and not by `1 - decay`"
+        elif key == "statistics":
+            message = "The running statistics of batch norm with which evaluations are made do not move, and those of "
+            message += "the training do."
+            cause = "buffers not averaged: averaged weights are evaluated with batch norm's statistics of the beginning"
+        elif key == "raw":
+            message = "Evaluations are made with the trained weights, and the configuration says with their average."
+            cause = "averaged weights not evaluated: the trained ones are"
+        else:
+            message = f"The weights of evaluations are {100 * seen['share']:.3g}% of the trained ones in size, as an "
+            message += "average is that began at zeros."
+            cause = "average from zeros: it begins at zeros, and is not corrected for it"
+        return self.finding(
+            place[0], message, found=place[0], segment=place[2], confidence=0.95, causes=[cause],
+            evidence={"apart": rounded(value), "standing": True},
+        )  # fmt: skip
+
+
+def _evaluates_average(history: RunHistory) -> bool:
+    """Whether the configuration says that evaluations are made with an average of the weights, from the beginning."""
+    found = {name.rpartition(".")[2].lower(): value for name, value in history.options.found.items()}
+    later = any(_LATER.search(name) and value not in (None, False, 0) for name, value in found.items())
+    said = any(
+        value is True and _WITH_AVERAGE.search(name) and not _FINAL.search(name) for name, value in found.items()
+    )
+    return said and not later
+
+
 class TeacherStill(WatchRule):
     """The teacher that a model learns from is a copy of it as it was drawn, and is never updated.
 
     In the first steps the watch finds a network of the same make that is called in these steps and gets no gradients.
     Its weights are those of the trained one, to a tenth of their size, and these were as torch draws them: nobody
     trained it. In 20 looks or more, over a hundred steps, it does not change at all, while the trained one moves
-    away from it, three times as far as it was and a twentieth of its size. References of a policy or a preference are
-    left to their own rules.
+    away from it, three times as far as it was and a twentieth of its size. References of a policy or a preference
+    (a reward, or a logistic loss of differences, shows them) are left to their own rules.
 
     What to do: after each step `teacher = m * teacher + (1 - m) * student`, of all parameters, under `no_grad()`.
     """
@@ -157,7 +273,8 @@ class TeacherStill(WatchRule):
         if not (self._still and enough and far and place[0] - came[0] >= self.at["steps"]):
             return
         other = history.role("reward") is not None or came_by(margins_of(history), place[1])
-        if other or watched(history, "loss_of_chosen", place) == 1 or watched(history, "drawn", place) != 1:
+        other = other or watched(history, "loss_of_chosen", place) == 1 or watched(history, "loss_ranks", place) >= 0
+        if other or watched(history, "drawn", place) != 1:
             return
         if self.first(place[2]):
             yield self.finding(
@@ -165,4 +282,36 @@ class TeacherStill(WatchRule):
                 f"{place[0] - came[0]} steps, and the trained one is {100 * value:.2g}% of its size away from it.",
                 found=place[0], segment=place[2], confidence=0.95,
                 evidence={"apart": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+class TeacherGradients(WatchRule):
+    """The teacher that a model learns from, an average of its weights, is run with gradients.
+
+    In the first steps the watch finds a network of the same make that is called in these steps and gets gradients. In
+    three steps in a row its weights then move straight towards those of the trained one (a cosine of 0.999 or more of
+    the move and the way): they are an average, and no optimizer steps by these gradients. The loss's graph is twice as
+    large as it need be, and what reaches the teacher is lost.
+
+    What to do: `with torch.no_grad():` around the teacher's passes, and `requires_grad_(False)` for its parameters.
+    """
+
+    name, family, kind, severity = "teacher_gradients", "model", "memory", "warning"
+    series = "model/other_along"
+    needs = ("=model/other_along", "=model/other_gradient")
+    least = 3
+    about = "A teacher that is an average of the weights is run with gradients."
+    thresholds: ClassVar = {
+        "along": (0.999, "a cosine; half precision and an optimizer of its own leave less; ours"),
+        "looks": (3.0, "steps in a row; ours"),
+    }
+    causes = ("no_grad missing: the teacher, an average of the weights, is run with gradients",)
+    remedies = ("run the teacher under `torch.no_grad()`, and set `teacher.requires_grad_(False)`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(self.at["along"] <= value < math.inf, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "The network that is called beside the trained one gets gradients, and its weights "
+                "are an average of the trained ones.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"standing": True},
             )  # fmt: skip

@@ -20,7 +20,7 @@ from barograph.doctor.kernel.cursor import exp, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.apart import causes_apart
-from barograph.doctor.rules.evaluation.averages import AverageBehind, TeacherStill
+from barograph.doctor.rules.evaluation.averages import AverageBehind, AverageWrong, TeacherGradients, TeacherStill
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Rise,
@@ -457,6 +457,8 @@ RULES = (
     EvaluationGradients,
     StaleStatistics,
     AverageBehind,
+    AverageWrong,
     TeacherStill,
+    TeacherGradients,
     ValidationPlateau,
 )

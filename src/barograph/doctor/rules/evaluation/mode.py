@@ -17,7 +17,7 @@ from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import in_order, shown
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
@@ -218,41 +218,54 @@ class EvaluationGradients(Rule):
     mode (`model/gradients_in_evaluation`). Twice right after an evaluation, and not at the step before it, is a
     warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept. Passes
     whose inputs ask for a gradient don't count: forces, residuals of an equation and attacks are made of it.
+
+    Of a model that is in one mode all the time, it records the steps with passes whose graph no backward pass comes to,
+    beside those to which one does (`model/graphs_unused`). That twice right after an evaluation, and at no other step
+    since the first one, is a warning, too.
     """
 
     name, family, kind, severity = "evaluation_gradients", "eval", "eval", "warning"
-    needs = ("=model/gradients_in_evaluation", "eval_loss|eval_accuracy")
+    needs = ("=model/gradients_in_evaluation|=model/graphs_unused", "eval_loss|eval_accuracy")
     about = "Evaluations run with gradients."
     thresholds: ClassVar = {"evaluations": (2.0, "ours")}
     causes = ("no_grad missing: evaluations build a graph",)
     remedies = ("evaluate under `torch.no_grad()` or `torch.inference_mode()`",)
 
     def reset(self) -> None:
-        self._cursor = RowCursor()
-        self._began: list[int] = []  # evaluations with gradients
-        self._segment = -1
+        self._cursor, self._unused = RowCursor(), RowCursor()
+        self._began: dict[str, list[int]] = {}  # evaluations with gradients, by what says so
+        self._segment, self._elsewhere = -1, False
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         evaluations = evaluations_of(history)
-        rows = self._cursor.new(history.channel("model/gradients_in_evaluation")) if evaluations is not None else None
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None and evaluations is not None
-            step, segment, time = int(rows.step[at]), int(rows.segment[at]), int(rows.time[at])
-            if segment != self._segment:
-                self._segment, self._began = segment, []
-            if rows.value[at] != 1:
-                continue
-            known = evaluations.rows()
-            here = (known.segment == segment) & (known.step < step) & (known.time <= time)
-            last = int(known.step[here][-1]) if here.any() else -1
-            if last < 0 or last in self._began:
-                continue
-            self._began.append(last)
-            if len(self._began) == self.at["evaluations"] and self.first(segment):
-                yield self.finding(
-                    self._began[0], f"The evaluations of steps {self._began[0]} and {last} ran with gradients.",
-                    found=step, segment=segment, confidence=0.95,
-                )  # fmt: skip
+        if evaluations is None:
+            return
+        for cursor, name in ((self._cursor, "gradients_in_evaluation"), (self._unused, "graphs_unused")):
+            rows = cursor.new(history.channel(f"model/{name}"))
+            for at in range(len(rows) if rows is not None else 0):
+                assert rows is not None
+                place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+                if place[2] != self._segment:
+                    self._segment, self._began, self._elsewhere = place[2], {}, False
+                if rows.value[at] == 1:
+                    yield from self._saw(evaluations, name, place)
+
+    def _saw(self, evaluations: Channel, name: str, place: tuple[int, int, int]) -> Iterator[Finding]:
+        step, time, segment = place
+        known, began = evaluations.rows(), self._began.setdefault(name, [])
+        here = (known.segment == segment) & (known.step < step) & (known.time <= time)
+        last = int(known.step[here][-1]) if here.any() else -1
+        if name == "graphs_unused" and last != step - 1:
+            self._elsewhere |= last >= 0
+            return
+        if last < 0 or last in began or (name == "graphs_unused" and self._elsewhere):
+            return
+        began.append(last)
+        if len(began) == self.at["evaluations"] and self.first(segment):
+            yield self.finding(
+                began[0], f"The evaluations of steps {began[0]} and {last} ran with gradients.",
+                found=step, segment=segment, confidence=0.95,
+            )  # fmt: skip
 
 
 class StaleStatistics(Rule):

@@ -52,7 +52,7 @@ class SummedLoss(Rule):
     What to do: divide the loss by that number; the learning rate then need not follow the batch size.
     """
 
-    name, family, kind, severity = "summed_loss", "loss", "logits", "warning"
+    name, family, kind, severity = "summed_loss", "loss", "exploding", "warning"
     proves = "training"
     needs = ("loss", "eval_loss")
     about = "The training loss is summed, the evaluation loss averaged."
@@ -213,8 +213,9 @@ class LossWeight(Rule):
 
     Of any loss, as those of pairs and preferences, the graph that autograd keeps shows the last operations. Where that
     is a mean, or several that are added, and nothing divides or multiplies it (`model/loss_undivided`), micro-batches
-    are added as above. A sum of cross-entropies or logistic losses that nothing divides (`model/loss_summed`) is a
-    finding as above: a warning where the first logged loss is more than twice ln of the number of its terms.
+    are added as above. A sum of cross-entropies or logistic losses that nothing divides (`model/loss_summed`), written
+    out or by torch's functions, is a finding as above: a warning where the first logged loss is more than twice ln of
+    the number of its terms. So it is of a preference's answers, though its tokens have weights of their own.
 
     Where neither says anything, as of a loss that the model computes in pieces, there is what the backward passes were
     called with (`model/loss_given`): over a step with k passes it is k times the loss that is logged, in three looks in
@@ -333,9 +334,11 @@ class LossWeight(Rule):
         """What the loss's own graph shows: a mean that nothing divides, or, alone, where the gradient of the output is
         none of a cross-entropy, a sum."""
         rows = self._cursor.new(history.channel("model/loss_summed"))
-        for at in range(len(rows) if rows is not None and alone else 0):
+        for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if not alone and not known(history.channel("model/loss_ranks"), *place) >= 0:
+                continue  # a preference's output is of tokens, and its loss of answers
             if rows.value[at] >= self.at["targets"] and self.first(place[2], "summed"):
                 self._row = [(place[0], place[2], "summed")]
                 yield self._say(history, float(rows.value[at]), "summed", *place)
@@ -375,6 +378,8 @@ class LossWeight(Rule):
             known(history.channel(f"model/{name}"), step, time, segment) for name in ("places", "example_rows")
         )
         of_all = targets / weight / places
+        if places > examples and abs(of_all * places / (places - examples) - 1) < same:
+            of_all = 1.0  # each row has a place without a target, its last
         alone = places <= examples  # one place an example: without a gradient it is fitted, and no padding
         if targets >= self.at["targets"] and weight <= 0.9 and 7 / 8 <= of_all < 1 + same and not alone:
             self._divided.append((of_all, weight))

@@ -6,6 +6,7 @@ Out:  findings of `KeptGraph`, `AverageGraph`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -37,7 +38,7 @@ class KeptGraph(WatchRule):
     remedies = ("keep numbers: `total += loss.item()`, `losses.append(loss.detach())`",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if value >= self.at["steps"] and self.first(place[2]):
+        if self.at["steps"] <= value < math.inf and self.first(place[2]):
             yield self.finding(
                 max(0, place[0] - round(value)), f"The graphs of the {value:.0f} steps before step {place[0]} are all "
                 "in memory.", found=place[0], segment=place[2], confidence=0.95,
@@ -64,7 +65,7 @@ class AverageGraph(WatchRule):
     remedies = ("update the average under `torch.no_grad()`, from `parameter.detach()`",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if value >= 1 and self.first(place[2]):
+        if 1 <= value < math.inf and self.first(place[2]):
             yield self.finding(
                 0, f"The average of the weights keeps the graph of each update, in {value:.0f} tensors.",
                 found=place[0], segment=place[2], confidence=0.95, evidence={"count": value, "standing": True},

@@ -65,6 +65,7 @@ class UnchangedParameters(Rule):
         "rows": (4.0, "rows of one norm; SageMaker's 3, and one more for rounding"),
         "again": (3.0, "steps in a row, after one that changed all; ours"),
         "rounded": (1 / 3, "of the parameters, of 16 bits: fewer inform; ours"),
+        "moving": (1e-4, "of the weights, the median update: where weights move, gains of 1 that stay inform; ours"),
         "decayed": (0.05, "of the highest learning rate: below it there is no finding; ours"),
         "probe": (4.0, "parameters of an optimizer, those of two layers: others may be meant to stay; ours"),
         "vanished": (1e-6, "the first block's gradient, of the last block's: it moves nothing; ours"),
@@ -153,7 +154,10 @@ class UnchangedParameters(Rule):
         vanished = _VANISHED if facts["first_block"] < self.at["vanished"] else None
         proof = _ROUNDED if half > 0 and count < total else vanished
         if proof is not None:
-            few = proof is _ROUNDED and count < self.at["rounded"] * total  # gains of 1, of which 16 bits keep little
+            moving = proof is _ROUNDED and self._moves(history, step, time, segment)
+            few = moving or (
+                proof is _ROUNDED and count < self.at["rounded"] * total
+            )  # gains of 1: 16 bits keep little
             return self.finding(
                 began, message, severity="info" if few or severity == "info" else "warning", last_step=step,
                 found=self._found if severity == "critical" else step, segment=segment, evidence=facts,
@@ -178,6 +182,11 @@ class UnchangedParameters(Rule):
             remedies=remedies,
             confidence=0.95 if severity == "critical" else 0.3,
         )  # fmt: skip
+
+    def _moves(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether the median weight moves all the same, by the last measure: then it is gains of 1 that stay."""
+        updates = history.channel("model/update_p50")
+        return updates is not None and known(updates, step, time, segment) >= self.at["moving"]
 
     def _norms(self, history: RunHistory, rows: ChannelRows, same: Any) -> Iterator[Finding]:
         norm, lr = history.role("norm"), history.role("lr")

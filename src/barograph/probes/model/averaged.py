@@ -1,0 +1,199 @@
+"""The weights with which an evaluation is made, beside those that are trained: an average of them, mostly.
+
+In:   passes without gradients of the watched model, or of another network of the same make, between two steps; the
+      trained weights when a step ends.
+Out:  figures for the `model` record of the next step; some elements of a few matrices are compared on the device, and
+      nothing waits.
+
+Whatever holds the average, a copy of the model, a dictionary that is put into the model for the time, or arguments of
+`functional_call`, it is in the layers of what is called. Another network is looked for by a hook on every module's
+call, from the end of a step to the next pass with gradients, in which nothing but evaluations run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barograph.probes.model.guest import Guest, is_compiled
+from barograph.probes.model.parameters import mesh_of
+from barograph.probes.model.written import Written, some_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+_LAYERS = 4  # of batch norm
+_SAMPLES = 3  # of the watched model's weights between two steps: its own, the average, its own again
+_ROW = 5  # steps in a row with passes without gradients: they are of the training, and no evaluations
+_WINDOWS = 5000  # between steps in which other networks are listened for
+_ALONG = 0.1  # of the squared distance, what may be off the line of the last step
+NAMES = ("apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed")
+
+
+class WeightSample(NamedTuple):
+    """Some elements of a few matrices, one behind the other, and the running means of some layers of batch norm."""
+
+    weights: Tensor
+    means: Tensor
+
+
+class EvaluatedWeights:
+    """Follows what evaluations of one model are made with."""
+
+    def __init__(self, model: Any, written: Written):
+        self._root = weakref.ref(model)
+        self._kind, self._shapes = type(model), _shapes(model)
+        norms = [
+            path for path, module in model.named_modules()
+            if "BatchNorm" in type(module).__name__ and getattr(module, "running_mean", None) is not None
+        ]  # fmt: skip
+        self._norms = norms[:: max(1, len(norms) // _LAYERS)][:_LAYERS]
+        self._ours = {id(module) for module in model.modules()}
+        self._handle: Any = None
+        self._seen: set[int] = set()
+        self._windows, self._row = 0, 0
+        self._chosen: Sequence[Any] = ()
+        self._paths: list[str] = []  # of these, in the model
+        self._now: list[Tensor] = []  # trained weights behind the last step, and behind the one before
+        self._then: list[Tensor] = []
+        self._own: dict[Any, WeightSample] = {}  # the watched model's, by what tells whether they are others
+        self._other: WeightSample | None = None
+        self._strangers, self._listened = False, False
+        self._kept: tuple[WeightSample, WeightSample, bool] | None = None  # of the evaluation before
+        self._written = written
+        whole = not any(
+            type(module).__name__ == "OptimizedModule" or any(map(mesh_of, module.parameters(recurse=False)))
+            for module in model.modules()
+        )
+        if whole:
+            written.follower = self._ended
+
+    def _ended(self, chosen: Sequence[Any], now: list[Tensor], then: list[Tensor]) -> None:
+        """A step is over. chosen: parameters; now and then: some of their elements behind this step and the one
+        before."""
+        with contextlib.suppress(Exception):
+            model = self._root()
+            if chosen is not self._chosen and model is not None:
+                names = {id(item): path for path, item in model.named_parameters()}
+                self._chosen = chosen
+                self._paths = [names[id(item)] for item in chosen] if all(id(one) in names for one in chosen) else []
+            usable = bool(self._paths) and len(now) == len(then) == len(self._paths)
+            self._now, self._then = (now, then) if usable else ([], [])
+            self._own, self._other, self._strangers = {}, None, False
+            self._silence()
+            self._listened = usable and self._windows < _WINDOWS and not is_compiled()
+            if self._listened:
+                import torch
+
+                self._windows += 1
+                self._handle = torch.nn.modules.module.register_module_forward_pre_hook(Guest(self._came))
+
+    def passed(self, model: Any, trains: bool) -> None:
+        """The watched model is called."""
+        if trains:
+            self._silence()
+        elif self._now and len(self._own) < _SAMPLES:
+            with contextlib.suppress(Exception):
+                items = [_item(model, path) for path in self._paths]
+                key = tuple((id(item), item._version) for item in items)
+                if key not in self._own:
+                    self._own[key] = self._sample(model)
+
+    def _came(self, module: Any, given: Any) -> None:
+        number = id(module)
+        if number in self._seen or number in self._ours:
+            return
+        self._seen.add(number)
+        with contextlib.suppress(Exception):
+            import torch
+
+            if torch.is_grad_enabled() or next(module.parameters(), None) is None:
+                return
+            self._strangers = True
+            if self._other is None and type(module) is self._kind and _shapes(module) == self._shapes:
+                self._other = self._sample(module)
+
+    def _sample(self, model: Any) -> WeightSample:
+        import torch
+
+        home = self._now[0].device
+        weights = torch.cat([some_of(_item(model, path).detach()).float().to(home) for path in self._paths])
+        means = [model.get_submodule(path).running_mean.detach().float().to(home) for path in self._norms]
+        return WeightSample(weights, torch.cat(means) if means else weights[:0])
+
+    def _silence(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle, self._seen = None, set()
+
+    def put(self, current: ModelRound) -> None:
+        """The next step begins."""
+        self._silence()
+        own, other, self._own, self._other = list(self._own.values()), self._other, {}, None
+        model = self._root()
+        self._row = self._row + 1 if own or other else 0
+        if self._row >= _ROW:
+            self.close()
+        if not (own or other) or not self._now or model is None:
+            return
+        with contextlib.suppress(Exception):
+            alone = self._listened and not self._strangers
+            current.put(
+                "evaluated_weights", NAMES, self._figures([other] if other else own, model, other is not None, alone)
+            )
+
+    def _figures(self, samples: list[WeightSample], model: Any, other: bool, alone: bool) -> Tensor:
+        import torch
+
+        home = self._now[0].device
+        now, then = (torch.cat([one.float().to(home) for one in some]) for some in (self._now, self._then))
+        each = torch.stack([one.weights for one in samples])
+        which = (
+            (each - now).square().sum(1).argmax(keepdim=True)
+        )  # none that is a copy of the trained ones, if there is another
+        evaluated = each.index_select(0, which)[0]
+        theirs = WeightSample(evaluated, torch.stack([one.means for one in samples]).index_select(0, which)[0])
+        away, back = evaluated - now, then - now
+        apart = away.norm() / now.norm().clamp_min(1e-30)
+        blank = torch.full_like(apart, -1.0)
+        ours = WeightSample(now, self._sample(model).means)
+        moved = changed = statistics = blank
+        if self._kept is not None and self._kept[2] == other:
+            before, own, _ = self._kept
+            moved, changed = (now - own.weights).norm(), (evaluated - before.weights).norm()
+            if len(ours.means):
+                statistics = ((theirs.means == before.means).all() & (ours.means != own.means).any()).float()
+        self._kept = theirs, ours, other
+        pairs = zip(*(torch.split(line, [len(one) for one in self._now]) for line in (evaluated, now)), strict=True)
+        shares = torch.stack([(one * mine).sum() / mine.square().sum().clamp_min(1e-30) for one, mine in pairs])
+        part = (away * back).sum() / back.square().sum().clamp_min(1e-30)  # 1 less the share of the newest weights
+        along = (away - part * back).square().sum() <= _ALONG * away.square().sum()
+        newest = torch.where(along & (apart > 0), 1 - part, blank)
+        whose = torch.full_like(apart, 2.0 if other else float(alone))
+        alike = shares.amax() - shares.amin()
+        return torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed))
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        self._silence()
+        self._written.follower = None
+        self._paths, self._now = [], []
+
+
+def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """What is recorded, when it has arrived."""
+    names, values = numbers.get("evaluated_weights", ((), ((),)))
+    return {f"evaluated_{name}": float(value) for name, value in zip(names, values[0], strict=True)}
+
+
+def _shapes(module: Any) -> tuple[Any, ...]:
+    return tuple(tuple(item.shape) for item in module.parameters())
+
+
+def _item(model: Any, path: str) -> Any:
+    place, _, name = path.rpartition(".")
+    return getattr(model.get_submodule(place), name)

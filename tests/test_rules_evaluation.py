@@ -94,6 +94,8 @@ def test_what_is_apart_before_anything_can_be_memorized_is_not_laid_to_memory(
     ("first", "train", "figures", "cause"),
     [
         (4.0, 0.2, {"loss_classes": 5.0}, "evaluation labels are others"),
+        (4.0, 0.2, {"loss_classes": 5.0, "rows_again": 0.0}, "evaluation labels are others"),
+        (4.0, 0.2, {"loss_classes": 5.0, "rows_again": 0.9}, "overfitting"),  # the first evaluation came late
         (2.4, 0.2, {}, "evaluation labels are others"),  # never better than the training's first loss
         (40.0, 0.2, {}, "inputs not normalised"),
         (1.3, 0.2, {"loss_classes": 5.0}, "overfitting"),  # it was better than a guess

@@ -32,6 +32,7 @@ _EASY = 0.05  # of the first epoch's loss: what is left where the answers are gi
 _AT_FIRST = 1.15  # the first evaluation over a training loss that lags behind it: no chance, of noise that is new
 _LEARNS = 0.8  # of the training loss at the best evaluation: it had much to learn still
 _A_GUESS = 0.97  # of the loss of a guess: no better, but by chance
+_AGAIN, _LOOKS = 0.25, 8  # of a batch's examples, seen before in the last looks: they may be memorized
 _NEAR_HALF = 0.05  # of an area under the curve: a guess's noise with 150 examples
 
 
@@ -50,7 +51,9 @@ def causes_apart(
         return []
     classes = _classes(history, place)
     begin = math.log(classes) if classes > 1 else _first(loss, start.step)
-    never = apart > _FAR_ABOVE and best.value >= begin > 0
+    again = between(history.channel("model/rows_again"), 0, start.step + 1, start.segment)[-_LOOKS:]
+    memory = len(again) > 0 and float(again.mean()) > _AGAIN  # the first evaluation came late
+    never = apart > _FAR_ABOVE and best.value >= begin > 0 and not memory
     unscaled = [_UNSCALED] if never and best.value > _FAR * begin else []
     if watched(history, "noise_target", place) == 1:  # the noise is new each time: nothing is memorized early
         begun = start.value > _AT_FIRST * start.train > 0 and best.value > _FAR_ABOVE * best.train > 0

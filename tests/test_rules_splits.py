@@ -258,3 +258,15 @@ def test_a_few_batches_far_from_the_others_do_not_hide_other_inputs(far: float, 
                "model/eval_input_std": (EVALUATIONS + 1, np.full(10, 0.6)),
                "model/eval_input_mean": (EVALUATIONS + 1, np.full(10, -0.5))}  # fmt: skip
     assert ("evaluation_inputs" in warned(columns)) is says
+
+
+@pytest.mark.parametrize(("mean", "worse", "says"), [(-1.2, 1.3, True), (-0.8, 1.3, False), (-1.2, 1.1, False)])
+def test_inputs_a_whole_deviation_away_need_a_loss_larger_by_a_fifth_alone(
+    mean: float, worse: float, says: bool
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    columns = {"loss": every(FALLS), "eval/loss": (EVALUATIONS, worse * FALLS[EVALUATIONS]),
+               "model/input_std": (looks, np.ones(len(looks))), "model/input_mean": (looks, np.zeros(len(looks))),
+               "model/eval_input_std": (EVALUATIONS + 1, np.full(10, 0.6)),
+               "model/eval_input_mean": (EVALUATIONS + 1, np.full(10, mean))}  # fmt: skip
+    assert ("evaluation_inputs" in warned(columns)) is says

@@ -263,15 +263,15 @@ class EvaluationInputs(Rule):
     inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
     whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
     training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
-    are enough; but not a third of a deviation alone, as of series that are higher in the time that is held out.
-    Pictures of one normalisation have the same black: where the least number of the training's is the same in eight
-    looks or more, to a fiftieth of their range, the evaluation's is lower by a twentieth of it, and their mean is a
-    third of a deviation away, other numbers were subtracted, or divided by.
-    Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
-    that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
-    or more below them, those of the training are. Where the training's own inputs change (by more than a fifth
-    between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say. The step is that
-    of the first evaluation from which on inputs are such, whatever its loss.
+    are enough, and with a whole deviation a loss larger by a fifth; but not a third of a deviation alone, as of series
+    that are higher in the time that is held out. Pictures of one normalisation have the same black: where the least
+    number of the training's is the same in eight looks or more, to a fiftieth of their range, the evaluation's is
+    lower by a twentieth of it, and their mean is a third of a deviation away, other numbers were subtracted, or
+    divided by. Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it
+    is enough that their loss is not better than the training's. Where theirs are about normal, and the training's lie
+    a deviation or more below them, those of the training are. Where the training's own inputs change (by more than a
+    fifth between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say. The step
+    is that of the first evaluation from which on inputs are such, whatever its loss.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -285,6 +285,7 @@ class EvaluationInputs(Rule):
         "mean": (2.0, "standard deviations; those of ImageNet's pictures are 2.1 from 0"),
         "scale": (4.0, "times; ImageNet's is 1 / 0.23"),
         "worse": (1.5, "evaluation over training loss; ours"),
+        "worse_far": (1.2, "the same, where normalised inputs are a whole deviation away; ours"),
         "normal": (0.1, "from mean 0 and deviation 1: normalised; ours"),
         "near_mean": (1 / 3, "standard deviations, of normalised inputs; ours"),
         "near_scale": (1.5, "times, of normalised inputs; ours"),
@@ -339,8 +340,15 @@ class EvaluationInputs(Rule):
     def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:
         place = step, time, segment
         ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
-        worse = 1.0 if self._twice(history, deviation, place) else self.at["worse"]
+        worse = self.at["worse_far"] if self._far(history, place) else self.at["worse"]
+        worse = 1.0 if self._twice(history, deviation, place) else worse
         return 0 < worse * ours < theirs < math.inf
+
+    def _far(self, history: RunHistory, place: tuple[int, int, int]) -> bool:
+        """Whether inputs are normalised in the training, and the evaluation's mean is a deviation or more away."""
+        mean, scale = (usual(history.channel(f"model/input_{name}"), *place) for name in ("mean", "std"))
+        normal = abs(mean) <= self.at["normal"] and abs(scale - 1) <= self.at["normal"]
+        return normal and abs(known(history.channel("model/eval_input_mean"), *place) - mean) >= scale
 
     def _trained_twice(self, mean: float, here: float, deviation: float) -> bool:
         """Whether the evaluation's inputs are about normal, and the training's below them by a deviation or more: what

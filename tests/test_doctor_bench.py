@@ -154,7 +154,7 @@ SEVENTH = {
 EIGHTH = {
     "mosaics": (4, ("heads_by_view",)),
     "outlines": (3, ("targets_not_in_order",)),
-    "tunes": (4, ("averaged_without_buffers", "temperature_multiplied")),
+    "tunes": (4, ("temperature_multiplied",)),
     "phrases": (6, ("adapters_zero",)),
     "recipes": (3, ("rejected_first",)),
     "tickets": (3, ("padding_alone_seen",)),

@@ -14,7 +14,6 @@ import rule_curves
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.rules.evaluation.averages import AverageWrong, TeacherStill, _evaluates_average
-from barograph.probes.model import averaged
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -111,16 +110,17 @@ def said(
     return [one for one in diagnose(barograph.StoredRun(run.dir))["findings"] if one["rule"] == "average_wrong"]
 
 
-@pytest.mark.parametrize("held", ["copy", "dictionary", "averaged", "functional"])
+WORDS = {"": "", "swapped": "decay of the average swapped", "zeros": "average from zeros",
+         "buffers": "buffers not averaged", "raw": "averaged weights not evaluated"}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("fault", "words"),
-    [("", ""), ("swapped", "decay of the average swapped"), ("zeros", "average from zeros"),
-     ("buffers", "buffers not averaged"), ("raw", "averaged weights not evaluated")],
+    ("held", "fault"),
+    [(held, fault) for held in ("copy", "dictionary", "averaged", "functional") for fault in WORDS
+     if (held, fault) != ("averaged", "buffers")],  # it takes or averages them, whatever it is asked for
 )  # fmt: skip
-def test_an_average_that_is_none_is_found_however_it_is_held(tmp_path: Path, held: str, fault: str, words: str) -> None:
-    if (held, fault) == ("averaged", "buffers"):
-        pytest.skip("it takes or averages them, whatever it is asked for")
-    found = said(tmp_path, held, fault)
+def test_an_average_that_is_none_is_found_however_it_is_held(tmp_path: Path, held: str, fault: str) -> None:
+    found, words = said(tmp_path, held, fault), WORDS[fault]
     assert [one["severity"] for one in found] == ["warning"] * bool(fault)
     assert all(words in str(one["causes"][0]) for one in found)
 
@@ -236,19 +236,16 @@ def test_a_still_network_beside_the_trained_one_is_a_teacher_unless_a_preference
     assert bool(rule_curves.found([TeacherStill()], series)) is told
 
 
-def test_modules_are_not_listened_to_for_good_behind_the_last_step(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(averaged, "_CALLS", 200)
+def test_a_copy_is_listened_to_until_the_run_is_over_and_no_other_module(tmp_path: Path) -> None:
     hooks = torch.nn.modules.module._global_forward_pre_hooks
-    before, model = len(hooks), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    model, other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+    slow = copy.deepcopy(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
     run.watch(model, optimizer)
-    for _ in range(4):
+    for _ in range(30):  # other networks are looked for in the first steps
         model(torch.ones(3, 4)).sum().backward()
         optimizer.step()
-    assert len(hooks) > before
-    with torch.no_grad():
-        for _ in range(100):
-            model(torch.ones(3, 4))
-    assert len(hooks) == before
+    assert len(slow._forward_pre_hooks) == 1 and not other._forward_pre_hooks and not hooks
     run.finish()
+    assert not slow._forward_pre_hooks and not model._forward_pre_hooks

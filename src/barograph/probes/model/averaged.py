@@ -6,13 +6,15 @@ Out:  figures for the `model` record of the next step; some elements of a few ma
       nothing waits.
 
 Whatever holds the average, a copy of the model, a dictionary that is put into the model for the time, or arguments of
-`functional_call`, it is in the layers of what is called. Another network is looked for by a hook on every module's
-call, from the end of a step to the next pass with gradients, in which nothing but evaluations run.
+`functional_call`, it is in the layers of what is called. Copies are looked for once, behind the second step, among the
+process's objects: a hook on each says when it is called. One on all modules would have torch warn where something is
+compiled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 _LAYERS = 4  # of batch norm
 _SAMPLES = 3  # of the watched model's weights between two steps: its own, the average, its own again
 _ROW = 5  # steps in a row with passes without gradients: they are of the training, and no evaluations
-_WINDOWS = 5000  # between steps in which other networks are listened for
-_CALLS = 50_000  # of modules, without a step: an evaluation that is this long, or the training is over
+_LOOK = 2  # steps, behind which copies are looked for
+_COPIES = 64  # of the model that are listened to
 _ALONG = 0.1  # of the squared distance, what may be off the line of the last step
 NAMES = ("apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed")
 
@@ -54,16 +56,15 @@ class EvaluatedWeights:
         ]  # fmt: skip
         self._norms = norms[:: max(1, len(norms) // _LAYERS)][:_LAYERS]
         self._ours = {id(module) for module in model.modules()}
-        self._handle: Any = None
-        self._seen: set[int] = set()
-        self._windows = self._row = self._calls = 0
+        self._handles: list[Any] = []  # of hooks on copies
+        self._steps = self._row = 0
         self._chosen: Sequence[Any] = ()
         self._paths: list[str] = []  # of these, in the model
         self._now: list[Tensor] = []  # trained weights behind the last step, and behind the one before
         self._then: list[Tensor] = []
         self._own: dict[Any, WeightSample] = {}  # the watched model's, by what tells whether they are others
         self._other: WeightSample | None = None
-        self._strangers, self._listened = False, False
+        self._strangers, self._listens = False, False  # whether a copy was called; between two steps
         self._kept: tuple[WeightSample, WeightSample, bool] | None = None  # of the evaluation before
         self._written = written
         whole = not any(
@@ -85,18 +86,20 @@ class EvaluatedWeights:
             usable = bool(self._paths) and len(now) == len(then) == len(self._paths)
             self._now, self._then = (now, then) if usable else ([], [])
             self._own, self._other, self._strangers = {}, None, False
-            self._silence()
-            self._listened = usable and self._windows < _WINDOWS and not is_compiled()
-            if self._listened:
-                import torch
+            self._listens, self._steps = usable, self._steps + 1
+            if self._steps == _LOOK and model is not None and not is_compiled():
+                self._find(model)
 
-                self._windows, self._calls = self._windows + 1, 0
-                self._handle = torch.nn.modules.module.register_module_forward_pre_hook(Guest(self._came))
+    def _find(self, model: Any) -> None:
+        """Listen to the copies of the model: objects of its class refer to it."""
+        others = (one for one in gc.get_referrers(self._kind) if type(one) is self._kind and one is not model)
+        copies = [one for one in others if id(one) not in self._ours and _shapes(one) == self._shapes]
+        self._handles = [one.register_forward_pre_hook(Guest(self._came)) for one in copies[:_COPIES]]
 
     def passed(self, model: Any, trains: bool) -> None:
         """The watched model is called."""
         if trains:
-            self._silence()
+            self._listens = False
         elif self._now and len(self._own) < _SAMPLES:
             with contextlib.suppress(Exception):
                 items = [_item(model, path) for path in self._paths]
@@ -105,21 +108,14 @@ class EvaluatedWeights:
                     self._own[key] = self._sample(model)
 
     def _came(self, module: Any, given: Any) -> None:
-        number, self._calls = id(module), self._calls + 1
-        if self._calls > _CALLS:
-            self._silence()
-            self._listened = False
-            return
-        if number in self._seen or number in self._ours:
-            return
-        self._seen.add(number)
+        """A copy is called."""
         with contextlib.suppress(Exception):
             import torch
 
-            if torch.is_grad_enabled() or next(module.parameters(), None) is None:
+            if not self._listens or torch.is_grad_enabled():
                 return
             self._strangers = True
-            if self._other is None and type(module) is self._kind and _shapes(module) == self._shapes:
+            if self._other is None:
                 self._other = self._sample(module)
 
     def _sample(self, model: Any) -> WeightSample:
@@ -130,14 +126,9 @@ class EvaluatedWeights:
         means = [model.get_submodule(path).running_mean.detach().float().to(home) for path in self._norms]
         return WeightSample(weights, torch.cat(means) if means else weights[:0])
 
-    def _silence(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle, self._seen = None, set()
-
     def put(self, current: ModelRound) -> None:
         """The next step begins."""
-        self._silence()
+        self._listens = False
         own, other, self._own, self._other = list(self._own.values()), self._other, {}, None
         model = self._root()
         self._row = self._row + 1 if own or other else 0
@@ -146,7 +137,7 @@ class EvaluatedWeights:
         if not (own or other) or not self._now or model is None:
             return
         with contextlib.suppress(Exception):
-            alone = self._listened and not self._strangers
+            alone = self._steps >= _LOOK and not self._strangers
             current.put(
                 "evaluated_weights", NAMES, self._figures([other] if other else own, model, other is not None, alone)
             )
@@ -184,7 +175,9 @@ class EvaluatedWeights:
 
     def close(self) -> None:
         """Leave no hook behind."""
-        self._silence()
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
         self._written.follower = None
         self._paths, self._now = [], []
 

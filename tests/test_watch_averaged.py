@@ -117,7 +117,8 @@ WORDS = {"": "", "swapped": "decay of the average swapped", "zeros": "average fr
 @pytest.mark.parametrize(
     ("held", "fault"),
     [(held, fault) for held in ("copy", "dictionary", "averaged", "functional") for fault in WORDS
-     if (held, fault) != ("averaged", "buffers")],  # it takes or averages them, whatever it is asked for
+     if (held, fault) != ("averaged", "buffers")  # it takes or averages them, whatever it is asked for
+     and (fault != "raw" or held in ("copy", "averaged"))],  # without a copy, one made later may be evaluated
 )  # fmt: skip
 def test_an_average_that_is_none_is_found_however_it_is_held(tmp_path: Path, held: str, fault: str) -> None:
     found, words = said(tmp_path, held, fault), WORDS[fault]
@@ -249,3 +250,20 @@ def test_a_copy_is_listened_to_until_the_run_is_over_and_no_other_module(tmp_pat
     assert len(slow._forward_pre_hooks) == 1 and not other._forward_pre_hooks and not hooks
     run.finish()
     assert not slow._forward_pre_hooks and not model._forward_pre_hooks
+
+
+@pytest.mark.parametrize(("whose", "told"), [(1.0, True), (0.0, False), (2.0, False)])
+def test_trained_weights_are_evaluated_alone_only_where_a_known_copy_is_not_called(whose: float, told: bool) -> None:
+    steps = np.arange(1, 7) * 20 + 1
+    figures = {
+        "apart": 0.0,
+        "share": 1.0,
+        "alike": 0.0,
+        "newest": -1.0,
+        "whose": whose,
+        "statistics": 0.0,
+        "moved": 1.0,
+    }
+    series = {f"model/evaluated_{name}": (steps, np.full(6, value)) for name, value in figures.items()}
+    series["val/loss"] = steps - 1, np.linspace(1, 0.5, 6)
+    assert bool(rule_curves.found([AverageWrong()], series, config={"eval_ema": True})) is told

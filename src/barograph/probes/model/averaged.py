@@ -137,7 +137,7 @@ class EvaluatedWeights:
         if not (own or other) or not self._now or model is None:
             return
         with contextlib.suppress(Exception):
-            alone = self._steps >= _LOOK and not self._strangers
+            alone = bool(self._handles) and not self._strangers  # one made later may be called unheard
             current.put(
                 "evaluated_weights", NAMES, self._figures([other] if other else own, model, other is not None, alone)
             )
@@ -148,9 +148,7 @@ class EvaluatedWeights:
         home = self._now[0].device
         now, then = (torch.cat([one.float().to(home) for one in some]) for some in (self._now, self._then))
         each = torch.stack([one.weights for one in samples])
-        which = (
-            (each - now).square().sum(1).argmax(keepdim=True)
-        )  # none that is a copy of the trained ones, if there is another
+        which = (each - now).square().sum(1).argmax(keepdim=True)  # no copy of the trained ones, if there is another
         evaluated = each.index_select(0, which)[0]
         theirs = WeightSample(evaluated, torch.stack([one.means for one in samples]).index_select(0, which)[0])
         away, back = evaluated - now, then - now

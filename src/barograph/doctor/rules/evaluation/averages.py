@@ -130,7 +130,8 @@ class AverageWrong(WatchRule):
     that was missing after t steps, s^(u/t) after u, within 0.03. Or they move, are others than the trained ones, and
     the running statistics of the batch norm beside them never move, while the trained model's do, in three evaluations
     in a row. Or the configuration says that evaluations are made with the average, from the beginning, and all of a
-    whole training, three or more, are made with exactly the trained weights, and no other network is called.
+    whole training, three or more, are made with exactly the trained weights; a copy of the model was there behind the
+    second step, and none is called. Where there was no copy then, one that was made later may be: nothing is said.
 
     What to do: see in the loop where the average is made, updated behind each step, and put into what is evaluated.
     """

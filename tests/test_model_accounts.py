@@ -14,7 +14,6 @@ from test_rules_objective import ROWS, every, warned
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.loss.sums import LossWeight
 from barograph.doctor.rules.optimizer.accounts import OptimizerCount
 
 torch = pytest.importorskip("torch")
@@ -462,50 +461,3 @@ def test_a_scheduler_that_is_stepped_twice_is_over_too_early(pace: int, over: fl
     assert ("schedule_too_fast" in found) is told
     if told:
         assert found["schedule_too_fast"].causes[0].startswith("scheduler stepped too often")
-
-
-@pytest.mark.parametrize(
-    ("weight", "passes", "looks", "facts", "told"),
-    [
-        (0.25, 1, 6, {}, True),
-        (0.25, 1, 5, {}, False),
-        (0.25, 4, 6, {}, False),  # as it is meant
-        (1.0, 1, 6, {}, False),  # the configuration's micro-batches are somebody else's
-        (0.25, 1, 6, {"world_size": 4}, False),  # the ranks' passes are added
-    ],
-)
-def test_a_loss_that_is_divided_for_passes_that_never_come_is_stepped_at_each_micro_batch(
-    weight: float, passes: int, looks: int, facts: dict[str, int], told: bool
-) -> None:
-    steps = np.arange(0, 10 * looks, 10)
-    figures = {"loss_weight": weight, "passes": passes, "backwards": passes, "targets": 64.0}
-    columns = {f"model/{name}": (steps, np.full(looks, float(value))) for name, value in figures.items()}
-    columns["loss"] = np.arange(100), np.linspace(4.0, 2.0, 100)
-    found = rule_curves.found([LossWeight()], columns, config={"grad_accum": 4}, **facts)
-    assert bool(found) == told
-    assert all(one.causes[0].startswith("optimizer stepped at each micro-batch") for one in found)
-
-
-@pytest.mark.parametrize(
-    ("terms", "slope", "told"),
-    [(24.0, -0.5, True), (24.0, None, False), (None, -0.5, False), (6.0, -0.5, False)],
-)
-def test_a_sum_over_weighted_classes_is_seen_in_its_graph(terms: float | None, slope: float | None, told: bool) -> None:
-    steps = np.arange(0, 60, 10)
-    figures = {"loss_weight": 7.46, "targets": 24.0, "loss_summed": terms, "class_weight_slope": slope}
-    columns = {f"model/{name}": (steps, np.full(6, value)) for name, value in figures.items() if value is not None}
-    columns["loss"] = np.arange(100), np.linspace(33.0, 4.0, 100)
-    found = [one for one in rule_curves.found([LossWeight()], columns) if one.severity == "warning"]
-    assert [one.causes[0] for one in found] == ["loss summed: over 24 targets, not averaged"] * told
-
-
-@pytest.mark.parametrize("last", [0, 8])  # places of the rows' ends, which have no target
-def test_a_loss_that_is_averaged_over_all_places_is_one_of_padding(last: int) -> None:
-    steps, targets = np.arange(0, 60, 10), np.array([30.0, 40.0, 35.0, 50.0, 45.0, 38.0])
-    places = np.array([64.0, 72.0, 64.0, 80.0, 64.0, 72.0])
-    figures = {"targets": targets, "places": places, "loss_weight": targets / (places - last), "passes": np.ones(6),
-               "example_rows": np.full(6, 8.0)}  # fmt: skip
-    columns = {f"model/{name}": (steps, values) for name, values in figures.items()}
-    columns["loss"] = np.arange(100), np.linspace(3.0, 1.0, 100)
-    (found,) = rule_curves.found([LossWeight()], columns)
-    assert (found.kind, found.severity) == ("padding", "warning") and found.causes[0].startswith("padding in the mean")

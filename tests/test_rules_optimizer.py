@@ -419,6 +419,14 @@ def test_a_probe_of_what_was_trained_before_informs_and_a_part_of_a_new_model_is
     assert one.severity == severity
 
 
+def test_blocks_that_are_thawed_for_no_optimizer_are_no_probe() -> None:
+    figures = {"unchanged": 29.0, "unheld": 29.0, "unheld_trained": 1.0, "trained_parameters": 31.0,
+               "unheld_by_block": 1.0}  # fmt: skip
+    columns = {f"model/{name}": numpy.full(40, value) for name, value in figures.items()}
+    (one,) = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
+    assert one.severity == "critical" and one.causes[0].startswith("optimizer holds other parameters")
+
+
 @pytest.mark.parametrize(("apart", "warns"), [(0.0, True), (1.0, False)])
 def test_a_loss_like_a_guess_of_a_model_whose_gains_are_set_apart_is_not_of_one_that_was_not_trained(
     apart: float, warns: bool

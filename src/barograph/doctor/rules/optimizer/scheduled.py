@@ -35,7 +35,8 @@ class ScheduleCount(Rule):
     more often: it is over, or rises again, in the middle. Or it is cosine annealing, stepped at each step, and the run
     ends at half of the peak or more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down,
     and up again. Or it is made for as many steps as there are epochs, three or more, and was stepped at each step,
-    three times as often or more.
+    three times as often or more; or it has stairs, the last of which is one of the epochs, the third or a later one, and
+    was behind it within the first.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -87,6 +88,9 @@ class ScheduleCount(Rule):
         elif self._counts_epochs(history, length, float(rows.value[-1]), went / made):
             cause = "scheduler stepped per batch: its numbers are of epochs"
             said = f"is made for {length:.0f} steps, as many as there are epochs, and came to {rows.value[-1]:.0f}"
+        elif mark := self._stairs_of_epochs(history, rows, went / made, whole):
+            cause = "scheduler stepped per batch: its numbers are of epochs"
+            said = f"has its last stair at {mark:.0f}, a number of epochs, and was there within the first"
         elif self._rose(history, length, rows, went / made):
             cause = "schedule too short: it is over before the training, and the rate rises again"
             said = f"is made for {length:.0f} steps, and the optimizer makes {whole:.0f}"
@@ -109,9 +113,18 @@ class ScheduleCount(Rule):
 
     def _counts_epochs(self, history: RunHistory, length: float, count: float, pace: float) -> bool:
         """Whether a schedule of epochs is stepped at each batch."""
-        said = numeric_setting(history, *_EPOCHS)
-        epochs = said if said == said else self._epochs(history) + 1
+        epochs = self._meant_epochs(history)
         return length == epochs >= self.at["epochs"] and 0.9 < pace < 1.1 and count >= self.at["often"] * length
+
+    def _meant_epochs(self, history: RunHistory) -> float:
+        said = numeric_setting(history, *_EPOCHS)
+        return said if said == said else self._epochs(history) + 1
+
+    def _stairs_of_epochs(self, history: RunHistory, rows: ChannelRows, pace: float, whole: float) -> float:
+        """The last stair of a schedule that is stepped at each batch, if it is a number of epochs; else 0."""
+        mark, epochs = known(history.channel("model/scheduler_last_mark"), *self._end(rows)), self._meant_epochs(history)
+        by_epoch = self.at["epochs"] <= mark <= epochs and mark < whole / epochs
+        return mark if by_epoch and 0.9 < pace < 1.1 and rows.value[-1] >= self.at["often"] * epochs else 0.0
 
     def _rose(self, history: RunHistory, length: float, rows: ChannelRows, pace: float) -> bool:
         """Whether the rate came down and rose again, smoothly, up to the end."""

@@ -47,8 +47,8 @@ def find(optimizers: Collection[Any]) -> None:
 
 def figures(optimizer: Any) -> dict[str, float]:
     """`scheduler_steps`: how often its scheduler was stepped, where there is one alone; `scheduler_length`: how many
-    steps that is made for; `scheduler_last_mark`: at which of them the last stair is; `plateau_best`: the best of what a scheduler that waits for a plateau was given;
-    `plateau_highest`: whether the highest counts as the best."""
+    steps that is made for; `scheduler_last_mark`: at which of them its last stair is; `plateau_best`: the best of what
+    a scheduler that waits for a plateau was given; `plateau_highest`: whether the highest counts as the best."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a scheduler of another make says nothing
         known = [one for reference in _FOUND.get(optimizer, ()) if (one := reference()) is not None]

@@ -35,8 +35,8 @@ class ScheduleCount(Rule):
     more often: it is over, or rises again, in the middle. Or it is cosine annealing, stepped at each step, and the run
     ends at half of the peak or more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down,
     and up again. Or it is made for as many steps as there are epochs, three or more, and was stepped at each step,
-    three times as often or more; or it has stairs, the last of which is one of the epochs, the third or a later one, and
-    was behind it within the first.
+    three times as often or more; or it has stairs, the last of which is one of the epochs, the third or a later one,
+    and was there within the first.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -122,7 +122,10 @@ class ScheduleCount(Rule):
 
     def _stairs_of_epochs(self, history: RunHistory, rows: ChannelRows, pace: float, whole: float) -> float:
         """The last stair of a schedule that is stepped at each batch, if it is a number of epochs; else 0."""
-        mark, epochs = known(history.channel("model/scheduler_last_mark"), *self._end(rows)), self._meant_epochs(history)
+        mark, epochs = (
+            known(history.channel("model/scheduler_last_mark"), *self._end(rows)),
+            self._meant_epochs(history),
+        )
         by_epoch = self.at["epochs"] <= mark <= epochs and mark < whole / epochs
         return mark if by_epoch and 0.9 < pace < 1.1 and rows.value[-1] >= self.at["often"] * epochs else 0.0
 

@@ -185,6 +185,24 @@ def test_layers_that_the_configuration_names_as_frozen_inform(config: dict, seve
     assert one.severity == severity
 
 
+@pytest.mark.parametrize(
+    ("config", "share", "warns"),
+    [({"freeze": "patches"}, 0.9, True), ({"freeze_patches": True}, 0.9, True), ({"trainable": "body, head"}, 0.9, True),
+     ({"lock_image": True}, 0.9, True), ({"lock_text": True}, 0.9, False), ({"freeze_body": True}, 0.9, False),
+     ({"freeze": "all but patches"}, 0.9, False), ({"freeze_patches": False}, 0.9, False), ({"freeze": 2}, 0.9, False),
+     ({"train": "patches"}, 0.9, False), ({"freeze_norm": True}, 0.9, False), ({"freeze": "patches"}, 0.01, False)],
+)  # fmt: skip
+def test_a_part_that_the_configuration_names_and_that_is_not_so_warns(config: dict, share: float, warns: bool) -> None:
+    figures = {"trained_parameters": 10, "frozen_parameters": 30, "trained_adapters": 0, "frozen_share": share}
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    event = Record("model", 0, 0, {
+        "frozen": "body.0, body.1, text", "parts_trained": "patches, patches.norm, visual",
+        "parts_frozen": "body, text, text.table, head",
+    })  # fmt: skip
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=[event]).values()
+    assert one.severity == ("warning" if warns else "info")
+
+
 def test_blocks_behind_what_is_trained_are_never_frozen_on_purpose_in_a_preference() -> None:
     figures = {"trained_parameters": 10, "frozen_parameters": 30, "trained_adapters": 0, "frozen_blocks": 2}
     columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}

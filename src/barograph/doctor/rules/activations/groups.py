@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.activations.meant import contradicted
 from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -38,6 +39,7 @@ _NO_THAW = re.compile(
     r"_per_|_every|_after_(?:last|every)|layer|block|stage|(?:^|_)(?:lr|bn|norm|batchnorm|quant|observer|stat|stats|"
     r"ema|teacher|target|rate|disc|discriminator|generator|critic|reference)(?:_|$)|(?<!un)freeze_(?:after|at|from|start)"
 )  # counts of layers, and what is not frozen by `requires_grad`, or only from then on
+_PART = 0.05  # of all elements, that is frozen
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
@@ -57,6 +59,9 @@ class FrozenGroup(Rule):
     pairs is learnt. A linear probe stays an info finding, and so does one random projection. Of blocks and layers, so
     does a stage in which less is frozen than before, and what the configuration says is to be trained later
     (`unfreeze_at`, `freeze: gradual`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`).
+    The other way round, it warns where the configuration names a part that is to be frozen (`freeze: stem`,
+    `lock_image`) or to be trained (`trainable: head`), and that part is trained, or frozen, as a whole, while a
+    twentieth of all elements or more is frozen, and nothing of that name is as it is said to be.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -94,9 +99,11 @@ class FrozenGroup(Rule):
         staged: bool,
     ) -> Finding:  # fmt: skip
         trained = whole(figures["trained_parameters"])
-        names = next(
-            (str(event.fields["frozen"]) for event in history.events_of("model")
-             if "frozen" in event.fields and event.step == step and event.time <= time), "names are not recorded",
+        texts = next((event.fields for event in history.events_of("model")
+                      if "frozen" in event.fields and event.step == step and event.time <= time), {})  # fmt: skip
+        names = str(texts.get("frozen", "names are not recorded"))
+        against = count > 1 and figures["frozen_share"] >= _PART and contradicted(
+            history, *(str(texts.get(name, "")) for name in ("parts_trained", "parts_frozen"))
         )  # fmt: skip
         severity, key, causes = "warning", "adapters", list(self.causes)
         behind, front = (max(0.0, figures[name]) for name in ("frozen_as_drawn", "frozen_first_as_drawn"))
@@ -137,6 +144,8 @@ class FrozenGroup(Rule):
         elif figures["frozen_blocks"] > 0 and not adapted and came_by(margins_of(history), time):
             key, blocks = "preference", whole(figures["frozen_blocks"])
             message = f"{blocks} block{'s' * (blocks > 1)} behind what is trained, frozen while a preference is learnt."
+        elif against:
+            key, message = "said", against
         elif fresh and not adapted and (behind > 0 or trained > _PROBE or contrasted):
             key, layers = "drawn", whole(behind + front)
             message = f"{layers} layer{'s are' if layers > 1 else ' is'} frozen as drawn by torch ({names})."

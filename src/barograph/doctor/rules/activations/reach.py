@@ -201,8 +201,8 @@ def _says_tied(history: RunHistory) -> bool:
     """Whether the configuration says, in whatever words, that the output layer is the embedding."""
     for name, value in history.options.found.items():
         words = set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition(".")[2]).lower()))
-        if value is True and (words & _TIED and words <= _TIED | _TABLES or {"share", "shared"} & words
-                              and words <= {"share", "shared"} | _TABLES and len(words & _TABLES) > 1):  # fmt: skip
+        if value is True and ((words & _TIED and words <= _TIED | _TABLES) or ({"share", "shared"} & words
+                              and words <= {"share", "shared"} | _TABLES and len(words & _TABLES) > 1)):  # fmt: skip
             return True
     return False
 

@@ -67,6 +67,14 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     current.figures["trained_adapters"] = float(sum(adapters.has(*item) for item in named if id(item[1]) in ours))
     current.figures["frozen_adapters"] = float(sum(adapters.has(*item) for item in frozen))
     gains = _gains((module for name, module in model.named_modules() if not _OTHER_NETWORK.search(name)), trained=False)
+    lookups = [
+        fresh for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Embedding) and not module.weight.requires_grad
+        and not _OTHER_NETWORK.search(name) and (fresh := _table_as_drawn(module.weight)) is not None
+    ]  # fmt: skip
+    if lookups:
+        home = lookups[0].device
+        current.put("frozen_tables", ("",), torch.stack([one.to(home) for one in lookups]).sum().reshape(1))
     if len(gains) > 1:
         current.put("frozen_gains_new", ("",), _all_one(gains))
     still_zero = _zero_adapters(named, ours) + zero_halves(named, adapters.found, ours)
@@ -209,6 +217,17 @@ def as_drawn(module: Any) -> Any:
     some = weight.detach().reshape(-1)[:_COMPARED].float()
     near = (some.abs().amax() <= bound * 1.001) & (some.abs().amax() > 0.98 * bound)
     return (near & ((some.std() / bound * 3**0.5 - 1).abs() < 3 * (0.2 / len(some)) ** 0.5)).float()
+
+
+def _table_as_drawn(weight: Any) -> Any:
+    """Whether an embedding is as it is drawn, normally with a deviation of 1 or 0.02: 1 or 0 on its device."""
+    if weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN * 4:
+        return None
+    some = weight.detach().reshape(-1)[:_COMPARED].float()
+    deviation, error = some.std(), 4 / (2 * len(some)) ** 0.5
+    usual = ((deviation - 1).abs() < error) | ((deviation / 0.02 - 1).abs() < error)
+    tails = ((some / deviation) ** 4).mean()  # 3 of a normal distribution
+    return (usual & ((tails - 3).abs() < 4 * (24 / len(some)) ** 0.5)).float()
 
 
 class BatchNormStatistics:

@@ -419,10 +419,12 @@ def test_a_probe_of_what_was_trained_before_informs_and_a_part_of_a_new_model_is
     assert one.severity == severity
 
 
-def test_blocks_that_are_thawed_for_no_optimizer_are_no_probe() -> None:
-    figures = {"unchanged": 29.0, "unheld": 29.0, "unheld_trained": 1.0, "trained_parameters": 31.0,
-               "unheld_by_block": 1.0}  # fmt: skip
+@pytest.mark.parametrize("more", [{"unheld_by_block": numpy.ones(40)},
+                                  {"trained_elements": numpy.array([10.0] + [900.0] * 39)}])  # fmt: skip
+def test_what_is_thawed_for_no_optimizer_is_no_probe(more: dict) -> None:
+    figures = {"unchanged": 29.0, "unheld": 29.0, "unheld_trained": 1.0, "trained_parameters": 31.0}
     columns = {f"model/{name}": numpy.full(40, value) for name, value in figures.items()}
+    columns |= {f"model/{name}": values for name, values in more.items()}
     (one,) = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
     assert one.severity == "critical" and one.causes[0].startswith("optimizer holds other parameters")
 

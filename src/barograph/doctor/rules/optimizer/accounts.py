@@ -99,8 +99,8 @@ class OptimizerCount(Rule):
         trained = known(history.channel("model/gains_apart"), step, time, segment) == 1
         if trained and here and self.first(segment):
             yield self.finding(
-                begun, f"The run begins at step {begun}, as one that goes on, with a model that was trained before, and "
-                "the optimizer begins at 0: its state was not loaded.", found=step, segment=segment, confidence=0.9,
+                begun, f"The run begins at step {begun}, as one that goes on, with a model that was trained before, "
+                "and the optimizer begins at 0: its state was not loaded.", found=step, segment=segment, confidence=0.9,
                 evidence={"optimizer_steps": 0, "standing": True},
                 causes=["optimizer state lost: its moments begin at zero"],
                 remedies=["load the optimizer's state with the weights",

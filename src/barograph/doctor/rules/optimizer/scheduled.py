@@ -1,7 +1,7 @@
 """A scheduler that is stepped too often, too seldom or never, and one that waits for the wrong end of what it is given.
 
 In:   counts of the scheduler beside those of the optimizer, its length, the best of what it was given; evaluations.
-Out:  findings of `ScheduleCount`, `PlateauMode`, `ScheduleAnew`.
+Out:  findings of `ScheduleCount`, `PlateauMode`, `PlateauPace`, `ScheduleAnew`.
 """
 
 from __future__ import annotations
@@ -182,6 +182,54 @@ class PlateauMode(WatchRule):
             )  # fmt: skip
 
 
+class PlateauPace(Rule):
+    """A scheduler that waits for a plateau is stepped at each batch, and the rate is gone before half of the run.
+
+    The watch reads how often `ReduceLROnPlateau` was stepped and its patience. Stepped as often as the optimizer (nine
+    times in ten or more), with a patience of thirty steps or less, it takes the noise of batches for a plateau: at the
+    end of the run the rate was at a tenth of its peak in the first half, after 60 steps of the optimizer or more, and
+    never rose again. A patience of hundreds of steps, or a rate that comes down late, is left alone.
+
+    What to do: `scheduler.step(validation_loss)` once an epoch.
+    """
+
+    name, family, kind, severity = "plateau_pace", "optimizer", "learning_rate", "warning"
+    needs = ("=model/plateau_steps", "=model/rate_share")
+    least = 4
+    about = "A scheduler that waits for a plateau is stepped at each batch."
+    thresholds: ClassVar = {
+        "steps": (60.0, "of the optimizer; ours"),
+        "pace": (0.9, "of its steps; ours"),
+        "patience": (30.0, "steps, at most; ours"),
+        "low": (0.1, "of the peak; ours"),
+        "half": (0.5, "of the run; ours"),
+    }
+    causes = ("scheduler stepped per batch: it waits for a plateau, and its patience is of epochs",)
+    remedies = ("`scheduler.step(validation_loss)` once an epoch, behind the evaluation",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        counts, shares = (history.channel(f"model/{name}") for name in ("plateau_steps", "rate_share"))
+        if not history.facts.get("finished") or counts is None or shares is None or counts.end < self.least:
+            return
+        rows, rates = counts.rows(), shares.rows()
+        place = int(rows.step[-1]), int(rows.time[-1]), int(rows.segment[-1])
+        patience = known(history.channel("model/plateau_patience"), *place)
+        made = float(rows.step[-1] - rows.step[0])
+        often = float(rows.value[-1] - rows.value[0]) >= self.at["pace"] * made
+        if rows.segment[0] != rows.segment[-1] or made < self.at["steps"] or not often:
+            return
+        low = numpy.flatnonzero(rates.value <= self.at["low"] * rates.value.max())
+        falls = bool((numpy.diff(rates.value) <= 0).all())
+        soon = len(low) and rates.step[low[0]] <= self.at["half"] * rates.step[-1]
+        if patience <= self.at["patience"] and falls and soon and self.first():
+            yield self.finding(
+                int(rates.step[low[0]]), f"`ReduceLROnPlateau` is stepped at each batch, with a patience of "
+                f"{patience:.0f}: the rate is at {rates.value[low[0]]:.2g} of the optimizer's at step "
+                f"{rates.step[low[0]]} of {rates.step[-1]}.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"patience": patience, "standing": True},
+            )  # fmt: skip
+
+
 class ScheduleAnew(Rule):
     """After a resume the schedule begins again, where the learning rate is not logged.
 
@@ -254,4 +302,4 @@ def _known(channel: Channel | None, place: Place) -> numpy.ndarray:
     return found
 
 
-RULES = (ScheduleCount, PlateauMode, ScheduleAnew)
+RULES = (ScheduleCount, PlateauMode, PlateauPace, ScheduleAnew)

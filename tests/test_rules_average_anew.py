@@ -16,6 +16,7 @@ from barograph.doctor.rules.evaluation.average_anew import AverageAnew
         ([0.05, 0.04, 0.03, 0.57, 0.2], 2.0, 70, True),
         ([0.05, 0.04, 0.03, 0.03, 0.02], 2.0, 70, False),  # loaded
         ([0.05, 0.04, 0.03, 0.08, 0.04], 2.0, 70, False),  # a copy of the weights, that begins anew
+        ([0.38, 0.33, 0.23, 0.7, 0.2], 2.0, 70, True),  # of an average that lags
         ([0.05, 0.04, 0.3, 0.57, 0.2], 2.0, 70, False),  # as far as before
         ([0.05, 0.04, 0.03, 0.57, 0.2], 1.0, 70, False),  # not a copy's
         ([0.05, 0.04, 0.03, 0.57, 0.2], 2.0, 200, False),  # no resume

@@ -25,9 +25,9 @@ class AverageAnew(Rule):
 
     Evaluations are made with a copy of the watched model. The watch reads how far it is from what is trained, of the
     weights' size. In two evaluations or more before the resume that was at most a fifth of what it is in the first one
-    behind it, and there it is a tenth or more: the average was not loaded, and begins as it was made. One that begins
-    as a copy of the loaded weights is near them. A launch that begins at less than half of the steps before is another
-    try.
+    behind it, and there it is a tenth or more; or it had come nearer, and is twice as far, and three tenths or more:
+    the average was not loaded, and begins as it was made. One that begins as a copy of the loaded weights is near them.
+    A launch that begins at less than half of the steps before is another try.
 
     What to do: save the average's weights with the checkpoint, and load them.
     """
@@ -40,6 +40,8 @@ class AverageAnew(Rule):
         "evaluations": (2.0, "before the resume; ours"),
         "times": (5.0, "times as far as before; ours"),
         "apart": (0.1, "of the weights' size; ours"),
+        "twice": (2.0, "times as far as in the last one before, of an average that came nearer; ours"),
+        "farther": (0.3, "of the weights' size; ours"),
     }
     causes = ("averaged weights lost: the average was not loaded at the resume",)
     remedies = (
@@ -64,6 +66,8 @@ class AverageAnew(Rule):
                 before, self._before, self._segment = self._before, [], segment
                 goes_on = len(before) >= self.at["evaluations"] and step >= 0.5 * self._last
                 far = value >= max(self.at["apart"], self.at["times"] * max(before, default=0.0))
+                nearer = goes_on and before[-1] < before[-2]
+                far |= nearer and value >= max(self.at["farther"], self.at["twice"] * before[-1])
                 if whose and goes_on and far and self.first(segment):
                     yield self.finding(
                         step, f"The average that is evaluated is {value:.2g} of the weights' size away from what is "

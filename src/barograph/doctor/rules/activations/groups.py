@@ -105,7 +105,7 @@ class FrozenGroup(Rule):
         texts = next((event.fields for event in history.events_of("model")
                       if "frozen" in event.fields and event.step == step and event.time <= time), {})  # fmt: skip
         names = str(texts.get("frozen", "names are not recorded"))
-        against = count > 1 and figures["frozen_share"] >= _PART and contradicted(
+        against = not staged and count > 1 and figures["frozen_share"] >= _PART and contradicted(
             history, *(str(texts.get(name, "")) for name in ("parts_trained", "parts_frozen"))
         )  # fmt: skip
         severity, key, causes = "warning", "adapters", list(self.causes)

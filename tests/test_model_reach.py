@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -86,10 +87,15 @@ class Tied(nn.Module):
         torch.manual_seed(5)
         self.embedding, self.places = nn.Embedding(30, 16), nn.Embedding(16, 16)  # places: of a layer's shape
         self.between, self.head = nn.Linear(16, 16), nn.Linear(16, 30, bias=False)
-        if how != "apart":
+        if how not in ("apart", "said"):
             self.head.weight = self.embedding.weight
         if how == "copied":
             self.head.weight = nn.Parameter(self.head.weight.detach().clone())
+        if how.startswith("grown"):
+            more = nn.Embedding(33 if how == "grown" else 90, 16)
+            more.weight.data[:30] = self.embedding.weight.data
+            self.embedding = more
+        self.config = SimpleNamespace(tie_word_embeddings=how == "said")
 
     def forward(self, tokens: Any) -> Any:
         placed = self.embedding(tokens) + self.places(torch.arange(tokens.shape[1]))
@@ -99,7 +105,10 @@ class Tied(nn.Module):
 @pytest.mark.parametrize(
     ("how", "config", "warns"),
     [("tied", {"tie_word_embeddings": True}, False), ("copied", {}, True), ("apart", {}, False),
-     ("apart", {"tie_word_embeddings": True}, True), ("apart", {"tie_word_embeddings": False}, False)],
+     ("apart", {"tie_word_embeddings": True}, True), ("apart", {"tie_word_embeddings": False}, False),
+     ("apart", {"tied": True}, True), ("apart", {"share_decoder_input_output_embed": True}, True),
+     ("apart", {"share_encoder": True, "tied_towers": True, "share_embeddings": True}, False),
+     ("grown", {}, True), ("grown far", {}, False), ("said", {}, True)],
 )  # fmt: skip
 def test_tied_weights_that_are_two_tensors_are_proven(
     tmp_path: Path, how: str, config: dict[str, Any], warns: bool

@@ -34,10 +34,14 @@ def test_schedulers_are_found_with_their_counts_and_lengths() -> None:
     schedulers.find([ours, plain, waiting, chained])
     assert schedulers.figures(ours) == {"scheduler_steps": 1.0, "scheduler_length": 50.0}
     assert schedulers.figures(plain) == {}
-    assert schedulers.figures(waiting) == {"plateau_best": 3.0, "plateau_highest": 1.0}
+    assert schedulers.figures(waiting) == {"plateau_best": 3.0, "plateau_highest": 1.0, "plateau_steps": 1.0,
+                                           "plateau_patience": 10.0}  # fmt: skip
     assert schedulers.figures(chained) == {"scheduler_steps": 1.0, "scheduler_length": 100.0}
     del cosine
     assert schedulers.figures(ours) == {}  # nothing is kept alive
+    stairs = made.MultiStepLR(plain, [5, 8])
+    schedulers.find([plain])
+    assert stairs is not None and schedulers.figures(plain) == {"scheduler_steps": 0.0, "scheduler_last_mark": 8.0}
 
 
 def counted(pace: float, length: float, share: Any = 1.0) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -125,3 +129,29 @@ def test_a_plateau_scheduler_of_the_wrong_mode_is_proved_by_what_it_takes_for_th
             {"plateau_best": ours, "plateau_highest": highest + 0 * ours}.items()}  # fmt: skip
     columns = {"loss": every(np.linspace(2.0, 1.0, ROWS)), metric: (at, values)} | kept
     assert ("plateau_mode" in warned(columns, rows)) is told
+
+
+@pytest.mark.parametrize(
+    ("mark", "pace", "epochs", "warns"),
+    [(8.0, 1.0, 9, True), (8.0, 0.05, 9, False), (60.0, 1.0, 9, False), (12.0, 1.0, 9, False), (8.0, 1.0, 60, False)],
+)
+def test_stairs_at_numbers_of_epochs_that_are_over_within_the_first_are_of_batches(
+    mark: float, pace: float, epochs: int, warns: bool
+) -> None:
+    columns = {"loss": every(np.linspace(2.0, 1.0, ROWS)), "epoch": every(np.arange(ROWS) * epochs // ROWS)}
+    columns |= counted(pace, 0.0) | {"model/scheduler_last_mark": (STEPS, mark + 0.0 * STEPS)}
+    assert ("schedule_count" in warned(columns)) == warns
+
+
+@pytest.mark.parametrize(
+    ("pace", "patience", "end", "told"),
+    [(1.0, 2.0, 1e-3, True), (0.02, 2.0, 1e-3, False), (1.0, 400.0, 1e-3, False), (1.0, 2.0, 0.3, False)],
+)
+def test_a_plateau_scheduler_that_is_stepped_at_each_batch_is_named_so(
+    pace: float, patience: float, end: float, told: bool
+) -> None:
+    figures = {"plateau_steps": np.floor(STEPS * pace), "plateau_patience": patience + 0.0 * STEPS,
+               "rate_share": np.geomspace(1.0, end, len(STEPS))}  # fmt: skip
+    columns = {"loss": every(np.linspace(2.0, 1.0, ROWS))}
+    columns |= {f"model/{name}": (STEPS, values) for name, values in figures.items()}
+    assert ("plateau_pace" in warned(columns)) == told

@@ -379,3 +379,15 @@ def test_gradients_that_vanish_are_the_first_cause_of_a_regression_that_learns_n
     head = diagnose(barograph.read(str(run.dir))[0])["findings"][0]
     assert head["severity"] != "info" and head["causes"][0].startswith("gradients vanish")
     assert "residual" in head["remedies"][0]
+
+
+def test_embeddings_as_they_are_drawn_are_told_from_what_was_learnt() -> None:
+    from barograph.probes.model.frozen import _table_as_drawn
+
+    torch.manual_seed(0)
+    drawn = nn.Embedding(60, 32).weight
+    learnt = torch.where(torch.rand(60, 1) < 0.3, 2.0 * drawn, 0.5 * drawn)  # common words are longer
+    for weight, fresh in ((drawn, 1), (0.02 * drawn, 1), (0.4 * drawn, 0), (learnt / learnt.std(), 0)):
+        assert float(_table_as_drawn(weight)) == fresh
+    assert float(_table_as_drawn(3**0.5 * (2 * torch.rand(60, 32) - 1))) == 0
+    assert _table_as_drawn(drawn[:4]) is None

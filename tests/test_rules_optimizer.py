@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.doctor.rules.optimizer.accounts import RateTooLow
+from barograph.doctor.rules.optimizer.accounts import OptimizerCount, RateTooLow
 from barograph.doctor.rules.optimizer.decay import DecayDominates
 from barograph.doctor.rules.optimizer.epsilon import EpsilonDominates
 from barograph.doctor.rules.optimizer.optimizer import (
@@ -419,6 +419,16 @@ def test_a_probe_of_what_was_trained_before_informs_and_a_part_of_a_new_model_is
     assert one.severity == severity
 
 
+@pytest.mark.parametrize("more", [{"unheld_by_block": numpy.ones(40)},
+                                  {"trained_elements": numpy.array([10.0] + [900.0] * 39)}])  # fmt: skip
+def test_what_is_thawed_for_no_optimizer_is_no_probe(more: dict) -> None:
+    figures = {"unchanged": 29.0, "unheld": 29.0, "unheld_trained": 1.0, "trained_parameters": 31.0}
+    columns = {f"model/{name}": numpy.full(40, value) for name, value in figures.items()}
+    columns |= {f"model/{name}": values for name, values in more.items()}
+    (one,) = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
+    assert one.severity == "critical" and one.causes[0].startswith("optimizer holds other parameters")
+
+
 @pytest.mark.parametrize(("apart", "warns"), [(0.0, True), (1.0, False)])
 def test_a_loss_like_a_guess_of_a_model_whose_gains_are_set_apart_is_not_of_one_that_was_not_trained(
     apart: float, warns: bool
@@ -427,3 +437,25 @@ def test_a_loss_like_a_guess_of_a_model_whose_gains_are_set_apart_is_not_of_one_
     columns = {f"model/{name}": numpy.full(200, value) for name, value in figures.items()}
     columns |= {"model/reach": numpy.linspace(0, 0.1, 200), "train/loss": noisy(200) * 0 + 4.8}
     assert bool(only(findings([RateTooLow()], columns, facts={"finished": True}), "rate_too_low")) == warns
+
+
+@pytest.mark.parametrize(
+    ("begins", "age", "apart", "every", "told"),
+    [
+        (66, 0.0, 1.0, 1, True),
+        (66, 0.0, 1.0, 10, True),
+        (66, 66.0, 1.0, 1, False),  # it was loaded
+        (66, 0.0, 0.0, 1, False),  # steps that came before are others than the model's
+        (0, 0.0, 1.0, 1, False),  # what was trained before is trained on for something else
+    ],
+)
+def test_a_run_of_its_own_that_goes_on_has_the_optimizers_count(
+    begins: int, age: float, apart: float, every: int, told: bool
+) -> None:
+    looks = numpy.array([0, *range(begins + 10, begins + 60, 10)])
+    logged = numpy.arange(-(-begins // every) * every, begins + 60, every)
+    columns = {"model/optimizer_age": (looks, age + numpy.arange(len(looks)) * 10.0),
+               "model/gains_apart": (looks[:1], numpy.array([apart])),
+               "train/loss": (logged, numpy.linspace(2.0, 1.5, len(logged)))}  # fmt: skip
+    found = only(findings([OptimizerCount()], columns), "optimizer_count")
+    assert [one.causes[0].split(":")[0] for one in found] == ["optimizer state lost"] * told

@@ -53,6 +53,28 @@ def test_rewards_without_a_second_network_say_nothing() -> None:
     assert not one(ReferenceApart, 2.0, (), rewards__chosen=-2.0 + 0 * STEP, rewards__rejected=-3.0 + 0 * STEP)
 
 
+@pytest.mark.parametrize(
+    ("apart", "drift", "moved", "same", "told"),
+    [
+        (0.5, 1e-4, 0.0, 1.0, True),
+        (0.5, 0.1, 0.0, 1.0, False),  # the policy goes far at each step
+        (0.5, 1e-4, 1e-3, 1.0, False),  # it follows the policy: no reference
+        (0.5, 1e-4, 0.0, 0.0, False),  # asked about other examples
+        (0.02, 1e-4, 0.0, 1.0, False),
+    ],
+)
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+def test_a_reference_that_is_another_network_is_known_by_its_weights_whatever_is_logged(
+    apart: float, drift: float, moved: float, same: float, told: bool, pieces: tuple[int, ...]
+) -> None:
+    found = one(
+        ReferenceApart, 0.1, pieces, loss=0.7 + 0 * STEP, model__loss_ranks=0 * STEP[:1],
+        model__other_same_input=same + 0 * STEP, model__other_apart=apart + drift * STEP,
+        model__other_moved=moved + 0 * STEP,
+    )  # fmt: skip
+    assert [finding.causes[0] for finding in found] == ["reference is another network: not a copy of the policy"] * told
+
+
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
 @pytest.mark.parametrize(
     ("beta", "difference", "cause"),

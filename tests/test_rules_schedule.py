@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
-from barograph.doctor.rules.optimizer.schedule import RULES
+from barograph.doctor.rules.optimizer.schedule import RULES, LearningRateJump
 
 
 def cosine(count: int, warm: int = 20, floor: float = 0.0, peak: float = 1e-3) -> np.ndarray:
@@ -45,6 +45,26 @@ def test_a_leap_beyond_the_peak_is_critical_at_its_row() -> None:
     finding = next(one for one in look(rate) if one.rule == "learning_rate_jump")
     assert (finding.kind, finding.severity, finding.step, finding.found) == ("learning_rate", "critical", 333, 336)
     assert finding.causes[0].startswith("learning rate too high") and f"{rate[332]:.3g}" in finding.remedies[0]
+
+
+STAIRS = np.concatenate([np.full(14, 3e-5), np.full(14, 1.5e-3), cosine(120, warm=1, peak=3e-3)])
+
+
+def test_a_warm_up_in_stairs_up_to_the_configured_rate_is_no_leap() -> None:
+    assert not warned(look(STAIRS, config={"lr": 3e-3}))
+    assert warned(look(STAIRS, config={"lr": 1e-4})) and warned(look(STAIRS))
+
+
+def test_up_to_the_rate_that_a_scheduler_started_from_is_no_leap() -> None:
+    def with_share(base: float):
+        looks = np.arange(0, len(STAIRS), 10)
+        return found([LearningRateJump()], {
+            "train/loss": (np.arange(len(STAIRS)), falling(len(STAIRS))),
+            "train/lr": (np.arange(len(STAIRS)), STAIRS),
+            "model/rate_share": (looks, STAIRS[looks] / base), "model/scheduler_steps": (looks, looks // 14),
+        })  # fmt: skip
+
+    assert not with_share(3e-3) and with_share(3e-4)
 
 
 def test_a_rate_of_zero_long_before_the_end_is_told_of() -> None:

@@ -130,6 +130,12 @@ def test_adapters_that_are_frozen_and_blocks_that_nobody_trained_warn() -> None:
     assert one.severity == "warning" and "2 blocks" in one.message
 
 
+@pytest.mark.parametrize(("new", "severity"), [(1, "warning"), (0, "info")])
+def test_an_embedding_that_is_frozen_as_drawn_in_a_new_model_warns(new: int, severity: str) -> None:
+    (one,) = frozen(frozen_adapters=0, frozen_tables=1, untrained=new)
+    assert one.severity == severity
+
+
 def test_stages_in_which_less_is_frozen_are_on_purpose() -> None:
     steps = numpy.array([1, 70, 140])
     columns = {"model/frozen_parameters": (steps, numpy.array([30.0, 20.0, 1.0])),
@@ -183,6 +189,25 @@ def test_layers_that_the_configuration_names_as_frozen_inform(config: dict, seve
     event = Record("model", 0, 0, {"frozen": "stem.0, stem.2"})
     (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=[event]).values()
     assert one.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("config", "share", "warns"),
+    [({"freeze": "patches"}, 0.9, True), ({"freeze_patches": True}, 0.9, True), ({"trainable": "head"}, 0.9, True),
+     ({"lock_image": True}, 0.9, True), ({"lock_text": True}, 0.9, False), ({"freeze_body": True}, 0.9, False),
+     ({"freeze": "all but patches"}, 0.9, False), ({"freeze_patches": False}, 0.9, False),
+     ({"freeze": 2}, 0.9, False),
+     ({"train": "patches"}, 0.9, False), ({"freeze_norm": True}, 0.9, False), ({"freeze": "patches"}, 0.01, False)],
+)  # fmt: skip
+def test_a_part_that_the_configuration_names_and_that_is_not_so_warns(config: dict, share: float, warns: bool) -> None:
+    figures = {"trained_parameters": 10, "frozen_parameters": 30, "trained_adapters": 0, "frozen_share": share}
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    event = Record("model", 0, 0, {
+        "frozen": "body.0, body.1, text", "parts_trained": "patches, patches.norm, visual",
+        "parts_frozen": "body, text, text.table, head",
+    })  # fmt: skip
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=[event]).values()
+    assert one.severity == ("warning" if warns else "info")
 
 
 def test_blocks_behind_what_is_trained_are_never_frozen_on_purpose_in_a_preference() -> None:

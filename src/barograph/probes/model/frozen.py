@@ -27,6 +27,7 @@ _UNSET = 3  # steps in which statistics of layers in evaluation mode are looked 
 _MOST_NORMS = 64
 _LEAST_GAINS = 4  # of a layer, fewer may be one number by chance
 _OF_ADAPTER = re.compile(r"(.+?)\.[^.]*(?:lora|dora|adapter|loha|lokr)", re.I)  # the layer that an adapter belongs to
+_DEEP, _MOST_PARTS = 3, 40  # parts within each other, and how many are named
 _LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
 
 
@@ -62,9 +63,18 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
         return
     current.figures["frozen_share"] = sum(parameter.numel() for _, parameter in frozen) / max(1, elements)
     current.figures["frozen"] = listed(dict.fromkeys(re.sub(r"(\d+).*", r"\1", name) for name, _ in frozen))
+    current.figures |= _whole_parts(model)
     current.figures["trained_adapters"] = float(sum(adapters.has(*item) for item in named if id(item[1]) in ours))
     current.figures["frozen_adapters"] = float(sum(adapters.has(*item) for item in frozen))
     gains = _gains((module for name, module in model.named_modules() if not _OTHER_NETWORK.search(name)), trained=False)
+    lookups = [
+        fresh for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Embedding) and not module.weight.requires_grad
+        and not _OTHER_NETWORK.search(name) and (fresh := _table_as_drawn(module.weight)) is not None
+    ]  # fmt: skip
+    if lookups:
+        home = lookups[0].device
+        current.put("frozen_tables", ("",), torch.stack([one.to(home) for one in lookups]).sum().reshape(1))
     if len(gains) > 1:
         current.put("frozen_gains_new", ("",), _all_one(gains))
     still_zero = _zero_adapters(named, ours) + zero_halves(named, adapters.found, ours)
@@ -95,6 +105,22 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
     if len(drawn[False]) > 1:  # a single one may be a random projection
         current.put("first_as_drawn", ("",), torch.stack(drawn[False]).sum().reshape(1))
+
+
+def _whole_parts(model: Any) -> dict[str, str]:
+    """Names of parts that are trained, or frozen, as a whole: those of a model's parts, and of parts of these."""
+    parts: dict[bool, dict[str, None]] = {True: {}, False: {}}
+    named = [(plain(name), module) for name, module in model.named_modules()]
+    named += [(plain(name), item) for name, item in model.named_parameters(recurse=False)]
+    for name, part in named:
+        items = list(part.parameters()) if hasattr(part, "parameters") else [part]
+        states = {bool(item.requires_grad) for item in items}
+        if name and name.count(".") < _DEEP and len(states) == 1 and not re.search(r"\d", name):
+            parts[states.pop()][name] = None
+    return {
+        key: ", ".join(list(names)[:_MOST_PARTS])
+        for key, names in (("parts_trained", parts[True]), ("parts_frozen", parts[False])) if names
+    }  # fmt: skip
 
 
 def _is_vector_of_layer(model: Any, parameter: Any) -> bool:
@@ -191,6 +217,17 @@ def as_drawn(module: Any) -> Any:
     some = weight.detach().reshape(-1)[:_COMPARED].float()
     near = (some.abs().amax() <= bound * 1.001) & (some.abs().amax() > 0.98 * bound)
     return (near & ((some.std() / bound * 3**0.5 - 1).abs() < 3 * (0.2 / len(some)) ** 0.5)).float()
+
+
+def _table_as_drawn(weight: Any) -> Any:
+    """Whether an embedding is as it is drawn, normally with a deviation of 1 or 0.02: 1 or 0 on its device."""
+    if weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN * 4:
+        return None
+    some = weight.detach().reshape(-1)[:_COMPARED].float()
+    deviation, error = some.std(), 4 / (2 * len(some)) ** 0.5
+    usual = ((deviation - 1).abs() < error) | ((deviation / 0.02 - 1).abs() < error)
+    tails = ((some / deviation) ** 4).mean()  # 3 of a normal distribution
+    return (usual & ((tails - 3).abs() < 4 * (24 / len(some)) ** 0.5)).float()
 
 
 class BatchNormStatistics:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _AFTER = 20  # steps; parameters that only some batches use have had their chance
 _UNUSED = 100  # steps; a layer that has not run in them is not used
 _COMPARED = 4096  # elements
+_TIES = "tie_word_embeddings"  # as transformers' configurations say it
+_ROWS, _MOST = 16, 0.8  # of an embedding and an output layer of which one has more: the least, and the share
 _OTHER_TABLE = re.compile(rf"{PLACE.pattern}|type|segment", re.I)  # of places and of kinds of tokens, not of tokens
 
 
@@ -192,10 +194,25 @@ def untied_figures(current: ModelRound, model: Any) -> None:
     tied = [one[1] for one, other in pairs if local(one[1]).data_ptr() == local(other[1]).data_ptr()]
     if tied and mesh_of(tied[-1]) is None:
         current.put("tied_deviation", ("",), flat(tied[-1].detach())[:_COMPARED].float().std().reshape(1))
-    if tied or not pairs:
+    if tied:
+        return
+    # one that was made anew for more tokens has a few rows more than the other
+    if not any(other is outputs[-1] for _, other in pairs):
+        pairs += [(one, outputs[-1]) for one in reversed(embeddings) if outputs and _grown(one[1], outputs[-1][1])]
+    if not pairs:
         return
     one, other = pairs[-1]
     current.figures |= {"untied": 1.0, "untied_weights": f"{one[0]}.weight and {other[0]}.weight"}
-    first, second = (flat(local(weight))[:_COMPARED] for _, weight in (one, other))
-    if first.shape == second.shape and first.device == second.device and first.numel() > 1:
+    if any(getattr(getattr(part, "config", None), _TIES, None) is True for part in model.modules()):
+        current.figures["untied_said"] = 1.0
+    first, second = (flat(local(weight)) for _, weight in (one, other))
+    most = min(len(first), len(second), _COMPARED)
+    first, second = first[:most], second[:most]
+    if first.device == second.device and most > 1:
         current.put("untied_copy", ("",), ((first == second).all() & (first != first[0]).any()).reshape(1))
+
+
+def _grown(one: Any, other: Any) -> bool:
+    """Whether two matrices are of the same rows but for a few, and of many."""
+    few, many = sorted((len(one), len(other)))
+    return bool(one.shape[1] == other.shape[1] and few >= _ROWS and few >= _MOST * many)

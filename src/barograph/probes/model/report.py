@@ -37,7 +37,8 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written",
            "tied_deviation": "tied_deviation", "adapters_drawn": "adapters_drawn",
            "adapters_merged": "adapters_merged", "equal_units": "equal_units",
-           "unheld_trained": "unheld_trained", "gains_apart": "gains_apart"}  # fmt: skip
+           "unheld_trained": "unheld_trained", "gains_apart": "gains_apart",
+           "frozen_tables": "frozen_tables"}  # fmt: skip
 _NUMBERS = ("idle_gradient", "written", "tied_deviation", "adapters_merged")  # of these: not counts
 _SCALED = ("norm", "mean", "std", "min", "max")
 

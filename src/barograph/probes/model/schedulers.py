@@ -47,8 +47,9 @@ def find(optimizers: Collection[Any]) -> None:
 
 def figures(optimizer: Any) -> dict[str, float]:
     """`scheduler_steps`: how often its scheduler was stepped, where there is one alone; `scheduler_length`: how many
-    steps that is made for; `plateau_best`: the best of what a scheduler that waits for a plateau was given;
-    `plateau_highest`: whether the highest counts as the best."""
+    steps that is made for; `scheduler_last_mark`: at which of them its last stair is; `plateau_best`: the best of what
+    a scheduler that waits for a plateau was given; `plateau_highest`: whether the highest counts as the best;
+    `plateau_steps`, `plateau_patience`: how often it was stepped, and how many steps without progress it waits."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a scheduler of another make says nothing
         known = [one for reference in _FOUND.get(optimizer, ()) if (one := reference()) is not None]
@@ -56,10 +57,14 @@ def figures(optimizer: Any) -> dict[str, float]:
         counting = [one for one in known if not hasattr(one, "num_bad_epochs")]
         if len(waiting) == 1 and math.isfinite(best := float(waiting[0].best)):
             found |= {"plateau_best": best, "plateau_highest": float(waiting[0].mode == "max")}
+        if len(waiting) == 1:
+            found |= {"plateau_steps": float(waiting[0].last_epoch), "plateau_patience": float(waiting[0].patience)}
         if len(counting) == 1:
             found["scheduler_steps"] = float(counting[0].last_epoch)
             if (length := _length(counting[0])) > 0:
                 found["scheduler_length"] = length
+            if (mark := _last_mark(counting[0])) > 0:
+                found["scheduler_last_mark"] = mark
     return found
 
 
@@ -75,3 +80,12 @@ def _length(scheduler: Any) -> float:
             return float(length)
     bound = [getattr(one, "keywords", {}).get(_PLANNED) for one in getattr(scheduler, "lr_lambdas", ())]
     return float(bound[0]) if bound and isinstance(bound[0], (int, float)) else 0.0
+
+
+def _last_mark(scheduler: Any) -> float:
+    """At which step a schedule of several stairs has its last one; 0 for another."""
+    parts, marks = getattr(scheduler, "_schedulers", None), getattr(scheduler, "milestones", None)
+    if parts:
+        starts, last = getattr(scheduler, "_milestones", None), _last_mark(parts[-1])
+        return starts[-1] + last if starts and last else 0.0
+    return float(max(marks)) if marks else 0.0

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.blocks import find
 from barograph.probes.model.frozen import trained_before
 from barograph.probes.model.parameters import flat, local
 
@@ -32,7 +33,8 @@ _COMPARED = 4  # parameters
 class Unchanged:
     """Compares parameters from step to step."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Any) -> None:
+        self._model = model
         self._versions: list[int] = []
         self._counts: list[bool] = []  # whether its counter was ever raised by a step
         self._parameters: tuple[Any, ...] = ()
@@ -82,6 +84,8 @@ class Unchanged:
         current.suspect(found)
         if found is not None and self._named:
             self._named = False
+            if _by_block(self._model, {id(one) for one in self._loose}):
+                current.figures["unheld_by_block"] = 1.0
             trained = trained_before([(looks.names[id(one)], one) for one in self._loose])
             if trained is not None:
                 current.put("unheld_trained", ("",), trained.reshape(1))
@@ -122,6 +126,20 @@ class Unchanged:
         self._before = weakref.ref(optimizer)
         found = self._compare(parameters)
         return found if again else None
+
+
+def _by_block(model: Any, loose: set[int]) -> bool:
+    """Whether some blocks are frozen, and of another one of their class all that is trained is in no optimizer: who
+    freezes some means the others to be trained."""
+    frozen, left = set(), set()
+    for block in find(model).blocks.values():
+        items = list(block.parameters())
+        trained = {id(item) for item in items if item.requires_grad}
+        if items and not trained:
+            frozen.add(type(block))
+        elif trained and trained <= loose:
+            left.add(type(block))
+    return not frozen.isdisjoint(left)
 
 
 def _old(seen: tuple[weakref.ref[Any], int] | None, gradient: Any) -> bool:

@@ -122,7 +122,7 @@ class ModelWatch:
         self._skipped, self._noticed = 0, -1
         self.is_closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
         self._backward = BackwardEnd(self._at_backward_end)
-        self._stale, self._unchanged, self._reach = StaleGradients(model), Unchanged(), Reach(model)
+        self._stale, self._unchanged, self._reach = StaleGradients(model), Unchanged(model), Reach(model)
         self._idle, self._unstepped, self._outside = IdleOptimizers(), Unstepped(), Written()
         self._said: dict[str, float] = {}
         self._zeros: dict[str, Any] = {}  # what the last step with a record had of these; None where it is not known

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.activations.meant import contradicted
 from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -38,6 +39,7 @@ _NO_THAW = re.compile(
     r"_per_|_every|_after_(?:last|every)|layer|block|stage|(?:^|_)(?:lr|bn|norm|batchnorm|quant|observer|stat|stats|"
     r"ema|teacher|target|rate|disc|discriminator|generator|critic|reference)(?:_|$)|(?<!un)freeze_(?:after|at|from|start)"
 )  # counts of layers, and what is not frozen by `requires_grad`, or only from then on
+_PART = 0.05  # of all elements, that is frozen
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
@@ -45,18 +47,23 @@ class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
     Freezing is usual, so an info finding says how much of the model is trained and what is not; where two layers or
-    more in front of what is trained are as torch draws them, that nothing may have been loaded. Seven things are never
-    meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of which those of
-    some layers are frozen at 0, while those of others are trained, or one factor at 0 while the other is trained. The
-    other way round, layers that are trained beside the LoRA matrices that are added to them. A bias or a norm's gains
-    that are all that is trained, beside eight frozen parameters or more. Frozen blocks behind parameters that are
-    trained, whose normalisation weights are all exactly 1: nobody ever trained these (the same of two such layers or
-    more in the frozen model that adapters are for); or any such blocks, where a preference is learnt. And frozen layers
-    whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before them is
-    trained; or where two or more are in front of it, and more than four parameters are trained or a contrast of
-    pairs is learnt. A linear probe stays an info finding, and so does one random projection. Of blocks and layers, so
-    does a stage in which less is frozen than before, and what the configuration says is to be trained later
-    (`unfreeze_at`, `freeze: gradual`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`).
+    more in front of what is trained are as torch draws them, that nothing may have been loaded. Eight things are
+    never meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of
+    which those of some layers are frozen at 0, while those of others are trained, or one factor at 0 while the
+    other is trained. The other way round, layers that are trained beside the LoRA matrices that are added to them.
+    A bias or a norm's gains that are all that is trained, beside eight frozen parameters or more. Frozen blocks
+    behind parameters that are trained, whose normalisation weights are all exactly 1: nobody ever trained these
+    (the same of two such layers or more in the frozen model that adapters are for); or any such blocks, where a
+    preference is learnt. And frozen layers whose weights are as torch draws them, uniform up to one over the root
+    of their inputs, while what is before them is trained; or where two or more are in front of it, and more than
+    four parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a
+    deviation of 1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info finding,
+    and so does one random projection. Of blocks and layers, so does a stage in which less is frozen than before,
+    and what the configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`), or to be frozen, by
+    the names of all that is (`frozen_stem`, `freeze: stem`). The other way round, it warns where the configuration
+    names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`), and that
+    part is trained, or frozen, as a whole, while a twentieth of all elements or more is frozen, and nothing of that
+    name is as it is said to be.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -81,7 +88,8 @@ class FrozenGroup(Rule):
                 name: _of_step(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
-                             "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new", "lone_vector")
+                             "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new", "lone_vector",
+                             "frozen_tables", "untrained")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
@@ -94,9 +102,11 @@ class FrozenGroup(Rule):
         staged: bool,
     ) -> Finding:  # fmt: skip
         trained = whole(figures["trained_parameters"])
-        names = next(
-            (str(event.fields["frozen"]) for event in history.events_of("model")
-             if "frozen" in event.fields and event.step == step and event.time <= time), "names are not recorded",
+        texts = next((event.fields for event in history.events_of("model")
+                      if "frozen" in event.fields and event.step == step and event.time <= time), {})  # fmt: skip
+        names = str(texts.get("frozen", "names are not recorded"))
+        against = not staged and count > 1 and figures["frozen_share"] >= _PART and contradicted(
+            history, *(str(texts.get(name, "")) for name in ("parts_trained", "parts_frozen"))
         )  # fmt: skip
         severity, key, causes = "warning", "adapters", list(self.causes)
         behind, front = (max(0.0, figures[name]) for name in ("frozen_as_drawn", "frozen_first_as_drawn"))
@@ -137,6 +147,10 @@ class FrozenGroup(Rule):
         elif figures["frozen_blocks"] > 0 and not adapted and came_by(margins_of(history), time):
             key, blocks = "preference", whole(figures["frozen_blocks"])
             message = f"{blocks} block{'s' * (blocks > 1)} behind what is trained, frozen while a preference is learnt."
+        elif against:
+            key, message = "said", against
+        elif figures["frozen_tables"] > 0 and figures["untrained"] == 1 and not adapted:
+            key, message = "tables", f"An embedding is frozen as it was drawn, in a model that is all new ({names})."
         elif fresh and not adapted and (behind > 0 or trained > _PROBE or contrasted):
             key, layers = "drawn", whole(behind + front)
             message = f"{layers} layer{'s are' if layers > 1 else ' is'} frozen as drawn by torch ({names})."
@@ -149,12 +163,12 @@ class FrozenGroup(Rule):
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
         meant = staged or _said_frozen(history, names)
-        severity = "info" if meant and key in ("blocks", "drawn") else severity
+        severity = "info" if meant and key in ("blocks", "drawn", "tables") else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
-            | ({"standing": True} if key in ("drawn", "blocks", "new") else {}),
+            | ({"standing": True} if key in ("drawn", "blocks", "new", "tables") else {}),
         )  # fmt: skip
 
 

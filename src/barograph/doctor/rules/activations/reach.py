@@ -10,13 +10,22 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, names_of, param_norm_of, setting, whole
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, names_of, param_norm_of, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
+
+
+# words of options such as `tie_weights`, `tied_embeddings`, `share_decoder_input_output_embed`
+_TIED = frozenset({"tie", "tied", "ties", "tying"})
+_TABLES = frozenset({
+    "weight", "weights", "embed", "embeds", "embedding", "embeddings", "emb", "embs", "wte", "word", "words", "token",
+    "tokens", "vocab", "head", "lm", "softmax", "output", "outputs", "input", "inputs", "in", "out", "decoder",
+    "proj", "projection", "unembed", "unembedding", "logits", "and",
+})  # fmt: skip
 
 
 class UnreachedParameters(Rule):
@@ -155,8 +164,9 @@ class UntiedWeights(Rule):
     """An embedding and an output layer that should be one tensor are two.
 
     At the first watched step they hold the same numbers in two places (a copy made by hand, by loading, by moving or
-    wrapping one of them); or the configuration says that embeddings are tied, and no output layer has the embedding's
-    tensor. Two layers of one shape alone say nothing.
+    wrapping one of them); or the configuration says that embeddings are tied (`tie_weights`, `tied_embeddings`, the
+    model's own `config.tie_word_embeddings`), and no output layer has the embedding's tensor. One of the two may have
+    some rows more, up to a fifth, as behind a resize. Two layers of one shape alone say nothing.
 
     What to do: `head.weight = embedding.weight` after loading and moving, before the optimizer is made.
     """
@@ -176,7 +186,7 @@ class UntiedWeights(Rule):
             assert rows is not None
             step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
             same = known(history.channel("model/untied_copy"), step, time, segment) == 1
-            said = setting(history, "tie_word_embeddings", "tie_embeddings", "tie_weights", "weight_tying") is True
+            said = _says_tied(history) or known(history.channel("model/untied_said"), step, time, segment) == 1
             if not (same or said) or not self.first(segment):
                 continue
             names = names_of(history, "untied_weights", step, time)
@@ -185,6 +195,16 @@ class UntiedWeights(Rule):
                 step, f"{names} {what}: each is trained alone.", found=step, segment=segment, confidence=0.95,
                 evidence={"same": same, "configured": said},
             )  # fmt: skip
+
+
+def _says_tied(history: RunHistory) -> bool:
+    """Whether the configuration says, in whatever words, that the output layer is the embedding."""
+    for name, value in history.options.found.items():
+        words = set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition(".")[2]).lower()))
+        if value is True and ((words & _TIED and words <= _TIED | _TABLES) or ({"share", "shared"} & words
+                              and words <= {"share", "shared"} | _TABLES and len(words & _TABLES) > 1)):  # fmt: skip
+            return True
+    return False
 
 
 class ConstantOutput(Rule):

@@ -47,7 +47,8 @@ class InitialLoss(Rule):
     logged, begin at ln 2 whatever the vocabulary. Cosines of which that of the target is made less, by a margin, begin
     far above a guess on purpose (`model/loss_margin`). A loss that the watch knows to be a multiple of the mean
     (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`. Where other losses are added, as the
-    graph shows, and the weight of that of the output is not known, the guess is of a part alone: an info finding.
+    graph shows, and the weight of that of the output is not known, the guess is of a part alone: an info finding. So is
+    it where gains of normalisation layers show that the model was trained before, for something else.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -119,6 +120,9 @@ class InitialLoss(Rule):
         raw = max(abs(mean), deviation) >= self.at["inputs"]
         tied = _first(history, "tied_deviation", by)
         large = tied >= self.at["tied"] and not raw
+        # a model that was trained before, for something else, may be sure of what is wrong here
+        if not raw and (_first(history, "gains_apart", by) == 1 or _first(history, "frozen_gains_new", by) == 0):
+            serious = proven = False
         cause = _RAW.format(mean, deviation) if raw else _TIED.format(tied) if large else _TOO_LARGE
         if not (raw or large) and _first(history, "loss_pairs", by) > 1:
             paired = of_pairs_far_apart(history, (step, by, int(rows.segment[0])))

@@ -38,7 +38,9 @@ class OptimizerCount(Rule):
     Adam and its kind count their steps. Within a launch that count stays at one distance from the run's steps. Where a
     run goes on and the count is 0, the optimizer's state was not loaded (of momentum alone, whether there is any is
     known at the first step); where it is another distance away, the run
-    goes on at another step than the checkpoint's, and schedule, data and evaluations with it.
+    goes on at another step than the checkpoint's, and schedule, data and evaluations with it. The same is said of a
+    run of its own that begins at a step of twenty or more, as one that goes on, with a model that was trained before
+    (its gains are set apart) and a count of 0.
     """
 
     name, family, kind, severity = "optimizer_count", "optimizer", "resume", "warning"
@@ -46,12 +48,14 @@ class OptimizerCount(Rule):
     least = 3
     about = "After a resume, the optimizer's count of steps does not go on."
     sources = ("Adam: bias correction",)
-    thresholds: ClassVar = {"steps": (10.0, "off; a scaler may skip some; ours"), "share": (0.02, "of the steps; ours")}
+    thresholds: ClassVar = {"steps": (10.0, "off; a scaler may skip some; ours"), "share": (0.02, "of the steps; ours"),
+                            "begins": (20.0, "the first step of a run that goes on; ours")}  # fmt: skip
 
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._segment, self._first = -1, 0
         self._last: tuple[int, float] | None = None  # step and count
+        self._fresh = False  # the first launch begins with a count of 0
         self._away = self._before = math.nan  # steps less count, where two records agree; that of the launch before
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -64,6 +68,7 @@ class OptimizerCount(Rule):
                 if self._last == (self._first, 0.0):  # momentum alone is counted at its first step, and no more
                     self._away = float(self._first)
                 self._before = math.nan if anew else self._away  # another stage, or another try
+                self._fresh = self._segment == -1 and age == 0
                 self._segment, self._first, self._away = segment, step, math.nan
                 if age == 0:
                     yield from self._lost(history, step, segment)
@@ -71,6 +76,8 @@ class OptimizerCount(Rule):
                 same = age > self._last[1] and abs(step - age - (self._last[0] - self._last[1])) <= 2
                 self._away = step - age if same else math.nan
                 yield from self._compare(history, step, segment, age)
+                if self._fresh and self._away >= self.at["begins"]:
+                    yield from self._goes_on(history, step, int(rows.time[at]), segment)
             self._last = (step, age)
 
     def _lost(self, history: RunHistory, step: int, segment: int) -> Iterator[Finding]:
@@ -81,6 +88,23 @@ class OptimizerCount(Rule):
                 causes=["optimizer state lost: its moments begin at zero"],
                 remedies=["load the optimizer's state with the weights", "if it is gone, warm the learning rate up "
                           "again", *saved_before(history, step)],
+            )  # fmt: skip
+
+    def _goes_on(self, history: RunHistory, step: int, time: int, segment: int) -> Iterator[Finding]:
+        """A run of its own begins where another one ended."""
+        loss, self._fresh = history.role("loss"), False
+        steps = loss.rows(0, 2).step.tolist() if loss is not None else []
+        begun = steps[0] if steps else -1
+        here = len(steps) > 1 and -2 <= begun - self._away <= steps[1] - steps[0] + 1  # with the first row of the log
+        trained = known(history.channel("model/gains_apart"), step, time, segment) == 1
+        if trained and here and self.first(segment):
+            yield self.finding(
+                begun, f"The run begins at step {begun}, as one that goes on, with a model that was trained before, "
+                "and the optimizer begins at 0: its state was not loaded.", found=step, segment=segment, confidence=0.9,
+                evidence={"optimizer_steps": 0, "standing": True},
+                causes=["optimizer state lost: its moments begin at zero"],
+                remedies=["load the optimizer's state with the weights",
+                          "if it is gone, warm the learning rate up again"],
             )  # fmt: skip
 
     def _compare(self, history: RunHistory, step: int, segment: int, age: float) -> Iterator[Finding]:

@@ -49,7 +49,8 @@ class UnchangedParameters(Rule):
 
     Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or
     given new layers. Where all that stay are in none (`model/unheld`), that is proven; if they were trained before
-    (`model/unheld_trained`) and the optimizer has a layer or two, it is a linear probe, and informs. Where only
+    (`model/unheld_trained`) and the optimizer has a layer or two, it is a linear probe, and informs, unless some blocks
+    are frozen and others are not, or they were frozen before: who thaws a part means it to be trained. Where only
     some of the parameters stay and weights are in 16 bits, updates are rounded away; where the first block's gradient
     is below a millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed
     to a twentieth of its highest, that is expected, and there is no finding.
@@ -165,7 +166,9 @@ class UnchangedParameters(Rule):
             )  # fmt: skip
         unheld = count == known(history.channel("model/unheld"), step, time, segment)
         probe = whole(total - count) if known(history.channel("model/unheld_trained"), step, time, segment) == 1 else 0
-        if unheld and 0 < probe <= self.at["probe"]:
+        chosen = known(history.channel("model/unheld_by_block"), step, time, segment) == 1
+        chosen |= self._thawed(history, time, segment)
+        if unheld and 0 < probe <= self.at["probe"] and not chosen:
             return self.finding(
                 began, f"{count} parameters are in no optimizer, which has {probe} others: a probe of a model that was "
                 "trained before. They get gradients that nothing uses.", severity="info", last_step=step,
@@ -182,6 +185,13 @@ class UnchangedParameters(Rule):
             remedies=remedies,
             confidence=0.95 if severity == "critical" else 0.3,
         )  # fmt: skip
+
+    def _thawed(self, history: RunHistory, time: int, segment: int) -> bool:
+        """Whether more is trained than at the beginning of the launch."""
+        trained = history.channel("model/trained_elements")
+        rows = trained.rows() if trained is not None else None
+        counts = rows.value[(rows.segment == segment) & (rows.time <= time)] if rows is not None else numpy.empty(0)
+        return len(counts) > 1 and bool(counts[-1] > counts[0])
 
     def _moves(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         """Whether the median weight moves all the same, by the last measure: then it is gains of 1 that stay."""

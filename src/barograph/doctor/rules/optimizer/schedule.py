@@ -27,7 +27,8 @@ class LearningRateJump(SeriesRule):
     """The learning rate jumps above its highest value so far.
 
     From one row to the next it grows by half or more, beyond 1.5 times its highest so far, after 8 rows in which it did
-    not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there.
+    not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there. Up to
+    the configured rate, or to the one that a scheduler of torch's began with, it may: a warm-up in stairs, by epochs.
     """
 
     name, family, kind, severity = "learning_rate_jump", "optimizer", "learning_rate", "critical"
@@ -69,7 +70,8 @@ class LearningRateJump(SeriesRule):
                 if one < self.at["ratio"] * peak:
                     self._open = None
                 elif count + 1 >= self.at["rows"]:
-                    yield self._tell(history, begun, step, one, peak, old, segment)
+                    if not self._reached(history, begun, one, old, segment):
+                        yield self._tell(history, begun, step, one, peak, old, segment)
                     self._open, self._peak = None, max(self._peak, one)
                 else:
                     self._open = (begun, count + 1, peak, old)
@@ -80,6 +82,16 @@ class LearningRateJump(SeriesRule):
             rise = one - self._last > 1e-4 * self._peak if math.isfinite(self._last) else True
             self._calm = 0 if rise else self._calm + 1
             self._peak, self._last = max(self._peak, one), one
+
+    def _reached(self, history: RunHistory, begun: int, value: float, old: float, segment: int) -> bool:
+        """Whether it has come no further than to the rate that is configured, or that the scheduler started from."""
+        declared = numeric_setting(history, "learning_rate", "lr", "max_lr")
+        counted, share = history.channel("model/scheduler_steps"), history.channel("model/rate_share")
+        if share is not None and counted is not None:
+            rows = share.rows()
+            before = rows.value[(rows.segment == segment) & (rows.step < begun)]
+            declared = numpy.nanmax([declared, old / before[-1] if len(before) and before[-1] > 0 else 0.0])
+        return bool(value <= 1.01 * declared)
 
     def _tell(
         self, history: RunHistory, begun: int, step: int, value: float, peak: float, old: float, segment: int
@@ -343,18 +355,10 @@ class LearningRateDeclared(Rule):
         if channel is None or (channel.end < count and not (finished and channel.end >= self.least)):
             return
         self._done = True
-        config = history.facts.get("config") or {}
-        declared = next(
-            (value for name, value in config.items() if name.rsplit(".", 1)[-1] in ("learning_rate", "lr", "max_lr")),
-            None,
-        )
         rows = channel.rows(0, count)
         values = rows.value[numpy.isfinite(rows.value)]
-        try:
-            wanted = float(declared)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            return
-        if not len(values) or wanted <= 0 or values.max() <= 0 or values[-1] >= values.max():
+        wanted = numeric_setting(history, "learning_rate", "lr", "max_lr")
+        if not len(values) or not wanted > 0 or values.max() <= 0 or values[-1] >= values.max():
             return  # still rising
         ratio = float(values.max()) / wanted
         if 1 / self.at["ratio"] < ratio < self.at["ratio"]:
@@ -489,12 +493,5 @@ class WarmupUnfinished(Rule):
         )  # fmt: skip
 
 
-RULES = (
-    LearningRateJump,
-    LearningRateZero,
-    LearningRateCollapse,
-    LearningRateConstant,
-    LearningRateDeclared,
-    MissingWarmup,
-    WarmupUnfinished,
-)
+RULES = (LearningRateJump, LearningRateZero, LearningRateCollapse, LearningRateConstant, LearningRateDeclared,
+         MissingWarmup, WarmupUnfinished)  # fmt: skip

@@ -1,7 +1,7 @@
 """A scheduler that is stepped too often, too seldom or never, and one that waits for the wrong end of what it is given.
 
 In:   counts of the scheduler beside those of the optimizer, its length, the best of what it was given; evaluations.
-Out:  findings of `ScheduleCount`, `PlateauMode`, `ScheduleAnew`.
+Out:  findings of `ScheduleCount`, `PlateauMode`, `PlateauPace`, `ScheduleAnew`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class ScheduleCount(Rule):
     more often: it is over, or rises again, in the middle. Or it is cosine annealing, stepped at each step, and the run
     ends at half of the peak or more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down,
     and up again. Or it is made for as many steps as there are epochs, three or more, and was stepped at each step,
-    three times as often or more.
+    three times as often or more; or it has stairs, the last of which is one of the epochs, the third or a later one,
+    and was there within the first.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -87,6 +88,9 @@ class ScheduleCount(Rule):
         elif self._counts_epochs(history, length, float(rows.value[-1]), went / made):
             cause = "scheduler stepped per batch: its numbers are of epochs"
             said = f"is made for {length:.0f} steps, as many as there are epochs, and came to {rows.value[-1]:.0f}"
+        elif mark := self._stairs_of_epochs(history, rows, went / made, whole):
+            cause = "scheduler stepped per batch: its numbers are of epochs"
+            said = f"has its last stair at {mark:.0f}, a number of epochs, and was there within the first"
         elif self._rose(history, length, rows, went / made):
             cause = "schedule too short: it is over before the training, and the rate rises again"
             said = f"is made for {length:.0f} steps, and the optimizer makes {whole:.0f}"
@@ -109,9 +113,21 @@ class ScheduleCount(Rule):
 
     def _counts_epochs(self, history: RunHistory, length: float, count: float, pace: float) -> bool:
         """Whether a schedule of epochs is stepped at each batch."""
-        said = numeric_setting(history, *_EPOCHS)
-        epochs = said if said == said else self._epochs(history) + 1
+        epochs = self._meant_epochs(history)
         return length == epochs >= self.at["epochs"] and 0.9 < pace < 1.1 and count >= self.at["often"] * length
+
+    def _meant_epochs(self, history: RunHistory) -> float:
+        said = numeric_setting(history, *_EPOCHS)
+        return said if said == said else self._epochs(history) + 1
+
+    def _stairs_of_epochs(self, history: RunHistory, rows: ChannelRows, pace: float, whole: float) -> float:
+        """The last stair of a schedule that is stepped at each batch, if it is a number of epochs; else 0."""
+        mark, epochs = (
+            known(history.channel("model/scheduler_last_mark"), *self._end(rows)),
+            self._meant_epochs(history),
+        )
+        by_epoch = self.at["epochs"] <= mark <= epochs and mark < whole / epochs
+        return mark if by_epoch and 0.9 < pace < 1.1 and rows.value[-1] >= self.at["often"] * epochs else 0.0
 
     def _rose(self, history: RunHistory, length: float, rows: ChannelRows, pace: float) -> bool:
         """Whether the rate came down and rose again, smoothly, up to the end."""
@@ -163,6 +179,54 @@ class PlateauMode(WatchRule):
                 0, f"The {name} is \"{'max' if highest == 1 else 'min'}\": {value:.4g}, the {what} of {len(seen)} "
                 "evaluations, counts as the best.", found=place[0], segment=place[2], confidence=0.95,
                 evidence={"best": rounded(value), "evaluations": len(seen), "standing": True},
+            )  # fmt: skip
+
+
+class PlateauPace(Rule):
+    """A scheduler that waits for a plateau is stepped at each batch, and the rate is gone before half of the run.
+
+    The watch reads how often `ReduceLROnPlateau` was stepped and its patience. Stepped as often as the optimizer (nine
+    times in ten or more), with a patience of thirty steps or less, it takes the noise of batches for a plateau: at the
+    end of the run the rate was at a tenth of its peak in the first half, after 60 steps of the optimizer or more, and
+    never rose again. A patience of hundreds of steps, or a rate that comes down late, is left alone.
+
+    What to do: `scheduler.step(validation_loss)` once an epoch.
+    """
+
+    name, family, kind, severity = "plateau_pace", "optimizer", "learning_rate", "warning"
+    needs = ("=model/plateau_steps", "=model/rate_share")
+    least = 4
+    about = "A scheduler that waits for a plateau is stepped at each batch."
+    thresholds: ClassVar = {
+        "steps": (60.0, "of the optimizer; ours"),
+        "pace": (0.9, "of its steps; ours"),
+        "patience": (30.0, "steps, at most; ours"),
+        "low": (0.1, "of the peak; ours"),
+        "half": (0.5, "of the run; ours"),
+    }
+    causes = ("scheduler stepped per batch: it waits for a plateau, and its patience is of epochs",)
+    remedies = ("`scheduler.step(validation_loss)` once an epoch, behind the evaluation",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        counts, shares = (history.channel(f"model/{name}") for name in ("plateau_steps", "rate_share"))
+        if not history.facts.get("finished") or counts is None or shares is None or counts.end < self.least:
+            return
+        rows, rates = counts.rows(), shares.rows()
+        place = int(rows.step[-1]), int(rows.time[-1]), int(rows.segment[-1])
+        patience = known(history.channel("model/plateau_patience"), *place)
+        made = float(rows.step[-1] - rows.step[0])
+        often = float(rows.value[-1] - rows.value[0]) >= self.at["pace"] * made
+        if rows.segment[0] != rows.segment[-1] or made < self.at["steps"] or not often:
+            return
+        low = numpy.flatnonzero(rates.value <= self.at["low"] * rates.value.max())
+        falls = bool((numpy.diff(rates.value) <= 0).all())
+        soon = len(low) and rates.step[low[0]] <= self.at["half"] * rates.step[-1]
+        if patience <= self.at["patience"] and falls and soon and self.first():
+            yield self.finding(
+                int(rates.step[low[0]]), f"`ReduceLROnPlateau` is stepped at each batch, with a patience of "
+                f"{patience:.0f}: the rate is at {rates.value[low[0]]:.2g} of the optimizer's at step "
+                f"{rates.step[low[0]]} of {rates.step[-1]}.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"patience": patience, "standing": True},
             )  # fmt: skip
 
 
@@ -238,4 +302,4 @@ def _known(channel: Channel | None, place: Place) -> numpy.ndarray:
     return found
 
 
-RULES = (ScheduleCount, PlateauMode, ScheduleAnew)
+RULES = (ScheduleCount, PlateauMode, PlateauPace, ScheduleAnew)

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-CHOSEN = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen")
+CHOSEN = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen",
+          "rewards_train/chosen")  # fmt: skip
 _EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margins", "eval/rewards_margins",
-              "eval_rewards_margins", "val_rewards_margins", "eval_margin", "val_margin")  # fmt: skip
+              "eval_rewards_margins", "val_rewards_margins", "eval_margin", "val_margin", "rewards_eval/margins",
+              "rewards_valid/margins")  # fmt: skip
 MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin",
-           "train/reward_margin", "reward_margins", "train/reward_margins")  # fmt: skip
+           "train/reward_margin", "reward_margins", "train/reward_margins", "rewards_train/margins")  # fmt: skip
 
 _ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies", "train/rewards_accuracies",
-            "reward_accuracy", "train/reward_accuracy", "reward_accuracies", "train/reward_accuracies")  # fmt: skip
+            "reward_accuracy", "train/reward_accuracy", "reward_accuracies", "train/reward_accuracies",
+            "rewards_train/accuracies")  # fmt: skip
 _APART = ("margin", "margins", "train/margin", "train/margins")
 _BEFORE, _NOW = 48, 16  # rows
 _NEAR = 0.15  # of ln 2: how far from it the first losses may be

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import numeric_setting, usual
-from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.preference import CHOSEN, MARGINS, margins_of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_OTHER = "reference is another network: not a copy of the policy"
 _ANY_MARGIN = "|".join(f"={name}" for name in MARGINS)
 _REJECTED = tuple(name.replace("chosen", "rejected") for name in CHOSEN)
 
@@ -36,18 +37,22 @@ class ReferenceApart(Rule):
     begins, one of the rewards is 1 or more in size, which dropout does not make of it, and the watch saw a second
     network of the policy's make run without gradients. Where that is a tenth of the weights' size or more away from the
     policy, it is another network; where it is the same but for a step or two, log probabilities are computed in two
-    ways.
+    ways. Whatever is logged, it warns where the loss is logistic, of differences, the second network is asked about the
+    same examples, and in the first three looks at the weights both are so far apart, with a twentieth of it or less
+    between these looks: not by the policy's own steps.
 
     What to do: `reference = copy.deepcopy(policy)` before the first step; one function for both log probabilities.
     """
 
     name, family, kind, severity = "reference_apart", "rl", "config", "critical"
-    needs = ("|".join(f"={name}" for name in CHOSEN), "=model/other_apart")
+    needs = ("=model/other_apart",)
     about = "Before the first step, policy and reference give different log probabilities."
     thresholds: ClassVar = {
         "reward": (1.0, "of the first row, in size; ours"),
         "steps": (5.0, "from the beginning, at most; ours"),
         "apart": (0.1, "of the weights' size; ours"),
+        "looks": (3.0, "at the weights; ours"),
+        "stays": (0.05, "of the distance, from look to look; ours"),
     }
     remedies = (
         "copy the policy before the first step: `reference = copy.deepcopy(policy).requires_grad_(False)`",
@@ -55,30 +60,52 @@ class ReferenceApart(Rule):
     )
 
     def reset(self) -> None:
-        self._done = False
+        self._done = self._over = False
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        apart = history.channel("model/other_apart")
+        if apart is None or not apart.end or apart.rows(0, 1).step[0] > self.at["steps"]:
+            return
         names = (next((name for name in some if history.channel(name)), "") for some in (CHOSEN, _REJECTED))
         chosen, rejected = map(history.channel, names)
-        apart = history.channel("model/other_apart")
-        if self._done or chosen is None or rejected is None or apart is None or not min(chosen.end, rejected.end):
-            return
-        self._done = True
+        if not self._done and chosen is not None and rejected is not None and min(chosen.end, rejected.end):
+            self._done = True
+            yield from self._rewarded(chosen, rejected, apart)
+        if not self._over and apart.end >= self.at["looks"]:
+            self._over = True
+            yield from self._weighed(history, apart)
+
+    def _rewarded(self, chosen: Channel, rejected: Channel, apart: Channel) -> Iterator[Finding]:
+        """By the rewards of the first row."""
         first, away = (one.rows(0, 1) for one in (chosen, apart))
-        if not len(first) or not len(away) or max(first.step[0], away.step[0]) > self.at["steps"]:
-            return
         reward = max(abs(float(first.value[0])), abs(float(rejected.rows(0, 1).value[0])))
-        if not self.at["reward"] <= reward < math.inf:
+        if first.step[0] > self.at["steps"] or not self.at["reward"] <= reward < math.inf:
             return
+        self._over = True
         other = float(away.value[0]) >= self.at["apart"]
         yield self.finding(
             int(first.step[0]), f"In the first row an implicit reward is {reward:.3g} in size, where policy and "
             f"reference should give 0{': their weights differ' if other else ', and their weights are the same'}.",
             found=int(away.step[0]), segment=int(first.segment[0]), confidence=_PROOF,
             evidence={"reward": rounded(reward), "standing": True},
-            causes=["reference is another network: not a copy of the policy" if other else
+            causes=[_OTHER if other else
                     "log probabilities differ: those of policy and reference are computed in two ways"],
         )  # fmt: skip
+
+    def _weighed(self, history: RunHistory, apart: Channel) -> Iterator[Finding]:
+        """By the weights of both, where the policy can't have gone so far in the steps that it has made."""
+        rows = apart.rows(0, int(self.at["looks"]))
+        step, time, segment = int(rows.step[-1]), int(rows.time[-1]), int(rows.segment[-1])
+        moved = history.channel("model/other_moved")
+        still = moved is not None and not between(moved, 0, step + 1, segment).any()
+        far = float(rows.value.min()) >= self.at["apart"] and numpy.ptp(rows.value) <= self.at["stays"] * rows.value[0]
+        if still and far and step <= 4 * self.at["steps"] and _prefers(history, (step, time, segment)):
+            yield self.finding(
+                int(rows.step[0]), f"The reference's weights are {rows.value[0]:.2g} of their size away from the "
+                "policy's in the first steps, and both should begin as one.", found=step, segment=segment,
+                confidence=_PROOF, severity="warning", causes=[_OTHER],
+                evidence={"apart": rounded(float(rows.value[0])), "standing": True},
+            )  # fmt: skip
 
 
 def _prefers(history: RunHistory, place: Place) -> bool:

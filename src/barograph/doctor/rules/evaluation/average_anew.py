@@ -1,0 +1,82 @@
+"""An average of the weights that begins anew at a resume.
+
+In:   how far the evaluated copy is from what is trained, at each evaluation.
+Out:  findings of `AverageAnew`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.cursor import RowCursor, known
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_COPY = 2  # of `evaluated_whose`
+
+
+class AverageAnew(Rule):
+    """After a resume the average of the weights that is evaluated is another one.
+
+    Evaluations are made with a copy of the watched model. The watch reads how far it is from what is trained, of the
+    weights' size. In two evaluations or more before the resume that was at most a fifth of what it is in the first one
+    behind it, and there it is a tenth or more; or it had come nearer, and is twice as far, and three tenths or more:
+    the average was not loaded, and begins as it was made. One that begins as a copy of the loaded weights is near them.
+    A launch that begins at less than half of the steps before is another try.
+
+    What to do: save the average's weights with the checkpoint, and load them.
+    """
+
+    name, family, kind, severity = "average_anew", "eval", "resume", "warning"
+    needs = ("=model/evaluated_apart",)
+    least = 3
+    about = "After a resume, the average of the weights begins anew."
+    thresholds: ClassVar = {
+        "evaluations": (2.0, "before the resume; ours"),
+        "times": (5.0, "times as far as before; ours"),
+        "apart": (0.1, "of the weights' size; ours"),
+        "twice": (2.0, "times as far as in the last one before, of an average that came nearer; ours"),
+        "farther": (0.3, "of the weights' size; ours"),
+    }
+    causes = ("averaged weights lost: the average was not loaded at the resume",)
+    remedies = (
+        "save the average's weights with the checkpoint, and load them",
+        "if they are gone, begin as a copy of the loaded weights: `ema.load_state_dict(model.state_dict())`",
+    )
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._segment, self._begun = -1, 0
+        self._before: list[float] = []  # of this launch
+        self._last = 0
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/evaluated_apart"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            value = float(rows.value[at])
+            whose = known(history.channel("model/evaluated_whose"), step, time, segment) == _COPY
+            if segment != self._segment:
+                before, self._before, self._segment = self._before, [], segment
+                goes_on = len(before) >= self.at["evaluations"] and step >= 0.5 * self._last
+                far = value >= max(self.at["apart"], self.at["times"] * max(before, default=0.0))
+                nearer = goes_on and before[-1] < before[-2]
+                far |= nearer and value >= max(self.at["farther"], self.at["twice"] * before[-1])
+                if whose and goes_on and far and self.first(segment):
+                    yield self.finding(
+                        step, f"The average that is evaluated is {value:.2g} of the weights' size away from what is "
+                        f"trained; before the resume that was {before[-1]:.2g}.", found=step, segment=segment,
+                        confidence=0.95, evidence={"apart": rounded(value), "before": rounded(before[-1])},
+                    )  # fmt: skip
+            if whose:
+                self._before.append(value)
+            self._last = step
+
+
+RULES = (AverageAnew,)

@@ -1,0 +1,33 @@
+"""An average of the weights that begins anew at a resume."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from rule_columns import findings, only
+
+from barograph.doctor.rules.evaluation.average_anew import AverageAnew
+
+
+@pytest.mark.parametrize("cuts", [(), (3, 4, 5)])
+@pytest.mark.parametrize(
+    ("apart", "whose", "resumed", "told"),
+    [
+        ([0.05, 0.04, 0.03, 0.57, 0.2], 2.0, 70, True),
+        ([0.05, 0.04, 0.03, 0.03, 0.02], 2.0, 70, False),  # loaded
+        ([0.05, 0.04, 0.03, 0.08, 0.04], 2.0, 70, False),  # a copy of the weights, that begins anew
+        ([0.38, 0.33, 0.23, 0.7, 0.2], 2.0, 70, True),  # of an average that lags
+        ([0.05, 0.04, 0.3, 0.57, 0.2], 2.0, 70, False),  # as far as before
+        ([0.05, 0.04, 0.03, 0.57, 0.2], 1.0, 70, False),  # not a copy's
+        ([0.05, 0.04, 0.03, 0.57, 0.2], 2.0, 200, False),  # no resume
+        ([0.05, 0.57, 0.2, 0.1, 0.05], 2.0, 30, False),  # one evaluation before
+    ],
+)
+def test_an_average_that_is_far_away_behind_a_resume_was_not_loaded(
+    apart: list[float], whose: float, resumed: int, told: bool, cuts: tuple[int, ...]
+) -> None:
+    steps = numpy.array([20, 40, 60, 80, 100])
+    columns = {"model/evaluated_apart": (steps, numpy.array(apart)),
+               "model/evaluated_whose": (steps, numpy.full(5, whose))}  # fmt: skip
+    found = only(findings([AverageAnew()], columns, segments={resumed: 2}, cuts=cuts), "average_anew")
+    assert [one.step for one in found] == [80] * told

@@ -161,7 +161,7 @@ class EvaluatedWeights:
         model = self._root()
         self._row = self._row + 1 if own or other else 0
         if self._row >= _ROW:
-            self.close()
+            self._compare_no_more()  # copies are heard all the same: an evaluation has more passes than a step
         if not (own or other) or not self._now or model is None:
             return
         with contextlib.suppress(Exception):
@@ -199,14 +199,17 @@ class EvaluatedWeights:
         alike = shares.amax() - shares.amin()
         return torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed))
 
+    def _compare_no_more(self) -> None:
+        if self._written.follower == self._ended:
+            self._written.follower = None
+        self._paths, self._now, self._listens = [], [], False
+
     def close(self) -> None:
         """Leave no hook behind."""
+        self._compare_no_more()
         for handle in self._handles:
             handle.remove()
         self._handles, self.listens = [], False
-        if self._written.follower == self._ended:
-            self._written.follower = None
-        self._paths, self._now = [], []
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:

@@ -4,8 +4,7 @@ In:   passes without gradients of copies; steps.
 Out:  figures for the `model` record of the step behind an evaluation.
 
 A copy may be called in each step, as a teacher is: as many passes as the last steps had belong to the training. A step
-behind an evaluation has more than twice as many. Where the last ones had none, all that a copy is given is an
-evaluation's.
+behind an evaluation has more than twice as many: what comes beyond these is the evaluation's.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ class CopyPasses:
         modes = [part.training for part in module.modules() if has_mode(part)]
         if modes:
             self._modes.add(any(modes))
-        if self._usual() == 0:
+        usual = self._usual()
+        if usual is not None and self._count > 2 * usual:
             if self.look is None:
                 self.look = EvaluatedLook(module)
             if whole:

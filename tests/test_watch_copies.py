@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.probes.model.frozen import copies_of_trained
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -43,9 +45,10 @@ class Judged(nn.Module):
 
 def severities(
     folder: Path, evaluate: Callable[[Any, Any], Any], model: Any = None, asks: bool = False, apart: float = 0.0,
-    prepare: Callable[[Any, Any], Any] | None = None,
+    prepare: Callable[[Any, Any], Any] | None = None, updates: bool = True, beside: bool = False,
 ) -> dict[str, str]:  # fmt: skip
-    """Of a training whose average is evaluated, by rule. asks: the average is called in each step, as a teacher."""
+    """Of a training whose average is evaluated, by rule. asks: the average is called in each step, as a teacher.
+    beside: the trained weights are evaluated too."""
     torch.manual_seed(4)
     torch.set_num_threads(1)
     model = Network() if model is None else model
@@ -63,12 +66,16 @@ def severities(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        average.update_parameters(model)
+        if updates:
+            average.update_parameters(model)
         logged = {"train/loss": loss.item()}
         if step % OFTEN == 0:
             if prepare is not None:
                 prepare(average, rows)
             with torch.no_grad():
+                if beside:
+                    model.eval()(fresh)
+                    model.train()
                 output = torch.cat([evaluate(average, part) for part in (fresh + apart).split(64)])
             logged["val/loss"] = functional.cross_entropy(output, (fresh @ rule).argmax(1)).item()
         run.log(logged, step=step)
@@ -108,3 +115,23 @@ def test_inputs_of_an_evaluated_copy_are_compared_with_those_of_the_training(
 ) -> None:
     found = severities(tmp_path, lambda one, rows: one.eval()(rows), apart=apart)
     assert ("evaluation_inputs" in found) == told
+
+
+@pytest.mark.parametrize(
+    ("updates", "beside", "told"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_an_average_that_never_changes_is_found(tmp_path: Path, updates: bool, beside: bool, told: bool) -> None:
+    found = severities(tmp_path, lambda one, rows: one.eval()(rows), updates=updates, beside=beside)
+    assert ("average_wrong" in found) == told
+
+
+def test_a_frozen_copy_of_what_is_trained_is_another_network_and_layers_drawn_alike_are_not() -> None:
+    both = nn.ModuleDict({"encoder_q": Network()})
+    both["encoder_k"] = copy.deepcopy(both["encoder_q"]).requires_grad_(False)
+    found = copies_of_trained(both)
+    assert found == {id(one) for one in both["encoder_k"].modules()}
+    both["encoder_k"] = Network().requires_grad_(False)
+    assert not copies_of_trained(both)
+    stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 3, enable_nested_tensor=False)
+    stack.layers[1].requires_grad_(False)
+    assert not copies_of_trained(stack)

@@ -37,7 +37,7 @@ def even_rows(tensor: Tensor, count: int) -> Tensor:
 
 def pieces(rows: Tensor) -> tuple[Tensor, Tensor] | None:
     """Of rows of series [n, places], or with several numbers a place, fingerprints of pieces [n, PIECES], and where
-    these begin; -1 of rows that say nothing. None of what is no series."""
+    these begin; -1 of rows that say nothing. None where rows are not series."""
     import torch
 
     if not rows.is_floating_point() or rows.dim() not in (2, 3) or mesh_of(rows) is not None:

@@ -190,7 +190,7 @@ class AverageWrong(WatchRule):
             yield self._say("zeros" if zeros else key, value, seen, place)
 
     def _alone(self, history: RunHistory, place: Place) -> bool:
-        """Whether a copy alone is evaluated, and it is no reference of a policy or of preferences."""
+        """Whether a copy alone is evaluated, and not as the reference of a policy or of preferences."""
         policy = history.role("reward") is not None or came_by(margins_of(history), place[1])
         return not policy and watched(history, "loss_of_chosen", place) != 1 and other_model(history, place[1])
 

@@ -447,3 +447,16 @@ def test_an_evaluation_with_other_labels_is_proven(tmp_path: Path, kind: str) ->
     assert ("other_labels" in told) == (kind in ("moved", "percent"))
     if kind in ("moved", "percent"):
         assert findings[0]["causes"][0].startswith("labels shifted: training and evaluation")
+
+
+def test_lengths_follow_a_mask_beside_the_tokens_and_nothing_that_only_looks_like_one() -> None:
+    words = torch.randint(2, 40, (6, 12), generator=torch.Generator().manual_seed(1))
+    long = torch.tensor([12, 11, 11, 10, 12, 12])
+    mask = (torch.arange(12) < long[:, None]).long()
+    words = torch.where(mask > 0, words, 0)
+    for beside in (mask, mask.bool(), mask.float()):
+        assert lengths(words, [beside])[0] == long.double().mean()
+    parts = (torch.arange(12) < 5).long().expand(6, 12)  # of which sentence a token is
+    for beside in (parts, words, torch.zeros_like(words), mask[:, :8]):
+        assert lengths(words, [beside])[0] == 12
+    assert lengths(words.flip(1), [mask.flip(1)])[0] == long.double().mean()

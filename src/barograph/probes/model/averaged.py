@@ -8,7 +8,8 @@ Out:  figures for the `model` record of the next step; some elements of a few ma
 Whatever holds the average, a copy of the model, a dictionary that is put into the model for the time, or arguments of
 `functional_call`, it is in the layers of what is called. Copies are looked for once, behind the second step, among the
 process's objects: a hook on each says when it is called. One on all modules would have torch warn where something is
-compiled.
+compiled. Of a copy in a wrapper that has no weights of its own, as a loss around a network, the network itself may be
+called.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.probes.model.guest import Guest, is_compiled
@@ -45,9 +47,10 @@ class WeightSample(NamedTuple):
 
 
 class EvaluatedWeights:
-    """Follows what evaluations of one model are made with."""
+    """Follows what evaluations of one model are made with. called: told of each pass without gradients of a copy, with
+    what it is given, and whether that is what the model is given, and not a part of it."""
 
-    def __init__(self, model: Any, written: Written):
+    def __init__(self, model: Any, written: Written, called: Callable[[Any, Sequence[Any], bool], None] | None = None):
         self._root = weakref.ref(model)
         self._kind, self._shapes = type(model), _shapes(model)
         norms = [
@@ -57,6 +60,8 @@ class EvaluatedWeights:
         self._norms = norms[:: max(1, len(norms) // _LAYERS)][:_LAYERS]
         self._ours = {id(module) for module in model.modules()}
         self._handles: list[Any] = []  # of hooks on copies
+        self._called, self._inside = called, 0  # within a call of a copy
+        self.listens = False  # whether there are copies that are listened to
         self._steps = self._row = 0
         self._chosen: Sequence[Any] = ()
         self._paths: list[str] = []  # of these, in the model
@@ -94,29 +99,52 @@ class EvaluatedWeights:
         """Listen to the copies of the model: objects of its class refer to it."""
         others = (one for one in gc.get_referrers(self._kind) if type(one) is self._kind and one is not model)
         copies = [one for one in others if id(one) not in self._ours and _shapes(one) == self._shapes]
-        self._handles = [one.register_forward_pre_hook(Guest(self._came)) for one in copies[:_COPIES]]
+        for copy in copies[:_COPIES]:
+            self._hear(copy, copy)
+            inner, key = copy, _key(copy)
+            while (inner := next((part for part in inner.children() if _key(part) == key), None)) is not None:
+                self._hear(copy, inner)
+        self.listens = bool(copies)
 
-    def passed(self, model: Any, trains: bool) -> None:
+    def _hear(self, copy: Any, part: Any) -> None:
+        """Be told of calls of a copy, or of its one part that has all its weights."""
+        came = partial(self._came, weakref.ref(copy))
+        self._handles += [
+            part.register_forward_pre_hook(Guest(came), with_kwargs=True),
+            part.register_forward_hook(Guest(self._went), always_call=True),
+        ]
+
+    def passed(self, trains: bool) -> None:
         """The watched model is called."""
+        model = self._root()
         if trains:
             self._listens = False
-        elif self._now and len(self._own) < _SAMPLES:
+        elif model is not None and self._now and len(self._own) < _SAMPLES:
             with contextlib.suppress(Exception):
                 items = [_item(model, path) for path in self._paths]
                 key = tuple((id(item), item._version) for item in items)
                 if key not in self._own:
                     self._own[key] = self._sample(model)
 
-    def _came(self, module: Any, given: Any) -> None:
+    def _came(self, copy: Any, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """A copy is called."""
+        self._inside += 1
         with contextlib.suppress(Exception):
             import torch
 
-            if not self._listens or torch.is_grad_enabled():
+            whole = copy()
+            if self._inside > 1 or torch.is_grad_enabled() or whole is None:
+                return
+            if self._called is not None:
+                self._called(module, (*given, *named.values()), module is whole)
+            if not self._listens:
                 return
             self._strangers = True
             if self._other is None:
-                self._other = self._sample(module)
+                self._other = self._sample(whole)
+
+    def _went(self, module: Any, given: Any, output: Any) -> None:
+        self._inside = max(0, self._inside - 1)
 
     def _sample(self, model: Any) -> WeightSample:
         import torch
@@ -133,7 +161,7 @@ class EvaluatedWeights:
         model = self._root()
         self._row = self._row + 1 if own or other else 0
         if self._row >= _ROW:
-            self.close()
+            self._compare_no_more()  # copies are heard all the same: an evaluation has more passes than a step
         if not (own or other) or not self._now or model is None:
             return
         with contextlib.suppress(Exception):
@@ -171,13 +199,17 @@ class EvaluatedWeights:
         alike = shares.amax() - shares.amin()
         return torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed))
 
+    def _compare_no_more(self) -> None:
+        if self._written.follower == self._ended:
+            self._written.follower = None
+        self._paths, self._now, self._listens = [], [], False
+
     def close(self) -> None:
         """Leave no hook behind."""
+        self._compare_no_more()
         for handle in self._handles:
             handle.remove()
-        self._handles = []
-        self._written.follower = None
-        self._paths, self._now = [], []
+        self._handles, self.listens = [], False
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
@@ -188,6 +220,10 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
 
 def _shapes(module: Any) -> tuple[Any, ...]:
     return tuple(tuple(item.shape) for item in module.parameters())
+
+
+def _key(module: Any) -> tuple[int, ...]:
+    return tuple(id(item) for item in module.parameters())
 
 
 def _item(model: Any, path: str) -> Any:

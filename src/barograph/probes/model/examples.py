@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.probes.model import overlaps
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ _ALIKE = 0.02  # of a batch: rows that are drawn with replacement are fewer
 _KEPT = 1 << 16  # rows that are remembered
 _BESIDE = 3  # further passes of a step, as of the other side of pairs, whose rows are remembered
 _MARKED = 8  # looks of a launch whose batches get a mark
+_WIDTH = {"pieces": overlaps.PIECES, "numbers": 1}  # of a row
+_SERIES = {"pieces": "overlap", "numbers": "rearranged"}
+_APART, _OF_ROWS = 64, 1 / 16  # rows of different numbers, at least: and of all different ones
 _BITS = (1 << 52) - 1  # what a double holds
 _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # 2⁶⁴ / golden ratio: consecutive multiples differ in all bits
 
@@ -42,6 +46,8 @@ class ExampleLook:
         self._trained: dict[float, int] = {}  # fingerprints → the step at which they were seen last
         self._beside_trained: set[float] = set()
         self._looks = self._steps = self._evaluating = 0
+        self._parts: dict[str, list[Tensor]] = {}  # see `overlaps`; of the step, and of an evaluation
+        self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their place; -1: several
         self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
@@ -64,15 +70,32 @@ class ExampleLook:
             self._beside.append(marks(_ROWS))
         elif trains:
             self._rows = marks(_ROWS)
-            self._lengths = lengths(tensor[:_ROWS])
+            self._lengths = lengths(tensor[:_ROWS], [one for one in tensors if one is not tensor])
+            self._look_at_parts(tensor[:_ROWS], "")
         else:
             if len(self._evaluated) == _PASSES:
                 del self._evaluated[1::2]
+                for name in ("evaluated_pieces", "evaluated_numbers"):
+                    del self._parts.get(name, [])[1::2]
                 self._every *= 2
             self._evaluated.append(marks(_EVALUATED))
+            self._look_at_parts(overlaps.even_rows(tensor, _EVALUATED), "evaluated_")
+
+    def _look_at_parts(self, rows: Tensor, whose: str) -> None:
+        import torch
+
+        found, all_of_row = overlaps.pieces(rows), overlaps.numbers(rows)
+        if found is not None:
+            self._parts.setdefault(f"{whose}pieces", []).append(torch.stack(found))
+        if all_of_row is not None:
+            self._parts.setdefault(f"{whose}numbers", []).append(
+                torch.stack([all_of_row, torch.zeros_like(all_of_row)])[..., None]
+            )
 
     def put(self, current: ModelRound) -> None:
         """A step begins: what its passes, and those of an evaluation before it, were given."""
+        import torch
+
         self._steps += 1
         self._evaluating += bool(self._evaluated)
         if self._rows is not None:
@@ -83,7 +106,14 @@ class ExampleLook:
             current.put("input_lengths", ("mean", "std", "whole"), self._lengths)
         if self._evaluating > self._steps // 4 + 1:  # no evaluation: a part of each step
             self._evaluated = []
+            self._parts = {name: parts for name, parts in self._parts.items() if not name.startswith("evaluated_")}
         self._passes, self._every = 0, 1
+        for name, parts in self._parts.items():
+            where = tuple(
+                str(at) for at, one in enumerate(parts) for _ in range(one.shape[1]) for _ in range(2 * one.shape[2])
+            )
+            current.put(name, where, torch.cat([one.movedim(0, 1).reshape(-1) for one in parts]))
+        self._parts = {}
         for at, rows in enumerate(self._evaluated):
             current.put("evaluated", (str(at),) * len(rows), rows)
         self._rows, self._lengths, self._beside, self._evaluated = None, None, [], []
@@ -96,7 +126,7 @@ class ExampleLook:
             shown = zip(names, values[0].tolist(), strict=True)
             found |= {f"input_length_{name}": value for name, value in shown if value == value}
         if "evaluated" in numbers:
-            found |= self._seen_in_training(*numbers["evaluated"])
+            found |= self._seen_in_training(*numbers["evaluated"]) | self._parts_seen(numbers)
         if "examples" in numbers:
             rows = [int(row) for row in numbers["examples"][1][0]]
             found["batch_copies"] = 1 - len(set(rows)) / len(rows)
@@ -115,12 +145,45 @@ class ExampleLook:
             if len(self._trained) < _KEPT:
                 self._trained |= dict.fromkeys(rows, step)
             found["distinct_rows"] = float(len(self._trained))
+        self._keep_parts(numbers)
         if "examples" in numbers and "examples_beside" in numbers:
             both = numbers["examples"][1][0], numbers["examples_beside"][1][0]
             if len(both[0]) == len(both[1]):
                 found["beside_copies"] = float((both[0] == both[1]).mean())
         if "examples_beside" in numbers and len(self._beside_trained) < _KEPT:
             self._beside_trained.update(numbers["examples_beside"][1][0].tolist())
+        return found
+
+    def _keep_parts(self, numbers: Mapping[str, Any]) -> None:
+        """Remember the parts of a step's rows."""
+        for name, known in self._trained_parts.items():
+            if name in numbers and len(known) < _KEPT:
+                marks, places = numbers[name][1][0].reshape(-1, 2, _WIDTH[name]).swapaxes(0, 1).reshape(2, -1)
+                for mark, place in zip(marks.tolist(), places.tolist(), strict=True):
+                    if mark >= 0:
+                        known[mark] = int(place) if known.get(mark, place) == place else -1
+
+    def _parts_seen(self, numbers: Mapping[str, Any]) -> dict[str, float]:
+        """How many of an evaluation's rows have a part that was at another place of a row of the training, or all
+        numbers of one in whatever order; and the share of passes that had any."""
+        found: dict[str, float] = {}
+        for name, known in self._trained_parts.items():
+            if f"evaluated_{name}" not in numbers or not known:
+                continue
+            if name == "numbers" and not max(_APART, _OF_ROWS * len(self._trained)) <= len(known):
+                continue  # all rows are made of a few
+            passes, values = numbers[f"evaluated_{name}"]
+            width = _WIDTH[name]
+            rows = values[0].reshape(-1, 2, width)
+            seen = [
+                any(mark in known and (name == "numbers" or known[mark] != place)
+                    for mark, place in zip(*row.tolist(), strict=True))
+                for row in rows
+            ]  # fmt: skip
+            having = {at for at, one in zip(passes[:: 2 * width], seen, strict=True) if one}
+            found[f"evaluated_{_SERIES[name]}"] = sum(seen) / len(seen)
+            found[f"evaluated_{_SERIES[name]}_rows"] = float(len(seen))
+            found[f"evaluated_{_SERIES[name]}_passes"] = len(having) / len(set(passes))
         return found
 
     def _seen_in_training(self, passes: Sequence[str], values: Any) -> dict[str, float]:
@@ -167,10 +230,11 @@ def fingerprints(rows: Tensor) -> Tensor:
     return ((mixed ^ (mixed >> 29)) * _FACTOR >> 7).sum(1) & _BITS
 
 
-def lengths(rows: Tensor) -> Tensor | None:
+def lengths(rows: Tensor, others: Sequence[Tensor] = ()) -> Tensor | None:
     """Mean and standard deviation of the rows' lengths without padding behind or before, and whether the texts are
     whole: all rows have padding behind one token that stands nowhere else, NaN where some have none; None of what has
-    no tokens."""
+    no tokens. others: given beside the rows; a mask among them says where padding is, three equal tokens or more do
+    else."""
     import torch
 
     if rows.is_floating_point():
@@ -179,8 +243,26 @@ def lengths(rows: Tensor) -> Tensor | None:
     for line in (rows, rows.flip(1)):
         same = (line == line[:, :1]).long().cumprod(1).sum(1)
         real = real - torch.where(same > 2, same, 0)
+    for mask in others:
+        if (
+            mask.dim() == 2
+            and mask.shape[1:] == rows.shape[1:]
+            and len(mask) >= len(rows)
+            and mask.device == rows.device
+        ):
+            real = torch.where(_is_mask(mask[: len(rows)], rows), (mask[: len(rows)] != 0).sum(1), real)
     real = real.clamp_min(0).double()
     return torch.stack([real.mean(), real.std(), _are_whole(rows).to(real)])
+
+
+def _is_mask(mask: Tensor, rows: Tensor) -> Tensor:
+    """Whether a tensor is 0 at one end of each row, where all rows have the same token, and else 1."""
+    import torch
+
+    hidden = mask == 0
+    pad = rows.masked_fill(~hidden, torch.iinfo(rows.dtype).max).amin()
+    ends = (hidden[:, 1:] != hidden[:, :-1]).sum(1) <= 1
+    return (hidden | (mask == 1)).all() & (~hidden | (rows == pad)).all() & ends.all() & ~hidden.all(1).any()
 
 
 def _are_whole(rows: Tensor) -> Tensor:

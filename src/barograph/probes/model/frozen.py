@@ -29,6 +29,39 @@ _LEAST_GAINS = 4  # of a layer, fewer may be one number by chance
 _OF_ADAPTER = re.compile(r"(.+?)\.[^.]*(?:lora|dora|adapter|loha|lokr)", re.I)  # the layer that an adapter belongs to
 _DEEP, _MOST_PARTS = 3, 40  # parts within each other, and how many are named
 _LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
+_COMPARED_COPIES, _OF_EACH = 8, 256  # trained modules that a frozen one is compared with; elements of a matrix
+_AS_NEAR = 0.5  # of the size of weights: those that were drawn apart are 1.4 away
+
+
+def copies_of_trained(model: Any) -> set[int]:
+    """Modules that are frozen, and copies of others in the model that are trained, or averages of them: the same layers
+    with weights that are near. What they are called says nothing, but that layers of one list are no copies of each
+    other: torch draws those of an encoder alike."""
+    trained: dict[tuple[Any, ...], list[tuple[str, Any]]] = {}
+    frozen: list[tuple[tuple[Any, ...], str, Any]] = []
+    for path, module in model.named_modules():
+        items = dict(module.named_parameters())
+        if len(items) < 2 or any(mesh_of(item) is not None or item.is_meta for item in items.values()):
+            continue
+        key = tuple((name, tuple(item.shape)) for name, item in items.items())
+        if not any(item.requires_grad for item in items.values()):
+            frozen.append((key, re.sub(r"\d+", "#", path), module))
+        elif all(item.requires_grad for item in items.values()):
+            trained.setdefault(key, []).append((re.sub(r"\d+", "#", path), module))
+    found: set[int] = set()
+    for key, path, module in frozen:
+        others = [one for name, one in trained.get(key, ())[:_COMPARED_COPIES] if name != path]
+        if id(module) not in found and any(_is_near(module, other) for other in others):
+            found |= {id(part) for part in module.modules()}
+    return found
+
+
+def _is_near(module: Any, other: Any) -> bool:
+    both = [(one, two) for one, two in zip(module.parameters(), other.parameters(), strict=True) if one.dim() > 1]
+    pairs = [(_some(one), _some(two).to(one.device)) for one, two in both]
+    size = sum(float(one.square().sum()) for one, _ in pairs)
+    away = sum(float((one - two).square().sum()) for one, two in pairs)
+    return size > 0 and away <= _AS_NEAR * _AS_NEAR * size
 
 
 def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], adapters: Adapters) -> None:
@@ -66,11 +99,14 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     current.figures |= _whole_parts(model)
     current.figures["trained_adapters"] = float(sum(adapters.has(*item) for item in named if id(item[1]) in ours))
     current.figures["frozen_adapters"] = float(sum(adapters.has(*item) for item in frozen))
-    gains = _gains((module for name, module in model.named_modules() if not _OTHER_NETWORK.search(name)), trained=False)
+    copied = copies_of_trained(model)
+    whole = {name: one for name, one in model.named_modules()
+             if not _OTHER_NETWORK.search(name) and id(one) not in copied}  # fmt: skip
+    gains = _gains(whole.values(), trained=False)
     lookups = [
-        fresh for name, module in model.named_modules()
+        fresh for module in whole.values()
         if isinstance(module, torch.nn.Embedding) and not module.weight.requires_grad
-        and not _OTHER_NETWORK.search(name) and (fresh := _table_as_drawn(module.weight)) is not None
+        and (fresh := _table_as_drawn(module.weight)) is not None
     ]  # fmt: skip
     if lookups:
         home = lookups[0].device
@@ -84,7 +120,8 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     if len(trained) == 1 and _is_vector_of_layer(model, trained[0]):
         current.figures["lone_vector"] = 1.0
     places = [place for place, (_, parameter) in enumerate(named) if id(parameter) in ours]
-    blocks = [module for name, module in find(model).blocks.items() if not _OTHER_NETWORK.search(name)]
+    apart = {id(one) for one in whole.values()}
+    blocks = [module for name, module in find(model).blocks.items() if id(module) in apart]
     still = [block for block in blocks if not any(item.requires_grad for item in block.parameters())]
     inside = {id(parameter) for block in still for parameter in block.parameters()}
     middle = [place for place, (_, parameter) in enumerate(named) if id(parameter) in inside]
@@ -98,8 +135,8 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     first = next((place for place in places if id(named[place][1]) in layers), len(named))
     behind = {id(parameter) for _, parameter in named[first:]}
     drawn: dict[bool, list[Any]] = {True: [], False: []}
-    for name, module in model.named_modules():
-        if not _OTHER_NETWORK.search(name) and not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
+    for name, module in whole.items():
+        if not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
             drawn[id(module._parameters["weight"]) in behind].append(fresh)
     if drawn[True]:
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
@@ -121,6 +158,11 @@ def _whole_parts(model: Any) -> dict[str, str]:
         key: ", ".join(list(names)[:_MOST_PARTS])
         for key, names in (("parts_trained", parts[True]), ("parts_frozen", parts[False])) if names
     }  # fmt: skip
+
+
+def _some(item: Any) -> Any:
+    line = local(item.detach()).reshape(-1)
+    return line[:: max(1, len(line) // _OF_EACH)].float()
 
 
 def _is_vector_of_layer(model: Any, parameter: Any) -> bool:

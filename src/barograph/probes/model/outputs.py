@@ -94,6 +94,12 @@ class OutputLook:
             return
         self._inputs.given(tensor, trains, self.due)
 
+    def evaluated(self, tensors: Iterable[Tensor]) -> None:
+        """The inputs of a pass of a copy of the model, in an evaluation."""
+        tensor = next((one for one in tensors if one.is_floating_point()), None)
+        if tensor is not None:
+            self._inputs.given(tensor, False, False)
+
     def returned(self, output: Any, tensor: Any, embedded: Collection[Any] = (), in_pieces: bool = False) -> None:
         """The output of a pass with gradients. tensor: what the loss is of. embedded: tensors that were embedded.
         in_pieces: it is one of several of the pass."""

@@ -24,6 +24,7 @@ from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.compiled import in_place, made_of, restore, surround
 from barograph.probes.model.copies import averaged_over
 from barograph.probes.model.dependence import DependenceLook
+from barograph.probes.model.doubles import CopyPasses, has_mode
 from barograph.probes.model.evaluated import EvaluatedLook
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
@@ -110,7 +111,8 @@ class ModelState:
             self._inner.register_forward_pre_hook(Guest(self._timed(self._began)), with_kwargs=True),
             self._inner.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
         ]
-        self._averaged = EvaluatedWeights(self._inner, written or Written())
+        self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
+        self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called)
         self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
@@ -183,9 +185,11 @@ class ModelState:
             if self._evaluated is not None:
                 self._evaluated.close()
             self._time, self._evaluated = TimeArgument(parts.alone), EvaluatedLook(parts.alone)
+            self._averaged.close()
+            self._averaged = EvaluatedWeights(parts.alone, self._written, self._copies.called)
             self._has_modes = _has_modes(parts.alone)
         else:
-            self._switched = [one for one in self._inner.modules() if _has_mode(one)]
+            self._switched = [one for one in self._inner.modules() if has_mode(one)]
         first = parts.alone if parts.first is None else parts.first
         begins = [(module, self._before_others) for module in parts.given]
         if first is not None:
@@ -225,10 +229,10 @@ class ModelState:
         with contextlib.suppress(Exception):
             trains = torch.is_grad_enabled()
             self._head.began()
-            self._averaged.passed(self._inner, trains)
+            self._averaged.passed(trains)
             mode = self._mode_of(module)
             if mode and not trains:  # all that has a mode may be in evaluation mode, in a model that is not
-                mode = any(part.training for part in module.modules() if _has_mode(part)) or bool(self._switched)
+                mode = any(part.training for part in module.modules() if has_mode(part)) or bool(self._switched)
             if mode is not None:
                 if trains:
                     self._passes["training"] = float(mode)
@@ -258,6 +262,10 @@ class ModelState:
                     if small and tensor.is_floating_point() and len(self._inputs) < _MOST_INPUTS:
                         with torch.no_grad():
                             self._inputs.append(torch.linalg.vector_norm(local(tensor.detach()), float("inf")))
+
+    def _copy_evaluated(self, tensors: Sequence[Any]) -> None:
+        """A copy of the model is evaluated."""
+        _each(lambda: self._examples.given(tensors, False, False), lambda: self._output.evaluated(tensors))
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
@@ -327,6 +335,7 @@ class ModelState:
         self._examples.put(current)
         self._finite.put(current, parameters)
         self._other.put(current)
+        current.figures |= self._copies.put(self._averaged.listens)
         self._averaged.put(current)
         self._time.put(current)
         self._units.put(current)
@@ -340,9 +349,10 @@ class ModelState:
         if 0 < self._batch <= _LONE < self._most // 4:
             current.figures["lone_rows"] = float(self._batch)
         self._most, self._batch = max(self._most, self._batch), 0
-        if self._evaluated is not None and self._evaluated.found is not None:
-            self._passes["dropout_in_evaluation"] = self._evaluated.found
-            self._passes["batch_statistics_in_evaluation"] = float(self._evaluated.of_batch)
+        looks = [one for one in (self._evaluated, self._copies.look) if one is not None and one.found is not None]
+        if looks:
+            self._passes["dropout_in_evaluation"] = max(one.found or 0.0 for one in looks)
+            self._passes["batch_statistics_in_evaluation"] = float(any(one.of_batch for one in looks))
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
         current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}
         self._last |= now
@@ -386,6 +396,7 @@ class ModelState:
             restore(module)
         self._other.close()
         self._averaged.close()
+        self._copies.close()
         self._dependence.close()
         self._head.close()
         if self._parts is not None:
@@ -411,8 +422,4 @@ def _has_no_gradient(given: Sequence[Any], named: Mapping[str, Any]) -> bool:
 
 def _has_modes(model: Any) -> bool:
     """Whether training and evaluation mode differ: dropout, or batch norm."""
-    return any(map(_has_mode, model.modules()))
-
-
-def _has_mode(module: Any) -> bool:
-    return ("Dropout" in type(module).__name__ and getattr(module, "p", 0) > 0) or "BatchNorm" in type(module).__name__
+    return any(map(has_mode, model.modules()))

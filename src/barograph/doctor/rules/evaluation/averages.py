@@ -129,7 +129,9 @@ class AverageWrong(WatchRule):
     share (within 15% of it), and the second evaluation's are what an average is that began at zeros: of the share s
     that was missing after t steps, s^(u/t) after u, within 0.03. Or they move, are others than the trained ones, and
     the running statistics of the batch norm beside them never move, while the trained model's do, in three evaluations
-    in a row. Or the configuration says that evaluations are made with the average, from the beginning, and all of a
+    in a row. Or they are the same in three evaluations in a row, to the last bit, while the trained ones move, and the
+    trained ones are not evaluated themselves: the average is not updated, or by less than a number of sixteen bits can
+    hold. Or the configuration says that evaluations are made with the average, from the beginning, and all of a
     whole training, three or more, are made with exactly the trained weights; a copy of the model was there behind the
     second step, and none is called. Where there was no copy then, one that was made later may be: nothing is said.
 
@@ -156,7 +158,7 @@ class AverageWrong(WatchRule):
     )
 
     def begin(self) -> None:
-        self._rows = dict.fromkeys(("newest", "statistics", "raw"), 0)
+        self._rows = dict.fromkeys(("newest", "statistics", "still", "raw"), 0)
         self._missing: tuple[int, float] | None = None
         self._evaluations = 0
         self._last: Place | None = None
@@ -178,12 +180,19 @@ class AverageWrong(WatchRule):
         holds = {
             "newest": self.at["newest"] <= seen["newest"] < 1 - 1e-5 and place[0] > self.at["steps"],
             "statistics": seen["statistics"] == 1 and value > 0 and seen["changed"] > 0,
+            "still": value > 0 and seen["changed"] == 0 and seen["moved"] > 0 and self._alone(history, place),
             "raw": value == 0 and seen["whose"] == 1 and seen["moved"] != 0,
         }
         self._rows = {name: self._rows[name] + 1 if held else 0 for name, held in holds.items()}
-        key = next((name for name in ("newest", "statistics") if self._rows[name] >= self.at["evaluations"]), "")
+        told = (name for name in ("newest", "statistics", "still") if self._rows[name] >= self.at["evaluations"])
+        key = next(told, "")
         if (zeros or key) and self.first(place[2]):
             yield self._say("zeros" if zeros else key, value, seen, place)
+
+    def _alone(self, history: RunHistory, place: Place) -> bool:
+        """Whether a copy alone is evaluated, and not as the reference of a policy or of preferences."""
+        policy = history.role("reward") is not None or came_by(margins_of(history), place[1])
+        return not policy and watched(history, "loss_of_chosen", place) != 1 and other_model(history, place[1])
 
     def _zeros(self, value: float, seen: dict[str, float], place: Place) -> bool:
         """Whether this is the second evaluation of an average that began at zeros."""
@@ -205,6 +214,9 @@ class AverageWrong(WatchRule):
             message = "The running statistics of batch norm with which evaluations are made do not move, and those of "
             message += "the training do."
             cause = "buffers not averaged: averaged weights are evaluated with batch norm's statistics of the beginning"
+        elif key == "still":
+            message = "The weights with which evaluations are made do not change at all, and the trained ones do."
+            cause = "averaged weights not updated: they are the same in all evaluations"
         elif key == "raw":
             message = "Evaluations are made with the trained weights, and the configuration says with their average."
             cause = "averaged weights not evaluated: the trained ones are"

@@ -110,32 +110,60 @@ class ModelMode(Rule):
     were put into training mode, within modules that are in evaluation mode, predictions are drawn with dropout on
     purpose, and their dropout does not count.
 
+    A copy of the model, as an average of its weights, or a momentum encoder, has a mode of its own
+    (`model/copy_training_in_evaluation`). Two evaluations in a row, of which all passes through copies are in training
+    mode, are a finding. One that is called in each step, as a teacher is, is evaluated where it has more than twice as
+    many passes as in the steps before. Where some are in evaluation mode, those in training mode gather the statistics
+    of batch norm, as `update_bn` does.
+
     What to do: `model.train()` before training, `model.eval()` before each evaluation; `training=self.training` for
     functions.
     """
 
     name, family, kind, severity = "model_mode", "eval", "eval", "warning"
     needs = ("=model/training|=model/training_in_evaluation|=model/dropout_in_evaluation"
-             "|=model/batch_statistics_in_evaluation",)  # fmt: skip
+             "|=model/batch_statistics_in_evaluation|=model/copy_training_in_evaluation",)  # fmt: skip
     about = "The model is trained in evaluation mode, or evaluated in training mode."
     thresholds: ClassVar = {"steps": (2.0, "steps or evaluations in the wrong mode; ours")}
 
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._wrong: dict[str, tuple[int, int]] = {}  # step and segment since which a mode is wrong
+        self._copies: list[tuple[int, int]] = []  # evaluations of a copy in training mode, in a row
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rights = {"training": 1.0, "training_in_evaluation": 0.0} | dict.fromkeys(_FUNCTIONS, 0.0)
+        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0} | dict.fromkeys(_FUNCTIONS, 0.0)
         for name, right in rights.items():
             rows = self._cursor.new(history.channel(f"model/{name}"))
             for at in range(len(rows) if rows is not None else 0):
                 assert rows is not None
+                if name == _COPY:
+                    yield from self._of_copy(history, rows, at)
+                    continue
                 yield from self._end(history, name, int(rows.step[at]))
                 if rows.value[at] == right:
                     self._wrong.pop(name, None)
                 else:
                     self._wrong.setdefault(name, (int(rows.step[at]), int(rows.segment[at])))
             yield from self._end(history, name, None)
+
+    def _of_copy(self, history: RunHistory, rows: Any, at: int) -> Iterator[Finding]:
+        """An evaluation of a copy of the model."""
+        place = int(rows.step[at]), int(rows.segment[at])
+        evaluations = evaluations_of(history)
+        if rows.value[at] != 1 or (self._copies and self._copies[0][1] != place[1]):
+            self._copies = []
+        if rows.value[at] != 1 or evaluations is None or history.role("reward") is not None:
+            return
+        self._copies.append(place)
+        if len(self._copies) >= self.at["steps"] and self.first(_COPY, place[1]):
+            yield self.finding(
+                self._copies[0][0], "A copy of the model, as an average of its weights is, is evaluated in training "
+                f"mode, seen before step {self._copies[0][0]}: dropout and batch norm change what is measured.",
+                key=_COPY, segment=place[1], found=place[0], confidence=0.95,
+                causes=["evaluation in training mode: the copy of the model that is evaluated was never told `eval()`"],
+                remedies=["call `eval()` of the copy, or average, where it is made or before each evaluation"],
+            )  # fmt: skip
 
     def _end(self, history: RunHistory, name: str, step: int | None) -> Iterator[Finding]:
         """A mode that has been wrong up to a step; None: up to now."""
@@ -196,6 +224,7 @@ class ModelMode(Rule):
         return later[~(labels & ~often)]
 
 
+_COPY = "copy_training_in_evaluation"
 _FUNCTIONS = {  # by series: what an evaluation has, why, and what to do
     "dropout_in_evaluation": (
         "dropout",

@@ -1,0 +1,94 @@
+"""Evaluations that are given parts of what was trained on: windows that overlap, and examples in another order.
+
+In:   figures of the watch, of rows of numbers.
+Out:  findings of `EvaluationOverlaps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class EvaluationOverlaps(Rule):
+    """Evaluations are given windows that overlap with the training's, or its examples mirrored, turned or rolled.
+
+    Of rows of floating point numbers the watch compares more than whole rows. Of a series it takes fingerprints of four
+    pieces, a quarter of the window long, chosen by what is in them and not by their place: a piece that was trained on,
+    at another place of its window, is one of a window that overlaps. Of a picture it takes one fingerprint of all its
+    numbers, whatever their order, which is the same when it is mirrored, turned or rolled. Exact numbers are compared:
+    noise, or a normalisation of each window by itself, hides all of it, and what is alike by chance is not found. Rows
+    in which numbers are repeated say nothing, and where all examples are made of a few, as drawn letters are, their
+    order is the task.
+
+    A quarter of the rows that were looked at, eight or more, and some in each pass, in two evaluations in a row. Where
+    a series is split by time, the first windows of the evaluation may overlap with the last ones of the training: a few
+    of many. Where a reward is logged, nothing is said.
+
+    What to do: cut the series first, and windows out of each part; split originals, and augment only those of the
+    training.
+    """
+
+    name, family, kind, severity = "evaluation_overlaps", "eval", "eval", "warning"
+    proves = "evaluation"
+    needs = ("=model/evaluated_overlap|=model/evaluated_rearranged", "eval_loss|eval_accuracy")
+    least = 2
+    about = "Evaluations are given windows that overlap with the training's, or its examples mirrored."
+    thresholds: ClassVar = {
+        "share": (0.25, "of an evaluation's rows that were looked at; ours"),
+        "rows": (8.0, "ours"),
+        "evaluations": (2.0, "in a row; ours"),
+        "batches": (3.0, "of different rows that the training has had; ours"),
+    }
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: dict[str, list[tuple[int, int]]] = {}
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for name, (what, cause, remedy) in _PARTS.items():
+            rows = self._cursor.new(history.channel(f"model/evaluated_{name}"))
+            for at in range(len(rows) if rows is not None else 0):
+                assert rows is not None
+                place, value = (int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])), float(rows.value[at])
+                row = self._row.setdefault(name, [])
+                count = watched(history, f"evaluated_{name}_rows", place)
+                batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
+                many = value >= self.at["share"] and value * count >= self.at["rows"]
+                many = many and watched(history, f"evaluated_{name}_passes", place) == 1
+                if not (many and batches >= self.at["batches"]) or (row and row[0][1] != place[2]):
+                    row.clear()
+                if not (many and batches >= self.at["batches"]) or history.role("reward") is not None:
+                    continue
+                row.append((place[0], place[2]))
+                known = came_by(evaluations_of(history), place[1])
+                if known and len(row) >= self.at["evaluations"] and self.first(name, place[2]):
+                    yield self.finding(
+                        row[0][0], f"Of {count:.0f} examples of an evaluation that were looked at {value * count:.0f} "
+                        f"{what}.", key=name, found=place[0], segment=place[2], confidence=0.95,
+                        evidence={"share": value}, causes=[cause], remedies=[remedy],
+                    )  # fmt: skip
+
+
+_PARTS = {  # by series: what is said, why, and what to do
+    "overlap": (
+        "overlap with windows that were trained on, at another place",
+        "validation leak: windows of one series overlap, and were split after they had been cut",
+        "cut the series into parts for training and evaluation first, then windows out of each part",
+    ),
+    "rearranged": (
+        "have exactly the numbers of an example that was trained on, if in another order",
+        "validation leak: evaluation examples are those of the training, mirrored, turned or rolled",
+        "split the originals before anything is augmented, and augment the training's alone",
+    ),
+}
+
+RULES = (EvaluationOverlaps,)

@@ -1,0 +1,72 @@
+"""Passes of copies of a model, as of an average of its weights: in which mode evaluations of them are made.
+
+In:   passes without gradients of copies; steps.
+Out:  figures for the `model` record of the step behind an evaluation.
+
+A copy may be called in each step, as a teacher is: as many passes as the last steps had belong to the training. A step
+behind an evaluation has more than twice as many: what comes beyond these is the evaluation's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from barograph.probes.model.activations import dense_tensors
+from barograph.probes.model.evaluated import EvaluatedLook
+
+_KNOWN, _LAST = 3, 8  # steps that say how many passes are usual: at least, at most
+
+
+class CopyPasses:
+    """Counts them. evaluated: is given the inputs of a pass that belongs to an evaluation."""
+
+    def __init__(self, evaluated: Callable[[Sequence[Any]], None]):
+        self._evaluated = evaluated
+        self._counts: deque[int] = deque(maxlen=_LAST)
+        self._count, self._modes = 0, set[bool]()
+        self.look: EvaluatedLook | None = None  # at functions of an evaluation
+
+    def _usual(self) -> int | None:
+        """How many passes each step has; None while that is not known."""
+        return max(self._counts) if len(self._counts) >= _KNOWN else None
+
+    def called(self, module: Any, given: Sequence[Any], whole: bool) -> None:
+        """A copy is called without gradients. whole: as the model is, and not a part of it."""
+        self._count += 1
+        modes = [part.training for part in module.modules() if has_mode(part)]
+        if modes:
+            self._modes.add(any(modes))
+        usual = self._usual()
+        if usual is not None and self._count > 2 * usual:
+            if self.look is None:
+                self.look = EvaluatedLook(module)
+            if whole:
+                self._evaluated([one for one in dense_tensors(given) if one.dim()])
+
+    def put(self, listens: bool) -> dict[str, float]:
+        """The next step begins. listens: whether copies are known, and called unheard by none."""
+        usual, count, modes = self._usual(), self._count, self._modes
+        self._count, self._modes = 0, set()
+        if not listens:
+            self._counts.clear()
+            return {}
+        if usual is None or count <= 2 * usual:
+            self._counts.append(count)
+            return {}
+        if not modes:
+            return {}
+        return {"copy_training_in_evaluation": float(modes == {True})}
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        if self.look is not None:
+            with contextlib.suppress(Exception):
+                self.look.close()
+
+
+def has_mode(module: Any) -> bool:
+    """Whether a layer is another one in training than in evaluation mode: dropout, or batch norm."""
+    return ("Dropout" in type(module).__name__ and getattr(module, "p", 0) > 0) or "BatchNorm" in type(module).__name__

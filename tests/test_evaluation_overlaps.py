@@ -1,0 +1,102 @@
+"""Evaluations that are given windows of the training's series, or its pictures mirrored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.probes.model.overlaps import PIECES, even_rows, numbers, pieces
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+LONG, STRIDE = 32, 4
+
+
+def windows(series: Any, stride: int = STRIDE, first: int = 0) -> Any:
+    return series[first:].unfold(0, LONG, stride).contiguous()
+
+
+def found_in(folder: Path, given: Any, held_out: Any, network: Any) -> dict[str, str]:
+    """Severities by rule, of a training that foretells the mean of the last numbers of a row."""
+    torch.manual_seed(5)
+    torch.set_num_threads(1)
+    optimizer = torch.optim.Adam(network.parameters(), 1e-3)
+    run = barograph.init(dir=str(folder), console="none", machine=False, sidecar=False, git=False)
+    run.watch(network, optimizer)
+
+    def loss_of(rows: Any) -> Any:
+        return functional.mse_loss(network(rows)[:, 0], rows.flatten(1).square().mean(1))
+
+    for step in range(1, 121):
+        loss = loss_of(given[torch.randint(0, len(given), (32,))])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        logged = {"loss": loss.item()}
+        if step % 20 == 0:
+            with torch.no_grad():
+                logged["val_loss"] = sum(loss_of(rows).item() for rows in held_out.split(64)) / len(held_out.split(64))
+        run.log(logged, step=step)
+    run.finish()
+    return {one["rule"]: one["severity"] for one in diagnose(barograph.StoredRun(run.dir))["findings"]}
+
+
+def of_series() -> Any:
+    return nn.Sequential(nn.Linear(LONG, 32), nn.ReLU(), nn.Linear(32, 1))
+
+
+@pytest.mark.parametrize("kind", ["split by chance", "split by time", "beside the training's end", "of whole numbers"])
+def test_windows_that_were_split_after_they_had_been_cut_are_found(tmp_path: Path, kind: str) -> None:
+    dice = torch.Generator().manual_seed(1)
+    series = torch.randn(4000, generator=dice)
+    if kind == "of whole numbers":
+        series = torch.randint(0, 4, (4000,), generator=dice).float()
+    all_of_them = windows(series)
+    if kind in ("split by time", "beside the training's end"):
+        cut = 3000 if kind == "split by time" else 3000 - LONG // 2
+        given, held_out = windows(series[:3000]), windows(series[cut:])
+    else:
+        order = torch.randperm(len(all_of_them), generator=dice)
+        given, held_out = all_of_them[order[200:]], all_of_them[order[:200]]
+    found = found_in(tmp_path, given, held_out, of_series())
+    assert ("evaluation_overlaps" in found) == (kind == "split by chance")
+
+
+@pytest.mark.parametrize("kind", ["mirrored", "others", "few"])
+def test_pictures_of_the_training_that_are_mirrored_are_found(tmp_path: Path, kind: str) -> None:
+    dice = torch.Generator().manual_seed(2)
+    pictures = torch.rand(400, 1, 12, 12, generator=dice)
+    given, held_out = pictures[:300], pictures[:100].flip(-1) if kind == "mirrored" else pictures[300:]
+    if kind == "few":  # letters that are drawn somewhere: where is the task
+        some = pictures[:12].repeat(40, 1, 1, 1)
+        rolled = torch.stack([one.roll((at % 11, at % 7), (1, 2)) for at, one in enumerate(some)])
+        given, held_out = rolled[::2], rolled[1::2]
+    network = nn.Sequential(nn.Flatten(), nn.Linear(144, 32), nn.ReLU(), nn.Linear(32, 1))
+    found = found_in(tmp_path, given, held_out, network)
+    assert ("evaluation_overlaps" in found) == (kind == "mirrored")
+
+
+def test_pieces_are_the_same_wherever_they_lie_and_of_others_they_are_others() -> None:
+    series = torch.randn(3000, generator=torch.Generator().manual_seed(3))
+    one, other = (pieces(windows(series, 64, first)) for first in (0, 8))
+    assert one is not None and other is not None and one[0].shape[1] == PIECES
+    common = [bool(set(a) & set(b)) for a, b in zip(one[0].tolist(), other[0].tolist(), strict=False)]
+    assert sum(common) > 0.9 * len(common)
+    apart = pieces(windows(torch.randn(3000), 64))
+    assert apart is not None and not set(one[0].flatten().tolist()) & set(apart[0].flatten().tolist())
+    assert pieces(torch.zeros(4, 40)) is not None and (pieces(torch.zeros(4, 40))[0] == -1).all()  # type: ignore[index]
+    assert pieces(torch.ones(4, 40, dtype=torch.long)) is None and pieces(torch.rand(4, 8)) is None
+
+
+def test_numbers_are_the_same_in_any_order_and_even_rows_reach_the_end() -> None:
+    rows = torch.rand(6, 3, 8, 8)
+    known = numbers(rows)
+    assert known is not None and torch.equal(known, numbers(rows.flip(-1))) and len(set(known.tolist())) == 6  # type: ignore[arg-type]
+    assert (numbers(torch.zeros(2, 3, 8, 8)) == -1).all()  # type: ignore[union-attr]
+    assert even_rows(torch.arange(1000), 10).tolist() == list(range(0, 1000, 100))

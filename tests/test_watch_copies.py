@@ -1,0 +1,137 @@
+"""What evaluations of a copy of the model are made with: its mode, its inputs, its dropout."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.probes.model.frozen import copies_of_trained
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn  # noqa: E402
+
+STEPS, OFTEN = 100, 20
+
+
+class Network(nn.Module):
+    def __init__(self, careless: bool = False):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(24, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1))
+        self.head, self.careless = nn.Linear(32, 4), careless
+
+    def forward(self, rows: Any) -> Any:
+        rows = self.body(rows)
+        return self.head(functional.dropout(rows, 0.2, training=self.careless or self.training))
+
+
+class Judged(nn.Module):
+    """A loss around a network, that has no weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = Network()
+
+    def forward(self, rows: Any) -> Any:
+        return self.network(rows)
+
+
+def severities(
+    folder: Path, evaluate: Callable[[Any, Any], Any], model: Any = None, asks: bool = False, apart: float = 0.0,
+    prepare: Callable[[Any, Any], Any] | None = None, updates: bool = True, beside: bool = False,
+) -> dict[str, str]:  # fmt: skip
+    """Of a training whose average is evaluated, by rule. asks: the average is called in each step, as a teacher.
+    beside: the trained weights are evaluated too."""
+    torch.manual_seed(4)
+    torch.set_num_threads(1)
+    model = Network() if model is None else model
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
+    run = barograph.init(dir=str(folder), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    rule, fresh = torch.randn(24, 4), torch.randn(256, 24)
+    for step in range(1, STEPS + 1):
+        rows = torch.randn(32, 24)
+        if asks:
+            with torch.no_grad():
+                average.train()(rows)
+        loss = functional.cross_entropy(model(rows), (rows @ rule).argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if updates:
+            average.update_parameters(model)
+        logged = {"train/loss": loss.item()}
+        if step % OFTEN == 0:
+            if prepare is not None:
+                prepare(average, rows)
+            with torch.no_grad():
+                if beside:
+                    model.eval()(fresh)
+                    model.train()
+                output = torch.cat([evaluate(average, part) for part in (fresh + apart).split(64)])
+            logged["val/loss"] = functional.cross_entropy(output, (fresh @ rule).argmax(1)).item()
+        run.log(logged, step=step)
+    run.finish()
+    found = diagnose(barograph.StoredRun(run.dir))["findings"]
+    return {one["rule"]: one["severity"] for one in found}
+
+
+@pytest.mark.parametrize("model", [Network, Judged])
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_copy_that_is_evaluated_in_training_mode_is_found(tmp_path: Path, model: Any, asks: bool) -> None:
+    assert severities(tmp_path, lambda one, rows: one.train()(rows), model(), asks).get("model_mode") == "warning"
+
+
+def test_a_copy_may_be_evaluated_past_its_wrapper(tmp_path: Path) -> None:
+    found = severities(tmp_path, lambda one, rows: one.train().module.network(rows), Judged())
+    assert found.get("model_mode") == "warning"
+
+
+def test_dropout_of_a_copy_that_no_mode_ends_is_found(tmp_path: Path) -> None:
+    found = severities(tmp_path, lambda one, rows: one.eval()(rows), Network(careless=True))
+    assert found.get("model_mode") == "warning"
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_copy_in_evaluation_mode_is_right_and_so_is_one_that_gathers_statistics(tmp_path: Path, asks: bool) -> None:
+    def gathers(average: Any, rows: Any) -> None:
+        update_bn([rows, rows], average)
+
+    found = severities(tmp_path, lambda one, rows: one.eval()(rows), asks=asks, prepare=gathers)
+    assert "model_mode" not in found
+
+
+@pytest.mark.parametrize(("apart", "told"), [(0.0, False), (4.0, True)])
+def test_inputs_of_an_evaluated_copy_are_compared_with_those_of_the_training(
+    tmp_path: Path, apart: float, told: bool
+) -> None:
+    found = severities(tmp_path, lambda one, rows: one.eval()(rows), apart=apart)
+    assert ("evaluation_inputs" in found) == told
+
+
+@pytest.mark.parametrize(
+    ("updates", "beside", "told"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_an_average_that_never_changes_is_found(tmp_path: Path, updates: bool, beside: bool, told: bool) -> None:
+    found = severities(tmp_path, lambda one, rows: one.eval()(rows), updates=updates, beside=beside)
+    assert ("average_wrong" in found) == told
+
+
+def test_a_frozen_copy_of_what_is_trained_is_another_network_and_layers_drawn_alike_are_not() -> None:
+    both = nn.ModuleDict({"encoder_q": Network()})
+    both["encoder_k"] = copy.deepcopy(both["encoder_q"]).requires_grad_(False)
+    found = copies_of_trained(both)
+    assert found == {id(one) for one in both["encoder_k"].modules()}
+    both["encoder_k"] = Network().requires_grad_(False)
+    assert not copies_of_trained(both)
+    stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 3, enable_nested_tensor=False)
+    stack.layers[1].requires_grad_(False)
+    assert not copies_of_trained(stack)

@@ -10,7 +10,8 @@ import contextlib
 import math
 from typing import Any
 
-from barograph.probes.model.objective import behind, kind, nodes, of_pairs, of_queue, plain_kind, shape, unscaled
+from barograph.probes.model.objective import behind, kind, nodes, of_queue, plain_kind, shape, unscaled
+from barograph.probes.model.pairs import PICKS, of_pairs, softmax_of
 
 _NEAR = 32  # nodes from the loss on, between it and its terms
 _SHAPED = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy",
@@ -65,6 +66,8 @@ def _exponentials(node: Any) -> tuple[Any, bool, int] | None:
     some of them are hidden; 1 where the loss has it with a plus, and −1 of a share. None of another node."""
     if kind(node) == "Logsumexp":
         return behind(node)[0], False, 1
+    if (softmax := _picked(node)) is not None:
+        return behind(softmax)[0], False, -1
     inner, sign = (behind(node)[0] if kind(node) == "Log" and len(behind(node)) == 1 else None), 1
     if inner is not None and kind(inner) == "Div" and len(behind(inner)) == 2:
         if plain_kind(behind(inner)[0]) == "Sum":
@@ -88,6 +91,17 @@ def _exponentials(node: Any) -> tuple[Any, bool, int] | None:
     return (under[0], hidden, sign) if len(under) == 1 and kind(under[0]) == "Exp" else None
 
 
+def _picked(node: Any) -> Any:
+    """The softmax of which this is the logarithm of each row's answer; None of another node."""
+    if kind(node) in PICKS:
+        softmax = softmax_of(node)
+        return softmax if softmax is not None and kind(softmax) == "LogSoftmax" else None
+    for _ in range(2):  # something small is added, or is the least
+        node = behind(node)[0] if kind(node) in ("Log", "Add", "ClampMin") and len(behind(node)) == 1 else node
+    softmax = softmax_of(node) if kind(node) in PICKS else None
+    return softmax if softmax is not None and kind(softmax) == "Softmax" else None
+
+
 def _cross_entropy(root: Any) -> dict[str, float]:
     terms, scaled, averaged = _terms(root)
     wholes = [(node, sign, made) for node, sign in terms if (made := _exponentials(node)) is not None]
@@ -98,23 +112,19 @@ def _cross_entropy(root: Any) -> dict[str, float]:
     answers = [(shape(node), -sign) for node, sign, made in wholes if made[2] > 0]
     if len(signs) != 1 or sorted(others) != sorted(answers):  # each beside its answer, and nothing else
         return {}
+    picked = any(_picked(node) is not None for node, _, _ in wholes)
+    if picked and scaled:
+        return {}  # weights of rows, which may be those of a policy's advantages
     found = {"loss_multiplied": 1.0} if scaled else {"loss_reversed": float(signs == {-1})}
+    if picked:
+        return found  # the rest is known of every pick
     if not scaled and not averaged and len(wholes) == 1:
         found["loss_summed"] = float(math.prod(shape(wholes[0][0])))
     for _, _, (exponent, hidden, _) in wholes:
-        start = exponent if kind(exponent) == "Exp" else None
-        score, masked, divided = unscaled(start) if start is not None else _scores(exponent)
-        of_pairs(score, shape(exponent), hidden or masked, divided, found)
-        of_queue(score, found)
+        start = behind(exponent)[0] if kind(exponent) == "Exp" else exponent
+        of_pairs(start, shape(exponent), hidden, found)
+        of_queue(start if kind(start) == "Cat" else unscaled(start), found)
     return found
-
-
-def _scores(node: Any) -> tuple[Any, bool, bool]:
-    """As `unscaled`, of what goes into `logsumexp`."""
-    if kind(node) in ("Mm", "Cat"):
-        return node, False, False
-    score, masked, scaled = unscaled(node)
-    return score, masked or kind(node) in _HIDES - {"Mul"}, scaled or kind(node) in ("Mul", "Div")
 
 
 def _is_divergence(node: Any) -> bool:

@@ -214,9 +214,9 @@ def test_the_graph_says_what_is_certain_and_no_more(
 
 @pytest.mark.parametrize(
     ("options", "later"),
-    [({}, 1.0), ({"is_causal": True}, None), ({"attn_mask": torch.ones(ROWS, ROWS).tril().bool()}, None)],
+    [({}, 1.0), ({"is_causal": True}, 0.0), ({"attn_mask": torch.ones(ROWS, ROWS).tril().bool()}, None)],
 )
-def test_attention_without_a_mask_sees_later_places(options: dict[str, object], later: float | None) -> None:
+def test_attention_sees_later_places_without_a_mask_only(options: dict[str, object], later: float | None) -> None:
     def loss_of(output: Tensor) -> Tensor:
         query = output.repeat(1, 2)[:, :8].reshape(1, 1, ROWS, 8)
         return functional.scaled_dot_product_attention(query, query, query, **options).square().mean()

@@ -306,3 +306,36 @@ def test_likelihoods_that_advantages_weigh_have_no_sign() -> None:
     chosen = (weight * 1.0).log_softmax(1).gather(1, HERE[:, None] % WIDE)[:, 0]
     for loss in ((-chosen * advantages).mean(), -(chosen.mean() * advantages[0])):
         assert of(loss, "loss_reversed", "loss_multiplied") == {}
+
+
+def squared_means(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).mean(1).pow(2).mean()
+
+
+def size_of_sum(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).sum().abs()
+
+
+def mean_of_squares(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).pow(2).mean(1).mean()
+
+
+def square_of_sums(output: Tensor, target: Tensor) -> Tensor:
+    return (output.sum(1) - target.sum(1)).pow(2).mean()  # energies of all atoms
+
+
+def added(output: Tensor, target: Tensor) -> Tensor:
+    return mean_of_squares(output, target) + squared_means(output, target)
+
+
+@pytest.mark.parametrize(
+    ("written", "averaged"),
+    [(squared_means, WIDE), (size_of_sum, ROWS * WIDE), (mean_of_squares, None), (square_of_sums, None), (added, None)],
+)
+def test_differences_that_are_averaged_before_they_are_squared_are_seen(
+    written: Callable[..., Tensor], averaged: int | None
+) -> None:
+    found = of(written(weight * 1.0, away), "errors_averaged")
+    assert found == ({} if averaged is None else {"errors_averaged": averaged})
+    if averaged is not None:  # both have gradients: means of two batches that are brought together
+        assert of(written(weight * 1.0, weight * 2.0), "errors_averaged") == {}

@@ -15,6 +15,7 @@ from barograph.probes.model.adapters import NAMED, Adapters, zero_halves
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.written import some_of
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -27,6 +28,7 @@ _UNSET = 3  # steps in which statistics of layers in evaluation mode are looked 
 _MOST_NORMS = 64
 _LEAST_GAINS = 4  # of a layer, fewer may be one number by chance
 _OF_ADAPTER = re.compile(r"(.+?)\.[^.]*(?:lora|dora|adapter|loha|lokr)", re.I)  # the layer that an adapter belongs to
+_MOST_COPIED, _NEAR = 8, 0.25  # matrices that are compared with others; how far a copy is, of its squares
 _LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
 
 
@@ -81,7 +83,8 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     norms = _gains((module for block in still for module in block.modules()), trained=False)
     behind_trained = bool(middle) and bool(places) and places[0] < middle[0]
     if behind_trained and norms:
-        current.put("blank", ("",), _all_one(norms))
+        matrices_of = [item for block in still for item in block.parameters() if item.dim() > 1]
+        current.put("blank", ("",), _all_one(norms) * _is_own(matrices_of, trained))
         current.figures["frozen_blocks"] = float(len(still))
     # a trained layer comes before, and not only positions or a token beside the layers
     layers = {id(item) for one in model.modules() if not one._modules for item in one._parameters.values()}
@@ -90,6 +93,7 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     drawn: dict[bool, list[Any]] = {True: [], False: []}
     for name, module in model.named_modules():
         if not _OTHER_NETWORK.search(name) and not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
+            fresh = fresh * _is_own([module._parameters["weight"]], trained)[0]
             drawn[id(module._parameters["weight"]) in behind].append(fresh)
     if drawn[True]:
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
@@ -142,6 +146,24 @@ def _all_one(weights: list[Any]) -> Any:
     import torch
 
     return torch.stack([(item == 1).all().to(weights[0].device) for item in weights]).all().reshape(1)
+
+
+def _is_own(frozen: list[Any], trained: Iterable[Any]) -> Any:
+    """1 where one of some frozen matrices is no copy of a trained one of its shape, as those are that follow it by a
+    moving average, else 0: a tensor of one element. Two that are drawn apart are farther away than they are large."""
+    import torch
+
+    home, own = frozen[0].device if frozen else None, []
+    ours = [one for one in trained if one.dim() > 1 and mesh_of(one) is None]
+    for item in frozen[:_MOST_COPIED]:
+        alike = [one for one in ours if one.shape == item.shape and one.device == home][:_MOST_COPIED]
+        if not alike or item.device != home or mesh_of(item) is not None:
+            return torch.ones(1, device=home)
+        mine = some_of(item.detach()).float()
+        size = mine.square().sum()
+        apart = torch.stack([(some_of(one.detach()).float() - mine).square().sum() for one in alike]).min()
+        own.append((apart > _NEAR * size).float())
+    return torch.stack(own).max().reshape(1) if own else torch.ones(1, device=home)
 
 
 def _apart(gains: list[Any]) -> Any:

@@ -202,8 +202,8 @@ def _walk(root: Any) -> dict[str, float]:
             _of_policy(node, name, sign, found)
         elif name.startswith("ScaledDotProduct"):
             later.append(_sees_later(node))
-    if later and all(value == 1.0 for value in later):
-        found |= {"attention/later": 1.0, "attention/next": 1.0}
+    if later and len(set(later)) == 1 and later[0] in (0.0, 1.0):
+        found |= {"attention/later": later[0], "attention/next": later[0]}
     return found
 
 

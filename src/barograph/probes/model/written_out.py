@@ -27,9 +27,10 @@ def figures(root: Any) -> dict[str, float]:
     """`loss_reversed`, `loss_multiplied`, `loss_summed`, `loss_pairs` and what belongs to it, as `objective` and
     `loss_graph` have them; `preference_averaged`: whether the log probabilities of a preference's answers are averaged
     over their tokens; `squares_added`: how many squares, or sizes, of differences are added up for each that an average
-    is over, and `squares_of_batch`: whether no average is over them."""
+    is over, and `squares_of_batch`: whether no average is over them; `errors_averaged`: how many differences are
+    averaged, or added up, before each square or size is taken."""
     found: dict[str, float] = {}
-    for look in (_cross_entropy, _divergence, _preference, _squares):
+    for look in (_cross_entropy, _divergence, _preference, _squares, _averaged):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -223,3 +224,28 @@ def _squares(root: Any) -> dict[str, float]:
     return {f"{prefix}squares_added": size / averaged} | (
         {} if weighted else {"squares_of_batch": float(averaged == 1)}
     )
+
+
+def _averaged(root: Any) -> dict[str, float]:
+    """Of a loss that is nothing but squares or sizes of means, or sums, of differences between an output and what has
+    no gradient: with either sign they make up for each other."""
+    node = root
+    for _ in range(8):
+        name, under = kind(node), behind(node)
+        if len(under) != 1:
+            return {}
+        if name == "Abs" or (name == "Pow" and getattr(node, "_saved_exponent", 0) == 2):
+            break
+        if name not in _SHAPED | {"Mean", "Sum"} and not (name in ("Mul", "Div") and not shape(node)):
+            return {}
+        node = under[0]
+    else:
+        return {}
+    size, node = max(1, math.prod(shape(node))), behind(node)[0]
+    for _ in range(4):
+        if kind(node) not in _SHAPED | {"Mean", "Sum"} or len(behind(node)) != 1:
+            break
+        node = behind(node)[0]
+    whole = math.prod(shape(node)) if shape(node) else 1
+    alike = kind(node) == "Sub" and len(behind(node)) == 1 and shape(behind(node)[0]) == shape(node)
+    return {"errors_averaged": whole / size} if alike and whole > size else {}

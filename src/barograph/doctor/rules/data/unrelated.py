@@ -145,6 +145,8 @@ class UnrelatedLabels(WatchRule):
             return
         what = "pairs" if pairs else "classes"
         labels = "labels shifted: the two sides of a pair don't belong together" if pairs else self.causes[0]
+        if watched(history, "loss_queue", place) > 0:
+            labels = "labels shifted: they don't name the column of the key, and queued ones are random"
         if ranked and pairs and _gets_worse(history, place):
             yield self.finding(
                 0, f"After {self._count} rows the loss is {late:.4g}, that of a guess among {classes:.0f} pairs, and "

@@ -47,7 +47,8 @@ class InitialLoss(Rule):
     logged, begin at ln 2 whatever the vocabulary. Cosines of which that of the target is made less, by a margin, begin
     far above a guess on purpose (`model/loss_margin`). A loss that the watch knows to be a multiple of the mean
     (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`. Where other losses are added, as the
-    graph shows, and the weight of that of the output is not known, the guess is of a part alone: an info finding.
+    graph shows, and the weight of that of the output is not known, the guess is of a part alone: an info finding. So it
+    is where adapters begin at 0 (`model/adapters_drawn`): the loss is that of a model trained before, for another task.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -111,10 +112,12 @@ class InitialLoss(Rule):
         # other losses are added to that of the output, as far as the graph shows, and nobody logs their guess
         known = not math.isnan(weight) or not math.isnan(_first(history, "loss_classes", by))
         mixed = not known and _first(history, "loss_undivided", by) == 0
-        serious = loss > self.at["times"] * guess and not mixed
+        # adapters that begin at 0 leave a trained model what it is, whose answers may be sure of another task
+        adapted = _first(history, "adapters_drawn", by) == 0
+        serious = loss > self.at["times"] * guess and not mixed and not adapted
         passes = _first(history, "backwards", by)
         added = passes > 1 and loss <= passes * self.at["times"] * guess  # it may be a sum over micro-batches
-        proven = not added and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
+        proven = not added and not adapted and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
         mean, deviation = _first(history, "input_mean", by), _first(history, "input_std", by)
         raw = max(abs(mean), deviation) >= self.at["inputs"]
         tied = _first(history, "tied_deviation", by)

@@ -149,8 +149,8 @@ def _all_one(weights: list[Any]) -> Any:
 
 
 def _is_own(frozen: list[Any], trained: Iterable[Any]) -> Any:
-    """1 where one of some frozen matrices is no copy of a trained one of its shape, as those are that follow it by a
-    moving average, else 0: a tensor of one element. Two that are drawn apart are farther away than they are large."""
+    """0 where frozen matrices are copies of trained ones of their shape, as those are that follow them by a moving
+    average, else 1: a tensor of one element. Two that are drawn apart are farther away than they are large."""
     import torch
 
     home, own = frozen[0].device if frozen else None, []

@@ -212,3 +212,13 @@ def test_a_single_vector_of_a_layer_is_known(trained: list[str], lone: int) -> N
     steering.scale = nn.Parameter(torch.ones(WIDTH))
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Identity(), steering)
     assert frozen_of(model, trained).get("lone_vector", 0) == lone
+
+
+@pytest.mark.parametrize(("follows", "own"), [(True, 0.0), (False, 1.0)])
+def test_a_copy_that_follows_what_is_trained_is_not_frozen_as_drawn(follows: bool, own: float) -> None:
+    query, key = (nn.Sequential(nn.Linear(32, 64), nn.Linear(64, 16)) for _ in range(2))
+    if follows:
+        key.load_state_dict(query.state_dict())
+    model = nn.ModuleDict({"q": query, "k": key})
+    seen = frozen_of(model, [name for name, _ in model.named_parameters() if name.startswith("q")])
+    assert min(1.0, seen["frozen_as_drawn"]) == own

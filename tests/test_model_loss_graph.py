@@ -210,6 +210,40 @@ def test_variables_of_the_training_die_when_it_drops_them() -> None:
     assert dropped() is None
 
 
+class Group:
+    """Of a sharded model whose gradients are reduced, or kept."""
+
+    def __init__(self, reduces: bool):
+        self.reduce_grads = reduces
+
+
+class Sharded(nn.Module):
+    def __init__(self, reduces: bool):
+        super().__init__()
+        self._fsdp_param_groups = [Group(reduces)]
+
+    def _get_fsdp_state(self) -> Sharded:
+        return self
+
+
+@pytest.mark.parametrize("reduces", [True, False])
+@pytest.mark.parametrize("clears", [True, False])
+def test_passes_of_a_sharded_model_add_up_where_gradients_stay_or_are_kept(reduces: bool, clears: bool) -> None:
+    weight, current, model = nn.Parameter(torch.randn(4, 4)), ModelRound(0, frozenset()), Sharded(reduces)
+    current.figures["passes"] = 3.0
+    sentinel = Sentinel(lambda: None)
+    sentinel._parameters = (weight,)  # as if it were sharded: none is listened to
+    for _ in range(3):
+        output = weight @ torch.randn(4, 4)
+        output.register_hook(lambda gradient: sentinel.came_to_output(gradient, model))
+        output.square().mean().backward()
+        if clears or not reduces:
+            weight.grad = None
+    sentinel.put(current, True)
+    expected = None if clears and reduces else 3.0
+    assert current.figures.get("backwards") == current.figures.get("losses_given") == expected
+
+
 @pytest.mark.parametrize(("passes", "known"), [(1, True), (2, False)])  # what was cleared in between is not seen
 def test_a_pass_is_seen_once_at_outputs_where_no_parameter_gets_a_gradient_itself(passes: int, known: bool) -> None:
     weight, current = nn.Parameter(torch.randn(4, 4)), ModelRound(0, frozenset())

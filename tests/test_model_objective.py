@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from barograph.probes.model import objective
+from barograph.probes.model import loss_graph, objective
 
 ROWS, CLASSES = 12, 5
 TARGET = torch.arange(ROWS) % CLASSES
@@ -45,7 +45,7 @@ def divided(output: Tensor) -> Tensor:
 
 
 def seen(
-    loss_of: Callable[[Tensor], Tensor], figures: Callable[..., dict[str, float]] = objective.figures
+    loss_of: Callable[[Tensor], Tensor], figures: Callable[..., dict[str, float]] = loss_graph._all
 ) -> dict[str, float]:
     """Figures of a loss of some output, as they are read at the end of its backward pass."""
     torch.manual_seed(0)
@@ -194,10 +194,10 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: of_two_views(torch.cat([unit(x[:2]), x[2:]])), "pairs_unscaled", 0.0),
         (lambda x: of_two_views(unit(x), 0.2), "pairs_unscaled", 0.0),
         (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "similarity_to_itself", None),
-        (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "loss_pairs", float(ROWS)),
-        (lambda x: functional.cross_entropy(masked(x @ x.T / 0.1), TARGET), "loss_pairs", float(ROWS)),
+        (lambda x: functional.cross_entropy((x @ x.T).fill_diagonal_(-1e9), TARGET), "loss_pairs", ROWS - 1.0),
+        (lambda x: functional.cross_entropy(masked(x @ x.T / 0.1), TARGET), "loss_pairs", ROWS - 1.0),
         (lambda x: functional.cross_entropy(masked(x @ x.T / 0.1), TARGET), "similarity_to_itself", None),
-        (lambda x: functional.cross_entropy(x @ x.T - 1e9 * torch.eye(ROWS), TARGET), "loss_pairs", float(ROWS)),
+        (lambda x: functional.cross_entropy(x @ x.T - 1e9 * torch.eye(ROWS), TARGET), "loss_pairs", ROWS - 1.0),
         (lambda x: -surrogate(x), "policy_reversed", 0.0),
         (lambda x: surrogate(x) + 0.5 * x.square().mean(), "policy_reversed", 1.0),
         (lambda x: -surrogate(x, clip=100), "ratio_clip", 100.0),
@@ -214,9 +214,9 @@ def test_the_graph_says_what_is_certain_and_no_more(
 
 @pytest.mark.parametrize(
     ("options", "later"),
-    [({}, 1.0), ({"is_causal": True}, None), ({"attn_mask": torch.ones(ROWS, ROWS).tril().bool()}, None)],
+    [({}, 1.0), ({"is_causal": True}, 0.0), ({"attn_mask": torch.ones(ROWS, ROWS).tril().bool()}, None)],
 )
-def test_attention_without_a_mask_sees_later_places(options: dict[str, object], later: float | None) -> None:
+def test_attention_sees_later_places_without_a_mask_only(options: dict[str, object], later: float | None) -> None:
     def loss_of(output: Tensor) -> Tensor:
         query = output.repeat(1, 2)[:, :8].reshape(1, 1, ROWS, 8)
         return functional.scaled_dot_product_attention(query, query, query, **options).square().mean()

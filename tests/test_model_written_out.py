@@ -55,7 +55,8 @@ def test_similarities_of_a_batch_with_itself_are_seen(written: Callable[..., Ten
     unit = functional.normalize(weight * 1.0, dim=1)
     scores = unit @ unit.T / 0.2
     found = of(written(scores, hides).mean(), "loss_pairs", "similarity_to_itself", "loss_reversed", "loss_attracts")
-    assert found == {"loss_pairs": ROWS, "loss_reversed": 0} | ({} if hides else {"similarity_to_itself": 1})
+    pairs, itself = (ROWS - 1, {}) if hides else (ROWS, {"similarity_to_itself": 1})
+    assert found == {"loss_pairs": pairs, "loss_reversed": 0} | itself
     assert of(written(unit @ unit.T, hides).mean(), "pairs_unscaled") == {"pairs_unscaled": 1}
 
 
@@ -212,3 +213,129 @@ def test_a_sum_of_losses_that_are_written_out_is_counted(
     loss_of: Callable[[Tensor], Tensor], number: float | None
 ) -> None:
     assert of(loss_of(weight * 1.0), "loss_summed") == ({} if number is None else {"loss_summed": number})
+
+
+OTHERS = ~ITSELF
+AMONG_OTHERS = OTHER - (OTHER > HERE).long()  # places of answers where the diagonal is left out
+
+
+def filled(scores: Tensor) -> Tensor:
+    return scores.clone().fill_diagonal_(-math.inf)
+
+
+def placed(scores: Tensor) -> Tensor:
+    scores = scores.clone()
+    scores[HERE, HERE] = -1e9
+    return scores
+
+
+def selected(scores: Tensor) -> Tensor:
+    return scores[OTHERS].view(ROWS, -1)
+
+
+def picked(scores: Tensor, answers: Tensor) -> Tensor:
+    return -functional.log_softmax(scores, 1).gather(1, answers[:, None])[:, 0]
+
+
+def indexed(scores: Tensor, answers: Tensor) -> Tensor:
+    return -scores.log_softmax(-1)[range(ROWS), answers]
+
+
+def of_chances(scores: Tensor, answers: Tensor) -> Tensor:
+    return -(scores.softmax(1)[HERE, answers] + 1e-8).log()
+
+
+def whole(scores: Tensor, answers: Tensor) -> Tensor:
+    return scores.logsumexp(1) - scores[HERE, answers]
+
+
+def function(scores: Tensor, answers: Tensor) -> Tensor:
+    return functional.cross_entropy(scores, answers, reduction="none")
+
+
+def multiplied(unit: Tensor) -> Tensor:
+    return unit @ unit.T
+
+
+def einsum(unit: Tensor) -> Tensor:
+    return torch.einsum("nd,md->nm", unit, unit)
+
+
+def cosines(unit: Tensor) -> Tensor:
+    return functional.cosine_similarity(unit[:, None], unit[None], dim=-1)
+
+
+@pytest.mark.parametrize("made", [multiplied, einsum, cosines])
+@pytest.mark.parametrize("written", [picked, indexed, of_chances, whole, function])
+@pytest.mark.parametrize("hides", [filled, placed, selected, None])
+def test_pairs_are_known_however_they_are_picked_and_masked(
+    made: Callable[..., Tensor], written: Callable[..., Tensor], hides: Callable[..., Tensor] | None
+) -> None:
+    scores = made(functional.normalize(weight * 1.0, dim=1))
+    answers = AMONG_OTHERS if hides is selected else OTHER
+    for temperature in (0.2, 1.0):
+        scaled = scores / temperature if temperature < 1 else scores
+        loss = written(hides(scaled) if hides is not None else scaled, answers)
+        found = of(loss.mean(), "loss_pairs", "similarity_to_itself", "pairs_unscaled", "loss_reversed")
+        expected = {"pairs_unscaled": float(temperature == 1), "loss_reversed": 0, "loss_pairs": ROWS - 1}
+        if hides is None:
+            expected |= {"similarity_to_itself": 1, "loss_pairs": ROWS}
+        assert found == expected
+        assert of(-loss.mean(), "loss_reversed") == {"loss_reversed": 1}
+
+
+def test_an_answer_joined_with_the_others_of_its_row_is_of_pairs() -> None:
+    scores, others = multiplied(functional.normalize(weight * 1.0, dim=1)), OTHERS.clone()
+    others[HERE, OTHER] = False
+    joined = torch.cat([scores[HERE, OTHER][:, None], scores[others].view(ROWS, -1)], 1)
+    first = torch.zeros(ROWS, dtype=torch.long)
+    for logits, bare in ((joined, 1), (joined / 0.1, 0)):
+        found = of(functional.cross_entropy(logits, first), "loss_pairs", "pairs_unscaled", "similarity_to_itself")
+        assert found == {"loss_pairs": ROWS - 1, "pairs_unscaled": bare}
+
+
+def test_the_classes_of_a_layer_are_no_pairs_though_there_are_as_many_as_rows() -> None:
+    inputs = functional.normalize(torch.randn(ROWS, WIDE) * weight, dim=1)
+    layer, answers = nn.Linear(WIDE, ROWS, bias=False), torch.arange(ROWS)
+    for loss in (picked(layer(inputs), answers), function(inputs @ nn.Parameter(torch.randn(WIDE, ROWS)), answers)):
+        assert of(loss.mean(), "loss_pairs", "pairs_unscaled") == {}
+
+
+def test_likelihoods_that_advantages_weigh_have_no_sign() -> None:
+    advantages = torch.randn(ROWS)
+    chosen = (weight * 1.0).log_softmax(1).gather(1, HERE[:, None] % WIDE)[:, 0]
+    for loss in ((-chosen * advantages).mean(), -(chosen.mean() * advantages[0])):
+        assert of(loss, "loss_reversed", "loss_multiplied") == {}
+
+
+def squared_means(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).mean(1).pow(2).mean()
+
+
+def size_of_sum(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).sum().abs()
+
+
+def mean_of_squares(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).pow(2).mean(1).mean()
+
+
+def square_of_sums(output: Tensor, target: Tensor) -> Tensor:
+    return (output.sum(1) - target.sum(1)).pow(2).mean()  # energies of all atoms
+
+
+def added(output: Tensor, target: Tensor) -> Tensor:
+    return mean_of_squares(output, target) + squared_means(output, target)
+
+
+@pytest.mark.parametrize(
+    ("written", "averaged"),
+    [(squared_means, WIDE), (size_of_sum, ROWS * WIDE), (mean_of_squares, None), (square_of_sums, None), (added, None)],
+)
+def test_differences_that_are_averaged_before_they_are_squared_are_seen(
+    written: Callable[..., Tensor], averaged: int | None
+) -> None:
+    found = of(written(weight * 1.0, away), "errors_averaged")
+    assert found == ({} if averaged is None else {"errors_averaged": averaged})
+    if averaged is not None:  # both have gradients: means of two batches that are brought together
+        assert of(written(weight * 1.0, weight * 2.0), "errors_averaged") == {}

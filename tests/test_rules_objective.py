@@ -167,6 +167,8 @@ def test_similarities_far_apart_are_laid_to_what_the_graph_says_of_the_embedding
         ({"similarity_to_itself": 0.0, "loss_pairs": 64.0}, 2 * FALLS, None),
         ({"pairs_repelled": 1.0}, FALLS, "pairs_repelled"),
         ({"pairs_repelled": 0.0}, FALLS, None),
+        ({"errors_averaged": 32.0}, FALLS, "errors_averaged"),
+        ({"errors_averaged": 2.0}, FALLS, None),  # the middle of a box, say
         ({"margins_joined": 16.0}, FALLS, "margins_joined"),
         ({"margins_joined": -16.0}, FALLS, "margins_joined"),
         ({"margins_joined": 1.0}, FALLS, None),
@@ -189,7 +191,8 @@ def test_what_the_graph_proves_is_said(
 ) -> None:
     found = warned({"loss": every(loss)} | of_graph(**figures), rows)
     ours = {"loss_reversed", "label_smoothing", "softmax_over_rows", "same_sides", "pair_temperature",
-            "broadcast_targets", "unrelated_labels", "pairs_repelled", "margins_joined"}  # fmt: skip
+            "broadcast_targets", "unrelated_labels", "pairs_repelled", "margins_joined",
+            "errors_averaged"}  # fmt: skip
     assert set(found) & ours == ({rule} if rule else set())
 
 
@@ -445,3 +448,38 @@ def test_a_loss_that_rises_while_a_queue_is_filled_is_no_divergence(
     loss = 0.5 + (end - 0.5) * np.minimum(1, STEP / 150) + 0.4 * np.exp(-STEP / 3) + 0.03 * DICE.normal(size=ROWS)
     columns = {"loss": every(loss), **(of_graph(loss_queue=queue) if queue else {})}
     assert ("divergence" in warned(columns, rows)) is told
+
+
+@pytest.mark.parametrize(
+    ("right", "theirs", "first"),
+    [
+        (0.6, 4.8, "labels shifted: the two sides"),  # no better than at first, and worse: nothing was learnt
+        (0.9, 4.1, "temperature too high"),
+        (0.6, 4.1, "temperature too high"),
+    ],
+)
+def test_what_is_alike_without_any_training_shows_no_order_that_was_learnt(
+    right: float, theirs: float, first: str
+) -> None:
+    share = np.linspace(0, 1, len(EVALUATIONS))
+    columns = {
+        "loss": every(np.log(64) + 0.01 * DICE.normal(size=ROWS)),
+        "eval_loss": (EVALUATIONS, 4.6 + (theirs - 4.6) * share),
+        "eval_accuracy": (EVALUATIONS, 0.65 + (right - 0.65) * share),
+    }
+    found = warned(columns | of_graph(loss_pairs=64.0, update_p50=1e-3))
+    assert found["unrelated_labels"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize(("drawn", "warns"), [(0.0, False), (1.0, True), (None, True)])
+def test_a_trained_model_with_adapters_at_0_may_begin_far_above_a_guess(drawn: float | None, warns: bool) -> None:
+    figures = {"output_width": 40.0, "softmax_twice": 0.0, "frozen_parameters": 30.0}
+    figures |= {} if drawn is None else {"adapters_drawn": drawn}
+    assert ("initial_loss" in warned({"loss": every(4 * FALLS)} | of_graph(**figures))) == warns
+
+
+@pytest.mark.parametrize(("queued", "first"), [(256.0, "labels shifted: they don't name"), (0.0, "labels shuffled")])
+def test_of_keys_beside_a_queue_labels_that_stay_at_a_guess_name_another_column(queued: float, first: str) -> None:
+    columns = {"loss": every(np.log(257) + 0.02 * DICE.normal(size=ROWS))}
+    found = warned(columns | of_graph(loss_classes=257.0, loss_queue=queued, update_p50=1e-3))
+    assert found["unrelated_labels"].causes[0].startswith(first)

@@ -122,7 +122,9 @@ class Sentinel:
         self._loss, self._outside = LossGraph(), OutsideLook()
         self._all = 0  # passes since the step before
         self._cleared = 0.0
-        self._outputs, self._task = 0, -1  # passes that came to an output since the step before; the last one's number
+        self._outputs = [0, 0]  # passes that came to an output since the step before; how many of the last ones add up
+        self._task = -1  # the last one's number
+        self._kept = False  # whether a sharded model keeps the last pass's gradients until they are reduced
         self._passes, self._added = 0, (0, 0)  # of the step in progress; the gradient they add up in, and its changes
 
     def __deepcopy__(self, memo: Any) -> Sentinel:
@@ -167,8 +169,9 @@ class Sentinel:
             self._loss.came()
         self._call()
 
-    def came_to_output(self, gradient: Any) -> None:
-        """A gradient has come to a model's output, where no parameter gets one itself: once for each pass."""
+    def came_to_output(self, gradient: Any, model: Any = None) -> None:
+        """A gradient has come to a model's output, where no parameter gets one itself: once for each pass. It adds up
+        where there are gradients of the one before, or they are kept to be reduced later."""
         import torch
 
         if self._chosen is not None:
@@ -178,7 +181,9 @@ class Sentinel:
             if task in (self._task, -1):
                 return
             self._task = task
-        self._outputs += 1
+        every, some = self._outputs
+        adds = every > 0 and (self._kept or any(one.grad is not None for one in self._parameters))
+        self._outputs, self._kept = [every + 1, some + 1 if adds else 1], _is_kept(model)
         self._loss.came(walks=False)
 
     def ask(self, call: Callable[[Any], Any]) -> None:
@@ -211,13 +216,25 @@ class Sentinel:
         if cleared or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared
         self._all, self._cleared = 0, cleared
-        given, single = self._loss.given(), self._outputs == 1 and self._chosen is None
-        if given and len(given) == (1 if single else self._passes):  # all that was differentiated is in the gradients
+        every, some = self._outputs if self._chosen is None else (0, 0)
+        given, added = self._loss.given(), some if some == every else 0  # others were cleared in between
+        if given and len(given) == (self._passes or added):  # all that was differentiated is in the gradients
             current.put("given", ("loss_given",), _sum(given))
             current.figures["losses_given"] = float(len(given))
-        current.backwards, self._passes, self._outputs = self._passes, 0, 0
-        if (current.backwards or single) and "passes" in current.figures:  # several may have been cleared in between
-            current.figures["backwards"] = float(current.backwards or 1)
+        current.backwards, self._passes, self._outputs, self._kept = self._passes, 0, [0, 0], False
+        if (current.backwards or added) and "passes" in current.figures:
+            current.figures["backwards"] = float(current.backwards or added)
+
+
+def _is_kept(model: Any) -> bool:
+    """Whether a sharded model adds up gradients of whole parameters, to reduce them behind a later pass."""
+    with contextlib.suppress(Exception):  # of another make
+        for module in model.modules():
+            state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+            groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+            if groups[0] is not None:
+                return not groups[0].reduce_grads
+    return False
 
 
 def _sum(losses: Sequence[Any]) -> Any:

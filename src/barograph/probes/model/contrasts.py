@@ -11,7 +11,8 @@ import math
 import re
 from typing import Any
 
-from barograph.probes.model.objective import behind, kind, nodes, of_length_one, shape
+from barograph.probes.model.objective import behind, kind, nodes, shape
+from barograph.probes.model.pairs import of_length_one
 
 _NEAR, _DEEP = 32, 12  # nodes from the loss on to its softmax, and from there to the similarities
 _TURNS = frozenset({"Neg", "Rsub"})
@@ -54,7 +55,7 @@ def plain_scale(root: Any) -> int | None:
             factors = [_factor(side) if kind(side) == "Mul" else None for side in sides]
             parts = [side if one is None else one[1] for side, one in zip(sides, factors, strict=True)]
             found = next((one[0] for one in factors if one is not None), found)
-            return found if len(parts) == 2 and all(map(_of_length_one, parts)) else None
+            return found if len(parts) == 2 and all(map(of_length_one, parts)) else None
         elif name in _PASSED | _SHAPED and len(behind(node)) == 1:
             node = behind(node)[0]
         elif name == "Add":
@@ -114,10 +115,10 @@ def _turned(node: Any, count: int) -> int:
     for _ in range(_DEEP):
         name, inputs = kind(node), [one for one, _ in node.next_functions]
         if name in ("Mm", "Bmm"):
-            return sign if len(behind(node)) == 2 and all(map(_of_length_one, behind(node))) else 0
+            return sign if len(behind(node)) == 2 and all(map(of_length_one, behind(node))) else 0
         if name == "Sum":  # of products, as `cosine_similarity` of all with all
             parts = [part for one in behind(node) if kind(one) == "Mul" for part in behind(one)]
-            return sign if len(parts) == 2 and all(map(_of_length_one, parts)) else 0
+            return sign if len(parts) == 2 and all(map(of_length_one, parts)) else 0
         if name not in _PASSED | _SHAPED | _TURNS:
             return 0
         whole = [one for one in inputs if one is not None and math.prod(shape(one)) == count * count]
@@ -125,14 +126,6 @@ def _turned(node: Any, count: int) -> int:
             return 0
         sign, node = -sign if name in _TURNS else sign, whole[0]  # what it is multiplied by is gone with the graph
     return 0
-
-
-def _of_length_one(node: Any) -> bool:
-    """Whether a tensor was divided by its own length, but for changes of shape."""
-    node = _bare(node)
-    under = behind(node)
-    by_length = kind(node) == "Div" and len(under) == 2 and kind(_bare(under[1])) in ("LinalgVectorNorm", "Norm")
-    return of_length_one(node) or by_length
 
 
 def _bare(node: Any) -> Any:

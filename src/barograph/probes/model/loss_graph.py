@@ -18,7 +18,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from barograph.probes.model import contrasts, criteria, latents, margins, objective, paths, policies, views, written_out
+from barograph.probes.model import (
+    contrasts,
+    criteria,
+    latents,
+    margins,
+    objective,
+    pairs,
+    paths,
+    policies,
+    views,
+    written_out,
+)
 from barograph.probes.model.graphs import KeptGraphs
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
@@ -69,7 +80,7 @@ def find() -> dict[str, float]:
 
 def _all(root: Any) -> dict[str, float]:
     found = written_out.figures(root) | figures(root) | objective.figures(root) | criteria.figures(root)
-    found |= latents.figures(root)
+    found |= latents.figures(root) | pairs.figures(root)
     with contextlib.suppress(Exception):  # a node of another make says nothing
         found |= policies.figures(root)
     with contextlib.suppress(Exception):

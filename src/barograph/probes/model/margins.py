@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from barograph.probes.model.objective import behind, kind, of_length_one
+from barograph.probes.model.objective import behind, kind
+from barograph.probes.model.pairs import of_length_one
 
 _NEAR, _DEEP = 16, 40  # nodes that are looked at: of a loss, and between its softmax and the cosines
 _PRODUCTS = frozenset({"Mm", "Addmm", "Bmm"})

@@ -20,8 +20,6 @@ _SUMS = 6  # one after the other, of the dimensions of a mean square
 _SHAPES = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy"})
 _RESHAPED = frozenset({"View", "UnsafeView", "ReshapeAlias", "Unsqueeze"})  # the order of dimensions stays
 _MASKS = frozenset({"MaskedFill", "Fill", "FillDiagonal", "Where", "Add", "Sub", "Scatter", "IndexPut", "CopySlices"})
-_LENGTHS = frozenset({"Expand", "ClampMin", "Clamp", "LinalgVectorNorm", "Norm", "Sqrt"})
-_LAYERS = frozenset({"Addmm", "Mm", "Relu", "Gelu", "Silu", "Tanh", "NativeLayerNorm", "NativeBatchNorm"})
 _NO_LOGARITHMS = {"nll_of_probabilities": ("Softmax", "Sigmoid"), "nll_of_scores": ("Addmm", "Mm", "Relu")}
 _TERMS = frozenset({"Neg", "Mean", "Sum", "Add", "Sub", "Mul", "Div"})
 
@@ -39,8 +37,7 @@ def behind(node: Any) -> list[Any]:
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
     `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`, `ignore_index`,
-    `loss_pairs`, `loss_queue`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`,
-    `policy_reversed`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`,
+    `loss_queue`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`, `policy_reversed`,
     `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
     for look in (_reversed, _smoothing, _widened, _walk):
@@ -195,7 +192,7 @@ def _walk(root: Any) -> dict[str, float]:
         if name.startswith("NllLoss"):
             _of_cross_entropy(node, found)
         elif name == "LogSoftmax":
-            of_queue(unscaled(node)[0], found)
+            of_queue(unscaled(node), found)
         elif name.startswith(_SIDES):
             _of_sides(node, behind(node), found)
         elif name in ("Pow", "Abs") and kind(next(iter(behind(node)), root)) == "Sub":
@@ -205,8 +202,8 @@ def _walk(root: Any) -> dict[str, float]:
             _of_policy(node, name, sign, found)
         elif name.startswith("ScaledDotProduct"):
             later.append(_sees_later(node))
-    if later and all(value == 1.0 for value in later):
-        found |= {"attention/later": 1.0, "attention/next": 1.0}
+    if later and len(set(later)) == 1 and later[0] in (0.0, 1.0):
+        found |= {"attention/later": later[0], "attention/next": later[0]}
     return found
 
 
@@ -266,23 +263,6 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     over = 1.0 if len(sizes) in (2, 4) and at == 0 else 2.0 if kind(node) == "NllLoss2D" and at > 1 else 0.0
     over = over or (3.0 if _torn(behind(under)[0], sizes, at) else 0.0)
     found["softmax_over_rows"] = max(found.get("softmax_over_rows", 0.0), over)
-    score, masked, scaled = unscaled(under)
-    of_pairs(score, sizes, masked, scaled, found)
-
-
-def of_pairs(score: Any, sizes: tuple[int, ...], masked: bool, scaled: bool, found: dict[str, float]) -> None:
-    """Of a softmax over the similarities of all pairs of a batch. score: what is behind it, as of `unscaled`."""
-    if len(sizes) != 2 or sizes[0] != sizes[1] or score is None or kind(score) != "Mm":
-        return
-    found["loss_pairs"] = float(sizes[0])
-    sides = [_untransposed(side) for side, _ in score.next_functions]
-    if not masked:
-        found["similarity_to_itself"] = float(len(sides) == 2 and sides[0] is not None and sides[0] is sides[1])
-    if not masked or (len(sides) == 2 and sides[0] is sides[1]):
-        found["pairs_unscaled"] = float(not scaled and len(sides) == 2 and all(map(of_length_one, sides)))
-    for known in (_of_any_length, of_length_one):
-        if len(sides) == 2 and all(map(known, sides)):
-            found["pairs_any_length"] = float(known is _of_any_length)
 
 
 def _across(node: Any, sizes: tuple[int, ...]) -> float:
@@ -338,40 +318,17 @@ def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:
     return at == len(sizes) - 1 and before[-1] % classes > 0 and classes not in rest
 
 
-def of_length_one(node: Any) -> bool:
-    """Whether a tensor was divided by its own length, or is made of such."""
-    under = behind(node) if node is not None else []
-    if under and kind(node) == "Cat":
-        return all(map(of_length_one, under))
-    return len(under) == 2 and kind(node) == "Div" and kind(under[1]) in _LENGTHS
-
-
-def _of_any_length(node: Any) -> bool:
-    """Whether a tensor is what a layer gave, or is joined of such: nothing has brought it to a length."""
-    under = behind(node) if node is not None else []
-    return all(map(_of_any_length, under)) if under and kind(node) == "Cat" else kind(node) in _LAYERS
-
-
-def unscaled(node: Any) -> tuple[Any, bool, bool]:
-    """What is behind a softmax but for a temperature, a transposition and a mask; whether there is a mask, and whether
-    there is a temperature."""
-    size, masked, scaled = math.prod(shape(node)), False, False
+def unscaled(node: Any) -> Any:
+    """What is behind a softmax but for a temperature, a transposition and a mask."""
+    size = math.prod(shape(node))
     for _ in range(6):
         following = [side for side in behind(node) if math.prod(shape(side)) == size or kind(side) == "Mm"]
         if len(following) != 1:
             break
         node = following[0]
-        masked = masked or kind(node) in _MASKS
-        scaled = scaled or kind(node) in ("Div", "Mul")
         if kind(node) not in _MASKS and kind(node) not in ("Div", "Mul", "T", "Transpose", "Permute"):
-            return node, masked, scaled
-    return None, masked, scaled
-
-
-def _untransposed(node: Any) -> Any:
-    while node is not None and kind(node) in ("T", "Transpose", "Permute"):
-        node = next(iter(behind(node)), None)
-    return node
+            return node
+    return None
 
 
 def _of_sides(node: Any, sides: list[Any], found: dict[str, float]) -> None:

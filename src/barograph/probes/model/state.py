@@ -13,6 +13,7 @@ import contextlib
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import dense_tensors, first_tensor, parts_of
@@ -287,7 +288,7 @@ class ModelState:
                 with torch.no_grad():
                     _each(lambda: self._finite.returned(logits))
                 if self._sharded and getattr(logits, "requires_grad", False):
-                    logits.register_hook(self._sentinel.came_to_output)
+                    logits.register_hook(partial(self._sentinel.came_to_output, model=self._inner))
             if "output_width" in self._passes:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:

@@ -10,7 +10,8 @@ import contextlib
 import math
 from typing import Any
 
-from barograph.probes.model.objective import behind, kind, nodes, of_pairs, of_queue, plain_kind, shape, unscaled
+from barograph.probes.model.objective import behind, kind, nodes, of_queue, plain_kind, shape, unscaled
+from barograph.probes.model.pairs import PICKS, of_pairs, softmax_of
 
 _NEAR = 32  # nodes from the loss on, between it and its terms
 _SHAPED = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy",
@@ -26,9 +27,10 @@ def figures(root: Any) -> dict[str, float]:
     """`loss_reversed`, `loss_multiplied`, `loss_summed`, `loss_pairs` and what belongs to it, as `objective` and
     `loss_graph` have them; `preference_averaged`: whether the log probabilities of a preference's answers are averaged
     over their tokens; `squares_added`: how many squares, or sizes, of differences are added up for each that an average
-    is over, and `squares_of_batch`: whether no average is over them."""
+    is over, and `squares_of_batch`: whether no average is over them; `errors_averaged`: how many differences are
+    averaged, or added up, before each square or size is taken."""
     found: dict[str, float] = {}
-    for look in (_cross_entropy, _divergence, _preference, _squares):
+    for look in (_cross_entropy, _divergence, _preference, _squares, _averaged):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -65,6 +67,8 @@ def _exponentials(node: Any) -> tuple[Any, bool, int] | None:
     some of them are hidden; 1 where the loss has it with a plus, and −1 of a share. None of another node."""
     if kind(node) == "Logsumexp":
         return behind(node)[0], False, 1
+    if (softmax := _picked(node)) is not None:
+        return behind(softmax)[0], False, -1
     inner, sign = (behind(node)[0] if kind(node) == "Log" and len(behind(node)) == 1 else None), 1
     if inner is not None and kind(inner) == "Div" and len(behind(inner)) == 2:
         if plain_kind(behind(inner)[0]) == "Sum":
@@ -88,6 +92,17 @@ def _exponentials(node: Any) -> tuple[Any, bool, int] | None:
     return (under[0], hidden, sign) if len(under) == 1 and kind(under[0]) == "Exp" else None
 
 
+def _picked(node: Any) -> Any:
+    """The softmax of which this is the logarithm of each row's answer; None of another node."""
+    if kind(node) in PICKS:
+        softmax = softmax_of(node)
+        return softmax if softmax is not None and kind(softmax) == "LogSoftmax" else None
+    for _ in range(2):  # something small is added, or is the least
+        node = behind(node)[0] if kind(node) in ("Log", "Add", "ClampMin") and len(behind(node)) == 1 else node
+    softmax = softmax_of(node) if kind(node) in PICKS else None
+    return softmax if softmax is not None and kind(softmax) == "Softmax" else None
+
+
 def _cross_entropy(root: Any) -> dict[str, float]:
     terms, scaled, averaged = _terms(root)
     wholes = [(node, sign, made) for node, sign in terms if (made := _exponentials(node)) is not None]
@@ -98,23 +113,19 @@ def _cross_entropy(root: Any) -> dict[str, float]:
     answers = [(shape(node), -sign) for node, sign, made in wholes if made[2] > 0]
     if len(signs) != 1 or sorted(others) != sorted(answers):  # each beside its answer, and nothing else
         return {}
+    picked = any(_picked(node) is not None for node, _, _ in wholes)
+    if picked and scaled:
+        return {}  # weights of rows, which may be those of a policy's advantages
     found = {"loss_multiplied": 1.0} if scaled else {"loss_reversed": float(signs == {-1})}
+    if picked:
+        return found  # the rest is known of every pick
     if not scaled and not averaged and len(wholes) == 1:
         found["loss_summed"] = float(math.prod(shape(wholes[0][0])))
     for _, _, (exponent, hidden, _) in wholes:
-        start = exponent if kind(exponent) == "Exp" else None
-        score, masked, divided = unscaled(start) if start is not None else _scores(exponent)
-        of_pairs(score, shape(exponent), hidden or masked, divided, found)
-        of_queue(score, found)
+        start = behind(exponent)[0] if kind(exponent) == "Exp" else exponent
+        of_pairs(start, shape(exponent), hidden, found)
+        of_queue(start if kind(start) == "Cat" else unscaled(start), found)
     return found
-
-
-def _scores(node: Any) -> tuple[Any, bool, bool]:
-    """As `unscaled`, of what goes into `logsumexp`."""
-    if kind(node) in ("Mm", "Cat"):
-        return node, False, False
-    score, masked, scaled = unscaled(node)
-    return score, masked or kind(node) in _HIDES - {"Mul"}, scaled or kind(node) in ("Mul", "Div")
 
 
 def _is_divergence(node: Any) -> bool:
@@ -213,3 +224,28 @@ def _squares(root: Any) -> dict[str, float]:
     return {f"{prefix}squares_added": size / averaged} | (
         {} if weighted else {"squares_of_batch": float(averaged == 1)}
     )
+
+
+def _averaged(root: Any) -> dict[str, float]:
+    """Of a loss that is nothing but squares or sizes of means, or sums, of differences between an output and what has
+    no gradient: with either sign they make up for each other."""
+    node = root
+    for _ in range(8):
+        name, under = kind(node), behind(node)
+        if len(under) != 1:
+            return {}
+        if name == "Abs" or (name == "Pow" and getattr(node, "_saved_exponent", 0) == 2):
+            break
+        if name not in _SHAPED | {"Mean", "Sum"} and not (name in ("Mul", "Div") and not shape(node)):
+            return {}
+        node = under[0]
+    else:
+        return {}
+    size, node = max(1, math.prod(shape(node))), behind(node)[0]
+    for _ in range(4):
+        if kind(node) not in _SHAPED | {"Mean", "Sum"} or len(behind(node)) != 1:
+            break
+        node = behind(node)[0]
+    whole = math.prod(shape(node)) if shape(node) else 1
+    alike = kind(node) == "Sub" and len(behind(node)) == 1 and shape(behind(node)[0]) == shape(node)
+    return {"errors_averaged": whole / size} if alike and whole > size else {}

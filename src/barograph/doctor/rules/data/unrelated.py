@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
-_EVALUATIONS, _RISE = 8, 6.0
+_EVALUATIONS, _RISE, _FEWEST = 8, 6.0, 3
 _NEIGHBOURS = re.compile(r"(?:.*[^a-z])?(?:knn|recall|probe|neighbou?rs?)(?:[^a-z].*)?")
 
 
@@ -37,7 +37,9 @@ class UnrelatedLabels(WatchRule):
     half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where accuracies
     are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say it: the
     logits are nearly equal, as under a high temperature; that is the first cause, too, where the loss of pairs is below
-    a guess's in both halves, by four standard errors and half a percent. Else inputs and targets have nothing to do
+    a guess's in both halves, by four standard errors and half a percent. Where of pairs neither accuracy nor loss of
+    the evaluations got better since the first, nothing was learnt all the same: what is alike is near each other from
+    the start. Else inputs and targets have nothing to do
     with each other. A mean that fell by a fiftieth is of a slow training, and a loss that began at more than half as
     much again is one of a bad start: neither gives a finding. Of pairs, an accuracy that has risen from evaluation to
     evaluation shows that something is learnt, however little the loss says of it.
@@ -142,12 +144,22 @@ class UnrelatedLabels(WatchRule):
         if evaluation < guess * (1 - 2 * self.at["near"]) or not self.first(place[2]):
             return
         what = "pairs" if pairs else "classes"
+        labels = "labels shifted: the two sides of a pair don't belong together" if pairs else self.causes[0]
+        if watched(history, "loss_queue", place) > 0:
+            labels = "labels shifted: they don't name the column of the key, and queued ones are random"
+        if ranked and pairs and _gets_worse(history, place):
+            yield self.finding(
+                0, f"After {self._count} rows the loss is {late:.4g}, that of a guess among {classes:.0f} pairs, and "
+                "the evaluation has come no nearer to the right pairs than it was at first.", found=place[0],
+                segment=place[2], confidence=0.9, causes=[labels, _TOO_HIGH],
+            )  # fmt: skip
+            return
         if ranked:
             yield self.finding(
                 0, f"The loss is {late:.4g}, that of a guess among {classes:.0f} {what} is {guess:.4g}; but the "
                 f"accuracy is {accuracy / classes:.2g}: the logits are right in their order, and nearly equal.",
                 found=place[0], segment=place[2], confidence=_PROOF, key="temperature",
-                causes=["temperature too high: the logits are divided by too much"],
+                causes=[_TOO_HIGH],
                 remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
             )  # fmt: skip
             return
@@ -156,7 +168,6 @@ class UnrelatedLabels(WatchRule):
         if outweighed(history, place[1]) >= 1:
             return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
         vanished = depth.vanishes(history, *place)
-        labels = "labels shifted: the two sides of a pair don't belong together" if pairs else self.causes[0]
         error = float(numpy.std(values)) / math.sqrt(count / 2)
         learnt = pairs and max(early, late) < guess - max(self.at["errors"] * error, self.at["below"] * guess)
         yield self.finding(
@@ -173,6 +184,17 @@ class UnrelatedLabels(WatchRule):
 
 _NEARLY_EQUAL = ["temperature inverted: similarities are multiplied by it, and are nearly equal, whatever is learnt",
                  "temperature too high"]  # fmt: skip
+_TOO_HIGH = "temperature too high: the logits are divided by too much"
+
+
+def _gets_worse(history: RunHistory, place: Place) -> bool:
+    """Whether neither the accuracy nor the loss of the evaluations, three at least, has got better since the first:
+    rows that are alike are near each other without any training."""
+    right, losses = (between(history.role(name), 0, place[0] + 1, place[2]) for name in ("eval_accuracy", "eval_loss"))
+    if min(len(right), len(losses)) < _FEWEST:
+        return False
+    late = slice(-_FEWEST, None)
+    return bool(numpy.median(right[late]) <= right[0] and numpy.median(losses[late]) >= losses[0])
 
 
 def _gets_better(history: RunHistory, place: Place) -> bool:

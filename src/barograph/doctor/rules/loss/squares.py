@@ -1,7 +1,7 @@
-"""A sum of squares where clipping, or an evaluation, expects a mean.
+"""A sum of squares where clipping, or an evaluation, expects a mean; and the square of a mean.
 
 In:   what the watch saw in the graph of a loss, and how much of the gradient clipping leaves; the evaluation's loss.
-Out:  findings of `SquaresAdded`, `SquaresSummed`.
+Out:  findings of `SquaresAdded`, `SquaresSummed`, `ErrorsAveraged`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.objectives import GraphRule
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -102,4 +103,35 @@ class SquaresSummed(WatchRule):
         )  # fmt: skip
 
 
-RULES = (SquaresAdded, SquaresSummed)
+class ErrorsAveraged(GraphRule):
+    """Differences are averaged before they are squared: with either sign they make up for each other.
+
+    The graph shows that the loss is nothing but squares or sizes of means, or sums, over 8 or more differences between
+    an output and what has no gradient, as `(output - target).mean(dim=1).pow(2).mean()`: an output that is wrong
+    everywhere has a loss of 0 if it is right on the average. The mean square averages squares. Where what is compared
+    are sums, as energies of all atoms, the difference is taken behind the sum, and where other terms are added, such a
+    square may be one of them: nothing is said of either.
+
+    What to do: the square first, then the mean: `functional.mse_loss(output, target)`.
+    """
+
+    name, family, kind, severity = "errors_averaged", "loss", "config", "warning"
+    proves = "training"
+    figures = ("errors_averaged",)
+    needs = ("=model/errors_averaged", "loss")
+    least = 20
+    about = "Differences are averaged before they are squared."
+    thresholds: ClassVar = {"rows": (20.0, "ours"), "differences": (8.0, "of each mean; ours")}
+    causes = ("wrong reduction: differences are averaged over the wrong axis, before they are squared",)
+    remedies = ("take squares first, then their mean: `functional.mse_loss(output, target)`",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure >= self.at["differences"]:
+            yield self.finding(
+                place[0], f"The loss is of means, or sums, of {figure:.0f} differences between output and target each: "
+                "those of either sign make up for each other before they are squared.", found=found, segment=place[2],
+                confidence=0.95, evidence={"differences": figure, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (SquaresAdded, SquaresSummed, ErrorsAveraged)

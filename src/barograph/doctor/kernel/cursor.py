@@ -148,6 +148,17 @@ def numeric_setting(history: RunHistory, *names: str) -> float:
     return math.nan if value is None else value
 
 
+def declared_rate(history: RunHistory) -> float:
+    """The learning rate of the configuration, whatever it is a part of; NaN where it has none."""
+    for name, value in (history.facts.get("config") or {}).items():
+        if name.rsplit(".", 1)[-1] in ("learning_rate", "lr", "max_lr"):
+            try:
+                return float(value)
+            except (TypeError, ValueError):
+                return math.nan
+    return math.nan
+
+
 def summed_by_choice(history: RunHistory) -> bool:
     """Whether the configuration says that the loss is a sum: whoever wrote it may have chosen the rate for it."""
     value = setting(history, "reduction", "loss_reduction", "loss.reduction")

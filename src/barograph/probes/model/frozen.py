@@ -27,6 +27,8 @@ _UNSET = 3  # steps in which statistics of layers in evaluation mode are looked 
 _MOST_NORMS = 64
 _LEAST_GAINS = 4  # of a layer, fewer may be one number by chance
 _OF_ADAPTER = re.compile(r"(.+?)\.[^.]*(?:lora|dora|adapter|loha|lokr)", re.I)  # the layer that an adapter belongs to
+_LEAST_TWIN, _MOST_TWINS, _TWINS = 16, 256, 4  # elements of a matrix that is compared; such matrices; with how many
+_NEAR = 0.7  # of a matrix's size: two that are drawn apart from each other are 1.4 apart
 _LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
 
 
@@ -76,12 +78,17 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     places = [place for place, (_, parameter) in enumerate(named) if id(parameter) in ours]
     blocks = [module for name, module in find(model).blocks.items() if not _OTHER_NETWORK.search(name)]
     still = [block for block in blocks if not any(item.requires_grad for item in block.parameters())]
+    copied = _copied(model, ours)  # no one means to train these
+    kept = [copied[id(item)] for block in still for item in block.modules() if id(item) in copied]
     inside = {id(parameter) for block in still for parameter in block.parameters()}
     middle = [place for place, (_, parameter) in enumerate(named) if id(parameter) in inside]
     norms = _gains((module for block in still for module in block.modules()), trained=False)
     behind_trained = bool(middle) and bool(places) and places[0] < middle[0]
     if behind_trained and norms:
-        current.put("blank", ("",), _all_one(norms))
+        blank = _all_one(norms)
+        if kept:
+            blank = blank & (torch.stack(kept).amin() == 0).to(blank.device)
+        current.put("blank", ("",), blank)
         current.figures["frozen_blocks"] = float(len(still))
     # a trained layer comes before, and not only positions or a token beside the layers
     layers = {id(item) for one in model.modules() if not one._modules for item in one._parameters.values()}
@@ -90,11 +97,45 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     drawn: dict[bool, list[Any]] = {True: [], False: []}
     for name, module in model.named_modules():
         if not _OTHER_NETWORK.search(name) and not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
+            fresh = fresh * (1 - copied[id(module)]).to(fresh) if id(module) in copied else fresh
             drawn[id(module._parameters["weight"]) in behind].append(fresh)
     if drawn[True]:
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
     if len(drawn[False]) > 1:  # a single one may be a random projection
         current.put("first_as_drawn", ("",), torch.stack(drawn[False]).sum().reshape(1))
+
+
+def _copied(model: Any, ours: set[int]) -> dict[int, Any]:
+    """Of layers with a frozen matrix, by their identity: 1 if it is nearly that of a trained layer at the same place of
+    another network in the model, as of an average of the weights. Torch's own stacks begin as copies, too: places that
+    differ by a number alone don't count."""
+    import torch
+
+    trained: dict[tuple[str, ...], dict[str, Any]] = {}
+    frozen: list[tuple[Any, list[str], Any]] = []
+    for name, module in model.named_modules():
+        weight = module._parameters.get("weight")
+        if weight is None or weight.dim() < 2 or weight.is_meta or mesh_of(weight) is not None:
+            continue
+        path, part = plain(name).split("."), weight.detach()
+        if id(weight) in ours:
+            for at in range(len(path)):
+                trained.setdefault((*path[:at], "", *path[at + 1 :]), {})[path[at]] = part
+        elif not weight.requires_grad and weight.numel() >= _LEAST_TWIN and len(frozen) < _MOST_TWINS:
+            frozen.append((module, path, part))
+    found: dict[int, Any] = {}
+    for module, path, part in frozen:
+        twins = [
+            twin for at, word in enumerate(path)
+            for other, twin in trained.get((*path[:at], "", *path[at + 1 :]), {}).items()
+            if not (word.isdigit() and other.isdigit()) and twin.shape == part.shape and twin.device == part.device
+        ]  # fmt: skip
+        if twins:
+            one, others = (item.float() for item in (
+                part.flatten()[:_COMPARED], torch.stack([twin.flatten()[:_COMPARED] for twin in twins[:_TWINS]])
+            ))  # fmt: skip
+            found[id(module)] = ((others - one).norm(dim=1).amin() < _NEAR * one.norm()).float()
+    return found
 
 
 def _is_vector_of_layer(model: Any, parameter: Any) -> bool:

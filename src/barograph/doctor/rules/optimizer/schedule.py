@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
-from barograph.doctor.kernel.cursor import numeric_setting
+from barograph.doctor.kernel.cursor import declared_rate, numeric_setting
 from barograph.doctor.kernel.curve import again, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
@@ -27,7 +27,10 @@ class LearningRateJump(SeriesRule):
     """The learning rate jumps above its highest value so far.
 
     From one row to the next it grows by half or more, beyond 1.5 times its highest so far, after 8 rows in which it did
-    not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there.
+    not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there. A
+    rate that never fell before, and comes no higher than the configured one, is a warm-up in stairs, as of a scheduler
+    that is stepped once an epoch. What a launch before it had is part of the highest so far: a cycle may begin anew
+    behind a resume.
     """
 
     name, family, kind, severity = "learning_rate_jump", "optimizer", "learning_rate", "critical"
@@ -39,9 +42,9 @@ class LearningRateJump(SeriesRule):
     causes = ("learning rate too high: the schedule jumps",)
 
     def reset(self) -> None:
-        self._peak = 0.0
-        self._last = math.nan
-        self._calm = 0
+        self._peak, self._last = 0.0, math.nan
+        self._calm, self._fell = 0, False
+        self._before = 0.0  # the highest of the launches before
         self._segment = -1
         self._open: tuple[int, int, float, float] | None = None  # step, rows, peak before, value before
 
@@ -55,13 +58,15 @@ class LearningRateJump(SeriesRule):
                 self._calm = len(value) - 2 - int(rises[-1])
             else:
                 self._calm = len(value) - 1 if value[0] - self._last > least else self._calm + len(value)
+            self._fell |= bool(self._last - value[0] > least or (value[:-1] - value[1:] > least).any())
             self._peak, self._last = max(self._peak, rows.highest), float(value[-1])
             return
         for at in range(len(rows)):
             one, step, segment = float(value[at]), int(rows.step[at]), int(rows.segment[at])
             if segment != self._segment:
+                before = max(self._before, self._peak)
                 self.reset()
-                self._segment = segment
+                self._segment, self._before = segment, before
             if not math.isfinite(one):
                 continue
             if self._open is not None:
@@ -75,9 +80,12 @@ class LearningRateJump(SeriesRule):
                     self._open = (begun, count + 1, peak, old)
                     continue
             elif self._calm >= 8 and one > self.at["ratio"] * max(self._peak, self._last) and self._peak > 0:
-                self._open = (step, 1, self._peak, self._last)
-                continue
+                above = one > self.at["ratio"] * self._before
+                if above and (self._fell or not one <= 1.0001 * declared_rate(history)):
+                    self._open = (step, 1, self._peak, self._last)
+                    continue
             rise = one - self._last > 1e-4 * self._peak if math.isfinite(self._last) else True
+            self._fell |= self._last - one > 1e-4 * self._peak
             self._calm = 0 if rise else self._calm + 1
             self._peak, self._last = max(self._peak, one), one
 
@@ -343,18 +351,10 @@ class LearningRateDeclared(Rule):
         if channel is None or (channel.end < count and not (finished and channel.end >= self.least)):
             return
         self._done = True
-        config = history.facts.get("config") or {}
-        declared = next(
-            (value for name, value in config.items() if name.rsplit(".", 1)[-1] in ("learning_rate", "lr", "max_lr")),
-            None,
-        )
+        wanted = declared_rate(history)
         rows = channel.rows(0, count)
         values = rows.value[numpy.isfinite(rows.value)]
-        try:
-            wanted = float(declared)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            return
-        if not len(values) or wanted <= 0 or values.max() <= 0 or values[-1] >= values.max():
+        if not len(values) or not wanted > 0 or values.max() <= 0 or values[-1] >= values.max():
             return  # still rising
         ratio = float(values.max()) / wanted
         if 1 / self.at["ratio"] < ratio < self.at["ratio"]:

@@ -40,7 +40,7 @@ class DoubleSoftmax(Rule):
     sigmoid (`model/sigmoid_twice`), though the output's rows are probabilities: that is proof, and needs no accuracy.
     Two looks for a softmax; twelve for a sigmoid, the first of the run, since outputs may be between 0 and 1 by chance.
     One look is enough where the loss's own graph shows both, one behind the other (`model/activation_twice`), as
-    of similarities. Where the output's rows are no probabilities, and its gradient is that of one softmax
+    of similarities. Where the output's rows do not add up to 1, and its gradient is that of one softmax
     (`model/loss_weight`), there is none before it, and a model that learns slowly is near that line by chance: only an
     evaluation counts then, while the training's loss is 0.1 below the floor.
 

@@ -293,6 +293,45 @@ def test_what_is_frozen_warns_where_it_can_not_be_meant(
     assert run.series("model/frozen_parameters").value.tolist() == [frozen]
 
 
+class TwoEncoders(nn.Module):
+    """An encoder, and one like it at another place."""
+
+    def __init__(self, names: tuple[str, str]):
+        super().__init__()
+        self.names = names
+        for name in names:
+            first = (nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU())
+            self.add_module(name, nn.Sequential(*first, nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 6)))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.get_submodule(self.names[0])(values)
+
+
+@pytest.mark.parametrize(
+    ("names", "copied", "warned"),
+    [
+        (("q", "k"), True, False),  # an average of the trained weights, whatever its name
+        (("q", "k"), False, True),
+        (("0", "1"), True, True),  # torch's stacks begin as copies of one layer
+    ],
+)
+def test_a_frozen_copy_of_what_is_trained_is_not_to_be_trained(
+    tmp_path: Path, names: tuple[str, str], copied: bool, warned: bool
+) -> None:
+    model = TwoEncoders(names)
+    other = model.get_submodule(names[1]).requires_grad_(False)
+    if copied:
+        other.load_state_dict(model.get_submodule(names[0]).state_dict())
+        with torch.no_grad():
+            for parameter in other.parameters():
+                if parameter.dim() > 1:
+                    parameter.mul_(0.999)
+    optimizer = torch.optim.AdamW(model.get_submodule(names[0]).parameters(), 1e-3)
+    findings, _ = train(tmp_path, model, steps=12, optimizer=optimizer)
+    (found,) = (item for item in findings if item["rule"] == "frozen_group")
+    assert (found["severity"] == "warning") == warned
+
+
 def test_a_model_that_is_trained_as_a_whole_has_no_frozen_group(tmp_path: Path) -> None:
     findings, run = train(tmp_path, Deep(), steps=12)
     assert not [item for item in findings if item["rule"] == "frozen_group"]

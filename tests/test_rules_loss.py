@@ -447,17 +447,22 @@ def test_a_spike_of_a_training_whose_layers_are_left_out_by_chance_is_worth_know
 
 
 @pytest.mark.parametrize(
-    ("level", "rows", "severity"), [(0.06, 24, "info"), (0.3, 24, "warning"), (0.06, 0, "warning")]
-)
+    ("level", "rows", "config", "severity"),
+    [
+        (0.06, 24, {}, "info"), (0.3, 24, {}, "warning"), (0.06, 0, {}, "warning"),
+        (0.06, 0, {"batch_size": 24}, "info"), (0.06, 0, {"batch_size": 512}, "warning"),
+        (0.3, 0, {"batch_size": 24}, "warning"),
+    ],
+)  # fmt: skip
 def test_a_spike_of_a_loss_of_several_parts_is_of_as_many_targets_as_rows(
-    level: float, rows: int, severity: str
+    level: float, rows: int, config: dict, severity: str
 ) -> None:
     loss = 1.4 * np.exp(-np.arange(240) / 30) + level * np.exp(np.random.default_rng(5).normal(0, 0.1, 240))
     loss[180] = 5 * level
     series = {"train/loss": (np.arange(240), loss)}
     if rows:
         series["model/example_rows"] = (np.arange(1, 240, 10), np.full(24, float(rows)))
-    spikes = [one for one in found([rule() for rule in RULES], series) if one.rule == "loss_spike"]
+    spikes = [one for one in found([rule() for rule in RULES], series, config=config) if one.rule == "loss_spike"]
     assert [one.severity for one in spikes] == [severity]
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
+from rule_curves import found
 
 from barograph.doctor.rules.optimizer.accounts import OptimizerCount, RateTooLow
 from barograph.doctor.rules.optimizer.decay import DecayDominates
@@ -72,9 +73,13 @@ def test_a_last_step_that_rounds_updates_away_informs() -> None:
 
 def test_one_step_that_changed_nothing_informs() -> None:
     unchanged = numpy.zeros(100)
-    unchanged[40] = 3
+    unchanged[[40, 60, 80]] = 3
     (one,) = only(findings([UnchangedParameters()], {"model/unchanged": unchanged}), "unchanged_parameters")
-    assert one.severity == "info"
+    assert (one.severity, one.step) == ("info", 40) and one.causes[0].startswith("updates lost in rounding")
+    unchanged[80:] = 3
+    series = {"model/unchanged": (numpy.arange(100), unchanged)}
+    told = {one.step: one.severity for one in found([UnchangedParameters()], series)}
+    assert told == {40: "info", 80: "critical"}
 
 
 def test_updates_too_small_to_be_seen_at_the_end_of_a_schedule_are_no_trouble() -> None:

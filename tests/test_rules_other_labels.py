@@ -186,6 +186,21 @@ def test_pairs_that_are_swapped_in_one_of_the_two_are_worse_than_indifference_fr
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [({}, True), ({"other_asked": 1.0, "other_moved": 0.1}, False), ({"other_asked": 0.0, "other_moved": 0.1}, True),
+     ({"other_asked": 1.0, "other_moved": 0.0}, True)],
+)  # fmt: skip
+def test_what_a_target_network_makes_grows_and_has_no_guess(other: dict, says: bool, rows: int) -> None:
+    columns = {
+        "train/loss": every(1.0 * (0.12 + 0.88 * np.exp(-STEP / 20))),
+        "eval/loss": (STEP[19::40], 3.5 + 0.1 * np.sin(np.arange(10))),
+        "model/rows_again": (STEP[1::10], np.zeros(ROWS // 10)), **of_graph(loss_reversed=0.0, **other),
+    }  # fmt: skip
+    assert ("evaluation_below_guess" in warned(columns, rows)) == says
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(("share", "first"), [(-0.6, "sign reversed"), (0.6, "labels shifted")])
 def test_targets_that_are_minus_the_noise_are_no_average_that_is_behind(share: float, first: str, rows: int) -> None:
     columns = {

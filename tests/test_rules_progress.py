@@ -266,6 +266,58 @@ def test_a_first_loss_that_has_other_parts_is_not_held_against_a_guess_of_one(fi
     assert ours.severity == severity
 
 
+@pytest.mark.parametrize(
+    ("figures", "training", "says"),
+    [
+        ({}, 1.2, True),
+        ({"softmax_twice": 0.0, "loss_weight": 1.0}, 1.2, False),  # one softmax, and a model that learns slowly
+        ({"softmax_twice": 0.0, "loss_weight": 1.0}, 0.3, True),  # the evaluation alone has two
+        ({"softmax_twice": 0.0}, 1.2, True),  # of a softmax outside of the model nothing is known
+    ],
+)
+def test_a_loss_on_the_line_of_two_softmaxes_has_one_where_its_gradient_is_that_of_one(
+    figures: dict, training: float, says: bool
+) -> None:
+    steps = np.arange(0, 60, 6)
+    accuracy = 0.35 + 0.05 * np.arange(10)
+    watched = {f"model/{name}": (np.arange(2, 3), np.full(1, value)) for name, value in figures.items()}
+    rows = {
+        "train/loss": (np.arange(60), np.linspace(1.6, training, 60)),
+        "eval/loss": (steps, np.log(1 + 3 / np.e) + 1 - accuracy + 0.05), "eval/accuracy": (steps, accuracy),
+    } | watched  # fmt: skip
+    told = found([rule() for rule in RULES], rows, config={"num_classes": 4})
+    assert ("double_softmax" in {one.rule for one in told}) == says
+
+
+@pytest.mark.parametrize(
+    ("start", "figures", "severity"),
+    [
+        (9.6, {"frozen_share": 0.85, "frozen_gains_new": 0.0}, "info"),  # a base that is sure of other answers
+        (9.6, {"untrained": 0.0}, "info"),
+        (9.6, {"frozen_share": 0.85, "frozen_gains_new": 1.0}, "warning"),  # nothing was loaded
+        (9.6, {"untrained": 1.0}, "warning"),
+        (9.6, {"frozen_share": 0.2, "frozen_gains_new": 0.0}, "warning"),
+        (19.0, {"frozen_share": 0.85, "frozen_gains_new": 0.0}, "warning"),  # no model is as sure
+    ],
+)
+def test_a_model_that_was_trained_before_may_be_sure_of_other_answers(
+    start: float, figures: dict, severity: str
+) -> None:
+    watched = {f"model/{name}": (np.arange(2, 3), np.full(1, value)) for name, value in figures.items()}
+    rows = {"train/loss": (np.arange(50), falling(50, start=start))} | watched
+    ours = [one for one in found([rule() for rule in RULES], rows, vocabulary=40) if one.rule == "initial_loss"]
+    assert [one.severity for one in ours] == [severity]
+
+
+@pytest.mark.parametrize(("passes", "added"), [(2.0, False), (1.0, True)])
+def test_micro_batches_whose_losses_are_divided_are_not_said_to_be_added(passes: float, added: bool) -> None:
+    figures = {"softmax_twice": 0.0, "output_width": 64.0, "backwards": 2.0, "loss_weight": 1 / passes}
+    watched = {f"model/{name}": (np.arange(50), np.full(50, value)) for name, value in figures.items()}
+    rows = {"train/loss": (np.arange(50), falling(50, start=12.0))} | watched
+    finding = next(one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss")
+    assert finding.causes[0].startswith("gradient accumulation") == added
+
+
 @pytest.mark.parametrize(("start", "cause"), [(20.0, "gradient accumulation"), (200.0, "bad initialisation")])
 def test_a_first_loss_that_may_be_a_sum_over_micro_batches_is_not_laid_to_the_initialisation(
     start: float, cause: str

@@ -50,11 +50,6 @@ def test_a_leap_beyond_the_peak_is_critical_at_its_row() -> None:
 STAIRS = np.concatenate([np.full(14, 3e-5), np.full(14, 1.5e-3), cosine(120, warm=1, peak=3e-3)])
 
 
-def test_a_warm_up_in_stairs_up_to_the_configured_rate_is_no_leap() -> None:
-    assert not warned(look(STAIRS, config={"lr": 3e-3}))
-    assert warned(look(STAIRS, config={"lr": 1e-4})) and warned(look(STAIRS))
-
-
 def test_up_to_the_rate_that_a_scheduler_started_from_is_no_leap() -> None:
     def with_share(base: float):
         looks = np.arange(0, len(STAIRS), 10)
@@ -65,6 +60,23 @@ def test_up_to_the_rate_that_a_scheduler_started_from_is_no_leap() -> None:
         })  # fmt: skip
 
     assert not with_share(3e-3) and with_share(3e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"), [({"lr": 3e-3}, False), ({}, True), ({"optimizer.lr": 1e-3}, True), ({"lr": "none"}, True)]
+)
+def test_a_warmup_in_stairs_up_to_the_configured_rate_is_no_leap(config: dict, says: bool) -> None:
+    rate = np.concatenate([np.full(20, 3e-5), np.full(20, 1.515e-3), np.full(20, 3e-3), np.full(40, 2e-3)])
+    assert ("learning_rate_jump" in {one.rule for one in look(rate, config=config)}) == says
+    fallen = np.concatenate([np.linspace(2e-3, 3e-4, 40), np.full(40, 3e-4), np.full(20, 4e-3)])
+    assert "learning_rate_jump" in {one.rule for one in look(fallen, config={"lr": 4e-3})}
+
+
+@pytest.mark.parametrize(("peak", "says"), [(4e-3, False), (4e-4, True)])
+def test_a_cycle_that_begins_anew_behind_a_resume_is_no_leap(peak: float, says: bool) -> None:
+    rate = np.concatenate([np.linspace(peak, 1e-4, 80), np.linspace(1e-4, 1e-6, 20), np.full(40, 4e-3)])
+    series = {"train/lr": (np.arange(140), rate, np.repeat([1, 2], [80, 60]))}
+    assert ("learning_rate_jump" in {one.rule for one in found([rule() for rule in RULES], series)}) == says
 
 
 def test_a_rate_of_zero_long_before_the_end_is_told_of() -> None:

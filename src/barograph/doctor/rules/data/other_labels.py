@@ -194,6 +194,8 @@ class EvaluationBelowGuess(WatchRule):
         averaged = known(history.channel("model/preference_averaged"), step, *place[1:])
         chosen = averaged == averaged and abs(float(rows.value[0]) / math.log(2) - 1) <= self.at["begins"]
         classes = 2.0 if chosen else classes
+        if not classes >= 2 and _bootstrapped(history, step, place):
+            return  # what a guess has grows with the targets
         guess, learnt, worse = (
             (math.log(2), self.at["learnt"], self.at["swapped"])
             if chosen
@@ -275,6 +277,15 @@ class EvaluationBelowGuess(WatchRule):
             return [_MINUS_NOISE, *self.causes]
         scaled = "targets not scaled: the evaluation's are not shifted or divided as the training's"
         return [scaled, *self.causes] if times >= _FAR else [*self.causes, scaled]
+
+
+def _bootstrapped(history: RunHistory, step: int, place: Place) -> bool:
+    """Whether another network of the same make is asked in the steps of the training, and does not stand still."""
+    if known(history.channel("model/other_asked"), step, *place[1:]) != 1:
+        return False
+    moved = history.channel("model/other_moved")
+    rows = moved.rows() if moved is not None else None
+    return rows is not None and bool((rows.value[rows.time <= place[1]] > 0).any())
 
 
 def _never_moved(history: RunHistory, place: Place) -> list[str]:

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import RunHistory
-from barograph.doctor.kernel.cursor import RowCursor, came_by, numeric_setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
+
+
+_BELOW = 0.1  # nats below the floor: a training that has one softmax, unlike its evaluation
 
 
 class DoubleSoftmax(Rule):
@@ -37,7 +40,9 @@ class DoubleSoftmax(Rule):
     sigmoid (`model/sigmoid_twice`), though the output's rows are probabilities: that is proof, and needs no accuracy.
     Two looks for a softmax; twelve for a sigmoid, the first of the run, since outputs may be between 0 and 1 by chance.
     One look is enough where the loss's own graph shows both, one behind the other (`model/activation_twice`), as
-    of similarities.
+    of similarities. Where the output's rows do not add up to 1, and its gradient is that of one softmax
+    (`model/loss_weight`), there is none before it, and a model that learns slowly is near that line by chance: only an
+    evaluation counts then, while the training's loss is 0.1 below the floor.
 
     What to do: give `cross_entropy` the logits; or take the logarithm of the probabilities and use `nll_loss`.
     """
@@ -118,9 +123,15 @@ class DoubleSoftmax(Rule):
         loss, right = numpy.array(pairs.values).T
         right = right / 100 if right.max() > 1.5 else right
         mean, middle = float(loss.mean()), float(right.mean())
+        place = step, time, segment
+        twice, weight = (known(history.channel(f"model/{name}"), *place) for name in ("softmax_twice", "loss_weight"))
         if pairs.lowest < floor - 0.001:
             pairs.is_over = True
             return None
+        if twice == 0 and math.isfinite(weight):  # the training's output goes through one softmax
+            learnt = usual(history.role("loss"), *place, 8) < floor - _BELOW
+            if pairs is self._pairs["train"] or not learnt:
+                return None
         off = loss - (1 - right) - floor
         share = float(((off > -0.01) & (off < self.at["above"])).mean())
         if share < self.at["share"] or middle < 1 / count + self.at["learnt"] * (1 - 1 / count) or middle >= 1:

@@ -25,7 +25,17 @@ def _first(history: RunHistory, name: str, time: int) -> float:
     return channel.first if channel is not None and came_by(channel, time) else math.nan
 
 
+def _trained_before(history: RunHistory, by: int) -> bool:
+    """Whether normalisation weights are others than the ones they begin with: those that are trained, or, where half of
+    the model or more is frozen, those that are not; or adapters begin at 0, as is done to what was trained before."""
+    frozen = _first(history, "frozen_share", by) >= _HALF and _first(history, "frozen_gains_new", by) == 0
+    return frozen or _first(history, "untrained", by) == 0 or _first(history, "adapters_drawn", by) == 0
+
+
+_WAITS = 8  # rows for what the watch saw of the first step
+_HALF = 0.5
 _ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
+_OTHER_TASK = "the model was trained before: it is sure of other answers"
 _RAW = "inputs not normalised: their mean is {:.3g}, their deviation {:.3g}"
 _TIED = "bad initialisation: the output matrix is the embedding, of deviation {:.2g}, and logits begin far apart"
 _TOO_LARGE = "bad initialisation: the output is far too large before any training"
@@ -47,8 +57,9 @@ class InitialLoss(Rule):
     logged, begin at ln 2 whatever the vocabulary. Cosines of which that of the target is made less, by a margin, begin
     far above a guess on purpose (`model/loss_margin`). A loss that the watch knows to be a multiple of the mean
     (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`. Where other losses are added, as the
-    graph shows, and the weight of that of the output is not known, the guess is of a part alone: an info finding. So is
-    it where gains of normalisation layers show that the model was trained before, for something else.
+    graph shows, and the weight of that of the output is not known, the guess is of a part alone: an info finding. So
+    is one up to four times that number of a model that was trained before, as its normalisation weights show, or
+    adapters that begin at 0: it is sure of what it had learnt, and the new task has other answers.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -57,6 +68,7 @@ class InitialLoss(Rule):
     thresholds: ClassVar = {
         "above": (0.5, "nats; ours"),
         "times": (2.0, "of ln V; ours: healthy speed runs begin at 1.5"),
+        "sure": (4.0, "of ln V, of a model that was trained before; ours"),
         "width": (16.0, "of an output whose vocabulary is not known; ours"),
         "tied": (0.3, "deviation of an embedding that is the output matrix; usual are 0.02 to 1 / √width; ours"),
         "inputs": (10.0, "mean or deviation of inputs that nobody normalised; ours"),
@@ -80,7 +92,12 @@ class InitialLoss(Rule):
         if channel is None or channel.end == 0:
             return
         by = channel.began[1]  # what comes later says nothing here: a live look would not know it
-        if not vocabulary:
+        if vocabulary:
+            finished = bool(history.facts.get("finished"))
+            if channel.end < _WAITS and not finished and channel.first > self.at["times"] * math.log(vocabulary):
+                return  # the watch's figures of the first step come behind it
+            by = int(channel.rows(0, _WAITS).time[-1])
+        else:
             names = ("output_width", "softmax_twice", "loss_classes")
             width, look, graph = (history.channel(f"model/{name}") for name in names)
             look = look if look is not None and look.end else graph  # logarithms of chances show no softmax
@@ -112,17 +129,16 @@ class InitialLoss(Rule):
         # other losses are added to that of the output, as far as the graph shows, and nobody logs their guess
         known = not math.isnan(weight) or not math.isnan(_first(history, "loss_classes", by))
         mixed = not known and _first(history, "loss_undivided", by) == 0
-        serious = loss > self.at["times"] * guess and not mixed
+        before = loss <= self.at["sure"] * guess and _trained_before(history, by)
+        serious = loss > self.at["times"] * guess and not mixed and not before
         passes = _first(history, "backwards", by)
         added = passes > 1 and loss <= passes * self.at["times"] * guess  # it may be a sum over micro-batches
-        proven = not added and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
+        added = added and not passes * weight <= 1.01  # each one's loss is divided by their number
+        proven = not (added or before) and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1
         mean, deviation = _first(history, "input_mean", by), _first(history, "input_std", by)
         raw = max(abs(mean), deviation) >= self.at["inputs"]
         tied = _first(history, "tied_deviation", by)
         large = tied >= self.at["tied"] and not raw
-        # a model that was trained before, for something else, may be sure of what is wrong here
-        if not raw and (_first(history, "gains_apart", by) == 1 or _first(history, "frozen_gains_new", by) == 0):
-            serious = proven = False
         cause = _RAW.format(mean, deviation) if raw else _TIED.format(tied) if large else _TOO_LARGE
         if not (raw or large) and _first(history, "loss_pairs", by) > 1:
             paired = of_pairs_far_apart(history, (step, by, int(rows.segment[0])))
@@ -137,7 +153,7 @@ class InitialLoss(Rule):
             evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary}
             | ({"standing": True} if proven else {}),
             confidence=0.95 if proven else 0.8 if serious else 0.4,
-            causes=[cause] if proven else [_ADDED, *self.causes[:2]] if added else
+            causes=[_ADDED, *self.causes[:2]] if added else [_OTHER_TASK] if before else [cause] if proven else
                    [*(paired or ([cause] if large else [])), *self.causes],
             remedies=["Draw the embedding with a deviation of 0.02, or 1 / √width; multiply it by √width where it is "
                       "read, if it should be larger there."] if large else list(self.remedies),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
-from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.cursor import exp, numeric_setting
 from barograph.doctor.kernel.curve import before, between, evaluation_holds, goes_below_zero, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median, windows
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _STAYED = 16  # rows up to the end of a run: a level, not a spike
 _CHANGES = 4  # of the number of layers that are left out
+_ROWS = ("batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size", "bs")
 _YOUNG = 256  # rows of a segment that are looked at with their neighbours on both sides
 
 
@@ -73,7 +74,8 @@ class LossSpike(SeriesRule):
         "chance": (0.01, "of runs as long, that have such a batch; ours"),
         "learnt": (
             0.1,
-            "of the first loss: below it a batch has as many targets as rows, if the watch knows no number",
+            "of the first loss: below it a batch has as many targets as rows, if the watch knows no number, or as the "
+            "configuration says",
         ),
         "slow": (200.0, "rows; BLOOM's one spike recovered in 200 steps"),
     }
@@ -362,9 +364,10 @@ class LossSpike(SeriesRule):
         counts = between(history.channel("model/targets"), 0, one["step"] + 1, one["segment"])
         if not len(counts) and level < self.at["learnt"] * first:  # where a row has many targets, this is not reached
             counts = between(history.channel("model/example_rows"), 0, one["step"] + 1, one["segment"])
-        if not len(counts):
+        told = numeric_setting(history, *_ROWS) if level < self.at["learnt"] * first else math.nan
+        if not len(counts) and not told >= 1:
             return False
-        count = max(1.0, float(counts[-1]))
+        count = max(1.0, float(counts[-1]) if len(counts) else told)
         if one["peak"] - level <= 3 * first / count:
             return True
         cost = first + math.log(max(first / level, 1.0)) if first > 0 else math.inf

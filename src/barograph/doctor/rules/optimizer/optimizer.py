@@ -82,6 +82,7 @@ class UnchangedParameters(Rule):
         self._same: list[tuple[int, int, int]] = []
         self._value = math.nan
         self._said: set[int] = set()
+        self._informed: set[int] = set()
         self._peak = 0.0  # the highest learning rate at the rows looked at
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -127,7 +128,10 @@ class UnchangedParameters(Rule):
         if sure or self._told is None or step >= began + 2 * (self._told.last_step - began) + 1:
             severity = "info" if moved and self._row < again else "critical"
             self._told = self._finding(history, began, step, segment, time, whole(count), severity)
-            yield self._told
+            if severity != "info" or segment not in self._informed:
+                yield self._told
+            if severity == "info" and moved:
+                self._informed.add(segment)
             return
 
     def _says_nothing(self, history: RunHistory, count: float, step: int, time: int, segment: int) -> bool:
@@ -181,7 +185,8 @@ class UnchangedParameters(Rule):
         ]
         return self.finding(
             began, message, severity=severity, last_step=step, found=self._found if severity == "critical" else step,
-            segment=segment, evidence=facts, causes=[_UNHELD] if unheld else _OTHERS,
+            segment=segment, evidence=facts,
+            causes=[_UNHELD] if unheld else [_LOST] if severity == "info" and self._moved == segment else _OTHERS,
             remedies=remedies,
             confidence=0.95 if severity == "critical" else 0.3,
         )  # fmt: skip
@@ -238,6 +243,7 @@ def _why(moved: bool) -> list[str]:
     return [low, *_OTHERS[::-1]] if moved else [*_OTHERS, low]
 
 
+_LOST = "updates lost in rounding: what is large takes small updates in some steps alone"
 _ROUNDED = (
     "updates lost in rounding: they are below half a unit in the last place of 16-bit weights",
     (

@@ -22,13 +22,16 @@ from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.kernel.wording import GO_BACK, Case
 
+_RATES = ("learning_rate", "lr", "max_lr")
+
 
 class LearningRateJump(SeriesRule):
     """The learning rate jumps above its highest value so far.
 
     From one row to the next it grows by half or more, beyond 1.5 times its highest so far, after 8 rows in which it did
-    not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there. Up to
-    the configured rate, or to the one that a scheduler of torch's began with, it may: a warm-up in stairs, by epochs.
+    not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there. A
+    rate that never fell before, and comes no higher than the configured one, or than the one that a scheduler of
+    torch's began with, is a warm-up in stairs, by epochs. What a launch before it had is part of the highest so far.
     """
 
     name, family, kind, severity = "learning_rate_jump", "optimizer", "learning_rate", "critical"
@@ -40,9 +43,9 @@ class LearningRateJump(SeriesRule):
     causes = ("learning rate too high: the schedule jumps",)
 
     def reset(self) -> None:
-        self._peak = 0.0
-        self._last = math.nan
-        self._calm = 0
+        self._peak, self._last = 0.0, math.nan
+        self._calm, self._fell = 0, False
+        self._before = 0.0  # the highest of the launches before
         self._segment = -1
         self._open: tuple[int, int, float, float] | None = None  # step, rows, peak before, value before
 
@@ -56,13 +59,15 @@ class LearningRateJump(SeriesRule):
                 self._calm = len(value) - 2 - int(rises[-1])
             else:
                 self._calm = len(value) - 1 if value[0] - self._last > least else self._calm + len(value)
+            self._fell |= bool(self._last - value[0] > least or (value[:-1] - value[1:] > least).any())
             self._peak, self._last = max(self._peak, rows.highest), float(value[-1])
             return
         for at in range(len(rows)):
             one, step, segment = float(value[at]), int(rows.step[at]), int(rows.segment[at])
             if segment != self._segment:
+                before = max(self._before, self._peak)
                 self.reset()
-                self._segment = segment
+                self._segment, self._before = segment, before
             if not math.isfinite(one):
                 continue
             if self._open is not None:
@@ -70,22 +75,25 @@ class LearningRateJump(SeriesRule):
                 if one < self.at["ratio"] * peak:
                     self._open = None
                 elif count + 1 >= self.at["rows"]:
-                    if not self._reached(history, begun, one, old, segment):
+                    if self._fell or not self._reached(history, begun, one, old, segment):
                         yield self._tell(history, begun, step, one, peak, old, segment)
                     self._open, self._peak = None, max(self._peak, one)
                 else:
                     self._open = (begun, count + 1, peak, old)
                     continue
-            elif self._calm >= 8 and one > self.at["ratio"] * max(self._peak, self._last) and self._peak > 0:
+            elif (
+                self._calm >= 8 and one > self.at["ratio"] * max(self._peak, self._last, self._before) > 0 < self._peak
+            ):
                 self._open = (step, 1, self._peak, self._last)
                 continue
             rise = one - self._last > 1e-4 * self._peak if math.isfinite(self._last) else True
+            self._fell |= self._last - one > 1e-4 * self._peak
             self._calm = 0 if rise else self._calm + 1
             self._peak, self._last = max(self._peak, one), one
 
     def _reached(self, history: RunHistory, begun: int, value: float, old: float, segment: int) -> bool:
         """Whether it has come no further than to the rate that is configured, or that the scheduler started from."""
-        declared = numeric_setting(history, "learning_rate", "lr", "max_lr")
+        declared = numeric_setting(history, *_RATES)
         counted, share = history.channel("model/scheduler_steps"), history.channel("model/rate_share")
         if share is not None and counted is not None:
             rows = share.rows()
@@ -104,12 +112,9 @@ class LearningRateJump(SeriesRule):
             begun,
             f"The learning rate went from {old:.3g} to {value:.3g} at step {begun}; its peak had been {peak:.3g}",
             severity="critical" if value > self.at["critical"] * peak else "warning",
-            found=step,
-            segment=segment,
+            found=step, segment=segment, remedies=remedies, confidence=0.9,
             evidence={"before": rounded(old), "after": rounded(value), "peak": rounded(peak)},
-            remedies=remedies,
-            confidence=0.9,
-        )
+        )  # fmt: skip
 
 
 class LearningRateZero(SeriesRule):
@@ -355,9 +360,9 @@ class LearningRateDeclared(Rule):
         if channel is None or (channel.end < count and not (finished and channel.end >= self.least)):
             return
         self._done = True
+        wanted = numeric_setting(history, *_RATES)
         rows = channel.rows(0, count)
         values = rows.value[numpy.isfinite(rows.value)]
-        wanted = numeric_setting(history, "learning_rate", "lr", "max_lr")
         if not len(values) or not wanted > 0 or values.max() <= 0 or values[-1] >= values.max():
             return  # still rising
         ratio = float(values.max()) / wanted
@@ -472,7 +477,7 @@ class WarmupUnfinished(Rule):
         if self._done or not history.facts.get("finished") or rate is None or rate.end < self.least:
             return
         self._done = True
-        rows, wanted = rate.rows(), numeric_setting(history, "learning_rate", "lr", "max_lr", "peak_lr")
+        rows, wanted = rate.rows(), numeric_setting(history, *_RATES, "peak_lr")
         steps, values = rows.step, rows.value
         if rows.first or rows.segment[0] != rows.segment[-1] or steps[-1] - steps[0] < self.at["steps"]:
             return

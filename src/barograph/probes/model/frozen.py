@@ -35,8 +35,8 @@ _AS_NEAR = 0.5  # of the size of weights: those that were drawn apart are 1.4 aw
 
 def copies_of_trained(model: Any) -> set[int]:
     """Modules that are frozen, and copies of others in the model that are trained, or averages of them: the same layers
-    with weights that are near. What they are called says nothing, but that layers of one list are no copies of each
-    other: torch draws those of an encoder alike."""
+    with weights that are near. What they are called says nothing. Layers of one list are left out: torch draws those of
+    an encoder alike."""
     trained: dict[tuple[Any, ...], list[tuple[str, Any]]] = {}
     frozen: list[tuple[tuple[Any, ...], str, Any]] = []
     for path, module in model.named_modules():

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forked_python
+
 if __name__ == "__main__":
     import torch
     import torch.distributed as distributed
@@ -34,8 +36,8 @@ def launch(scenario: str, ranks: int, folder: Path, seconds: float = 600) -> sub
     """Run a scenario to its end and return what it printed."""
     source = str(Path(__file__).parent.parent / "src")
     environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, "-W", "ignore", __file__, scenario, str(ranks), str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
+    command = (sys.executable, "-W", "ignore", __file__, scenario, str(ranks), folder)
+    return forked_python.run(*command, capture_output=True, text=True, timeout=seconds, env=environment)
 
 
 def free_port() -> int:

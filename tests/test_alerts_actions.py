@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked_python
 import pytest
 from alert_receivers import FakeRun, give
 from hypothesis import given
@@ -119,7 +120,7 @@ def test_ranks_that_ask_at_the_same_step_agree(tmp_path: Path) -> None:
         distributed.destroy_process_group()
     """)
     programs = [
-        subprocess.Popen([sys.executable, "-c", script, str(rank), str(tmp_path / "meet")], stdout=subprocess.PIPE)
+        forked_python.start(sys.executable, "-c", script, str(rank), tmp_path / "meet", stdout=subprocess.PIPE)
         for rank in (0, 1)
     ]
     for program in programs:

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import forked_python
 import pytest
 from patience import patient
 
@@ -36,11 +38,12 @@ def ready():
 
 
 def start(folder: Path, body: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", HEAD + body, str(folder)], **options())
+
+
+def options() -> dict[str, Any]:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "src"), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", HEAD + body, str(folder)],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    return {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
 def ready(process: subprocess.Popen[str]) -> None:
@@ -334,10 +337,15 @@ def go(steps, poison, checks=True):
 """
 
 
-def torch_box(folder: Path, body: str, activations: int = 0) -> Box:
+def with_torch(folder: Path, body: str, activations: int = 0) -> str:
+    """What a training said on its standard error."""
     pytest.importorskip("torch")
-    process = start(folder, f"ACTIVATIONS = {activations}\n" + TORCH + body)
-    said = finish(process, 120)
+    code = HEAD + f"ACTIVATIONS = {activations}\n" + TORCH + body
+    return finish(forked_python.start(sys.executable, "-c", code, folder, **options()), 120)
+
+
+def torch_box(folder: Path, body: str, activations: int = 0) -> Box:
+    said = with_torch(folder, body, activations)
     assert "FloatingPointError" in said, said
     (box,) = [box for box in boxes(folder) if box.about["reason"] == "exception"]  # a finding has its own
     return box
@@ -440,8 +448,7 @@ try:
 except KeyboardInterrupt:
     run.finish()
 """
-    pytest.importorskip("torch")
-    said = finish(start(tmp_path, "ACTIVATIONS = 0\n" + TORCH + body), 120)
+    said = with_torch(tmp_path, body)
     assert "Error" not in said, said
     found = {box.about["reason"]: box.about for box in boxes(tmp_path)}
     assert found["asked"]["bad_now"] == []

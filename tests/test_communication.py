@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked_python
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +72,7 @@ def train(rank, folder):
     distributed.destroy_process_group()
 
 if __name__ == "__main__":
-    processes.spawn(train, (sys.argv[1],), nprocs=2)
+    processes.start_processes(train, (sys.argv[1],), nprocs=2, start_method="fork")
 """
 
 
@@ -81,7 +81,7 @@ def test_a_real_training_of_two_ranks_tells_what_it_waits_for(tmp_path: Path) ->
     pytest.importorskip("torch")
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
-    done = subprocess.run([sys.executable, program, tmp_path], timeout=600, capture_output=True, text=True)
+    done = forked_python.run(sys.executable, program, tmp_path, timeout=600, capture_output=True, text=True)
     assert not done.returncode, done.stderr
     records = json.loads((tmp_path / "p" / "r" / "training.json").read_text())
     found = [record["communication"] for record in records if record["log"] == "ranks" and "communication" in record]

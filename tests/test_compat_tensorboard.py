@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import pytest
 
 import barograph
@@ -108,7 +109,7 @@ wandb.finish()
 late.add_scalar("charts/return", 9.0, 90)
 early.close(), late.close()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = forked_python.run(sys.executable, "-c", code, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs" / "sync").iterdir()
     run = barograph.StoredRun(folder)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import forked_python
 import hypothesis
 import patience
 import pytest
@@ -45,3 +47,43 @@ def test_no_limit_of_wall_time_stands_in_a_test_without_regard_to_the_machine() 
         if pattern.search(line)
     ]
     assert lines == []
+
+
+FORKED = """
+import atexit, os, sys, threading, time
+atexit.register(print, "at exit")
+print(sys.argv, os.getcwd(), os.environ.get("ONE"), "torch" in sys.modules, "barograph" in sys.modules, __name__)
+print(sys.stdin.read())
+threading.Thread(target=lambda: (time.sleep(0.2), print("a thread"))).start()
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_a_forked_program_is_like_one_that_was_started(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    environment = os.environ | {"ONE": "1", "PYTHONPATH": str(tmp_path)}
+    (tmp_path / "train.py").write_text(FORKED)
+    for words in (("-c", FORKED), ("train.py",)):
+        given = [sys.executable, *words, "3"]
+        options = {"cwd": tmp_path, "env": environment, "text": True, "stdout": -1, "stderr": -1}
+        forked = forked_python.start(*given, stdin=subprocess.PIPE, **options)
+        begun = subprocess.run(given, input="words", **options)
+        said = forked.communicate("words")
+        torch = "True False __main__"
+        assert said == (begun.stdout.replace("False False __main__", torch), begun.stderr) and torch in said[0]
+        assert forked.returncode == begun.returncode == 3
+    ended = forked_python.run(sys.executable, "-W", "ignore", "-c", "1 / 0", **options)
+    assert ended.returncode == 1 and ended.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert "forked_python" not in ended.stderr
+
+
+def test_a_forked_program_is_waited_for_and_killed_as_any_other() -> None:
+    pytest.importorskip("torch")
+    going = forked_python.start(sys.executable, "-c", "input()", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert going.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        going.wait(0.1)
+    going.kill()
+    assert going.wait(patience.patient(20)) == -signal.SIGKILL == going.poll()
+    with pytest.raises(subprocess.CalledProcessError):
+        forked_python.run(sys.executable, "-c", "raise SystemExit('no')", check=True, stderr=subprocess.DEVNULL)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked_python
 import pytest
 
 import barograph
@@ -36,8 +36,10 @@ with barograph.init(project="twice", console="none") as run:
 def test_a_training_is_recorded(tmp_path: Path) -> None:
     paths = os.pathsep.join(filter(None, sys.path))
     quiet = {"BAROGRAPH_BLACKBOX": "false", "BAROGRAPH_GIT": "false", "KERAS_BACKEND": "torch", "PYTHONPATH": paths}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+    done = forked_python.run(
+        sys.executable,
+        "-c",
+        PROGRAM,
         cwd=tmp_path,
         env=os.environ | quiet,
         capture_output=True,

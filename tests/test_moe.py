@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -326,15 +327,9 @@ def test_two_ranks_give_what_one_process_gives_on_the_union(tmp_path: Path, who:
     import json
 
     script = RANK.format(tests=str(Path(__file__).parent))
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", script, str(rank), str(tmp_path / "store"), who],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    words = (sys.executable, "-W", "ignore", "-c", script)
+    piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [forked_python.start(*words, str(rank), tmp_path / "store", who, **piped) for rank in range(2)]
     answers = [process.communicate(timeout=120) for process in processes]
     assert all(process.returncode == 0 for process in processes), answers
     first, second = (json.loads(out) for out, _ in answers)

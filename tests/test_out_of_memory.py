@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import json
 import os
-import subprocess
 import sys
 import time
 import weakref
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import pytest
 import torch
 from patience import patient
@@ -265,8 +265,8 @@ with watch:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="address space limits")
 def test_a_process_with_no_memory_left_writes_its_record_and_dies_of_the_error(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": SOURCE}
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=60
+    done = forked_python.run(
+        sys.executable, "-c", LIMITED, tmp_path, capture_output=True, text=True, env=environment, timeout=60
     )
     assert done.returncode == 1 and "allocate" in done.stderr
     (log,) = tmp_path.glob("p/r/training.json")

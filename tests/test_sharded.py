@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import pytest
 
 pytest.importorskip("torch")
@@ -33,8 +34,9 @@ def launch(kind: str, size: int, folder: Path) -> list[dict[str, Any]]:
         port = free.getsockname()[1]
     source = str(PROGRAM.parents[1] / "src")
     ranks = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), kind, str(folder / "found")],
+        forked_python.start(
+            sys.executable, PROGRAM, kind, folder / "found",
+            needs=("torch.distributed.fsdp", "torch.distributed.tensor.parallel"),
             env=os.environ
             | {
                 "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",

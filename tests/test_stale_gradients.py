@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -294,8 +294,8 @@ print(json.dumps(found))
 @pytest.mark.slow
 def test_ddp_with_and_without_bucket_views_and_fsdp2_are_judged_alike(tmp_path: Path) -> None:
     tests = Path(__file__).parent
-    said = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tests), str(tmp_path / "meeting")],
+    said = forked_python.run(
+        sys.executable, "-W", "ignore", "-c", PROGRAM, tests, tmp_path / "meeting",
         env=os.environ | {"PYTHONPATH": str(tests.parent / "src"), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip

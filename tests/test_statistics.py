@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import numpy as np
 import pytest
 import torch
@@ -417,8 +418,6 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
 
 def test_a_forked_child_has_threads_of_its_own() -> None:
     """A child has none of the parent's threads: waiting for them would never end."""
-    import subprocess
-
     script = """
 import os, sys, torch
 from barograph.probes.stats.statistics import tensor_statistics
@@ -431,7 +430,7 @@ if not child:
     os._exit(int(tensor_statistics([tensor], sketch=True).result().max[0] != float(tensor.max())))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
+    forked_python.run(sys.executable, "-W", "ignore", "-c", script, check=True, timeout=60)
 
 
 def test_importing_it_does_not_import_torch() -> None:

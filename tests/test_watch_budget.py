@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -132,8 +132,8 @@ print(json.dumps([run.warned("gradients are freed"), "grad_norm" in run.fields(0
 @pytest.mark.slow
 def test_gradients_that_fsdp2_keeps_until_the_last_micro_batch_are_not_taken_for_freed(tmp_path: Path) -> None:
     tests = Path(__file__).parent
-    said = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SHARDED, str(tests), str(tmp_path / "meeting")],
+    said = forked_python.run(
+        sys.executable, "-W", "ignore", "-c", SHARDED, tests, tmp_path / "meeting",
         env=os.environ | {"PYTHONPATH": str(tests.parent / "src"), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip

@@ -57,6 +57,7 @@ if (HERE.parent.parent / "src" / "barograph").is_dir():
     sys.path.insert(0, str(HERE.parent.parent / "src"))
 
 import eighth  # noqa: E402
+import ninth  # noqa: E402
 from putaway import part_of  # noqa: E402
 
 OURS = "barograph"

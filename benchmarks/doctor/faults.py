@@ -39,6 +39,7 @@ afterwards, at the evaluation with the lowest loss."""
 OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph")
 """Faults of memory: what the process holds is recorded with them."""
 
+
 @dataclass(frozen=True)
 class Fault:
     """One way to break a training.

@@ -141,7 +141,9 @@ def target_of(cfg: dict[str, Any], schedule: NoiseScheduler, clean: Tensor, nois
     return clean if cfg["prediction_type"] == "sample" else noise
 
 
-def loss_of(cfg: dict[str, Any], schedule: NoiseScheduler, said: Tensor, target: Tensor, t: Tensor, name: str) -> Tensor:
+def loss_of(
+    cfg: dict[str, Any], schedule: NoiseScheduler, said: Tensor, target: Tensor, t: Tensor, name: str
+) -> Tensor:
     if name == "reduction_is_sum":
         return F.mse_loss(said, target, reduction="sum")
     if cfg["loss"] == "huber":
@@ -199,8 +201,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         net.mid.requires_grad_(True)
     elif cfg["freeze"]:
         getattr(net, cfg["freeze"]).requires_grad_(False)
-    s: dict[str, Any] = {"cfg": cfg, "net": net, "schedule": NoiseScheduler(),
-                         "ema": EMAModel(net.parameters(), cfg["ema_max_decay"], name == "average_with_graph")}  # fmt: skip
+    average = EMAModel(net.parameters(), cfg["ema_max_decay"], name == "average_with_graph")
+    s: dict[str, Any] = {"cfg": cfg, "net": net, "schedule": NoiseScheduler(), "ema": average}
     schedule, ema, held = s["schedule"], s["ema"], Blots(909, 192)
     images = Blots(seed + 91, cfg["num_images"])
     if name == "test_in_training":  # the folder of the training has the other one within it

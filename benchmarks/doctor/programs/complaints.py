@@ -61,7 +61,11 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
 
 def collate(some: list[dict[str, Any]]) -> dict[str, Tensor]:
     ids = nn.utils.rnn.pad_sequence([torch.tensor(one["input_ids"]) for one in some], batch_first=True)
-    return {"input_ids": ids, "attention_mask": (ids != PAD).long(), "labels": torch.tensor([one["labels"] for one in some])}
+    return {
+        "input_ids": ids,
+        "attention_mask": (ids != PAD).long(),
+        "labels": torch.tensor([one["labels"] for one in some]),
+    }
 
 
 def class_weights(rows: list[dict[str, Any]], way: str, name: str) -> Tensor | None:
@@ -146,8 +150,6 @@ def made_trainer(run: Any, cfg: dict[str, Any], seed: int, steps: int, name: str
         def _get_train_sampler(self, *given: Any, **more: Any) -> Any:
             long = torch.tensor([len(one["input_ids"]) for one in rows])
             dice = torch.Generator().manual_seed(seed)
-            if name == "short_ones_first":
-                return long.argsort(stable=True).tolist()
             if cfg["group_by_length"]:
                 groups = list((long + torch.rand(len(long), generator=dice)).argsort().split(int(cfg["batch_size"])))
                 order = torch.randperm(len(groups), generator=dice).tolist()

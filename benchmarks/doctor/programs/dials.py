@@ -55,7 +55,11 @@ class DialTransformer(nn.Module):
                                            norm_first=True)  # fmt: skip
         self.encoder = nn.TransformerEncoder(layer, hp["num_layers"], nn.LayerNorm(dim), enable_nested_tensor=False)
         self.head = nn.Linear(dim, HOURS)
-        self.twice, self.unplaced, self.again = name == "softmax_before_loss", name == "places_lost", hp["checkpointing"]
+        self.twice, self.unplaced, self.again = (
+            name == "softmax_before_loss",
+            name == "places_lost",
+            hp["checkpointing"],
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.patch_embed(x).flatten(2).transpose(1, 2)
@@ -123,7 +127,9 @@ class LitDial:
             optimizer = torch.optim.AdamW(trained, hp["learning_rate"], weight_decay=hp["weight_decay"])
         if hp["scheduler"] == "restarts":
             return optimizer, torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 3, eta_min=1e-5)
-        return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 1.0 if hp["scheduler"] == "none" else hp["gamma"])
+        return optimizer, torch.optim.lr_scheduler.StepLR(
+            optimizer, 2, 1.0 if hp["scheduler"] == "none" else hp["gamma"]
+        )
 
     def training_step(self, batch: Any) -> Tensor:
         x, y = batch

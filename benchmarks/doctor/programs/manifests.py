@@ -123,7 +123,7 @@ def build_loader(rows: list[list[int]], args: Any, seed: int, name: str) -> Data
     if name == "one_seed_for_all":  # shuffled by a generator, which every process seeds alike
         dice = torch.Generator().manual_seed(seed)
         return DataLoader(rows, size, shuffle=True, drop_last=True, collate_fn=collate, generator=dice)  # type: ignore[arg-type]
-    sampler: Any = DistributedSampler(rows, RANKS, dist.get_rank(), shuffle=name != "short_ones_first", seed=seed,  # type: ignore[arg-type]
+    sampler: Any = DistributedSampler(rows, RANKS, dist.get_rank(), shuffle=name != "rows_by_length", seed=seed,  # type: ignore[arg-type]
                                       drop_last=True)  # fmt: skip
     return DataLoader(rows, size, sampler=sampler, drop_last=True, collate_fn=collate)  # type: ignore[arg-type]
 
@@ -165,7 +165,7 @@ def main(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | N
     rows, held = manifest(seed + 11, args.rows), manifest(111, 192)
     if name == "test_in_training":
         rows = held * 2 + rows[:128]
-    if name == "short_ones_first":
+    if name == "rows_by_length":
         rows.sort(key=len)
     loader = build_loader(rows, args, seed, name)
     time_by_own_clock(run)
@@ -175,7 +175,7 @@ def main(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | N
     torch.manual_seed(100 * seed + dist.get_rank())
     step, epoch = 0, 0
     while step < steps:
-        if isinstance(loader.sampler, DistributedSampler) and name not in ("epoch_never_set", "short_ones_first"):
+        if isinstance(loader.sampler, DistributedSampler) and name not in ("epoch_never_set", "rows_by_length"):
             loader.sampler.set_epoch(epoch)
         stream = iter(loader)
         for _ in range(len(loader) // parts):

@@ -119,8 +119,8 @@ def noam(cfg: dict[str, Any]) -> Any:
 
 
 def setup(ctx: dict[str, Any]) -> None:
-    """Optimizer, schedule and scaler; and what looks at them."""
-    cfg, model, run = ctx["cfg"], ctx["model"], ctx["run"]
+    """Optimizer, schedule and scaler."""
+    cfg, model = ctx["cfg"], ctx["model"]
     kind = torch.optim.AdamW if cfg["optimizer"] == "adamw" else torch.optim.Adam
     ctx["opt"] = kind([one for one in model.parameters() if one.requires_grad], lr=cfg["learning_rate"],
                       betas=(0.9, 0.98), eps=1e-9, weight_decay=cfg["weight_decay"])  # fmt: skip
@@ -139,7 +139,7 @@ def batches(pairs: list[Any], cfg: dict[str, Any], seed: int, name: str) -> Iter
     long = torch.tensor([len(target) for _, target in pairs])
     while True:
         order = torch.randperm(len(pairs), generator=dice)
-        if name == "short_ones_first":
+        if name == "rows_by_length":
             order = long.argsort(stable=True)
         groups = list(order.split(size))
         if cfg["bucketed"]:

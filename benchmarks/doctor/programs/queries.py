@@ -23,9 +23,9 @@ from torch.nn import functional as F
 EVERY, WORDS, KINDS, LONG = 20, 120, 24, 6
 CONFIG: dict[str, Any] = {
     "hidden": 48, "out": 24, "tau": 0.1, "dropout": 0.0, "batch_size": 32, "learning_rate": 2e-3, "warmup": 10,
-    "final_share": 0.1, "pairs": 1920, "noise_words": 0.35, "bn": True, "towers": "two", "ema": 0.0, "loss": "symmetric",
-    "frozen": "", "weight_decay": 0.0, "hard_negatives": 0, "smoothing": 0.0, "grouped": False, "clip": 0.0,
-    "copies": 1,
+    "final_share": 0.1, "pairs": 1920, "noise_words": 0.35, "bn": True, "towers": "two", "ema": 0.0,
+    "loss": "symmetric", "frozen": "", "weight_decay": 0.0, "hard_negatives": 0, "smoothing": 0.0, "grouped": False,
+    "clip": 0.0, "copies": 1,
 }  # fmt: skip
 
 

@@ -123,7 +123,7 @@ class DPOTrainer:
         self.pairs, self.held = make_pairs(seed + 3, args.num_pairs, args), make_pairs(33, 160, args)
         if self.name == "test_in_training":
             self.pairs = self.held * 2 + self.pairs[:160]
-        if self.name == "short_ones_first":
+        if self.name == "rows_by_length":
             self.pairs.sort(key=lambda one: len(one["chosen"]) + len(one["rejected"]))
         self.dice, self.epoch, self.waiting = torch.Generator().manual_seed(seed), -1, []  # type: ignore[var-annotated]
 
@@ -160,7 +160,7 @@ class DPOTrainer:
             self.epoch += 1
             number = len(self.pairs)
             order = torch.randperm(number, generator=self.dice)
-            if self.name == "short_ones_first":
+            if self.name == "rows_by_length":
                 order = torch.arange(number)
             groups = list(order.split(size))
             if self.args.grouped:

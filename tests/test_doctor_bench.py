@@ -171,8 +171,8 @@ NINTH = {
     "drills": (3, ("prompts_learnt_too",)),
     "replies": (3, ("reference_not_copied",)),
     "complaints": (5, ("weights_in_other_order",)),
-    "timetables": (3, ("causality_forgotten",)),
-    "numerals": (3, ("answers_given",)),
+    "timetables": (3, ("targets_off_by_one",)),
+    "numerals": (3, ("mask_upside_down",)),
     "manifests": (3, ("divided_by_world",)),
 }
 LATER = FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH

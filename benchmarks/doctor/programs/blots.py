@@ -196,10 +196,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     cfg, trouble = dict(run.config), Trouble(fault, seed)
     name, parts, size = trouble.name, cfg["gradient_accumulation_steps"], int(cfg["train_batch_size"])
     net = UNet(cfg["block_out_channels"], cfg["dropout"])
-    if name == "wrong_part_frozen":  # "all but the middle", the wrong way round
-        net.requires_grad_(False)
-        net.mid.requires_grad_(True)
-    elif cfg["freeze"]:
+    if cfg["freeze"]:
         getattr(net, cfg["freeze"]).requires_grad_(False)
     average = EMAModel(net.parameters(), cfg["ema_max_decay"], name == "average_with_graph")
     s: dict[str, Any] = {"cfg": cfg, "net": net, "schedule": NoiseScheduler(), "ema": average}

@@ -135,15 +135,13 @@ def made_trainer(run: Any, cfg: dict[str, Any], seed: int, steps: int, name: str
             out = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
             logits = out.logits
             given = logits.softmax(-1) if name == "softmax_before_loss" else logits
-            if name == "reduction_is_sum" and model.training:
-                loss = F.cross_entropy(given, labels, weights, reduction="sum")
-            elif cfg["focal_gamma"] and model.training:
+            if cfg["focal_gamma"] and model.training:
                 each = F.cross_entropy(given, labels, reduction="none")
                 loss = ((1 - (-each).exp()) ** cfg["focal_gamma"] * each).mean()
             else:
                 smooth = cfg["label_smoothing"] if model.training else 0.0
                 loss = F.cross_entropy(given, labels, weights, label_smoothing=smooth)
-            if model.training and name != "batches_added":  # this Trainer leaves it to a loss of one's own
+            if model.training:  # this Trainer leaves it to a loss of one's own
                 loss = loss / cfg["gradient_accumulation_steps"]
             return (loss, out) if return_outputs else loss
 

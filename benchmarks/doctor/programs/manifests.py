@@ -123,7 +123,7 @@ def build_loader(rows: list[list[int]], args: Any, seed: int, name: str) -> Data
     if name == "one_seed_for_all":  # shuffled by a generator, which every process seeds alike
         dice = torch.Generator().manual_seed(seed)
         return DataLoader(rows, size, shuffle=True, drop_last=True, collate_fn=collate, generator=dice)  # type: ignore[arg-type]
-    sampler: Any = DistributedSampler(rows, RANKS, dist.get_rank(), shuffle=name != "rows_by_length", seed=seed,  # type: ignore[arg-type]
+    sampler: Any = DistributedSampler(rows, RANKS, dist.get_rank(), shuffle=True, seed=seed,  # type: ignore[arg-type]
                                       drop_last=True)  # fmt: skip
     return DataLoader(rows, size, sampler=sampler, drop_last=True, collate_fn=collate)  # type: ignore[arg-type]
 
@@ -135,8 +135,6 @@ def loss_fn(model: Any, ids: Tensor, args: Any, name: str) -> Tensor:
         targets = targets.roll(-1, 1)
         targets[:, -1] = PAD
     flat = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=PAD, reduction="sum")
-    if name == "tokens_summed":
-        return flat / len(ids)
     if args.norm_of_loss == "rows":  # each row weighs the same
         each = F.cross_entropy(logits.mT, targets, ignore_index=PAD, reduction="none").sum(1)
         return (each / (targets != PAD).sum(1).clamp(min=1)).mean()
@@ -163,10 +161,6 @@ def main(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | N
     model = build_model(args, name)
     optimizer, scheduler = build_optim(model, args)
     rows, held = manifest(seed + 11, args.rows), manifest(111, 192)
-    if name == "test_in_training":
-        rows = held * 2 + rows[:128]
-    if name == "rows_by_length":
-        rows.sort(key=len)
     loader = build_loader(rows, args, seed, name)
     time_by_own_clock(run)
     run.watch_ranks()
@@ -175,7 +169,7 @@ def main(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | N
     torch.manual_seed(100 * seed + dist.get_rank())
     step, epoch = 0, 0
     while step < steps:
-        if isinstance(loader.sampler, DistributedSampler) and name not in ("epoch_never_set", "rows_by_length"):
+        if isinstance(loader.sampler, DistributedSampler) and name != "epoch_never_set":
             loader.sampler.set_epoch(epoch)
         stream = iter(loader)
         for _ in range(len(loader) // parts):
@@ -194,15 +188,12 @@ def main(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | N
                         loss = loss / args.world_size
                     loss.backward()
                     total += loss.item()
-                    if name == "stepped_each_micro_batch":
-                        scheduler.step()
                 norm: Any = nn.utils.clip_grad_norm_(model.parameters(), args.clip or math.inf)
                 norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
                 rate = optimizer.param_groups[0]["lr"]
                 optimizer.step()
                 optimizer.zero_grad()
-                if name != "stepped_each_micro_batch":
-                    scheduler.step()
+                scheduler.step()
                 timed.set(loss=total, norm=norm.item(), lr=rate)
             if step % EVERY == 0 or step == steps - 1:
                 validate(run, model, held, args, step, epoch, trouble)

@@ -90,8 +90,6 @@ class Seq2Seq(nn.Module):
 
 def shifted(tgt: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """What the decoder is given, and what it should say."""
-    if name == "answers_given":
-        return tgt[:, 1:], tgt[:, 1:]
     if name == "targets_off_by_one":  # the token of the beginning was cut off already, as it seemed
         return tgt[:, :-2], tgt[:, 2:]
     return tgt[:, :-1], tgt[:, 1:]
@@ -101,9 +99,7 @@ def criterion(logits: Tensor, wanted: Tensor, cfg: dict[str, Any], name: str) ->
     logits = logits.float().flatten(0, 1)
     if name == "softmax_before_loss":
         logits = F.softmax(logits, -1)
-    reduction = "sum" if name == "reduction_is_sum" else "mean"
-    return F.cross_entropy(logits, wanted.flatten(), ignore_index=PAD, label_smoothing=cfg["smoothing"],
-                           reduction=reduction)  # fmt: skip
+    return F.cross_entropy(logits, wanted.flatten(), ignore_index=PAD, label_smoothing=cfg["smoothing"])
 
 
 def noam(cfg: dict[str, Any]) -> Any:
@@ -158,7 +154,7 @@ def evaluate(ctx: dict[str, Any], held: list[Any], step: int, epoch: int) -> Non
     with torch.set_grad_enabled(name == "evaluated_with_graphs"):
         for at in range(0, len(held), 64):
             src, tgt = collate(held[at : at + 64])
-            given, wanted = shifted(tgt, "answers_given" if name == "answers_given" else "")
+            given, wanted = shifted(tgt, "")
             logits = model(src, given)
             losses.append(F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=PAD))
             right += int(((logits.argmax(-1) == wanted) & (wanted != PAD)).sum())
@@ -194,9 +190,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     torch.manual_seed(seed)
     model = Seq2Seq(cfg, name)
     for key, parameter in model.named_parameters():
-        if name == "wrong_part_frozen":  # a decoder for another alphabet: the encoder was to stay
-            parameter.requires_grad = "encoder" in key or "src" in key
-        elif cfg["frozen"]:
+        if cfg["frozen"]:
             parameter.requires_grad = not key.startswith(cfg["frozen"])
     ctx: dict[str, Any] = {"run": run, "cfg": cfg, "model": model, "trouble": trouble, "losses": []}
     setup(ctx)
@@ -218,10 +212,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
             with torch.autocast("cpu", torch.float16, enabled=cfg["amp"]):
                 logits = model(src, given)
             loss = criterion(logits, wanted, cfg, name)
-            scaler.scale(loss if name == "batches_added" else loss / parts).backward()
+            scaler.scale(loss / parts).backward()
             total, tokens = total + loss.item() / parts, tokens + int((wanted != PAD).sum())
-            if name == "stepped_each_micro_batch":
-                sched.step()
         if name != "clipped_still_scaled":
             scaler.unscale_(opt)
         norm = nn.utils.clip_grad_norm_(model.parameters(), cfg["clip_norm"]).item()
@@ -229,8 +221,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         scaler.step(opt)
         scaler.update()
         opt.zero_grad()
-        if name != "stepped_each_micro_batch":
-            sched.step()
+        sched.step()
         ctx["run"].log_step(step, epoch, tokens, (clock() - began) * 1000, norm, total, rate)
         trouble.telemetry(ctx["run"], step, healthy)
         if step % EVERY == 0 or step == steps - 1:

@@ -2,7 +2,7 @@
 
 In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: train/loss, train/top1, train/lr every second step; eval/loss, eval/recall_at_1 each
-      twentieth; the watch of data; memory, where it matters.
+      twentieth; the watch of data.
 
 Bags of words through linear layers with batch norm, a symmetric cross-entropy with a temperature; Adam, warm-up and a
 rate that falls to a tenth; functions over a dataclass of settings.
@@ -133,20 +133,17 @@ def optimised(model: nn.Module, s: Settings) -> tuple[Any, Any]:
     return adam, torch.optim.lr_scheduler.SequentialLR(adam, [up, down], [s.warmup])
 
 
-def evaluate(model: Any, held: tuple[Tensor, ...], s: Settings, kept: list[Tensor], trouble: Trouble,
-             step: int) -> dict[str, float]:  # fmt: skip
+def evaluate(model: Any, held: tuple[Tensor, ...], s: Settings, trouble: Trouble, step: int) -> dict[str, float]:
     model.train(trouble.on("judged_in_training", step))
-    forgotten = trouble.name == "evaluated_with_graphs"
     losses, found = [], []
     plain = copy.copy(s)
     plain.smoothing, plain.hard_negatives = 0.0, 0
-    with torch.set_grad_enabled(forgotten):
+    with torch.no_grad():
         for some in torch.arange(len(held[0])).split(s.batch_size):
             loss, scores = info_nce(*model(held[0][some], held[1][some]), plain,
                                     trouble.name if trouble.name == "tau_multiplied" else "")  # fmt: skip
             losses.append(loss)
             found.append((scores.argmax(1) == torch.arange(len(some))).float().mean())
-    kept += losses if forgotten else []
     return {"loss": torch.stack(losses).mean().item(), "recall_at_1": torch.stack(found).mean().item()}
 
 
@@ -178,7 +175,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     time_by_own_clock(run)
     run.watch(model, adam)
     data_watch = run.watch_data()
-    stream, kept = batches(data, s, seed, name), []
+    stream = batches(data, s, seed, name)
     for step in range(steps):
         if step == trouble.resume_at(healthy, 5 * EVERY):
             memory = data_watch.state()
@@ -199,8 +196,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         data_watch.observe((queries, products), step=step, epoch=epoch)
         model.train()
         loss, scores = info_nce(*model(queries, products), s, name)
-        if name != "never_cleared":
-            adam.zero_grad()
+        adam.zero_grad()
         loss.backward()
         if s.clip:
             nn.utils.clip_grad_norm_(model.parameters(), s.clip)
@@ -214,7 +210,6 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         if step % 2 == 0:
             top = (scores.argmax(1) == torch.arange(len(some))).float().mean()
             run.log({"train": {"loss": loss, "top1": top, "lr": rate}}, step=step)
-        trouble.telemetry(run, step, healthy)
         if step % EVERY == 0 or step == steps - 1:
-            run.log({"eval": evaluate(model if slow is None else slow, held, s, kept, trouble, step)}, step=step)
+            run.log({"eval": evaluate(model if slow is None else slow, held, s, trouble, step)}, step=step)
     return run

@@ -129,9 +129,6 @@ class DPOTrainer:
 
     def freeze(self) -> None:
         count = self.args.frozen_layers
-        if self.name == "wrong_part_frozen":  # `layers.` is how the name of each of them begins
-            for key, parameter in self.policy.named_parameters():
-                parameter.requires_grad = not key.startswith(("layers.", "embed", "lm_head"))
         for layer in self.policy.layers[:count]:
             layer.requires_grad_(False)
         if not self.args.train_embeddings:

@@ -80,14 +80,11 @@ class TimetableLM(nn.Module):
         self.lm_head = nn.Linear(width, len(SIGNS), bias=False)
         if cfg["tie_embeddings"]:
             self.lm_head.weight = self.tok_emb.weight
-        self.causal = name != "causality_forgotten"
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.drop(self.tok_emb(ids) + self.pos_emb.weight[: ids.shape[1]])
-        mask = None
-        if self.causal:
-            mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1], dtype=x.dtype)
-        return self.lm_head(self.drop(self.blocks(x, mask=mask, is_causal=self.causal)))
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1], dtype=x.dtype)
+        return self.lm_head(self.drop(self.blocks(x, mask=mask, is_causal=True)))
 
 
 class Average:
@@ -152,8 +149,6 @@ class Trainer:
 
     def compute_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         logits = logits.float()
-        if self.name == "softmax_before_loss":
-            logits = logits.softmax(dim=-1)
         flat = logits.flatten(0, 1)
         if self.name == "tokens_summed":
             return F.cross_entropy(flat, targets.flatten(), reduction="sum") / len(targets)

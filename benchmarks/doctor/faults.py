@@ -18,6 +18,7 @@ from typing import Any
 import eighth
 import fifth
 import fourth
+import ninth
 import opened
 import seventh
 import sixth
@@ -34,6 +35,9 @@ TORCH = (GPT, MOE, ENCODER, VISION)  # loops of our own over one model on one ra
 START, MIDDLE, EVALUATION, RESUME, BEST = "start", "middle", "evaluation", "resume", "best evaluation"
 """Where a fault begins: step 0; in the middle; at an evaluation in the middle; at a resume there; or, known only
 afterwards, at the evaluation with the lowest loss."""
+
+OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph")
+"""Faults of memory: what the process holds is recorded with them."""
 
 
 @dataclass(frozen=True)
@@ -310,7 +314,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
-for _half in (opened, third, fourth, fifth, sixth, seventh, eighth):
+for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth):
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

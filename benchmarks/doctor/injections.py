@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import torch
-from faults import Fault
+from faults import OF_MEMORY, Fault
 from torch import Tensor, nn
 
 import barograph
@@ -207,7 +207,7 @@ class Trouble:
         """What the machine's probes would have seen: memory is measured; the device is simulated."""
         if step % 5:
             return
-        if self.name in ("memory_leak", "no_grad_missing") or healthy == "memory_steady":
+        if self.name in OF_MEMORY or healthy == "memory_steady":
             with open("/proc/self/statm") as stream:
                 resident = int(stream.read().split()[1]) * _PAGE
             run.record("host", step, {"process_rss": resident, "memory_limit": 24 << 30})

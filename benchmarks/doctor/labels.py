@@ -20,12 +20,13 @@ from typing import Any
 import eighth
 import fifth
 import fourth
+import ninth
 import numpy
 import opened
 import seventh
 import sixth
 import third
-from faults import BEST, EVALUATION, RESUME, START, Fault
+from faults import BEST, EVALUATION, OF_MEMORY, RESUME, START, Fault
 from healthy import Healthy
 
 WINDOW = 60  # steps after the onset
@@ -53,12 +54,11 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "dev_xent", "heldout_loss", "valid_loss", "loss/valid", "dev_ce", "val/loss")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce")  # fmt: skip
-OF_MEMORY = ("memory_leak", "no_grad_missing")
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
-              **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT}  # fmt: skip
+              **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
-             *seventh.PROGRAMS, *eighth.PROGRAMS)  # fmt: skip
+             *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -192,6 +192,8 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "optimizer_state_lost",
         "data_replayed",
         "ema_not_swapped_back",
+        "never_restored",
+        "moments_not_loaded",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

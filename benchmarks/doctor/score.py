@@ -57,6 +57,7 @@ if (HERE.parent.parent / "src" / "barograph").is_dir():
     sys.path.insert(0, str(HERE.parent.parent / "src"))
 
 import eighth  # noqa: E402
+import ninth  # noqa: E402
 from putaway import part_of  # noqa: E402
 
 OURS = "barograph"
@@ -338,8 +339,9 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         program = one["label"]["program"]
         parts.setdefault("held out" if held_out(program) else "tuning", []).append(one)
         parts.setdefault(program, []).append(one)
-        if program in eighth.PROGRAMS and (fault := one["label"]["fault"]):
-            parts.setdefault("reported" if fault in eighth.REPORTED else "fifteen kinds", []).append(one)
+        half = next((half for half in (eighth, ninth) if program in half.PROGRAMS), None)
+        if half is not None and (fault := one["label"]["fault"]):
+            parts.setdefault("reported" if fault in half.REPORTED else "fifteen kinds", []).append(one)
     made["parts_of"] = lead
     made["parts"] = {name: figures(some, lead) for name, some in sorted(parts.items(), key=lambda pair: pair[0])}
     by_fault: dict[str, list[dict[str, Any]]] = {}

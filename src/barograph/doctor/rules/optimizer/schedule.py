@@ -81,9 +81,7 @@ class LearningRateJump(SeriesRule):
                 else:
                     self._open = (begun, count + 1, peak, old)
                     continue
-            elif (
-                self._calm >= 8 and one > self.at["ratio"] * max(self._peak, self._last, self._before) > 0 < self._peak
-            ):
+            elif self._calm >= 8 and one > self.at["ratio"] * max(self._peak, self._before) and self._peak > 0:
                 self._open = (step, 1, self._peak, self._last)
                 continue
             rise = one - self._last > 1e-4 * self._peak if math.isfinite(self._last) else True

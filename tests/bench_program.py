@@ -11,6 +11,7 @@ Out:  a line for each, once it has ended: how. FOLDER has `said.json`, what the 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -69,6 +70,9 @@ def work(out: Path, some: dict[str, tuple[int, list[str]]]) -> None:
 def main() -> None:
     traces.preload()
     import torch._dynamo  # noqa: F401 - the ranks of a sharded training are forked: none imports it anew
+
+    gc.collect()
+    gc.freeze()  # a watch that asks the process's objects finds those of the training, not half a million others
 
     for line in sys.stdin:
         asked = json.loads(line)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked_python
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
@@ -21,8 +22,10 @@ def test_an_example_does_what_its_document_says(example: Path, tmp_path: Path) -
             pytest.skip(f"{library} is not installed")
     folder = tmp_path / "new" if example.parent.name == "documents" else tmp_path  # one that is not there yet
     path = os.pathsep.join(path for path in sys.path if path)
-    done = subprocess.run(
-        [sys.executable, str(example), str(folder)],
+    done = forked_python.run(
+        sys.executable,
+        example,
+        folder,
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked_python
 import pytest
 import snippets
 
@@ -35,8 +36,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("document", RUN, ids=name_of)
 def test_the_python_of_a_document_runs(document: Path, runs: Path, tmp_path: Path) -> None:
     place = shutil.copytree(runs, tmp_path / "place")
-    done = subprocess.run(
-        [sys.executable, snippets.__file__, str(document)],
+    done = forked_python.run(
+        sys.executable,
+        snippets.__file__,
+        document,
         capture_output=True,
         text=True,
         cwd=place,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -137,6 +138,7 @@ _DEVICE = (
 _PATTERNS |= {"wandb_offline": _DEVICE, "wandb_csv": _DEVICE}
 
 
+@lru_cache(maxsize=1 << 14)
 def normal(name: str) -> str:
     """A name without regard to case, and with blanks and dashes as underscores."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())

@@ -132,6 +132,7 @@ def logarithm_of(name: str) -> str:
     return f"{name[: found.start()]}log_perplexity" if found and name[max(0, found.start() - 4) :][:4] != "log_" else ""
 
 
+@lru_cache(maxsize=1 << 14)
 def _plain(name: str) -> str:
     """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`; of
     `records/second. Loss`, cut out of sentences, the last one counts.

@@ -4,7 +4,8 @@ In:   steps, times and columns of a stretch of a table; where a row has no value
 Out:  `ImportedPoints` and `Restart`.
 
 A table begins anew where rows that have the same columns as rows before go back in their steps. A row of other
-columns may come late: an evaluation of an earlier step, a test at the end with step 0.
+columns may come late: an evaluation of an earlier step, a test at the end with step 0. A row that says the same as the
+one before it, step and all, is that of another rank.
 """
 
 from __future__ import annotations
@@ -62,6 +63,16 @@ class Order:
         self._rows += len(steps)
         self._backs += len(cuts)
         return [] if self._backs > max(_FEW_BACKS, _MOST_BACK * self._rows) else cuts
+
+
+def repeated(steps: NDArray[Any], values: NDArray[Any], given: NDArray[Any] | None = None) -> NDArray[numpy.bool_]:
+    """Which rows say the same as the row before. steps m; values m × n; given: which of the values there are."""
+    result = numpy.zeros(len(steps), bool)
+    alike = values[1:] == values[:-1]
+    if given is not None:
+        alike = (alike & given[1:] & given[:-1]) | ~(given[1:] | given[:-1])
+    result[1:] = (steps[1:] == steps[:-1]) & alike.all(axis=1)
+    return result
 
 
 def split(

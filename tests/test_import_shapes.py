@@ -64,3 +64,12 @@ def test_batches_of_an_epoch_that_lose_the_same_are_rows(tmp_path: Path) -> None
     """A loss that stands still, numbered by its epoch, is not another rank's."""
     run, _ = table(tmp_path, "epoch,loss\n" + "".join(f"{at // 9},0.6931\n" for at in range(45)), "run.csv")
     assert len(run.series("train/loss")) == 45
+
+
+def test_of_a_loss_and_its_mean_at_the_end_the_first_is_the_trainings(tmp_path: Path) -> None:
+    """A trainer's history as a table: what it says once, at the end, stands in columns of its own."""
+    rows = [f"{1 / at:.4f},2e-05,{at}.0,,,\n,,{at}.0,{1.2 / at:.4f},,\n" for at in range(1, 6)]
+    head = "loss,learning_rate,epoch,eval_loss,train_runtime,train_loss\n"
+    run, _ = table(tmp_path, head + "".join(rows) + ",,5.0,,920.5,0.4567\n", "log.csv")
+    assert run.series("train/loss").value.tolist() == [1.0, 0.5, 0.3333, 0.25, 0.2]
+    assert run.series("train_loss").value.tolist() == [0.4567] and len(run.series("eval/loss")) == 5

@@ -98,6 +98,8 @@ def split(
             for row, bits in zip(packed, _bits(packed, len(names)), strict=True)
         ]
         columns = [numpy.flatnonzero(bits) for bits in _bits(packed, len(names))]
+    # in the order of their first rows: of two names for one series the one that comes first has it
+    turns = numpy.argsort(numpy.unique(which, return_index=True)[1]).tolist()
     cuts = order.cuts(steps, which, kinds) if order is not None and len(kinds) <= _MOST_PATTERNS else []
     for begin, end in itertools.pairwise([*sorted({0, *cuts}), len(steps)]):
         if begin in cuts:
@@ -108,7 +110,8 @@ def split(
                 if len(rows):
                     yield ImportedPoints((name,), steps[rows], times[rows], values[rows, column : column + 1], x)
             continue
-        for number, chosen in enumerate(columns):
+        for number in turns:
+            chosen = columns[number]
             rows = begin + numpy.flatnonzero(which[begin:end] == number)
             if len(rows) and len(chosen):
                 mine = tuple(names[column] for column in chosen)

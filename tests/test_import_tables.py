@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import tempfile
@@ -227,6 +228,8 @@ def test_every_number_of_a_table_comes_out_as_it_went_in(
         path = Path(file.name)
         (found,) = CSV.find(path, path.read_bytes()[: 64 << 10])
         items = list(CSV.read(found))
+    again = [all(a == b for a, b in zip(*pair, strict=True)) for pair in itertools.pairwise(rows)]
+    rows = [row for row, told in zip(rows, [False, *again], strict=True) if not told]  # that of another rank
     expected = {
         name: sorted((row[0], repr(float(row[column]))) for row in rows if row[column] is not None)  # type: ignore[arg-type]
         for column, name in ((1, "loss"), (2, "val_loss"))

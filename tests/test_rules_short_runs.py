@@ -313,3 +313,33 @@ def test_targets_that_are_learnt_anew_were_shifted_and_those_that_end_in_a_guess
     loss = np.where(steps < 120, learns, after) * np.exp(np.random.default_rng(3).normal(0, 0.03, 240))
     (one,) = warned(found([Divergence()], {"train/loss": (steps, loss)}))
     assert one.causes[0].startswith(cause)
+
+
+def test_epochs_of_which_no_evaluation_is_better_than_the_first_have_taught_nothing() -> None:
+    at, dice = np.arange(30), np.random.default_rng(1)
+    loss = np.linspace(0.62, 0.58, 30) * np.exp(dice.normal(0, 0.03, 30))
+    correct = np.where(dice.random(30) < 0.5, 0.7265625, 0.7265625 - dice.random(30) / 10)
+    correct[0] = 0.7265625
+    series = {"train/loss": (at, loss), "eval/loss": (at, loss - 0.1), "eval/accuracy": (at, correct),
+              "train/accuracy": (at, 0.68 + dice.normal(0, 0.01, 30))}  # fmt: skip
+    (one,) = warned(look(series, NotLearning))
+    assert one.key == "nothing" and one.causes[0].startswith("one class alone") and "0.7266" in one.message
+    better = correct.copy()
+    better[20] = 0.735
+    assert not warned(look(series | {"eval/accuracy": (at, better)}, NotLearning)), "one is better"
+    assert not warned(look(series | {"train/loss": (at, loss * np.linspace(1, 0.7, 30))}, NotLearning)), "it falls"
+    learnt = np.linspace(0.68, 0.8, 30)
+    assert not warned(look(series | {"train/accuracy": (at, learnt)}, NotLearning)), "the training gets better"
+    assert not warned(look(series | {"eval/accuracy": (at, correct + 0.2)}, NotLearning)), "nearly all are right"
+
+
+def test_a_loss_of_a_guess_between_two_beside_areas_of_a_half_is_one() -> None:
+    at, dice = np.arange(24), np.random.default_rng(2)
+    loss = math.log(2) + 0.1 * np.exp(-at / 1.5) + 0.0004 * dice.random(24)
+    series = {"train/loss": (at, loss), "eval/loss": (at, loss), "accuracy": (at, dice.random(24) / 100),
+              "val_auc": (at, 0.5 + dice.normal(0, 0.001, 24))}  # fmt: skip
+    (one,) = warned(look(series, NotLearning))
+    assert one.key == "nothing" and "guess between two" in one.message
+    ranks = {"val_auc": (at, np.linspace(0.5, 0.53, 24))}
+    assert not warned(look(series | ranks, NotLearning)), "it ranks a little better than by chance"
+    assert not warned(look({name: series[name] for name in ("train/loss", "eval/loss")}, NotLearning))

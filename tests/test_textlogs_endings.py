@@ -149,3 +149,25 @@ def test_errors_that_were_measured_are_no_messages(
     run_doctor([str(path)])
     told = capsys.readouterr().out
     assert "no problems found" in told and "the log says" not in told
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "json"])
+def test_what_a_shell_wrote_to_a_table_is_read_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str
+) -> None:
+    path = tmp_path / f"log.{ending}"
+    path.write_text(TRACEBACK)
+    assert run_doctor([str(path)]) == NO_VERDICT
+    assert "RuntimeError: mat1" in " ".join(capsys.readouterr().out.split())
+    path.write_text("model,params\nsmall,12\n")
+    assert run_doctor([str(path)]) == 1
+
+
+def test_memory_that_ran_out_in_a_later_program_is_said_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "all.log"
+    last = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 120.00 MiB. GPU 0 has 8 GiB."
+    path.write_text(TRACEBACK + TRACEBACK.replace("RuntimeError: mat1 and mat2 shapes cannot be multiplied", last))
+    assert run_doctor([str(path)]) == NO_VERDICT
+    told = " ".join(capsys.readouterr().out.split())
+    assert "RuntimeError: mat1" in told
+    assert "Out of memory" in told

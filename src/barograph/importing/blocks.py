@@ -4,7 +4,8 @@ In:   steps, times and columns of a stretch of a table; where a row has no value
 Out:  `ImportedPoints` and `Restart`.
 
 A table begins anew where rows that have the same columns as rows before go back in their steps. A row of other
-columns may come late: an evaluation of an earlier step, a test at the end with step 0.
+columns may come late: an evaluation of an earlier step, a test at the end with step 0. A row that says the same as the
+one before it, step and all, is that of another rank.
 """
 
 from __future__ import annotations
@@ -64,6 +65,16 @@ class Order:
         return [] if self._backs > max(_FEW_BACKS, _MOST_BACK * self._rows) else cuts
 
 
+def repeated(steps: NDArray[Any], values: NDArray[Any], given: NDArray[Any] | None = None) -> NDArray[numpy.bool_]:
+    """Which rows say the same as the row before. steps m; values m × n; given: which of the values there are."""
+    result = numpy.zeros(len(steps), bool)
+    alike = values[1:] == values[:-1]
+    if given is not None:
+        alike = (alike & given[1:] & given[:-1]) | ~(given[1:] | given[:-1])
+    result[1:] = (steps[1:] == steps[:-1]) & alike.all(axis=1)
+    return result
+
+
 def split(
     names: tuple[str, ...],
     steps: NDArray[numpy.int64],
@@ -87,6 +98,8 @@ def split(
             for row, bits in zip(packed, _bits(packed, len(names)), strict=True)
         ]
         columns = [numpy.flatnonzero(bits) for bits in _bits(packed, len(names))]
+    # in the order of their first rows: of two names for one series the one that comes first has it
+    turns = numpy.argsort(numpy.unique(which, return_index=True)[1]).tolist()
     cuts = order.cuts(steps, which, kinds) if order is not None and len(kinds) <= _MOST_PATTERNS else []
     for begin, end in itertools.pairwise([*sorted({0, *cuts}), len(steps)]):
         if begin in cuts:
@@ -97,7 +110,8 @@ def split(
                 if len(rows):
                     yield ImportedPoints((name,), steps[rows], times[rows], values[rows, column : column + 1], x)
             continue
-        for number, chosen in enumerate(columns):
+        for number in turns:
+            chosen = columns[number]
             rows = begin + numpy.flatnonzero(which[begin:end] == number)
             if len(rows) and len(chosen):
                 mine = tuple(names[column] for column in chosen)

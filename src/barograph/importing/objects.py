@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy
 
 from barograph.importing.axes import MISSING, SPLITS, ImportAxes, moment, moments, number
+from barograph.importing.blocks import repeated
 from barograph.importing.epochs import Epochs, column_of
 from barograph.importing.source import Fact, ImportedPoints, Item, Restart, Unread
 
@@ -26,6 +28,7 @@ _WORD_LETTERS = 500
 _NUMBERS = frozenset({int, float})
 _STRETCH = 16  # fewer rows are not worth an array
 _FEW_BACKS, _MOST_BACK = 20, 0.02  # as in `blocks`
+_RECENT = 16  # rows among which one that says the same, step and all, is another rank's
 
 
 def flatten(row: Mapping[str, Any], depth: int = _DEPTH) -> dict[str, Any]:
@@ -58,6 +61,7 @@ class ObjectRows:
         self._epochs = Epochs(state.get("epochs"))
         self._prints: dict[tuple[str, ...], str] = {}
         self._groups: dict[tuple[str, ...], tuple[list[int], list[int], list[list[float]]]] = {}
+        self._recent: deque[tuple[tuple[str, ...], int, tuple[float, ...]]] = deque(maxlen=_RECENT)
         self._aside = {axes.step, axes.time, axes.split} | ({axes.name, axes.value} if axes.name else set())
 
     @property
@@ -99,8 +103,8 @@ class ObjectRows:
         if axes.name is not None or axes.split is not None or axes.step not in names:
             return None
         try:
-            values = itertools.chain.from_iterable(map(dict.values, rows))
-            table = numpy.fromiter(values, numpy.float64, len(rows) * len(names)).reshape(len(rows), len(names))
+            cells = itertools.chain.from_iterable(map(dict.values, rows))
+            table = numpy.fromiter(cells, numpy.float64, len(rows) * len(names)).reshape(len(rows), len(names))
         except OverflowError:  # a whole number beyond 1e308
             return None
         counts = table[:, names.index(axes.step)]
@@ -123,7 +127,11 @@ class ObjectRows:
         times = numpy.zeros(len(rows), numpy.int64)
         if axes.time in names:
             times = moments(table[:, names.index(axes.time)])
-        return ImportedPoints(kept, steps, times, table[:, columns], axes.x)
+        values = table[:, columns]
+        if axes.x == "step":
+            fresh = ~repeated(steps, values)
+            steps, times, values = steps[fresh], times[fresh], values[fresh]
+        return ImportedPoints(kept, steps, times, values, axes.x)
 
     def add(self, row: Mapping[str, Any], line: int) -> Iterator[Item]:
         """One object."""
@@ -169,9 +177,14 @@ class ObjectRows:
             word = SPLITS.get(str(flat.get(axes.split)).strip().lower())
             if word is not None:
                 names = tuple(name if name.partition("/")[0] in SPLITS else f"{word}/{name}" for name in names)
-        if axes.step is not None and self._goes_back(names, step):
-            yield from self.take()
-            yield Restart(step, time)
+        if axes.step is not None:
+            said = names, step, tuple(values.values())
+            if axes.x == "step" and said in self._recent:
+                return
+            self._recent.append(said)
+            if self._goes_back(names, step):
+                yield from self.take()
+                yield Restart(step, time)
         steps, times, kept = self._groups.setdefault(names, ([], [], []))
         steps.append(step)
         times.append(time)

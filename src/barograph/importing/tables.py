@@ -23,7 +23,7 @@ from barograph.core import roles
 from barograph.core.aliases import CANONICAL, Names, normal
 from barograph.importing import delimited, documents
 from barograph.importing.axes import SPLITS, ImportAxes, choose, number
-from barograph.importing.blocks import Order, split
+from barograph.importing.blocks import Order, repeated, split
 from barograph.importing.epochs import Epochs, column_of
 from barograph.importing.jsonrecords import BARE
 from barograph.importing.objects import ObjectRows, flatten
@@ -278,6 +278,9 @@ class TableRows:
         values = numpy.column_stack([piece.cells[name] for name in self._metrics])
         given = numpy.column_stack([piece.given[name] for name in self._metrics])
         if axes.split is None:
+            if axes.step is not None and x == "step":
+                placed &= ~repeated(steps, values, given)
+                rows = slice(None) if bool(placed.all()) else numpy.flatnonzero(placed)
             yield from split(self._metrics, steps[rows], times[rows], values[rows], given[rows], x, order)
             return
         words = numpy.array([SPLITS.get(word.strip().lower(), "") for word in piece.words[axes.split]])

@@ -16,11 +16,12 @@ from barograph.importing.textlogs.engine import Dialect
 from barograph.importing.textlogs.plain import SOURCE
 
 _FAR = 64 << 20  # bytes that are searched
+_TABLES = frozenset({".csv", ".tsv", ".json"})  # a shell may have written any text there
 
 
 def endings_in(path: Path) -> Iterator[tuple[Dialect, FoundRun]]:
     """The run that a text without rows is about, if it says how that ended."""
-    if not choice.may_be_log(path):
+    if not choice.may_be_log(path) and path.suffix.lower() not in _TABLES:
         return
     own: dict[str, int] = {}
     with contextlib.suppress(OSError):

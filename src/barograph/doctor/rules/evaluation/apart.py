@@ -32,6 +32,7 @@ _EASY = 0.05  # of the first epoch's loss: what is left where the answers are gi
 _AT_FIRST = 1.15  # the first evaluation over a training loss that lags behind it: no chance, of noise that is new
 _LEARNS = 0.8  # of the training loss at the best evaluation: it had much to learn still
 _A_GUESS = 0.97  # of the loss of a guess: no better, but by chance
+_MOST_RIGHT = 0.75  # of the first evaluation's answers: its labels are those of the training
 _AGAIN, _LOOKS = 0.25, 8  # of a batch's examples, seen before in the last looks: they may be memorized
 _NEAR_HALF = 0.05  # of an area under the curve: a guess's noise with 150 examples
 
@@ -41,6 +42,9 @@ def causes_apart(
 ) -> list[str]:
     """Causes; empty where the two were not apart. fresh: no example had come again at the first evaluation."""
     apart = min(start.value / start.train, best.value / best.train) if min(start.train, best.train) > 0 else 0.0
+    right = between(history.role("eval_accuracy"), 0, start.step + 1, start.segment)[-1:]
+    if len(right) and _MOST_RIGHT <= right[0] <= 1:
+        return []
     if apart > _SOON_ABOVE and fresh:
         easy = _FITTED if point.train < _EASY * start.train else ()
         return [*easy, *([_UNSCALED] if start.value > _FAR * start.train else []), *_APART]

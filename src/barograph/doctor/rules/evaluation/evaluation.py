@@ -209,35 +209,36 @@ class Overfitting(Rise):
         # a rise that comes all at once has another cause
         course = [best, *self._after]
         sudden = next((b for a, b in pairwise(course) if b.value - a.value > 0.8 * (level - best.value)), None)
-        checkpoint = history.checkpoint_before(best.step + 1)
+        lowest = self._below or best
+        checkpoint = history.checkpoint_before(lowest.step + 1)
         remedies = [
-            f"Keep the model of step {best.step}"
+            f"Keep the model of step {lowest.step}"
             + (f": the checkpoint of step {checkpoint[0]} ({checkpoint[1]})." if checkpoint else "."),
             "Use more data or fewer epochs, more dropout or weight decay.",
         ]
         message = (
-            f"The evaluation loss was {best.value:.4g} at step {best.step} "
+            f"The evaluation loss was {lowest.value:.4g} at step {lowest.step} "
             f"and is {point.value:.4g} at step {point.step}"
         )
-        if math.isfinite(best.train):
-            message += f", while the training loss went from {best.train:.4g} to {point.train:.4g}"
+        if math.isfinite(lowest.train):
+            message += f", while the training loss went from {lowest.train:.4g} to {point.train:.4g}"
         if alone:
             message += "; no training loss is logged beside it"
         if first_epoch:
             message += ", in the first epoch"
             remedies[1] = "Compare a batch of the training with one of the evaluation: inputs, targets, preparation."
         self._told = self.finding(
-            self._told.step if self._told is not None else best.step,
+            self._told.step if self._told is not None else lowest.step,
             message,
             severity=severity,
             last_step=point.step,
             found=self._told.found if self._told is not None else point.step,
             segment=best.segment,
             evidence={
-                "best": rounded(best.value),
+                "best": rounded(lowest.value),
                 "evaluation": rounded(point.value),
                 "rise": rounded(rise, 3),
-                "train_then": rounded(best.train),
+                "train_then": rounded(lowest.train),
                 "train_now": rounded(point.train),
                 "evaluations": self._count,
             },

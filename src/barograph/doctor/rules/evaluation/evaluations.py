@@ -179,6 +179,7 @@ class Rise(Walker):
 
     def begin(self) -> None:
         self._best: EvaluationPoint | None = None
+        self._below: EvaluationPoint | None = None  # the lowest below 0, which has no logarithm
         self._after: list[EvaluationPoint] = []
         self._before: list[float] = []
         self._told: Finding | None = None
@@ -186,6 +187,8 @@ class Rise(Walker):
         self._points: list[EvaluationPoint] = []  # the last 32
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if -math.inf < point.value <= 0 and point.value < (self._below or point._replace(value=1.0)).value:
+            self._below = point
         if not math.isfinite(point.value) or point.value <= 0:
             return
         self._count += 1

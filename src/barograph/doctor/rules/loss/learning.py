@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel import depth
-from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import exp, known, numeric_setting, param_norm_of, setting
+from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.cursor import exp, known, named, numeric_setting, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.data.regression import not_normalised
-from barograph.doctor.rules.loss.short_runs import falls_evenly, stays_a_guess
+from barograph.doctor.rules.evaluation.ranking import AREA
+from barograph.doctor.rules.loss.short_runs import falls_evenly, nothing_learnt, stays_a_guess
 from barograph.doctor.rules.optimizer.early import began_blank
 
 if TYPE_CHECKING:
@@ -58,9 +59,13 @@ class NotLearning(CurveRule):
 
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
     accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began;
-    so are those of eight epochs or more, all there are, within 0.5% and a tenth. Eight epochs or more, all there are,
-    whose evaluations fall each time, by a fiftieth in all, and as much for each unit of the rate in the later half as
-    in the earlier, have had the gradient of the first step to the end: the rate is too low.
+    so are those of eight epochs or more, all there are, within 0.5% and a tenth. So is a loss of ln 2 beside an area
+    under the curve that is a half in each epoch. Eight epochs or more of which no evaluation is more accurate than one
+    of the first three are a warning where that accuracy comes six times, to the last digit, in a quarter of them at
+    least, and lies below 0.9, while the loss of the training fell by less than 15% and its accuracy rose by less than
+    0.05. Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much for
+    each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the end: the
+    rate is too low.
     """
 
     name, family, kind, severity = "not_learning", "loss", "not_learning", "critical"
@@ -302,15 +307,15 @@ class NotLearning(CurveRule):
         last = int(rows.step[-1]) + 1 if len(rows) else 0
         if not len(rows) or self._guessed is not None or len(rows) >= _FEW or rows.cuts or not rows.finite:
             return
-        beside = (
+        beside = [
             between(one, 0, last, self._segment)
             for one in (_accuracy(history, "accuracy"), history.role("eval_loss"), _accuracy(history, "eval_accuracy"))
-        )
+        ]
         count = stays_a_guess(rows.value, *beside) if _counts(history) in ("epoch", "") else 0
         told = self._told is not None and self._told.severity != "info"
         epochs = count and rows.step[-1] - rows.step[0] <= 1.5 * len(rows)
         if not epochs and not told and int(rows.step[0]) <= 1:
-            yield from self._evenly(history, rows.value, last)
+            yield from self._little(history, rows, beside)
         if epochs and not told:
             yield self.finding(
                 int(rows.step[0]),
@@ -327,25 +332,38 @@ class NotLearning(CurveRule):
                           "Try to overfit one batch: if that fails, gradients or labels are wrong."],
             )  # fmt: skip
 
-    def _evenly(self, history: RunHistory, losses: NDArray[Any], last: int) -> Iterator[Finding]:
-        """Epochs whose evaluations fall by the same little for each unit of the rate: the first step's gradient."""
-        evaluations, rates = (between(history.role(name), 0, last, self._segment) for name in ("eval_loss", "lr"))
+    def _little(self, history: RunHistory, rows: ChannelRows, beside: list[NDArray[Any]]) -> Iterator[Finding]:
+        """Epochs that have taught nothing, or whose evaluations fall by the same little for each unit of the rate: the
+        first step's gradient."""
+        losses, last = rows.value, int(rows.step[-1]) + 1
+        evaluations, rates = beside[1], between(history.role("lr"), 0, last, self._segment)
+        area = between(named(history, AREA), 0, last, self._segment)
         share = falls_evenly(evaluations, rates)
         moved = abs(math.log(losses[-1] / losses[0])) if losses.min() > 0 else math.inf
-        if not share or len(evaluations) != len(losses) or moved > 2 * share + _EPOCH_NOISE:
+        even = share and len(evaluations) == len(losses) and moved <= 2 * share + _EPOCH_NOISE
+        nothing = nothing_learnt(losses, beside, area) if last - 1 - rows.step[0] <= 1.5 * len(rows) else None
+        if not even and nothing is None:
             return
+        said, causes = nothing or (
+            f"the evaluation loss went from {evaluations[0]:.4g} to {evaluations[-1]:.4g}, evenly: by the same for "
+            "each unit of the learning rate, as at the first step",
+            ["learning rate too low: the weights have hardly left where they began"],
+        )
+        remedies = ["Try to overfit one batch: if that fails, gradients or labels are wrong.",
+                    "Count the classes that the model answers with."]  # fmt: skip
+        if nothing is None:
+            remedies = ["Raise the learning rate tenfold, and again, until the loss falls."]
         yield self.finding(
             0,
-            f"In {len(losses)} epochs the evaluation loss went from {evaluations[0]:.4g} to {evaluations[-1]:.4g}, "
-            "evenly: by the same for each unit of the learning rate, as at the first step",
+            f"In {len(losses)} epochs {said}",
             severity="warning",
             last_step=last - 1,
             segment=self._segment,
-            key="evenly",
-            confidence=0.9,
+            key="evenly" if nothing is None else "nothing",
+            confidence=0.9 if nothing is None else 0.75,
             evidence={"share": rounded(share, 3), "rows": len(losses)},
-            causes=["learning rate too low: the weights have hardly left where they began"],
-            remedies=["Raise the learning rate tenfold, and again, until the loss falls."],
+            causes=causes,
+            remedies=remedies,
         )
 
     def _guess(self, history: RunHistory, start: float, tick: Tick) -> int:

@@ -1,5 +1,5 @@
 """What a few rows say: a loss that rises at the end of them or throughout, one that stays a guess,
-evaluations that fall evenly.
+evaluations that fall evenly, or of which none is better than the first.
 
 In:   the values of a run of some dozen rows.
 Out:  where the rise begins; among how many the guess is.
@@ -28,6 +28,10 @@ _EPOCHS = 8  # that are a guess
 _GUESS = 0.005  # how far a loss may be from ln of the classes, as a share
 _LITTLE = 0.02  # of a first evaluation, all that is lost in a run
 _EVEN = 1.5  # between what a unit of the rate gives in two halves of a run; what learns has far less in the later
+_AREA = 0.01  # how far the area under a curve may be from that of a guess, a half
+_SAME, _FIRST = 6, 3  # evaluations that are the best one, to the last digit; one of these first ones is
+_ANSWERED = (0.02, 0.9)  # shares of right answers of which one class may be the reason
+_FALL, _GAIN = 0.15, 0.05  # of a loss, as a share, and of an accuracy, from the first third to the last, at most
 _BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
 
@@ -109,3 +113,46 @@ def stays_a_guess(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArr
     expected = math.log(count)
     losses = numpy.concatenate([value, evaluation])
     return count if abs(losses / expected - 1).max() < _GUESS else 0
+
+
+def nothing_learnt(value: NDArray[Any], beside: list[NDArray[Any]], area: NDArray[Any]) -> tuple[str, list[str]] | None:
+    """What shows that epochs' losses [n] have taught nothing, and why that may be; None if nothing does. beside:
+    accuracies of the training, evaluation losses and accuracies; area: that under the curve."""
+    accuracy, evaluation, correct = beside
+    if _ranks_by_chance(value, evaluation, area):
+        return f"the loss came to {value[-1]:.4g}, that of a uniform guess between two, and the area under the curve " \
+               "never left a half", [
+            "labels shuffled: targets have nothing to do with the inputs",
+            "learning rate too high: outputs no longer depend on the inputs",
+            "gradients vanish",
+        ]  # fmt: skip
+    if same := _one_answer(value, accuracy, correct):
+        return f"no evaluation is better than the first ones: the best accuracy is {correct.max():.4g}, the same in " \
+               f"{same} of {len(correct)}, while the training loss went from {value[0]:.4g} to {value[-1]:.4g}", [
+            "one class alone: each example is given the most frequent class",
+            "learning rate too low: the weights have hardly left where they began",
+            "labels shuffled: nothing can be learnt",
+        ]  # fmt: skip
+    return None
+
+
+def _ranks_by_chance(value: NDArray[Any], evaluation: NDArray[Any], area: NDArray[Any]) -> bool:
+    """Whether epochs' losses [n], and evaluations where there are any, have come to ln 2 in the later half, while the
+    area under the curve is no further from a half than by chance in any."""
+    if len(area) < max(_EPOCHS, len(value) - 1) or abs(area - 0.5).max() > _AREA:
+        return False
+    losses = (each[len(each) // 2 :] for each in (value, evaluation) if len(each))
+    return all(abs(float(numpy.median(each)) / math.log(2) - 1) < _GUESS for each in losses)
+
+
+def _one_answer(value: NDArray[Any], accuracy: NDArray[Any], correct: NDArray[Any]) -> int:
+    """How many evaluations have the best accuracy there is, to the last digit, where one of the first three has it
+    already, and losses [n] and accuracies of the training have hardly got better; else 0. So does one class for all."""
+    if len(correct) < _EPOCHS or abs(len(correct) - len(value)) > 1 or not value.min() > 0:
+        return 0
+    best, third = float(correct.max()), len(value) // 3
+    count = int((correct == best).sum())
+    if count < max(_SAME, len(correct) // 4) or not _ANSWERED[0] < best < _ANSWERED[1] or correct[:_FIRST].max() < best:
+        return 0
+    gain = accuracy[-third:].mean() - accuracy[:third].mean() if len(accuracy) == len(value) else 0.0
+    return count if value[-third:].mean() > (1 - _FALL) * value[:third].mean() and gain < _GAIN else 0

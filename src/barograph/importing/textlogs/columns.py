@@ -120,16 +120,16 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
             own["turned"] = _AHEAD.match(line) is not None
             own["counted"] = 0 if _FIRST.search(line) is None else None
         elif names and own.get("counted") is not None:
-            said = values_of(line, between, names)
-            own["counted"], names = own["counted"] + 1, names if said else []  # the table ends here
-            lines[index] = b"step %d: %s" % (own["counted"], said) if said else line
+            row = values_of(line, between, names)
+            own["counted"], names = own["counted"] + 1, names if row else []  # the table ends here
+            lines[index] = b"step %d: %s" % (own["counted"], row) if row else line
         elif names and len(line) < _WIDEST:
             line = _turned(line) if own.get("turned") and line.count(b"|") >= len(names) else line
             cells = cells_of(line, between, len(names))
             if cells:
                 said = [pair for name, cell in zip(names, cells[1:], strict=True) for pair in _each(name, cell)]
-                row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell))
-                lines[index] = cells[0] + b" " + row
+                text_of_row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell))
+                lines[index] = cells[0] + b" " + text_of_row
     if names or "heading" in own:
         own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)] if names else [""]
     return text[:begin] + b"\n".join(lines)

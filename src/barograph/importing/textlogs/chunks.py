@@ -28,7 +28,7 @@ _ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n
 _STATES = expression(  # of a bar, where the carriage returns between them got lost
     rb"((?:it/s|s/it)[^\]\n]{0,200}\])[ \t]{0,8}(?=(?:[A-Za-z][\w .()/#-]{0,30}:[ \t]{0,8})?\d{1,3}%\|)|"
     rb"(?<=\d)[ \t]{1,8}(?=\d{1,9}/\d{1,9} \[[=>.]{8})|"
-    rb"(?<=[\d-])(?=[A-Z][\w .()/#-]{0,30}:[ \t]{0,8}\d{1,3}%\|)"
+    rb"(?<=[\d-])(?=[A-Z][a-z]{2,20}[\w .()/#-]{0,30}:[ \t]{0,8}\d{1,3}%\|)"
 )
 _NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
 _CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}

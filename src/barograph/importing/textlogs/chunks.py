@@ -25,6 +25,11 @@ LONGEST = 1 << 23  # bytes of a line; a longer one is dropped
 _BEFORE = 1 << 13  # bytes: of a shorter text, what stands before it says with it what lines begin with
 _PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 16 MB
 _ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
+_STATES = expression(  # of a bar, where the carriage returns between them got lost
+    rb"((?:it/s|s/it)[^\]\n]{0,200}\])[ \t]{0,8}(?=(?:[A-Za-z][\w .()/#-]{0,30}:[ \t]{0,8})?\d{1,3}%\|)|"
+    rb"(?<=\d)[ \t]{1,8}(?=\d{1,9}/\d{1,9} \[[=>.]{8})|"
+    rb"(?<=[\d-])(?=[A-Z][a-z]{2,20}[\w .()/#-]{0,30}:[ \t]{0,8}\d{1,3}%\|)"
+)
 _NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
 _CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}
 _QUOTES = expression(b"|".join(_CURLY))  # as a word processor sets them
@@ -69,6 +74,7 @@ def clean(text: bytes) -> bytes:
     """Without escape codes, and without the marks of comments and quotations in which rows stand."""
     text = containers.unwrapped(text) if containers.may_be_in(text) else text
     text = _ESCAPE.sub(b"", text) if b"\x1b" in text else text
+    text = _STATES.sub(rb"\1\r", text) if b"%|" in text or b" [=" in text or b" [." in text else text
     if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:
         text = _QUOTES.sub(lambda found: _CURLY[found[0]], text)
     if examples.may_be_in(text):

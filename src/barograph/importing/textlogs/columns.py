@@ -35,6 +35,14 @@ _BEGINS = {  # the words of `_COUNT` in small letters, each with what must follo
     )
     for word in words
 }
+_OF_VALUES = expression(  # a heading of measures alone, below which rows say no step
+    rb"(?im)^[ \t|]{0,8}(?:(?:tra?i?n(?:ing)?|val?(?:id(?:ation)?)?|test|dev|eval|avg|mean|total)[ _.-]?)?"
+    rb"(?:loss|acc(?:uracy)?|mse|mae|ppl|cost)(?:[_-](?:train|tr|val|test))?[ \t|,]{1,40}[a-z][^\n=:{}\"\d]{1,300}$"
+)
+_ONE_VALUE = expression(  # the same of one column: `Cost function value`, `% mean class accuracy (train set)`
+    rb"(?im)^[ \t%]{0,8}(?:[a-z]{1,20}[ _]){0,3}(?:loss|cost|acc(?:uracy)?|perplexity)"
+    rb"(?:[ _](?:function|value|values|history)){0,2}(?: \((?:train|test|val(?:id(?:ation)?)?) set\))?[ \t]*\r?$"
+)
 _FIRST = expression(rb"(?i)(?<![\w./])" + _COUNT + rb"(?=[\s|,])")
 _SAID = expression(rb"(?i)" + _MEASURE)
 _WORD = expression(rb"[A-Za-z][\w ./@%()#:'-]{0,60}|#")
@@ -52,6 +60,7 @@ _OF_THINGS = expression(  # ahead of what counts: a row is one of several models
     rb"settings?|approach|architectures?|algorithms?|optimizers?|systems?|versions?|networks?|backbones?|presets?|size)"
     rb"[ \t]{0,20}\|[^\n]{0,80}$"
 )
+_OF_SET = expression(rb"(?i)(.{1,60}?)(?: function)?(?: values?| history)?(?: \((train|test|val\w{0,8}) set\))?$")
 _ASIDE = expression(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
 _VALUED = expression(rb"[ #:]\d{1,15}\.\d{2,}$")
 _PLURAL = expression(rb"(?i)(?:epochs|steps|iterations)")
@@ -67,6 +76,8 @@ _SHORT = {b"#": b"step", b"e": b"epoch", b"ep": b"epoch"} | dict.fromkeys(
 )
 _PARTS = {b"box", b"giou", b"obj", b"cls", b"dfl", b"seg"}  # of a detector's loss, where no name says loss
 _MOST = 60  # columns
+_VALUES = (b"loss", b"acc", b"cost", b"mse", b"mae", b"ppl", b"perplexity")
+_ROWS = 4  # below a heading that names no step
 _FRAME = {mark.encode(): b" " for mark in "─━═"} | dict.fromkeys(
     map(str.encode, "│┃║┌┬┐├┼┤└┴┘╭╮╰╯┏┳┓┣╋┫┗┻┛╒╤╕╞╪╡╘╧╛╔╦╗╠╬╣╚╩╝┡╇┩"), b"|"
 )
@@ -104,18 +115,23 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     lines = text[begin:].split(b"\n")
     for index, line in enumerate(lines):
         here, at = at, at + len(line) + 1
-        if here in heads and (found := heading(line)):
+        if here in heads and (found := heading(line) or heading_of_values(line, lines[index + 1 : index + 1 + _ROWS])):
             between, *names = found
             own["turned"] = _AHEAD.match(line) is not None
+            own["counted"] = 0 if _FIRST.search(line) is None else None
+        elif names and own.get("counted") is not None:
+            row = values_of(line, between, names)
+            own["counted"], names = own["counted"] + 1, names if row else []  # the table ends here
+            lines[index] = b"step %d: %s" % (own["counted"], row) if row else line
         elif names and len(line) < _WIDEST:
             line = _turned(line) if own.get("turned") and line.count(b"|") >= len(names) else line
             cells = cells_of(line, between, len(names))
             if cells:
                 said = [pair for name, cell in zip(names, cells[1:], strict=True) for pair in _each(name, cell)]
-                row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell))
-                lines[index] = cells[0] + b" " + row
-    if names:
-        own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)]
+                text_of_row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell))
+                lines[index] = cells[0] + b" " + text_of_row
+    if names or "heading" in own:
+        own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)] if names else [""]
     return text[:begin] + b"\n".join(lines)
 
 
@@ -157,6 +173,8 @@ def _headings(text: bytes) -> set[int]:
             end = end if end >= 0 else len(text)
             if _HEADING.search(text, start, end):
                 found.add(start)
+    for pattern in (_OF_VALUES, _ONE_VALUE) if any(word in low for word in _VALUES) else ():
+        found.update(match.start() for match in pattern.finditer(text))
     return found
 
 
@@ -173,12 +191,9 @@ def heading(line: bytes) -> list[bytes]:
     first = _FIRST.search(line)
     if first is None:
         return []
-    rest = line[first.start() :].strip(b" \t|")
-    between = next((mark for mark in (b"|", b"\t", b"  ", b",") if mark in rest), b" ")
     if _QUALIFIED.search(line[: first.start()]) or _OF_THINGS.search(line[: first.start()]):
         return []  # `Best step` counts nothing
-    rest = _OF_DATA.sub(rb"\1_\2", rest) if between == b" " else rest
-    cells = [cell.strip() for cell in rest.split(between) if cell.strip()]
+    between, cells = _names(line[first.start() :])
     if not 2 <= len(cells) <= _MOST or not all(map(_WORD.fullmatch, cells)):
         return []
     if any(map(_VALUED.search, cells)):
@@ -191,6 +206,40 @@ def heading(line: bytes) -> list[bytes]:
         parts = any(cell.lower() in _PARTS for cell in cells)
         cells = [cell + b"_loss" if cell.lower() in _PARTS or (parts and cell == b"total") else cell for cell in cells]
     return [between, *cells]
+
+
+def heading_of_values(line: bytes, below: list[bytes]) -> list[bytes]:
+    """What stands between the names of a heading that names no step, and its names; [] where no rows stand below it."""
+    between, cells = _names(line)
+    if _ONE_VALUE.match(line):
+        found = _OF_SET.match(line.strip(b" \t\r%"))
+        cells = [(found[2] + b" " if found[2] else b"") + found[1]] if found else []
+    elif not _OF_VALUES.match(line):
+        return []
+    if not 1 <= len(cells) <= _MOST or len(set(cells)) < len(cells):
+        return []
+    names = [_ASIDE.sub(b"", cell).replace(b" ", b"_") for cell in cells]
+    return [between, *names] if len(below) == _ROWS and all(values_of(row, between, names) for row in below) else []
+
+
+def values_of(line: bytes, between: bytes, names: list[bytes]) -> bytes:
+    """A row below such a heading, perhaps with its index ahead, as text that says the names; b"" for any other line."""
+    if len(line) > _WIDEST or b"." not in line:
+        return b""
+    cells = line.split() if between.isspace() else [cell.strip() for cell in line.strip(b" \t|\r").split(between)]
+    if len(cells) == len(names) + 1 and _WHOLE.fullmatch(cells[0]):
+        cells = cells[1:]
+    if len(cells) != len(names) or not all(map(_NUMBER.fullmatch, cells)):
+        return b""
+    return b", ".join(name + b"=" + cell for name, cell in zip(names, cells, strict=True))
+
+
+def _names(line: bytes) -> tuple[bytes, list[bytes]]:
+    """What stands between the names of a heading, and these."""
+    rest = line.strip(b" \t|\r")
+    between = next((mark for mark in (b"|", b"\t", b"  ", b",") if mark in rest), b" ")
+    rest = _OF_DATA.sub(rb"\1_\2", rest) if between == b" " else rest
+    return between, [cell.strip() for cell in rest.split(between) if cell.strip()]
 
 
 def _each(name: bytes, cell: bytes) -> list[tuple[bytes, bytes]]:

@@ -36,7 +36,7 @@ _HINTS = (  # every row has one of these in it
     "bpc; rate,;Score;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;rlust;ehler;osten;osto;rreur;"
     "Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
-    "progress: (;t mát;трат;oût;비용;로스;代价;ℒ"
+    "progress: (;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
@@ -51,6 +51,11 @@ def _many(rows: list[forms.Raw], own: dict[str, Any]) -> bool:
     if "many" not in own and total >= 2 * _NUMBERED:
         own["many"] = total >= _NUMBERED * sum(len(set(epochs)) for epochs in said)
     return bool(own.get("many"))
+
+
+def _of_data_held_out(name: str) -> bool:
+    found = plain_lines.PHASE.match(name.encode())
+    return found is not None and plain_lines.phase_of(found) != ""
 
 
 def _numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
@@ -92,6 +97,9 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
+        if b"nan.0" in text or b"inf.0" in text:  # as Lightning's bar writes them
+            text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
+        text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = pairs.names_as_words(objects.on_one_line(text, own))
         return headings.said_below(columns.said_in_rows(text, own), own)
 
@@ -207,9 +215,7 @@ class Plain(engine.Dialect):
                     placed.append(part._replace(steps=[found[at] for at in picks]))
                 elif own.get("steps"):  # means of an epoch, between rows that count steps
                     names = tuple(
-                        f"epoch {name}"
-                        if name in own["per_step"] and not plain_lines.PHASE.match(name.encode())
-                        else name
+                        f"epoch {name}" if name in own["per_step"] and not _of_data_held_out(name) else name
                         for name in part.names
                     )
                     placed.append(part._replace(names=names, steps=None, main=False))

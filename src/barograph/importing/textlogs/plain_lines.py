@@ -48,10 +48,15 @@ _LETTER = expression(
     rb"(?:(?<![\w./-])t(?==\d{1,15}(?:[\s,;|)\]]|$))|"
     rb"^(?:\[rank ?\d{1,6}\]:?)?\s{0,8}[ikn](?=\s?=\s?\d{1,15}(?:[\s,;|)\]]|$)))" + _COUNT
 )
-BATCH = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)" + _COUNT)
+BATCH = expression(
+    rb"(?<![A-Za-z0-9./-])(?:(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)|"
+    rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?)(?= \d{1,9}: ?(?i:loss))|"
+    rb"-{2,40}(?=\s?\d{1,9}\s?/\s?\d{1,9}\s?-{2,40}\s*$))" + _COUNT
+)
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
-    rb"Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
+    rb"(?<=^)[-=*]{4,80}(?=\s?\d{1,6}\s?[-=*]{3,80}\s*$)|Train:(?= \[?\d+(?:/\d+)?\]? ?\[)|"
+    rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?|Eval)(?= \d{1,6}, (?i:loss)))"
     + _COUNT
     + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+batches))?"
 )
@@ -93,7 +98,8 @@ _RATE = expression(
 )
 PHASE = expression(
     rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|evaluator|validator|dev|h[eo]ld[-_ ]?out|"
-    rb"(?-i:VA))|(test|testing)|train(?:ing)?)(?![A-Za-z_/-]|\.\S)"
+    rb"(?-i:VA))|(test|testing)|train(?:ing)?)(?:_(?:summary|results?|stats|metrics|report)(?=\s?[:\[|]))?"
+    rb"(?![A-Za-z_/-]|\.\S)"
     rb"(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
     rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
 )
@@ -168,6 +174,9 @@ _WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:ste
 _RAISED = expression(rb"\s{0,20}(?:\w{1,40}\.){0,6}[A-Z]\w{2,60}Error: ")
 _CALL = expression(rb"\w\((?:[^()\"'\n]{0,80}[\[,] ?|[\[{]? ?)[rbf]?[\"']")
 _STATEMENT = expression(rb"\s*(?:assert|return|print)\b")
+_COMMAND = expression(
+    rb"(?:^|[\s:\]])(?:python\d?|torchrun|accelerate|deepspeed)(?:\.\d{1,2})?\s\S[^\n]{0,4000}?\s--?[A-Za-z]"
+)
 _TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{1,40}: ?[\"'`])")  # `line = "epoch 5`
 _PLANNED = expression(
     rb"(?i)\s*[\w.-]{0,40}?(?:epochs|steps|iterations)['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$|"
@@ -424,7 +433,7 @@ def _is_text(line: bytes) -> bool:
         return True  # of pytest, and of an exception
     if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line) or _WHEN.search(line) or _TEXT.match(line):
         return True
-    if _BEST.match(line):
+    if _BEST.match(line) or (b" --" in line and _COMMAND.search(line)):
         return True
     if b"(" not in line or _CALL.search(line) is None:  # a call with a text in its brackets
         return False

@@ -80,7 +80,7 @@ _OF_DATA = (
 )
 _MEASURES = {
     "loss": r"p[eé]rdidas?|pertes?|perdas?|perdite|perdita|custo",
-    "accuracy": r"exactitud|exactitude|precisi[oó]n|acur[aá]cia|acc?uratezza",
+    "accuracy": r"exactitud|exactitude|precisión|acur[aá]cia|acc?uratezza",
 }
 
 

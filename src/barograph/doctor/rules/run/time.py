@@ -110,7 +110,8 @@ class RestartTime(Rule):
 
     At the first row of a segment that follows one without a planned end: the time since the last row before, and the
     time that the steps took that are now done again, against the time since the run's first row. Above 10% it informs,
-    above 30% it warns. Less than a minute is never said.
+    above 30% it warns. Less than a minute is never said. A segment that begins at the first step again is another run
+    in the same log: the time is counted from there.
     """
 
     name, family, kind, severity = "restart_time", "speed", "efficiency", "warning"
@@ -128,7 +129,7 @@ class RestartTime(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._times: dict[int, int] = {}  # step → time of the newest row; the last 65,536
-        self._begun = self._last = self._segment = self._count = 0
+        self._begun = self._last = self._segment = self._count = self._first = 0
         self._lost = 0.0
         self._events = self._current = 0
         self._ended: set[int] = set()  # segments that ended as planned
@@ -152,9 +153,12 @@ class RestartTime(Rule):
             return
         for step, time, segment in zip(rows.step.tolist(), rows.time.tolist(), rows.segment.tolist(), strict=True):
             if not self._begun:
-                self._begun, self._segment = time, segment
+                self._begun, self._segment, self._first = time, segment, step
             if segment != self._segment:
-                if self._segment not in self._ended and time > self._last:
+                if step <= self._first:
+                    self._begun, self._lost, self._count = time, 0.0, 0
+                    self._times.clear()
+                elif self._segment not in self._ended and time > self._last:
                     yield from self._restarted(step, time, segment)
                 elif self._segment in self._ended:
                     self._begun += max(time - self._last, 0)  # a planned pause does not count

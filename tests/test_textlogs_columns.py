@@ -1,0 +1,121 @@
+"""Tables whose headings name measures alone, and what else counts rows where no word does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textlog_readings import find, read
+
+import barograph
+from barograph.doctor import diagnose
+
+LOSS = [(at, round(1 + 4 / at, 4)) for at in range(1, 10)]
+
+
+def written(folder: Path, text: str, name: str = "train.log") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def rows(form: str) -> str:
+    """Rows of a form: {e} counts, {v} falls, {w} is above it."""
+    return "".join(form.format(e=at, v=f"{value:.4f}", w=f"{value + 1:.4f}") for at, value in LOSS)
+
+
+@pytest.mark.parametrize(("heading", "form", "name"), [
+    ("train loss   va_loss  train_acc   val_acc", "  {v}  {w}   0.530021  0.370833", "train_loss"),
+    ("val_loss\ttrain_dist\tdist", "{v}\t27.5545\t21.5814", "val_loss"),
+    ("   loss  val_loss", "{e}  {v}  {w}", "loss"),
+    ("loss,acc", "{v},0.52", "loss"),
+    ("Cost function value\t", " {v}\t", "Cost"),
+    ("% loss (test set)\t", " {v}\t", "test_loss"),
+])  # fmt: skip
+def test_rows_below_a_heading_of_measures_are_counted(tmp_path: Path, heading: str, form: str, name: str) -> None:
+    table = f"Training Summary:\n{heading}\n{rows(form + chr(10))}Remarks: none\n\n"
+    reading = read(written(tmp_path, "batch-size =32\n" + table))
+    assert reading.series[name] == LOSS and not reading.unread
+    twice = read(written(tmp_path, table * 2, "twice.log"))
+    assert twice.series[name] == LOSS * 2
+    assert [restart.step for restart in twice.restarts] == [1]
+
+
+@pytest.mark.parametrize("text", [
+    "loss functions\n" + "see 1.5 below\n" * 6,
+    "loss val_loss\n0.5 0.6\n0.4 0.5\n",  # too few
+    "accuracy  precision\n" + "svm  0.91  0.88\n" * 6,
+])  # fmt: skip
+def test_other_lines_below_such_words_are_no_rows(tmp_path: Path, text: str) -> None:
+    assert find(written(tmp_path, text)) == []
+
+
+@pytest.mark.parametrize(("form", "axis"), [
+    ("-----{e}------\ntrain_mean loss: {v}\ntrain_accuracy: 0.5\n", "epoch"),
+    (" -- 00{e} / 2000 --\nmean loss: {v}\nsegmentation accuracy: 0.5\n", "step"),
+    ("Train {e}, loss: {v}, train acc: 0.5\nTest {e}, loss: {w}, test acc: 0.5\n", "epoch"),
+    ("INFO: Train {e}: loss:{v}\n", "step"),
+])  # fmt: skip
+def test_a_count_between_rules_or_behind_the_word_for_the_data(tmp_path: Path, form: str, axis: str) -> None:
+    reading = read(written(tmp_path, rows(form)))
+    name = next(name for name in reading.series if name.endswith("loss") and not name.startswith("test"))
+    assert reading.series[name] == LOSS and reading.axes[name] == axis
+    held_out = [(at, round(value + 1, 4)) for at, value in LOSS]
+    assert form.startswith("Train") is (reading.series.get("test loss") == held_out)
+
+
+def test_a_summary_of_a_test_is_of_the_test(tmp_path: Path) -> None:
+    text = "".join(
+        f"Train: [{at}/90]\titer: {at}\tLoss: {value}\n"
+        + (f"Test_summary: [9/90] iter: {at}\tLoss: 9.5\n" if at % 3 == 0 else "")
+        for at, value in LOSS
+    )
+    series = read(written(tmp_path, text)).series
+    assert series["Loss"] == LOSS and series["test Loss"] == [(at, 9.5) for at in (3, 6, 9)]
+
+
+def test_a_programs_arguments_are_no_row(tmp_path: Path) -> None:
+    text = "++ python fit.py --max_number_of_steps=100 --learning_rate=1e-3 --loss=0.5\nstarting\n" * 6
+    assert find(written(tmp_path, text)) == []
+
+
+@pytest.mark.parametrize("break_", ["\r", ""])
+def test_states_of_a_bar_are_rows_where_their_carriage_returns_got_lost(tmp_path: Path, break_: str) -> None:
+    for behind in (", v_num=3, loss={v}]", "] loss=, {v}"):
+        bar = "Epoch 0:   0%|          | {e}/400 [00:01<00:38,  3.89it/s" + behind
+        states = break_.join(bar.format(e=at, v=value) for at, value in LOSS)
+        path = written(tmp_path, f"Epoch 0:   0%|          | 0/400 [00:00<?, ?it/s]{break_}{states}\n")
+        assert read(path).series["loss"] == LOSS
+
+
+def test_lightnings_values_that_are_not_finite_are_read(tmp_path: Path) -> None:
+    bar = "Epoch 0:   0%| | {e}/400 [00:01<00:38,  3.89it/s, v_num=0, train_loss={v}]\n"
+    text = "".join(bar.format(e=at, v="nan.0" if at > 5 else 2.5) for at in range(1, 12))
+    result = diagnose(barograph.read(written(tmp_path, text))[0])
+    assert [(one["rule"], one["step"]) for one in result["findings"]][:1] == [("non_finite_loss", 6)]
+
+
+def test_an_epochs_mean_with_the_name_of_its_batches_is_another_series(tmp_path: Path) -> None:
+    text = "".join(
+        "".join(f"Epoch {epoch} | Batch {at}0/40 | Train Loss {3 - epoch - at / 9:.4f}\n" for at in range(1, 5))
+        + f"Epoch {epoch} | Time 9.1 sec | Train Loss 9.5 | Valid Loss 2.5\n"
+        for epoch in range(1, 4)
+    )
+    series = read(written(tmp_path, text)).series
+    assert len(series["Train Loss"]) == 12 and [value for _, value in series["epoch Train Loss"]] == [9.5] * 3
+    assert len(series["Valid Loss"]) == 3
+
+
+def test_precision_is_not_called_accuracy(tmp_path: Path) -> None:
+    form = "[Epoch 0/3, Batch {e}/90] [total {v}, recall: 0.2, precision: 0.1]\n"
+    series = read(written(tmp_path, rows(form))).series
+    assert "precision" in series and "accuracy" not in series
+
+
+def test_runs_that_follow_each_other_in_one_log_are_no_restarts(tmp_path: Path) -> None:
+    text = "".join(
+        f"2024-05-0{day} 10:00:{at:02},1 | INFO | step={at:04} loss={5 - at / 20:.3f}\n"
+        for day in (1, 2, 5) for at in range(40)
+    )  # fmt: skip
+    result = diagnose(barograph.read(written(tmp_path, text))[0])
+    assert "restart_time" not in {one["rule"] for one in result["findings"]}

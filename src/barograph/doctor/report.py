@@ -138,6 +138,12 @@ def _wrapped(content: Any, width: int, first: str, indent: int = 4, lead: str = 
     ) or [first]
 
 
+def _first_names(needs: str) -> str:
+    """The first of what would do, and how much else would."""
+    first, *others = needs.split(" or ")
+    return needs if len(others) < 2 else f"{first} or {len(others)} others"
+
+
 def _looked(diagnosis: Mapping[str, Any], style: ColourStyle, width: int, everything: bool) -> Iterator[str]:
     checked, abstained = diagnosis["checked"], diagnosis["abstained"]
     count = f"  {len(checked)} rules checked the run; {len(abstained)} could not run."
@@ -147,7 +153,8 @@ def _looked(diagnosis: Mapping[str, Any], style: ColourStyle, width: int, everyt
     if not everything:
         lacks: dict[str, int] = {}
         for item in abstained:
-            lacks[item["needs"]] = lacks.get(item["needs"], 0) + 1
+            needs = " and ".join(map(_first_names, item["needs"].split(" and ")))
+            lacks[needs] = lacks.get(needs, 0) + 1
         most = sorted(lacks, key=lambda need: -lacks[need])[:4]
         text = f"{count} Most often missing: {'; '.join(most)}. --all names them."
         for row in _wrapped(text, width, "  ", 2):

@@ -130,7 +130,12 @@ _WORDS = {"lost": "a run that ended badly", "pace": "times of the loss's rows", 
 
 def in_words(need: str, quote: str = "") -> str:
     """What a rule needs, for people: `loss or a record hang`, names between quotation marks if given."""
-    return " or ".join(_in_words(item.strip(), quote) for item in need.split("|"))
+    words, kind = [], ""
+    for item in map(str.strip, need.split("|")):
+        again = item[:1] in ("=", "!") and item[:1] == kind  # `the series a or b` says it once
+        kind = item[:1]
+        words.append(f"{quote}{item[1:]}{quote}" if again else _in_words(item, quote))
+    return " or ".join(words)
 
 
 def _in_words(need: str, quote: str) -> str:

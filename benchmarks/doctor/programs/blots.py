@@ -22,7 +22,7 @@ CONFIG: dict[str, Any] = {
     "block_out_channels": 16, "dropout": 0.0, "train_batch_size": 24, "learning_rate": 3e-3, "lr_scheduler": "cosine",
     "lr_warmup_steps": 15, "gradient_accumulation_steps": 1, "max_grad_norm": 1.0, "ema_max_decay": 0.97,
     "prediction_type": "epsilon", "snr_gamma": 0.0, "num_images": 2400, "offset": 0.0, "loss": "mse", "freeze": "",
-    "adam_weight_decay": 1e-4, "sampling": False,
+    "adam_weight_decay": 1e-4, "sampling": False, "ema_use_warmup": True,
 }  # fmt: skip
 
 
@@ -100,14 +100,14 @@ class UNet(nn.Module):
 
 
 class EMAModel:
-    def __init__(self, parameters: Any, decay: float, graph: bool):
+    def __init__(self, parameters: Any, decay: float, warmup: bool, graph: bool):
         self.shadow = [one.detach().clone() for one in parameters]
-        self.decay, self.count, self.graph = decay, 0, graph
+        self.decay, self.count, self.warmup, self.graph = decay, 0, warmup, graph
         self.kept: list[Tensor] | None = None
 
     def step(self, parameters: Any) -> None:
         self.count += 1
-        decay = min(self.decay, (1 + self.count) / (10 + self.count))
+        decay = min(self.decay, (1 + self.count) / (10 + self.count)) if self.warmup else self.decay
         with torch.set_grad_enabled(self.graph):
             self.shadow = [decay * mine + (1 - decay) * one for mine, one in zip(self.shadow, parameters, strict=True)]
 
@@ -198,7 +198,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     net = UNet(cfg["block_out_channels"], cfg["dropout"])
     if cfg["freeze"]:
         getattr(net, cfg["freeze"]).requires_grad_(False)
-    average = EMAModel(net.parameters(), cfg["ema_max_decay"], name == "average_with_graph")
+    average = EMAModel(net.parameters(), cfg["ema_max_decay"], cfg["ema_use_warmup"], name == "average_with_graph")
     s: dict[str, Any] = {"cfg": cfg, "net": net, "schedule": NoiseScheduler(), "ema": average}
     schedule, ema, held = s["schedule"], s["ema"], Blots(909, 192)
     images = Blots(seed + 91, cfg["num_images"])

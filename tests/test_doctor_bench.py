@@ -269,7 +269,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "sixth": (sixth, "opened", {*SIXTH}),
         "seventh": (seventh, "opened", {*SEVENTH}),
         "eighth": (eighth, "opened", {*EIGHTH}),
-        "ninth": (ninth, "putaway", {*NINTH}),
+        "ninth": (ninth, "opened", {*NINTH}),
     }[half]
     most, least_new, most_new = {"eighth": (90, 0.1, 0.6), "ninth": (100, 0.9, 1.0)}.get(half, (60, 0.4, 0.6))
     others = {*ALL} - programs

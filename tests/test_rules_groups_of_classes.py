@@ -49,6 +49,18 @@ def test_batches_that_come_by_groups_of_classes_are_found_once_they_come_again(
     assert found.found >= EPOCH
 
 
+def one_class_after_another(step: int, dice: Any, rows: int) -> Any:
+    later = (4, 5, 6, 0, 0, 0, 0)  # by group at step 60, by class at step 80
+    return np.full(rows, step // 2 if step < 8 else later[step // 10 - 1] if step < 80 else 1)
+
+
+@pytest.mark.parametrize("cuts", [range(240), [9, 20, 31, 120]])
+def test_which_of_two_series_says_it_first_is_the_same_while_it_trains_and_later(cuts: Any) -> None:
+    columns = looked(one_class_after_another, 16)
+    (whole,), (pieces,) = (findings([SortedTargets()], columns, **one).values() for one in ({}, {"cuts": cuts}))
+    assert whole.message == pieces.message and (whole.step, whole.found) == (pieces.step, pieces.found)
+
+
 def shuffled(step: int, dice: Any, rows: int) -> Any:
     return dice.integers(0, CLASSES, rows)
 

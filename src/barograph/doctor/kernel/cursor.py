@@ -37,6 +37,16 @@ class RowCursor:
         self._ends[channel.name] = end
         return channel.rows(at)
 
+    def in_order(self, *channels: Channel | None) -> list[tuple[int, tuple[int, int, int], float]]:
+        """New rows of several channels in the order of their times, so that what they say together is said at the same
+        row while they grow and later: which channel it is of, from 0; step, time and segment; value."""
+        found = []
+        for which, rows in enumerate(map(self.new, channels)):
+            if rows is not None:
+                lists = (column.tolist() for column in (rows.step, rows.time, rows.segment, rows.value))
+                found += [(which, tuple(place), value) for *place, value in zip(*lists, strict=True)]
+        return sorted(found, key=lambda one: (one[1][1], one[0]))
+
 
 def known(channel: Channel | None, step: int, time: int, segment: int) -> float:
     """The newest value that had come by `time` and belongs to no later step of the segment; NaN if there is none."""

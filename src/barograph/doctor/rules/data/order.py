@@ -349,7 +349,7 @@ class SortedTargets(Rule):
     remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
 
     def reset(self) -> None:
-        self._cursor, self._groups = RowCursor(), RowCursor()
+        self._cursor = RowCursor()
         self._looks: deque[tuple[int, float]] = deque()  # step; class of most of the batch, NaN where there is none
         self._segment = -1
         self._begin_groups(-1)
@@ -360,61 +360,56 @@ class SortedTargets(Rule):
         self._pure = [0, 0, 0]  # looks of the others; of the first classes before and behind the first such one
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        shares = self._cursor.new(history.channel("model/top_target_share"))
-        tops = history.channel("model/top_target")
-        for at in range(len(shares) if shares is not None else 0):
-            assert shares is not None
-            step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
-            if segment != self._segment:
-                self._segment, self._looks = segment, deque()
-            few = known(history.channel("model/targets"), step, time, segment) < _FEW
-            high = bool(shares.value[at] >= self.at["small" if few else "share"])
-            self._looks.append((step, known(tops, step, time, segment) if high else math.nan))
-            if len(self._looks) > _SORTED * self.at["looks"]:
-                self._looks.popleft()
-            counts = Counter(top for _, top in self._looks if top == top)
-            often = sum(count >= self.at["each"] for count in counts.values())
-            if (
-                len(self._looks) >= self.at["looks"]
-                and 2 * counts.total() >= len(self._looks)
-                and often >= 2
-                and self.first(segment)
-            ):
-                began = next(step for step, top in self._looks if top == top)
-                yield self.finding(
-                    began, f"Most targets of a batch are of one class, since step {began}, and of {len(counts)} "
-                    "classes one after the other.",
-                    found=step, segment=segment, confidence=0.95, evidence={"looks": counts.total()},
-                )  # fmt: skip
-        yield from self._by_group(history)
+        names = ("model/top_target_share", "model/first_classes")
+        for which, place, share in self._cursor.in_order(*map(history.channel, names)):
+            yield from (self._by_group if which else self._by_class)(history, place, share)
 
-    def _by_group(self, history: RunHistory) -> Iterator[Finding]:
-        shares = self._groups.new(history.channel("model/first_classes"))
-        for at in range(len(shares) if shares is not None else 0):
-            assert shares is not None
-            step, segment, time = int(shares.step[at]), int(shares.segment[at]), int(shares.time[at])
-            if segment != self._group_segment:
-                self._begin_groups(segment)
-            if known(history.channel("model/targets"), step, time, segment) < self.at["rows"]:
-                continue
-            share, pure = float(shares.value[at]), self.at["pure"]
-            self._asked += 1
-            if share <= 1 - pure:
-                self._pure[0] += 1
-                self._others_since = step if self._others_since < 0 else self._others_since
-            elif share >= pure:
-                self._pure[2 if self._pure[0] else 1] += 1
-            others, before, behind = self._pure
-            if (
-                min(others, before + behind) >= self.at["each"] and behind
-                and others + before + behind >= self.at["most"] * self._asked and self.first(segment)
-            ):  # fmt: skip
-                yield self.finding(
-                    self._others_since, f"Batches come by groups of classes: {others} are of classes that the first "
-                    f"eight lacked, and {before + behind} are of none of these, some of them behind step "
-                    f"{self._others_since}.", found=step, segment=segment, confidence=0.95,
-                    evidence={"looks": others + before + behind}, causes=[_BY_GROUP],
-                )  # fmt: skip
+    def _by_class(self, history: RunHistory, place: Place, share: float) -> Iterator[Finding]:
+        """share: of a batch's targets, that are of its most frequent class."""
+        step, _, segment = place
+        if segment != self._segment:
+            self._segment, self._looks = segment, deque()
+        few = known(history.channel("model/targets"), *place) < _FEW
+        high = share >= self.at["small" if few else "share"]
+        self._looks.append((step, known(history.channel("model/top_target"), *place) if high else math.nan))
+        if len(self._looks) > _SORTED * self.at["looks"]:
+            self._looks.popleft()
+        counts = Counter(top for _, top in self._looks if top == top)
+        often = sum(count >= self.at["each"] for count in counts.values())
+        most = len(self._looks) >= self.at["looks"] and 2 * counts.total() >= len(self._looks)
+        if most and often >= 2 and self.first(segment):
+            began = next(step for step, top in self._looks if top == top)
+            yield self.finding(
+                began, f"Most targets of a batch are of one class, since step {began}, and of {len(counts)} "
+                "classes one after the other.",
+                found=step, segment=segment, confidence=0.95, evidence={"looks": counts.total()},
+            )  # fmt: skip
+
+    def _by_group(self, history: RunHistory, place: Place, share: float) -> Iterator[Finding]:
+        """share: of a batch's targets, that are of classes that the first eight batches had."""
+        step, _, segment = place
+        if segment != self._group_segment:
+            self._begin_groups(segment)
+        if known(history.channel("model/targets"), *place) < self.at["rows"]:
+            return
+        pure = self.at["pure"]
+        self._asked += 1
+        if share <= 1 - pure:
+            self._pure[0] += 1
+            self._others_since = step if self._others_since < 0 else self._others_since
+        elif share >= pure:
+            self._pure[2 if self._pure[0] else 1] += 1
+        others, before, behind = self._pure
+        if (
+            min(others, before + behind) >= self.at["each"] and behind
+            and others + before + behind >= self.at["most"] * self._asked and self.first(segment)
+        ):  # fmt: skip
+            yield self.finding(
+                self._others_since, f"Batches come by groups of classes: {others} are of classes that the first "
+                f"eight lacked, and {before + behind} are of none of these, some of them behind step "
+                f"{self._others_since}.", found=step, segment=segment, confidence=0.95,
+                evidence={"looks": others + before + behind}, causes=[_BY_GROUP],
+            )  # fmt: skip
 
 
 RULES = (SamplerEpoch, SameOrder, SortedLengths, SortedTargets)

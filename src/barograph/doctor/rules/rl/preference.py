@@ -22,6 +22,7 @@ from barograph.doctor.kernel.rule import Rule
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
+    from barograph.doctor.rules.data.examples import Place
 
 CHOSEN = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen",
           "rewards_train/chosen")  # fmt: skip
@@ -368,62 +369,60 @@ class PairsAlike(Rule):
     remedies = ("print a pair as it goes into the loss: one column may be read twice, or both be cut at the prompt",)
 
     def reset(self) -> None:
-        self._cursor, self._looks = RowCursor(), RowCursor()
+        self._cursor = RowCursor()
         self._began = self._count = 0
         self._segment = -1
         self._row: list[tuple[int, int]] = []
 
-    def _same(self, history: RunHistory) -> Iterator[Finding]:
-        """What the passes of a step are given is the same."""
-        rows = self._looks.new(history.channel("model/beside_copies"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            if rows.value[at] < self.at["share"] or (self._row and self._row[0][1] != segment):
-                self._row = []
-            if rows.value[at] < self.at["share"]:
-                continue
-            self._row = [*self._row, (step, segment)][: int(self.at["looks"])]
-            ranked = known(history.channel("model/loss_ranks"), step, time, segment) >= 0
-            if ranked and len(self._row) == self.at["looks"] and self.first(segment):
-                itself = self._of_itself(history, step, time, segment)
-                yield self.finding(
-                    self._row[0][0], f"{100 * rows.value[at]:.0f}% of the rows of a step's two passes are the same.",
-                    found=step, segment=segment, confidence=0.9 if itself else 0.95,
-                    causes=[_ITSELF, *self.causes] if itself else list(self.causes),
-                    evidence={"share": rows.value[at], "standing": True},
-                )  # fmt: skip
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        chosen = next((one for name in CHOSEN if (one := history.channel(name)) is not None), None)
+        for which, place, value in self._cursor.in_order(history.channel("model/beside_copies"), chosen):
+            yield from (self._by_margin if which else self._by_input)(history, place, value)
 
-    def _of_itself(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+    def _by_input(self, history: RunHistory, place: Place, share: float) -> Iterator[Finding]:
+        """share: of the rows of a step's first two passes, that are the same."""
+        step, _, segment = place
+        if share < self.at["share"] or (self._row and self._row[0][1] != segment):
+            self._row = []
+        if share < self.at["share"]:
+            return
+        self._row = [*self._row, (step, segment)][: int(self.at["looks"])]
+        ranked = known(history.channel("model/loss_ranks"), *place) >= 0
+        if ranked and len(self._row) == self.at["looks"] and self.first(segment):
+            itself = self._of_itself(history, place)
+            yield self.finding(
+                self._row[0][0], f"{100 * share:.0f}% of the rows of a step's two passes are the same.",
+                found=step, segment=segment, confidence=0.9 if itself else 0.95,
+                causes=[_ITSELF, *self.causes] if itself else list(self.causes),
+                evidence={"share": share, "standing": True},
+            )  # fmt: skip
+
+    def _of_itself(self, history: RunHistory, place: Place) -> bool:
         """Whether the second pass may be the reference's: a batch has no example twice, the output has classes, and no
         other network of the policy's make was seen, nor adapters that can be switched off."""
         other, adapters, copies, width = (
-            known(history.channel(f"model/{name}"), step, time, segment)
+            known(history.channel(f"model/{name}"), *place)
             for name in ("other_apart", "trained_adapters", "batch_copies", "output_width")
         )
         return copies == 0 and width > 2 and not other >= 0 and not adapters > 0
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from self._same(history)
-        chosen = next((one for name in CHOSEN if (one := history.channel(name)) is not None), None)
-        rows = self._cursor.new(chosen)
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            if segment != self._segment:
-                self._segment, self._count = segment, 0
-            margin = known(margins_of(history), step, time, segment)
-            if margin != 0 or not math.isfinite(rows.value[at]):
-                self._count = 0
-            elif rows.value[at] != 0:
-                self._began = self._began if self._count else step
-                self._count += 1
-            if self._count == self.at["rows"] and self.first(segment):
-                yield self.finding(
-                    self._began, "The margin of chosen over rejected answers is exactly 0 in each row, while their "
-                    "rewards are not: the answers are the same.", found=step, segment=segment, confidence=0.95,
-                    evidence={"rows": self._count, "standing": True},
-                )  # fmt: skip
+    def _by_margin(self, history: RunHistory, place: Place, reward: float) -> Iterator[Finding]:
+        """reward: of the chosen answers."""
+        step, _, segment = place
+        if segment != self._segment:
+            self._segment, self._count = segment, 0
+        margin = known(margins_of(history), *place)
+        if margin != 0 or not math.isfinite(reward):
+            self._count = 0
+        elif reward != 0:
+            self._began = self._began if self._count else step
+            self._count += 1
+        if self._count == self.at["rows"] and self.first(segment):
+            yield self.finding(
+                self._began, "The margin of chosen over rejected answers is exactly 0 in each row, while their "
+                "rewards are not: the answers are the same.", found=step, segment=segment, confidence=0.95,
+                evidence={"rows": self._count, "standing": True},
+            )  # fmt: skip
 
 
 RULES = (ReferenceMoves, PreferenceReversed, PreferenceSummed, EvaluationSwapped, MarginTurned, PairsAlike)

@@ -166,6 +166,12 @@ def test_a_schedule_that_stays_low_says_why(tmp_path: Path, how: dict[str, Any],
     assert training.findings()["schedule_stuck"].startswith(cause)
 
 
+def test_a_rate_that_the_schedule_itself_makes_small_is_left_alone(tmp_path: Path) -> None:
+    training = Training(tmp_path, share=lambda step: 0.01 * min(1.0, (step + 1) / 30))
+    training.go(1, STEPS)
+    assert "schedule_stuck" not in training.findings()
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of")
 @pytest.mark.parametrize("comes_back", [False, True])
 @pytest.mark.parametrize("parts", [2, 4])

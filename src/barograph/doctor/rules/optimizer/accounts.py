@@ -143,7 +143,9 @@ class ScheduleStuck(Rule):
 
     Schedulers keep the rate that they start from in each group. The share in force never falls, over 90 steps at
     least, and ends below a half: the scheduler is never stepped, or once an epoch where steps are meant, or its warm-up
-    is longer than the run. A run that ends before half of its planned steps is left alone.
+    is longer than the run. A run that ends before half of its planned steps is left alone, and so is a schedule that is
+    stepped at each step and has stood still for the last quarter of the run: its own rates are lower than the
+    optimizer's, as a warm-up by Noam's formula has them, which is followed by a constant rate.
     """
 
     name, family, kind, severity = "schedule_stuck", "optimizer", "learning_rate", "warning"
@@ -154,6 +156,7 @@ class ScheduleStuck(Rule):
         "share": (0.5, "of the optimizer's rate; ours"),
         "steps": (90.0, "ours"),
         "seldom": (0.2, "steps of the scheduler for one of the optimizer: the cause; ours"),
+        "each": (0.9, "the same, of one that is stepped at each step; ours"),
     }
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -164,6 +167,9 @@ class ScheduleStuck(Rule):
         if (numpy.diff(share) < 0).any() or share[-1] >= self.at["share"] or (planned and last < 0.5 * planned):
             return
         moved = int((numpy.diff(share) > 0).sum())
+        late = share[4 * (rows.step - rows.step[0]) >= 3 * (last - rows.step[0])]
+        if _times(history) >= self.at["each"] and len(late) > 1 and late[0] == share[-1]:
+            return
         what, remedy = "warm-up never ends: it is longer than the run", "warm up over 1 to 5% of the steps"
         if not moved:
             what, remedy = "scheduler never stepped", "call `scheduler.step()` after each `optimizer.step()`"

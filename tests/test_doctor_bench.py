@@ -203,9 +203,27 @@ def trained(bench: Any, some: dict[str, tuple[int, tuple[str, ...]]], out: Path)
 @pytest.mark.slow
 @pytest.mark.parametrize("program", LOOP)
 def test_a_newer_program_learns_and_each_of_its_faults_changes_what_it_records(
-    bench: Any, program: str, tmp_path: Path
+    bench: Any, tables: Any, program: str, tmp_path: Path
 ) -> None:
-    learns_and_shows_its_faults(bench, program, 24, tmp_path)
+    learns_and_shows_its_faults(bench, program, 24, tmp_path, shared_out(tables[0])[program])
+
+
+def shared_out(faults: Any) -> dict[str, tuple[str, ...]]:
+    """Faults of the programs over `programs/loop.py`, each asked of one program: most of them are lines of the loop.
+    Whether each shows in each program is looked at whenever traces are made."""
+    asked: dict[str, list[str]] = {program: [] for program in LOOP}
+    for fault in sorted(faults.values(), key=lambda one: (len(set(one.programs) & {*LOOP}), one.name)):
+        programs = [program for program in LOOP if program in fault.programs]
+        if programs:
+            asked[min(programs, key=lambda program: len(asked[program]))].append(fault.name)
+    return {program: tuple(names) for program, names in asked.items()}
+
+
+def test_each_fault_of_the_loop_is_asked_of_a_program_and_each_program_of_some(tables: Any) -> None:
+    asked = shared_out(tables[0])
+    all_of_them = {name for name, fault in tables[0].items() if set(fault.programs) & {*LOOP}}
+    assert sorted(name for names in asked.values() for name in names) == sorted(all_of_them)
+    assert all(asked.values())
 
 
 @pytest.mark.slow
@@ -227,8 +245,11 @@ def test_a_program_of_a_later_half_gives_the_same_numbers_again_and_its_faults_o
     assert set(said["changed"]) == set(asked) and all(said["changed"].values()), said["changed"]
 
 
-def learns_and_shows_its_faults(bench: Any, program: str, steps: int, out: Path) -> None:
-    said = trained(bench, {program: (steps, ())}, out)[program]
+def learns_and_shows_its_faults(
+    bench: Any, program: str, steps: int, out: Path, asked: tuple[str, ...] = ()
+) -> None:  # fmt: skip
+    """asked: its faults; without any, all of them."""
+    said = trained(bench, {program: (steps, asked)}, out)[program]
     assert said["gained"] > 0, "it does not learn"
     assert said["same"] == [], "the same seed gives other numbers"
     assert said["changed"] and all(said["changed"].values()), said["changed"]

@@ -48,7 +48,9 @@ class AttentionLook:
         self.calls: list[Seen] = []
         self.inverted: list[Any] = []  # of each call whose text has padding by its token
         self._ends: dict[int, tuple[Any, Any]] = {}
-        for one in short if padding is not None else ():
+        for one in short:
+            if padding is None:
+                break
             end, sure = self._ends.get(one.shape[1], (None, None))
             self._ends[one.shape[1]] = ends(one, padding) if end is None else (end, sure & _is_mask(one))
         self.padding: list[tuple[Any, Any]] = []  # of each call: share of tokens hidden, share of padding seen

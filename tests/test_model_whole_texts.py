@@ -71,7 +71,7 @@ def test_lengths_and_masks_say_where_padding_is(other: Any, given: bool) -> None
 def test_attention_knows_padding_beside_a_mask_and_not_beside_another_text(other: Any, known: bool) -> None:
     look = attention.AttentionLook([TOKENS] if other is None else [TOKENS, other])
     scores = torch.zeros(4, 1, 10, 10)
-    look.keep(lambda: attention.of_scores(scores, 10), lambda: None)
+    look.keep(lambda: attention.of_scores(scores, 10), lambda: (None, True))
     seen = look.figures()["attention/seen_padding"]
     assert float(seen) == 1.0 if known else math.isnan(float(seen))
 
@@ -91,6 +91,15 @@ def test_attention_to_padding_is_a_warning_where_the_model_knows_of_it(
         columns["model/padding_given"] = (np.array([6]), np.array([given]))
     found = findings([PaddingMask()], columns, cuts=cuts).values()
     assert [one.severity for one in found] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("inverted", "told"), [(1.0, True), (0.6, False), (math.nan, False)])
+def test_one_layer_that_hides_tokens_and_shows_their_padding_is_enough(inverted: float, told: bool) -> None:
+    at = np.array([50, 109])
+    columns = {"model/attention/seen_padding": (at, np.full(2, math.nan)),
+               "model/attention/inverted": (at, np.full(2, inverted))}  # fmt: skip
+    found = findings([PaddingMask()], columns).values()
+    assert [(one.severity, one.step) for one in found] == [("warning", 50)] * told
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,31 @@ def test_a_loss_that_is_divided_for_passes_that_never_come_is_stepped_at_each_mi
 
 
 @pytest.mark.parametrize(
+    ("name", "weight", "parts", "told"),
+    [
+        ("loss_weight", 1 / 4, 2, True),
+        ("loss_weight", 1 / 2, 2, False),
+        ("loss_weight", 1 / 3, 2, False),
+        ("square_weight", 1 / 16, 4, True),
+        ("square_weight", 1 / 4, 4, False),
+        ("square_weight", 1 / 8, 4, False),  # half of a mean square, divided by 4
+        ("square_weight", 1 / 4, 2, False),  # or by 2
+        ("square_weight", 1.0, 2, False),  # squares of two columns added up, divided by 2
+    ],
+)
+def test_a_loss_that_is_divided_by_its_micro_batches_twice_is_too_small(
+    name: str, weight: float, parts: int, told: bool
+) -> None:
+    steps = np.arange(0, 30, 10)
+    figures = {name: weight, "passes": float(parts), "backwards": float(parts), "targets": 64.0}
+    columns = {f"model/{key}": (steps, np.full(3, value)) for key, value in figures.items()}
+    columns["loss"] = np.arange(100), np.linspace(4.0, 2.0, 100)
+    found = rule_curves.found([LossWeight()], columns, config={"gradient_accumulation_steps": parts})
+    says = ("vanishing", "warning", [f"gradient accumulation scaled wrongly: divided twice by {parts}"])
+    assert [(one.kind, one.severity, one.causes) for one in found] == [says] * told
+
+
+@pytest.mark.parametrize(
     ("terms", "slope", "told"),
     [(24.0, -0.5, True), (24.0, None, False), (None, -0.5, False), (6.0, -0.5, False)],
 )

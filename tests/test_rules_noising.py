@@ -41,6 +41,24 @@ def test_the_factor_of_the_noise_is_judged(
     assert cause is None or found["noised_inputs"].causes[0].startswith(cause)
 
 
+@pytest.mark.parametrize(
+    ("looks", "apart", "low", "told"),
+    [
+        (16, 0.0, 2.0, True),
+        (15, 0.0, 2.0, False),
+        (16, 0.08, 2.0, False),  # a range of times whose noise is nearly the same: in most looks the later has more
+        (16, 0.0, 450.0, False),  # times between 450 and 990
+    ],
+)
+def test_noise_of_another_time_is_told_by_sixteen_looks(looks: int, apart: float, low: float, told: bool) -> None:
+    dice, at = np.random.default_rng(4), LOOKS[:looks]
+    early, late = (0.7 + sign * apart / 2 + 0.03 * dice.normal(size=looks) for sign in (-1, 1))
+    series = {"noise_share_early": early, "noise_share_late": late, "noise_share": early, "noise_target": 0 * at + 1.0,
+              "time_low": 0 * at + low, "time_high": 0 * at + 990.0}  # fmt: skip
+    found = warned({"loss": every(FALLS)} | {f"model/{name}": (at, values) for name, values in series.items()})
+    assert ("noised_inputs" in found) is told
+
+
 def test_targets_that_are_noise_now_and_then_say_nothing() -> None:
     figures = looked(noise_share_early=0.01, noise_share_late=0.27, noise_share=0.2, noise_target=1.0)
     figures["model/noise_target"][1][::6] = 0

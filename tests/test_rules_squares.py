@@ -63,3 +63,32 @@ def test_a_sum_is_said_where_the_evaluations_are_means(
     assert [(one.step, one.found, one.severity) for one in found] == [(0, 111, "warning")] * says
     chosen = findings_of([SquaresSummed()], columns, pieces, config={"reduction": "sum"})
     assert [one.severity for one in chosen] == ["info"] * says
+
+
+@pytest.mark.parametrize(
+    ("weight", "passes", "adds", "times", "says"),
+    [
+        (1536.0, 1.0, 1.0, 1500.0, True),  # a sum that is divided by the one micro-batch of a step
+        (768.0, 2.0, 1.0, 1500.0, True),  # or by two
+        (1536.0, 1.0, 0.0, 1500.0, False),  # a mean that is multiplied by a number
+        (64.0, 1.0, 1.0, 1.0, False),  # divided by rows, as in the evaluation
+        (1.0, 1.0, 1.0, 1500.0, False),  # what is logged alone is a sum
+        (70.4, 1.0, 1.0, 70.4, False),  # no number of elements
+    ],
+)
+def test_a_sum_that_is_divided_is_said_by_its_gradient(
+    weight: float, passes: float, adds: float, times: float, says: bool
+) -> None:
+    falls = 1.0 / (1 + STEP / 30)
+    columns = {
+        "train/loss": (STEP, times * falls),
+        "eval/loss": (STEP[5::6] + 1, falls[5::6]),
+        "model/square_weight": (STEP, np.full(len(STEP), weight)),
+        "model/backwards": (STEP, np.full(len(STEP), passes)),
+        "model/loss_adds": (STEP[:1], np.array([adds])),
+    }
+    found = findings_of([SquaresSummed()], columns)
+    assert [one.causes for one in found] == [["loss summed: over 1536 elements, not averaged"]] * says
+    assert not findings_of([SquaresSummed()], columns | {"train/loss_scale": (STEP, np.full(len(STEP), 1024.0))})
+    cut = columns | {"model/clip_coefficient": (STEP, np.full(len(STEP), 0.001))}
+    assert len(findings_of([SquaresAdded()], cut)) == (weight * passes > 1000 and adds == 1)

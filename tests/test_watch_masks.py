@@ -14,7 +14,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from barograph.probes.model import attention  # noqa: E402
 from barograph.probes.model.activations import ActivationWatch, _inputs, _tokens  # noqa: E402
+from barograph.probes.model.forward import ForwardSigns  # noqa: E402
 from barograph.probes.model.padding import tails  # noqa: E402
 
 PLACES = 12
@@ -158,6 +160,43 @@ def test_a_mask_of_padding_is_seen_to_be_inverted(
 ) -> None:
     found = train(tmp_path, Texts(masks, padding), padded=True).get("padding_mask")
     assert (found and found["severity"]) == severity
+
+
+@pytest.mark.parametrize(
+    ("given", "index", "told"),
+    [("right", 0, False), ("inverted", 0, True), ("none", 0, False), ("inverted", None, False), ("right", 29, False)],
+)
+def test_a_mask_of_few_places_is_seen_to_be_inverted_by_the_padding_of_the_table(
+    given: str, index: int | None, told: bool
+) -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.letters = nn.Embedding(30, 16, padding_idx=index), nn.Embedding(30, 16)
+            self.both = nn.Transformer(16, 2, 1, 1, 32, 0.0, batch_first=True)
+
+        def forward(self, source: Any, target: Any) -> Any:
+            hidden = {"none": None, "right": source == 0, "inverted": source != 0}[given]
+            return self.both(self.words(source), self.letters(target), src_key_padding_mask=hidden,
+                             memory_key_padding_mask=hidden, tgt_key_padding_mask=target == 0)  # fmt: skip
+
+    source, target = torch.tensor([[3, 4, 5, 2, 6], [3, 2, 0, 0, 0], [3, 4, 2, 0, 0]]), texts(3, 9, padded=True)
+    target[:, 6:] = 0
+    model = Pair().train()
+    watch = ActivationWatch(model)
+    model(source, target)
+    assert (float(watch.collect()[""].get("attention/inverted", torch.nan)) >= 0.9) == told
+
+
+def test_keys_that_other_queries_see_are_not_said_to_be_hidden() -> None:
+    """A window over a long text: its last queries see the padding at its end."""
+    tokens = torch.cat([torch.randint(1, 30, (4, 350)), torch.zeros(4, 50, dtype=torch.long)], 1)
+    away = torch.arange(400)[:, None] - torch.arange(400)
+    scores = torch.zeros(4, 1, 400, 400).masked_fill((away < 0) | (away >= 16), -torch.inf)
+    look = attention.AttentionLook([tokens], 0, [tokens])
+    with attention.watch(look, ForwardSigns()):
+        scores.softmax(-1)
+    assert not look.inverted and len(look.padding) == 1
 
 
 def test_rows_of_one_token_over_and_over_are_not_sure_to_be_padding() -> None:

@@ -25,6 +25,7 @@ from barograph.probes.model.parameters import PLACE, local, mesh_of
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
 TOKENS = 64  # of the output, for log Z
+_SHORT, _LONG = 3, 8  # places of a text whose padding is known by its token, or has to be told from how it stands
 _LEAST, _MOST = 1e-8, 1e7  # of `std`, between which its fourth power, added up, is within what 32 bits hold
 _BESIDE = re.compile(r"mask|label|target|position|type_ids|cache", re.I)
 _BOUNDS = {
@@ -99,6 +100,7 @@ class ActivationWatch:
         self._table: dict[str, dict[str, Any]] = {}
         self._peaks: dict[str, Any] = {}  # greatest |unit| of each MLP since the last `collect`
         self._attention = attention.AttentionLook()
+        self._padding = _padding_of(model)
         self._mode: Any = None
         self._signs = ForwardSigns()
         self._heads = heads
@@ -209,7 +211,9 @@ class ActivationWatch:
         if type(module).__name__ == "OptimizedModule":
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
             return
-        self._attention = attention.AttentionLook(_tokens((*given, *_inputs(named))))
+        tokens = _tokens((*given, *_inputs(named)))
+        long = [one for one in tokens if one.shape[1] >= _LONG]
+        self._attention = attention.AttentionLook(long, self._padding, tokens)
         self._signs = ForwardSigns(_tables(self._model))
         self._mode = attention.watch(self._attention, self._signs)
         self._mode.__enter__()
@@ -310,7 +314,14 @@ def _inputs(named: Mapping[str, Any]) -> list[Any]:
 def _tokens(given: tuple[Any, ...]) -> list[Any]:
     """The rows of tokens that a model is given, and what has their shape."""
     numbers = [one for one in given if str(getattr(one, "dtype", "")) in ("torch.int64", "torch.int32")]
-    return [one.detach() for one in numbers if one.dim() == 2 and one.shape[1] >= 8 and mesh_of(one) is None]
+    return [one.detach() for one in numbers if one.dim() == 2 and one.shape[1] >= _SHORT and mesh_of(one) is None]
+
+
+def _padding_of(model: Any) -> int | None:
+    """The token that is padding, as the model's tables say it; None where none of them does, or they differ."""
+    told = [getattr(module, "padding_idx", None) for module in model.modules()]
+    numbers = {one for one in told if isinstance(one, int)}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def dense_tensors(given: Any, depth: int = 2) -> Iterator[Any]:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.probes.model.padding import tails
+from barograph.probes.model.padding import ends, tails
 
 if TYPE_CHECKING:
     from barograph.probes.model.forward import ForwardSigns
@@ -41,10 +41,18 @@ class Seen(NamedTuple):
 
 class AttentionLook:
     """What the calls of one forward pass have shown. tokens: [sequences, places] that the model is given; of several
-    with as many places the others have to be masks of the first."""
+    with as many places the others have to be masks of the first. padding: the token that the model says is padding;
+    short: the same as `tokens`, and those of few places."""
 
-    def __init__(self, tokens: Sequence[Any] = ()) -> None:
+    def __init__(self, tokens: Sequence[Any] = (), padding: int | None = None, short: Sequence[Any] = ()) -> None:
         self.calls: list[Seen] = []
+        self.inverted: list[Any] = []  # of each call whose text has padding by its token
+        self._ends: dict[int, tuple[Any, Any]] = {}
+        for one in short:
+            if padding is None:
+                break
+            end, sure = self._ends.get(one.shape[1], (None, None))
+            self._ends[one.shape[1]] = ends(one, padding) if end is None else (end, sure & _is_mask(one))
         self.padding: list[tuple[Any, Any]] = []  # of each call: share of tokens hidden, share of padding seen
         self._tails: dict[int, tuple[Any, Any]] = {}
         self._alone = len(tokens) == 1
@@ -58,15 +66,19 @@ class AttentionLook:
 
         with contextlib.suppress(Exception), torch._C.DisableTorchFunction(), torch.no_grad():
             self.calls.append(measure())  # a shape of somebody's own: the attention itself goes on
-            if (tail := self._tails.get(self.calls[-1].keys)) is not None:
-                self._of_padding(visible(), *tail)
+            tail, end = (some.get(self.calls[-1].keys) for some in (self._tails, self._ends))
+            if tail is None and end is None:
+                return
+            seen, by_all = visible()
+            if tail is not None:
+                self._of_padding(seen, *tail)
+            if end is not None and by_all and seen is not None:
+                self.inverted.append(torch.where(end[1], torch.minimum(*_parts_of(seen, end[0])), torch.nan))
 
     def _of_padding(self, visible: Any, tail: Any, sure: Any) -> None:
         import torch
 
-        visible = torch.ones_like(tail) if visible is None else visible.expand(tail.shape)
-        hidden = (~visible & ~tail).sum() / (~tail).sum().clamp_min(1)
-        shown = (visible & tail).sum() / tail.sum().clamp_min(1)
+        hidden, shown = _parts_of(torch.ones_like(tail) if visible is None else visible, tail)
         self.padding.append((torch.where(sure, hidden, torch.nan), torch.where(sure, shown, torch.nan)))
 
     def figures(self) -> dict[str, Any]:
@@ -88,7 +100,17 @@ class AttentionLook:
             hidden, shown = (torch.stack(parts) for parts in zip(*self.padding, strict=True))
             found |= {"hidden_tokens": hidden.nan_to_num(-1.0).amax(), "seen_padding": _least(shown)}
             found["hidden_tokens"] = torch.where(hidden.isnan().all(), torch.nan, found["hidden_tokens"])
+        if self.inverted:
+            most = torch.stack([part.to(home) for part in self.inverted]).nan_to_num(-1.0).amax()
+            found["inverted"] = torch.where(most >= 0, most, torch.nan)
         return {f"attention/{name}": value for name, value in found.items()}
+
+
+def _parts_of(visible: Any, tail: Any) -> tuple[Any, Any]:
+    """The share of tokens that are hidden, and that of padding that is seen."""
+    visible = visible.expand(tail.shape)
+    hidden = (~visible & ~tail).sum() / (~tail).sum().clamp_min(1)
+    return hidden, (visible & tail).sum() / tail.sum().clamp_min(1)
 
 
 def _is_mask(numbers: Any) -> Any:
@@ -121,7 +143,7 @@ def watch(look: AttentionLook, signs: ForwardSigns) -> Any:
             elif function in softmaxes and getattr(arguments[0], "dim", lambda: 0)() == 4:
                 scores = arguments[0]
                 look.keep(lambda: of_scores(scores[:SEQUENCES, :, -QUERIES:], scores.shape[-2]),
-                          lambda: _seen_keys(scores[:, :, -QUERIES:]))  # fmt: skip
+                          lambda: _seen_keys(scores[:, :, -QUERIES:], scores.shape[-2]))  # fmt: skip
             result = function(*arguments, **named)
             with contextlib.suppress(Exception):  # a tensor of somebody's own: the pass goes on
                 signs.saw(function, arguments, named, result)
@@ -130,13 +152,15 @@ def watch(look: AttentionLook, signs: ForwardSigns) -> Any:
     return AttentionWatch()
 
 
-def _seen_keys(mask: Any) -> Any:
-    """Which keys any of the last queries sees [sequences or 1, keys], by a mask or scores; None where all."""
+def _seen_keys(mask: Any, queries: int = 0) -> tuple[Any, bool]:
+    """Which keys any of the last queries sees [sequences or 1, keys], by a mask or scores, None where all; whether
+    there are no other queries. queries: how many there are of scores."""
     if mask is None:
-        return None
+        return None, True
+    by_all = max(queries, mask.shape[-2]) <= QUERIES
     mask = mask if mask.dim() == 4 else mask.reshape(1, *([1] * (3 - mask.dim())), *mask.shape)[:, -1:]
     mask = mask[..., -QUERIES:, :]
-    return (mask if str(mask.dtype) == "torch.bool" else _seen(mask)).any(1).any(1)
+    return (mask if str(mask.dtype) == "torch.bool" else _seen(mask)).any(1).any(1), by_all
 
 
 def _seen(scores: Any) -> Any:

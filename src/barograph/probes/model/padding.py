@@ -30,6 +30,14 @@ def tails(tokens: Any) -> tuple[Any, Any]:
     return tail & of_it & long, sure
 
 
+def ends(tokens: Any, padding: int) -> tuple[Any, Any]:
+    """Which places are padding, of this token at a row's beginning or end, and whether there are such places and
+    others."""
+    of_it = (tokens == padding).long()
+    found = of_it.cumprod(1).bool() | of_it.flip(1).cumprod(1).flip(1).bool()
+    return found, found.any() & ~found.all()
+
+
 def is_given(tail: Any, others: Sequence[Any]) -> Any:
     """Whether one of the other tensors that a model is given says where padding is [rows, places]: the rows' lengths,
     or a mask that has one number at padding and another elsewhere."""

@@ -327,9 +327,11 @@ class PaddingMask(WatchRule):
 
     Padding is known from the tokens that the model is given: three times or more the same one at the end of several
     rows. In some layer nine tenths of all tokens are hidden from every query that was looked at, and in each nine
-    tenths of the padding can be seen. Where nothing is masked, and each place sees all others, it is an info finding:
-    the model has to learn by itself that padding says nothing. A warning where the model is given a mask or lengths
-    that say where padding is: the attention does not use them.
+    tenths of the padding can be seen. Where the model's tables say which token is padding (`padding_idx`), one layer
+    that hides nine tenths of the tokens of a text from all queries, and shows nine tenths of its padding, is enough
+    (`model/attention/inverted`), as the encoder of two texts. Where nothing is masked, and each place sees all others,
+    it is an info finding: the model has to learn by itself that padding says nothing. A warning where the model is
+    given a mask or lengths that say where padding is: the attention does not use them.
 
     What to do: torch's own layers take True for hidden (`key_padding_mask = tokens == pad`); where scores are filled by
     hand it is the other way.
@@ -337,14 +339,31 @@ class PaddingMask(WatchRule):
 
     name, family, kind, severity = "padding_mask", "data", "padding", "warning"
     series = "model/attention/seen_padding"
-    needs = ("=model/attention/seen_padding", "=model/attention/hidden_tokens")
+    needs = ("=model/attention/seen_padding|=model/attention/inverted",)
     about = "The attention's mask of padding is inverted, or there is none."
     thresholds: ClassVar = {"share": (0.9, "of all tokens, and of the padding; ours")}
     causes = ("padding mask inverted: the attention sees the padding, and not the tokens",)
     remedies = ("torch's own layers take True for hidden: `key_padding_mask = tokens == pad`",)
 
+    def reset(self) -> None:
+        super().reset()
+        self._inverted = RowCursor()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        rows = self._inverted.new(history.channel("model/attention/inverted"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            if rows.value[at] >= self.at["share"] and self.first("inverted", int(rows.segment[at])):
+                share = float(rows.value[at])
+                yield self.finding(
+                    int(rows.step[at]), f"In some layer {100 * share:.0f}% at least of a text's padding are seen, and "
+                    "of its tokens as many are hidden.", found=int(rows.step[at]),
+                    segment=int(rows.segment[at]), confidence=_PROOF, evidence={"share": share, "standing": True},
+                )  # fmt: skip
+
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if value < self.at["share"]:
+        if not value >= self.at["share"]:
             return
         hidden, following = (watched(history, f"attention/{name}", place) for name in ("hidden_tokens", "next"))
         if hidden >= self.at["share"] and self.first("inverted", place[2]):

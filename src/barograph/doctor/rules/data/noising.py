@@ -28,11 +28,13 @@ _ABSENT = 0.05  # factor of a noise in an input that does not have it
 class NoisedInputs(WatchRule):
     """The noise of the noisiest inputs is too weak, or has nothing to do with the time.
 
-    Targets are noise of mean 0 and deviation 1 in all of 24 looks, and the watch knows the factor of it in the inputs.
-    In the quarter of the rows with the greatest time, or with the least, it should be near 1, for samples begin as
-    noise alone: the median of the greater one is below a half. Or it is the same in both quarters, to a tenth of it,
-    while times differ: the noise is not of the time that the model is given. Where it is in no input at all, see
-    `unexplained_targets`.
+    Targets are noise of mean 0 and deviation 1 in all looks, and the watch knows the factor of it in the inputs. In the
+    quarter of the rows with the greatest time, or with the least, it should be near 1, for samples begin as noise
+    alone: in 24 looks the median of the greater one is below a half. Or the noise is not of the time that the model is
+    given: in 16 looks the factor is the same in both quarters on the average, to an eighth of it, and is the greater
+    one in the first quarter in four looks or more, and in the last in four or more, or it is the same to a fiftieth,
+    while times differ; times of a narrow range, the least a quarter of the greatest or more, say nothing. Where the
+    noise is in no input at all, see `unexplained_targets`.
 
     What to do: print the factors of image and noise at the first, middle and last time; add noise and call the model
     with the same `t`.
@@ -41,12 +43,16 @@ class NoisedInputs(WatchRule):
     name, family, kind, severity = "noised_inputs", "data", "config", "warning"
     series = "model/noise_target"
     needs = ("=model/noise_share_late", "=model/noise_target")
-    least = 24
+    least = 16
     about = "The noise of the noisiest inputs is too weak, or has nothing to do with the time."
     thresholds: ClassVar = {
-        "looks": (24.0, "ours"),
+        "looks": (24.0, "of noise that is too weak; ours"),
         "most": (0.5, "factor of the noise in the noisiest quarter; 0.9 and more are usual; ours"),
-        "same": (0.1, "of the factor, between the quarters; ours"),
+        "same": (0.125, "of the factor, between the quarters; ours"),
+        "times": (16.0, "looks, of noise of another time; ours"),
+        "signs": (4.0, "of these with the greater factor in either quarter; 2 of 100 such have fewer by chance; ours"),
+        "exact": (0.02, "of the factor, between the quarters, whichever is greater; ours"),
+        "narrow": (0.25, "of the greatest time, the least; ours"),
     }
 
     def begin(self) -> None:
@@ -58,23 +64,25 @@ class NoisedInputs(WatchRule):
             self._shares = []
             return
         self._shares = [*self._shares[1 - int(self.at["looks"]) :], (early, late)]
+        about = {"found": place[0], "segment": place[2], "confidence": _PROOF}
+        other = self._of_another_time(history, place)
+        if other is not None:
+            early, late = other
+            if self.first("time", place[2]):
+                yield self.finding(
+                    0, f"The noise is in the inputs with a factor of {early:.2g} where the time is least, and of "
+                    f"{late:.2g} where it is greatest.", key="time",
+                    evidence={"early": rounded(early), "late": rounded(late), "standing": True},
+                    causes=["timestep does not belong to the noise: the model is given another one than its input"],
+                    remedies=["add noise and call the model with the same `t`"], **about,
+                )  # fmt: skip
+            return
         if len(self._shares) < self.at["looks"]:
             return
         early, late = (float(numpy.median(side)) for side in zip(*self._shares, strict=True))
         most = max(early, late)
-        about = {"found": place[0], "segment": place[2], "confidence": _PROOF}
         evidence = {"early": rounded(early), "late": rounded(late), "standing": True}
-        if most <= 2 * _ABSENT:
-            return
-        if abs(late - early) <= self.at["same"] * most:
-            if self.first("time", place[2]):
-                yield self.finding(
-                    0, f"The noise is in the inputs with a factor of {early:.2g} where the time is least, and of "
-                    f"{late:.2g} where it is greatest.", key="time", evidence=evidence,
-                    causes=["timestep does not belong to the noise: the model is given another one than its input"],
-                    remedies=["add noise and call the model with the same `t`"], **about,
-                )  # fmt: skip
-        elif most < self.at["most"] and self.first("weak", place[2]):
+        if 2 * _ABSENT < most < self.at["most"] and self.first("weak", place[2]):
             yield self.finding(
                 0, f"In the noisiest quarter of the times the noise has a factor of {most:.2g} in the inputs: samples "
                 "begin as noise alone, which the model never sees.", key="weak", evidence=evidence,
@@ -82,6 +90,19 @@ class NoisedInputs(WatchRule):
                 remedies=["print the factors of example and noise at the first, middle and last step: the last is "
                           "near 0 and 1", "for 1,000 steps betas from 1e-4 to 0.02; for fewer, larger ones"], **about,
             )  # fmt: skip
+
+    def _of_another_time(self, history: RunHistory, place: Place) -> tuple[float, float] | None:
+        """The factors of both quarters, where they are the same."""
+        some = self._shares[-int(self.at["times"]) :]
+        low, high = (watched(history, f"time_{end}", place) for end in ("low", "high"))
+        if len(some) < self.at["times"] or 0 < self.at["narrow"] * high <= low:
+            return None
+        early, late = (float(numpy.mean(side)) for side in zip(*some, strict=True))
+        most, signs = max(early, late), sum(one < other for one, other in some)
+        if most <= 2 * _ABSENT or abs(late - early) > self.at["same"] * most:
+            return None
+        mixed = self.at["signs"] <= signs <= len(some) - self.at["signs"]
+        return (early, late) if mixed or abs(late - early) <= self.at["exact"] * most else None
 
 
 class NoiseTargets(WatchRule):

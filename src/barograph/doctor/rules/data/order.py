@@ -27,6 +27,7 @@ _FEW = 16  # targets of a batch
 _SORTED = 4  # times as many looks as are needed: a class of few examples comes once in an epoch
 _BY_GROUP = "data sorted: by class, or file by file, of which each has some classes"
 _COMPARED = 64  # batches of a pass
+_ROWS, _ALIKE, _EARLY = "model/example_rows", 8, 4096  # looks; rows that are compared
 _NUMBER = "set the epoch's number before each epoch, in what draws the order: `dataset.epoch = epoch`"
 _REMEDY = "call `sampler.set_epoch(epoch)` before each epoch: the order is drawn from the seed and this number"
 
@@ -190,6 +191,22 @@ def _by_length(history: RunHistory) -> bool:
     return grouped or setting(history, "curriculum", "curriculum_learning") is not None
 
 
+def _are_targets(history: RunHistory, place: Place) -> bool:
+    """Whether the logged tokens of a step are the loss's targets in each look, eight or more, all of as many rows: a
+    count of all tokens so far is none of them."""
+    logged, told, sized = history.role("step_tokens"), history.channel("model/targets"), history.channel(_ROWS)
+    if logged is None or told is None or sized is None or not (logged.end and told.end and sized.end):
+        return False
+    looks, sizes, rows = told.rows(0, _EARLY), sized.rows(0, _EARLY), logged.rows(0, _EARLY)
+    here = (looks.segment == place[2]) & (looks.time <= place[1])
+    at = numpy.flatnonzero((rows.segment == place[2]) & numpy.isin(rows.step, looks.step[here]))
+    tokens = dict(zip(rows.step[at].tolist(), rows.value[at].tolist(), strict=True))
+    targets = dict(zip(looks.step[here].tolist(), looks.value[here].tolist(), strict=True))
+    both = [step for step in targets if step in tokens]
+    alike = len(both) >= _ALIKE and all(tokens[step] == targets[step] for step in both)
+    return alike and len({*sizes.value[sizes.segment == place[2]].tolist()}) == 1
+
+
 class SortedLengths(WatchRule):
     """Batches come by length.
 
@@ -204,7 +221,9 @@ class SortedLengths(WatchRule):
     configuration has a curriculum, or groups examples by length on purpose, there is no finding; nor where a reward is
     logged, for what a policy writes gets longer or shorter as it learns. Where the lengths of
     all batches are recorded (`data/length_mean`), they need only rise and begin anew: by three fifths of their range
-    from one to the next, with at most one in twenty of the other changes downwards.
+    from one to the next, with at most one in twenty of the other changes downwards. So of the tokens that are logged
+    of each step, which are of the targets of two texts, say: where they are the loss's targets in eight looks or more
+    of batches of as many rows, and those behind the new beginning are as many, one by one, as those of the pass before.
 
     Samplers that sort large pieces of shuffled data, to save padding, begin anew, too: with other examples. So it takes
     examples that come again behind the place where lengths begin anew (`model/rows_again`; where that is not known,
@@ -217,7 +236,7 @@ class SortedLengths(WatchRule):
     name, family, kind, severity = "sorted_lengths", "data", "data", "warning"
     proves = "training"
     series = "model/input_length_mean"
-    needs = ("=model/input_length_mean|=data/length_mean",)
+    needs = ("=model/input_length_mean|=data/length_mean|step_tokens",)
     least = 12
     about = "The training's examples come by length."
     thresholds: ClassVar = {
@@ -233,32 +252,40 @@ class SortedLengths(WatchRule):
     def reset(self) -> None:
         super().reset()
         self._all = RowCursor()
-        self._passes: tuple[int, _Passes] = (-1, _Passes())
+        self._passes: dict[str, tuple[int, _Passes]] = {}  # by what they are told: a launch, and its batches
         self.begin()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
         if history.facts.get("finished") and self._newest is not None and self._looked.anew < 0:
             yield from self._judge(history, self._newest)
-        rows = self._all.new(history.channel("data/length_mean"))
+        yield from self._of_all(history, history.channel("data/length_mean"), "mean length")
+        yield from self._of_all(history, history.role("step_tokens"), "tokens")
+
+    def _of_all(self, history: RunHistory, channel: Channel | None, what: str) -> Iterator[Finding]:
+        """Of a series that has each batch. what: it is of."""
+        rows = self._all.new(channel)
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
-            step, segment = int(rows.step[at]), int(rows.segment[at])
-            if segment != self._passes[0]:
-                self._passes = segment, _Passes()
-            passes = self._passes[1]
+            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            step, segment = place[0], place[2]
+            if segment != self._passes.get(what, (-1,))[0]:
+                self._passes[what] = segment, _Passes()
+            passes = self._passes[what][1]
             passes.add(step, float(rows.value[at]))
             if not passes.sorted(self.at["looks"], self.at["against"]):
                 continue
-            seen = _come_again(history, passes.anew, (step, int(rows.time[at]), segment))
+            seen = _come_again(history, passes.anew, place)
             if not (passes.alike if seen is None else seen):
+                continue
+            if what == "tokens" and not (passes.alike and _are_targets(history, place)):
                 continue
             if not _by_length(history) and self.first(segment):
                 up, changes = passes.ups > passes.downs, passes.ups + passes.downs
                 first = "short" if up else "long"
                 yield self.finding(
                     passes.began, f"Batches come by length, {first} ones first, and begin anew at step "
-                    f"{passes.anew}: of {changes} changes of their mean length {max(passes.ups, passes.downs)} go "
+                    f"{passes.anew}: of {changes} changes of their {what} {max(passes.ups, passes.downs)} go "
                     f"{'up' if up else 'down'}.", found=step, segment=segment, confidence=_PROOF,
                     evidence={"changes": changes}, causes=[f"data sorted: by length, {first} ones first"],
                 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import summed_by_choice, usual
+from barograph.doctor.kernel.cursor import scaled_loss, summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.data.objectives import GraphRule
@@ -23,16 +23,17 @@ class SquaresAdded(WatchRule):
     """The squared differences of each example are added up, and clipping cuts every step for it.
 
     In the graph of the loss, which is nothing else, squares or sizes of differences are added up, 64 or more for each
-    that an average is over, such as the pixels of a picture. In three looks in a row clipping leaves a twentieth of the
-    gradient or less, and of the gradient of the mean it would leave a quarter at least: each step has the length that
-    clipping allows, whatever the loss says.
+    that an average is over, such as the pixels of a picture; or the loss is 64 times their mean or more
+    (`model/square_weight`), a whole number, and its graph has a sum, whatever it is divided by. In three looks in a row
+    clipping leaves a twentieth of the gradient or less, and of the gradient of the mean it would leave a quarter at
+    least: each step has the length that clipping allows, whatever the loss says.
 
     What to do: the mean over all elements, `functional.mse_loss(output, target)`.
     """
 
     name, family, kind, severity = "squares_added", "loss", "clipping", "warning"
     series = "model/clip_coefficient"
-    needs = ("=model/clip_coefficient", "=model/squares_added")
+    needs = ("=model/clip_coefficient", "=model/squares_added|=model/square_weight")
     least = 3
     about = "Squared differences are added up, and clipping cuts every step for it."
     thresholds: ClassVar = {
@@ -44,10 +45,12 @@ class SquaresAdded(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         count = watched(history, "squares_added", place)
+        count = count if count == count else _weight_of_sum(history, place)
         cut = count >= self.at["elements"] and value <= self.at["left"] and value * count >= self.at["of_mean"]
         if not self.lasts(cut, place, self.at["looks"]):
             return
-        what = "elements of a batch" if watched(history, "squares_of_batch", place) == 1 else "elements of each example"
+        of_batch = watched(history, "squares_of_batch", place)
+        what = {1.0: "elements of a batch", 0.0: "elements of each example"}.get(of_batch, "elements")
         yield self.finding(
             0, f"The squared differences of {count:.0f} {what} are added up, and clipping leaves {value:.2g} of the "
             f"gradient; of that of their mean it would leave {min(1.0, value * count):.2g}.", found=place[0],
@@ -62,16 +65,18 @@ class SquaresSummed(WatchRule):
     """Squared differences are added up, and the evaluation averages them.
 
     In the graph of the loss, which is nothing else but weights of its rows, squares or sizes of differences are added
-    up, 8 or more for each that an average is over. At two evaluations in a row their loss times that number is the
-    training's, from a third of it to three times: the training's loss is a sum, and the evaluation's the mean. Where
-    the configuration says that the loss is a sum (`reduction: sum`), it is an info finding.
+    up, 8 or more for each that an average is over; or the loss is 8 times their mean or more (`model/square_weight`), a
+    whole number, and its graph has a sum, as where it is divided by the number of micro-batches. At two evaluations in
+    a row their loss times that number is the training's, from a third of it to three times: the training's loss is a
+    sum, and the evaluation's the mean. Where the configuration says that the loss is a sum (`reduction: sum`), it is an
+    info finding.
 
     What to do: the mean over all elements, `functional.mse_loss(output, target)`; or divide the sum by their number.
     """
 
     name, family, kind, severity = "squares_summed", "loss", "exploding", "warning"
     proves = "training"
-    needs = ("=model/squares_added|=model/weighted_squares_added", "loss", "eval_loss")
+    needs = ("=model/squares_added|=model/weighted_squares_added|=model/square_weight", "loss", "eval_loss")
     least = 2
     about = "Squared differences are added up in the training, and averaged in the evaluation."
     thresholds: ClassVar = {
@@ -86,7 +91,7 @@ class SquaresSummed(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         added = (watched(history, name, place) for name in ("squares_added", "weighted_squares_added"))
-        count = max((one for one in added if one == one), default=0.0)
+        count = max((one for one in added if one == one), default=_weight_of_sum(history, place))
         loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over
         if loss is None or count < self.at["elements"] or not value > 0:
             return
@@ -133,5 +138,17 @@ class ErrorsAveraged(GraphRule):
                 confidence=0.95, evidence={"differences": figure, "standing": True},
             )  # fmt: skip
 
+
+def _weight_of_sum(history: RunHistory, place: Place) -> float:
+    """How many times the mean of squares a loss is whose graph has a sum, over all passes of a step; 0 where it is not
+    to be seen."""
+    weight, passes = (watched(history, name, place) for name in ("square_weight", "backwards"))
+    weight *= max(1.0, passes) if passes == passes else 1.0
+    whole = weight >= 1 and abs(weight / round(weight) - 1) < _WHOLE
+    summed = watched(history, "loss_adds", place) == 1 and not scaled_loss(history, place[1])
+    return float(round(weight)) if whole and summed else 0.0
+
+
+_WHOLE = 2e-3  # off a whole number, a weight
 
 RULES = (SquaresAdded, SquaresSummed, ErrorsAveraged)

@@ -198,7 +198,8 @@ class LossWeight(Rule):
       step, or the watch has seen k backward passes add up, three at least, of one forward pass each: they are added,
       not averaged.
       Where clipping has divided them by k, they were averaged behind the passes.
-    - 1 / k², there: the loss is divided twice.
+    - 1 / k², there: the loss is divided twice. Of a mean square (`model/square_weight`) it is said where k is 3 or
+      more: half of it, divided by two, is as it is meant.
     - 1 / k, where the configuration says so and each step has one pass, in one process, in six looks in a row: the
       optimizer is stepped at each micro-batch.
     - the share of places that have a target, of all places of the output (`model/places`) or seven eighths of them and
@@ -227,7 +228,7 @@ class LossWeight(Rule):
 
     name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
     proves = "training"
-    needs = ("=model/loss_weight|=model/loss_undivided|=model/loss_given",)
+    needs = ("=model/loss_weight|=model/square_weight|=model/loss_undivided|=model/loss_given",)
     least = 1
     about = "The loss is summed, or divided too often or not at all."
     thresholds: ClassVar = {
@@ -253,11 +254,16 @@ class LossWeight(Rule):
         self._divided: list[tuple[float, float]] = []  # by how many of all places; what share of them has a target
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/loss_weight"))
+        weight = history.channel("model/loss_weight")
+        of_squares = weight is None or not weight.end
+        rows = self._cursor.new(history.channel("model/square_weight") if of_squares else weight)
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
             what = self._what(history, float(rows.value[at]), *place)
+            half = numeric_setting(history, *ACCUMULATION) == 2  # half of a mean square, divided by two, is meant
+            if of_squares and (what != "twice" or half or scaled_loss(history, place[1])):
+                what = ""  # see `squares_summed` and `loss_divided`
             if not what or (self._row and self._row[0][1:] != (place[2], what)):
                 self._row = []
             if not what:
@@ -266,8 +272,7 @@ class LossWeight(Rule):
             looks = self.at["single" if what == "stepped" else "looks"]
             if len(self._row) == looks and self.first(place[2], what):
                 yield self._say(history, float(rows.value[at]), what, *place)
-        weight = history.channel("model/loss_weight")
-        yield from self._of_graph(history, weight is None or not weight.end)
+        yield from self._of_graph(history, of_squares)
         yield from self._of_given(history)
         yield from self._of_counts(history)
 
@@ -446,7 +451,7 @@ class LossWeight(Rule):
             number = parts
         return self.finding(
             self._row[0][0], message, found=step, segment=segment, severity="warning" if shown else "info",
-            kind="padding" if what == "padded" else self.kind,
+            kind={"padded": "padding", "twice": "vanishing"}.get(what, self.kind),
             evidence={"weight": rounded(weight)}, causes=[cause], confidence=0.95 if shown else 0.6,
             remedies=[_REMEDIES.get(what, _REMEDIES["summed"]).format(number=number)],
         )  # fmt: skip

@@ -1,0 +1,51 @@
+"""Batches that come by length, told from the tokens that are logged of each step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rule_curves import found as findings_of
+
+from barograph.doctor.rules.data.order import SortedLengths
+
+STEP = np.arange(150)
+LOOKS = np.array([*range(8), *range(17, 150, 10)])
+
+
+def tokens(kind: str) -> np.ndarray:
+    epoch = 32.0 * (2 + np.arange(50) // 4)
+    dice = np.random.default_rng(3)
+    if kind == "pieces":  # sorted within pieces of shuffled rows: other ones in each
+        return np.concatenate([np.sort(epoch + 32 * dice.integers(0, 4, 50)) for _ in range(3)])
+    if kind == "shuffled":
+        return np.concatenate([dice.permutation(epoch) for _ in range(3)])
+    return np.tile(np.cumsum(epoch) if kind == "of the epoch so far" else epoch, 3)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 150, 7))])
+@pytest.mark.parametrize(
+    ("kind", "rows", "config", "told"),
+    [
+        ("sorted", 32, {}, True),
+        ("sorted", 32, {"curriculum": "length"}, False),
+        ("sorted", None, {}, False),  # batches grow
+        ("of the epoch so far", 32, {}, False),
+        ("pieces", 32, {}, False),
+        ("shuffled", 32, {}, False),
+    ],
+)
+def test_batches_by_length_are_told_by_their_tokens(
+    kind: str, rows: int | None, config: dict[str, str], told: bool, pieces: tuple[int, ...]
+) -> None:
+    counts = tokens(kind)
+    targets = tokens("sorted") if kind == "of the epoch so far" else counts
+    columns = {
+        "train/loss": (STEP, 3.0 / (1 + STEP / 50)),
+        "train/step_tokens": (STEP, counts),
+        "model/targets": (LOOKS, targets[LOOKS]),
+        "model/example_rows": (LOOKS, np.full(len(LOOKS), 32.0) if rows else counts[LOOKS] / 2),
+        "model/rows_again": (LOOKS[LOOKS > 50], np.ones((LOOKS > 50).sum())),
+    }
+    found = findings_of([SortedLengths()], columns, pieces, config=config)
+    assert [one.step for one in found] == [0] * told
+    assert not told or found[0].causes == ["data sorted: by length, short ones first"]

@@ -454,8 +454,8 @@ def test_a_loss_that_rises_while_a_queue_is_filled_is_no_divergence(
     ("right", "theirs", "first"),
     [
         (0.6, 4.8, "labels shifted: the two sides"),  # no better than at first, and worse: nothing was learnt
-        (0.9, 4.1, "temperature too high"),
-        (0.6, 4.1, "temperature too high"),
+        (0.9, 4.1, "temperature inverted"),
+        (0.6, 4.1, "temperature inverted"),
     ],
 )
 def test_what_is_alike_without_any_training_shows_no_order_that_was_learnt(
@@ -469,6 +469,7 @@ def test_what_is_alike_without_any_training_shows_no_order_that_was_learnt(
     }
     found = warned(columns | of_graph(loss_pairs=64.0, update_p50=1e-3))
     assert found["unrelated_labels"].causes[0].startswith(first)
+    assert (found["unrelated_labels"].kind == "logits") == first.startswith("temperature")
 
 
 @pytest.mark.parametrize(("drawn", "warns"), [(0.0, False), (1.0, True), (None, True)])

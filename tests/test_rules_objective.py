@@ -227,6 +227,21 @@ def test_weights_that_go_with_frequency_are_inverted(power: float, says: bool) -
     assert ("class_weights" in found) == says
 
 
+@pytest.mark.parametrize(
+    ("elsewhere", "first"), [(1.0, "class weights in the wrong order"), (2.0, "labels shifted"), (0.0, None)]
+)
+def test_weights_of_other_classes_are_in_another_order(elsewhere: float, first: str | None) -> None:
+    looks = np.arange(0, ROWS, 10)
+    found = warned({
+        "loss": every(FALLS),
+        "model/class_weights_elsewhere": (looks, np.full(40, elsewhere)),
+        "model/class_targets": (looks, 32.0 * np.arange(1, 41)),
+    })  # fmt: skip
+    assert ("class_weights" in found) == (first is not None)
+    if first is not None:
+        assert found["class_weights"].causes[0].startswith(first)
+
+
 def test_what_a_reversed_loss_comes_to_is_its_consequence() -> None:
     examiner = Examiner(facts={})
     broken = np.where(STEP < 250, -FALLS * 1.1 ** STEP.astype(float), np.nan)

@@ -139,6 +139,13 @@ def test_a_positional_embedding_that_is_not_used_is_named(tmp_path: Path) -> Non
     assert found["unused_parameters"]["causes"][0].startswith("positional embedding not used")
 
 
+def test_a_positional_parameter_may_be_added_without_its_gradient(tmp_path: Path) -> None:
+    model = Part(sound)
+    model.pos_embed = nn.Parameter(torch.zeros(24))
+    causes = train(tmp_path, model, 110)["unused_parameters"]["causes"]
+    assert causes[0].startswith("positional embedding not used") and causes[1].startswith("graph cut")
+
+
 @pytest.mark.parametrize(("name", "severity"), [("cond_embed", "warning"), ("second", "info")])
 def test_layers_named_after_a_condition_that_never_run_are_a_warning(tmp_path: Path, name: str, severity: str) -> None:
     model = Part(sound)

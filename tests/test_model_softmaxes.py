@@ -93,3 +93,61 @@ def test_labels_that_are_not_smoothed_stay_plain() -> None:
     output, target = torch.randn(24, 30), torch.randint(30, (24,))
     said = found(output, target, functional.cross_entropy)
     assert bool(said.follows) and bool(said.plain) and float(said.below) == 0
+
+
+FEW: dict[str, Loss] = {name: SMOOTHED[name] for name in ("torch's", "half", "in two parts")} | {
+    "a sum": lambda output, target: functional.cross_entropy(output, target, reduction="sum", label_smoothing=0.1)
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("width", [2, 3, 5])
+@pytest.mark.parametrize("scale", [0.2, 3.0])
+@pytest.mark.parametrize("of_one", [False, True])
+def test_of_few_classes_the_graphs_smoothing_shows_the_targets(
+    name: str, width: int, scale: float, of_one: bool
+) -> None:
+    torch.manual_seed(1)
+    output = scale * torch.randn(24, width)
+    target = torch.full((24,), 1) if of_one else torch.randint(width, (24,))
+    leaf = output.clone().requires_grad_()
+    FEW[name](leaf, target).backward()
+    smoothing = 0.5 if name == "half" else 0.1
+    said = softmaxes.find(output.double(), leaf.grad.double(), 2e-3, smoothing)
+    assert bool(said.follows) and not bool(said.plain) and bool(said.alive.all())
+    assert torch.equal(said.target, target)
+    assert torch.allclose(said.weight, torch.tensor(1.0 if name == "a sum" else 1 / 24, dtype=torch.double), rtol=1e-3)
+    rows, classes = (leaf.grad < said.below).nonzero().unbind(1)
+    assert torch.equal(classes, target[rows])
+
+
+def test_rows_that_are_left_out_have_no_target_where_few_classes_are_smoothed() -> None:
+    torch.manual_seed(1)
+    output, target = torch.randn(24, 3), torch.randint(3, (24,))
+    target[::3] = -100
+    said = found(output, target, lambda output, target: functional.cross_entropy(output, target, label_smoothing=0.1))
+    assert not bool(said.follows)  # nothing says how much
+    leaf = output.clone().requires_grad_()
+    functional.cross_entropy(leaf, target, label_smoothing=0.1).backward()
+    said = softmaxes.find(output.double(), leaf.grad.double(), 2e-3, 0.1)
+    assert bool(said.follows) and torch.equal(said.alive, target >= 0)
+    assert torch.equal(said.target[said.alive], target[said.alive])
+
+
+@pytest.mark.parametrize("name", [name for name in OTHERS if name != "two targets"])
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_other_losses_of_few_classes_have_no_smoothed_labels(name: str, width: int) -> None:
+    torch.manual_seed(1)
+    output, target = 0.5 * torch.randn(24, width), torch.randint(width, (24,))
+    leaf = output.clone().requires_grad_()
+    OTHERS[name](leaf, target).backward()
+    assert not bool(softmaxes.find(output.double(), leaf.grad.double(), 2e-3, 0.1).follows)
+
+
+def test_two_classes_that_are_said_alike_by_all_rows_leave_the_target_open() -> None:
+    """Surer than smoothed labels: either class may be the target, with another weight."""
+    output = torch.tensor([[4.0, 0.0]]).repeat(24, 1)
+    leaf = output.clone().requires_grad_()
+    functional.cross_entropy(leaf, torch.zeros(24, dtype=torch.long), label_smoothing=0.1).backward()
+    said = softmaxes.find(output.double(), leaf.grad.double(), 2e-3, 0.1)
+    assert not bool(said.follows) or bool((said.target == 0).all())

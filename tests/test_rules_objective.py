@@ -227,6 +227,21 @@ def test_weights_that_go_with_frequency_are_inverted(power: float, says: bool) -
     assert ("class_weights" in found) == says
 
 
+@pytest.mark.parametrize(
+    ("elsewhere", "first"), [(1.0, "class weights in the wrong order"), (2.0, "labels shifted"), (0.0, None)]
+)
+def test_weights_of_other_classes_are_in_another_order(elsewhere: float, first: str | None) -> None:
+    looks = np.arange(0, ROWS, 10)
+    found = warned({
+        "loss": every(FALLS),
+        "model/class_weights_elsewhere": (looks, np.full(40, elsewhere)),
+        "model/class_targets": (looks, 32.0 * np.arange(1, 41)),
+    })  # fmt: skip
+    assert ("class_weights" in found) == (first is not None)
+    if first is not None:
+        assert found["class_weights"].causes[0].startswith(first)
+
+
 def test_what_a_reversed_loss_comes_to_is_its_consequence() -> None:
     examiner = Examiner(facts={})
     broken = np.where(STEP < 250, -FALLS * 1.1 ** STEP.astype(float), np.nan)
@@ -454,8 +469,8 @@ def test_a_loss_that_rises_while_a_queue_is_filled_is_no_divergence(
     ("right", "theirs", "first"),
     [
         (0.6, 4.8, "labels shifted: the two sides"),  # no better than at first, and worse: nothing was learnt
-        (0.9, 4.1, "temperature too high"),
-        (0.6, 4.1, "temperature too high"),
+        (0.9, 4.1, "temperature inverted"),
+        (0.6, 4.1, "temperature inverted"),
     ],
 )
 def test_what_is_alike_without_any_training_shows_no_order_that_was_learnt(
@@ -469,6 +484,7 @@ def test_what_is_alike_without_any_training_shows_no_order_that_was_learnt(
     }
     found = warned(columns | of_graph(loss_pairs=64.0, update_p50=1e-3))
     assert found["unrelated_labels"].causes[0].startswith(first)
+    assert (found["unrelated_labels"].kind == "logits") == first.startswith("temperature")
 
 
 @pytest.mark.parametrize(("drawn", "warns"), [(0.0, False), (1.0, True), (None, True)])

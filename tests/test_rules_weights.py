@@ -176,6 +176,45 @@ def test_what_is_frozen_as_it_was_drawn_may_not_have_been_loaded() -> None:
     assert one.severity == "info" and one.causes[0].startswith("layer frozen")
 
 
+OPTIONS = {"num_heads": 4, "train_size": 640, "lr": 3e-3, "lr_scheduler_type": "linear", "eval_mode": "last"}
+
+
+@pytest.mark.parametrize(
+    ("config", "figures", "severity"),
+    [
+        (OPTIONS, {}, "warning"),
+        (OPTIONS | {"freeze": []}, {}, "warning"),
+        (OPTIONS | {"freeze": ""}, {}, "warning"),
+        (OPTIONS | {"freeze_backbone": False}, {}, "warning"),
+        (OPTIONS | {"output_dir": "/runs/frozen/3", "save_only_model": True}, {}, "warning"),
+        (OPTIONS, {"frozen_gains_new": 0, "frozen_first_as_drawn": 3}, "warning"),  # a body without normalisations
+        ({}, {}, "info"),  # nobody says anything
+        ({"lr": 1e-3}, {}, "info"),
+        (OPTIONS | {"output_dir": "/runs/linear_probe"}, {}, "info"),
+        (OPTIONS | {"train": "head"}, {}, "info"),
+        (OPTIONS | {"mode": "linear_probe"}, {}, "info"),
+        (OPTIONS | {"freeze_backbone": True}, {}, "info"),
+        (OPTIONS | {"trainable": "classifier"}, {}, "info"),
+        (OPTIONS | {"features": {"random_features": 256}}, {}, "info"),
+        (OPTIONS | {"feature_extract": True}, {}, "info"),
+        (OPTIONS, {"frozen_gains_new": 0}, "info"),  # a body that was loaded
+        (OPTIONS, {"frozen_gains_new": 0, "frozen_first_as_drawn": 1}, "info"),  # one random projection
+        (OPTIONS, {"frozen_share": 0.2}, "info"),
+        (OPTIONS, {"trained_parameters": 20}, "info"),  # of two players, say, one waits
+    ],
+)
+def test_a_head_alone_that_is_trained_on_a_new_body_warns_unless_the_configuration_says_so(
+    config: dict, figures: dict, severity: str
+) -> None:
+    figures = {"trained_parameters": 2, "frozen_parameters": 39, "frozen_share": 0.99, "trained_adapters": 0,
+               "frozen_adapters": 0, "frozen_gains_new": 1} | figures  # fmt: skip
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}).values()
+    assert one.severity == severity
+    if severity == "warning":
+        assert one.causes[0].startswith("layer frozen")
+
+
 @pytest.mark.parametrize(
     ("config", "severity"),
     [({}, "warning"), ({"frozen_stem": True}, "info"), ({"freeze": "stem"}, "info"),

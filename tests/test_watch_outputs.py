@@ -120,6 +120,23 @@ def test_examples_that_come_by_class_are_proven(tmp_path: Path, kind: str, warns
     assert (found.get("sorted_targets") == "warning") == warns
 
 
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("by_class", [True, False])
+def test_smoothed_labels_of_few_classes_that_come_by_class_are_proven(
+    tmp_path: Path, width: int, by_class: bool
+) -> None:
+    def smoothed(output: Any, target: Any) -> Any:
+        return functional.cross_entropy(output, target, label_smoothing=0.1)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        inputs, targets = classes(step, width)
+        return inputs, torch.full_like(targets, step // 15 % width) if by_class else targets
+
+    found, run = train(tmp_path, net(width), smoothed, batch, 120)
+    assert (found.get("sorted_targets") == "warning") == by_class
+    assert len(run.series("model/top_target_share").value) >= 12
+
+
 class Places(nn.Module):
     """Classes for each place of a text, or for each point of a picture."""
 

@@ -3,8 +3,9 @@
 In:   counts of some rows by class and their weights in the loss, from steps that a watch looks at; where a row has many
       places with a target each, as of taggers and segmentation, of more places than the other looks take.
 Out:  figures for the `model` record: targets that were looked at, classes that were never one, the share of a batch
-      whose classes were in the first batches, and whether frequent classes have larger weights than rare ones. Of
-      places, which are alike within a row, not the second and third.
+      whose classes were in the first batches, whether frequent classes have larger weights than rare ones, and
+      whether weights that make up for rare classes are those of others. Of places, which are alike within a row, only
+      the first and the fourth.
 """
 
 from __future__ import annotations
@@ -28,9 +29,17 @@ _FIRST = 8  # looks, which are of steps in a row
 _FAMILIES = ("classes", "classes_of_places", "logistic_classes")
 
 _ENOUGH = 16  # targets of a class: fewer say little of a frequency
+_SOME = 5  # the same, where it is asked whether a weight fits
 _UNEQUAL = 2.0  # times as frequent
 _OFF = 0.25  # of the variance of the weights' logarithms, that a power of the frequency leaves
 _EVEN = 0.05  # below it the weights are equal
+_SEVERAL = 4  # classes: fewer weights fit some frequencies in one order or another
+_APART = 3.0  # times the least weight: the largest
+_STEADY = 0.02  # of a class's weight beside another's, from look to look
+_POWERS = (1.0, 0.5)  # of a frequency, that weights make up for
+_EXACT = 0.03  # of a weight, beside what chance gives of a frequency
+_INVERTED = 0.9  # correlation of the logarithms of weights and frequencies: these are the wrong way round
+_FITS, _FAR = 2.5, 20.0  # times what chance gives, at most and at least
 
 
 def are_named(tensor: Tensor) -> bool:
@@ -97,6 +106,8 @@ class ClassCounts:
     def __init__(self) -> None:
         self._targets: Any = None
         self._weights: Any = None
+        self._beside: Any = None  # each class's weight beside that of the most frequent one, where a batch had both
+        self._most = -1
         self._looks, self._first = 0, numpy.zeros(0, bool)
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
@@ -109,7 +120,7 @@ class ClassCounts:
         counts, weights = numbers[family][1]
         if self._targets is None or len(self._targets) != len(counts):
             self._targets, self._weights = numpy.zeros(len(counts)), numpy.zeros(len(counts))
-            self._looks, self._first = 0, numpy.zeros(len(counts), bool)
+            self._looks, self._first, self._most = 0, numpy.zeros(len(counts), bool), -1
         self._targets = self._targets + counts
         self._weights = self._weights + weights
         found = {"class_targets": float(self._targets.sum())}
@@ -122,8 +133,50 @@ class ClassCounts:
             self._looks += 1
         if found.get("untargeted_classes") == 1:
             found["untargeted_class"] = float(self._targets.argmin())
+        if by_row:
+            self._compare(counts, weights)
+            if (elsewhere := _elsewhere(self._targets, self._beside)) is not None:
+                found["class_weights_elsewhere"] = elsewhere
         slope = _slope(self._targets, self._weights)
         return found if slope is None else found | {"class_weight_slope": slope}
+
+    def _compare(self, counts: Any, weights: Any) -> None:
+        """Of a batch: a mean that is over its weights has another unit in each, so they are compared within it."""
+        most = int(self._targets.argmax())
+        if most != self._most:
+            self._most, self._beside = most, numpy.full(len(counts), math.nan)
+        here = (counts > 0) & (weights > 0)
+        if not here[most]:
+            return
+        each = weights / numpy.maximum(counts, 1) / (weights[most] / counts[most])
+        known = here & numpy.isfinite(self._beside)
+        changes = (numpy.abs(each - self._beside) > _STEADY * self._beside)[known].any()
+        self._beside = numpy.where(here, math.inf if changes else each, self._beside)
+
+
+def _elsewhere(counts: Any, weights: Any) -> float | None:
+    """Whether the weights make up for how rare classes are, but not each for its own: 1 where they are in another
+    order, 2 where they are those of the class before or behind, 0 where each is its own. None where nothing fits, and
+    where they rise with the frequencies: `_slope` is about that."""
+    known = (counts >= _SOME) & numpy.isfinite(weights) & (weights > 0)
+    if len(counts) < _SEVERAL or not known.all() or weights.max() < _APART * weights.min():
+        return None
+    if numpy.corrcoef(numpy.log(weights), numpy.log(counts))[0, 1] > _INVERTED:
+        return None
+    for power in _POWERS:
+        own, before, behind = (_off(weights, numpy.roll(counts, by), power) for by in (0, 1, -1))
+        if own <= _FITS:
+            return 0.0
+        if own >= _FAR and _off(numpy.sort(weights), numpy.sort(counts)[::-1], power) <= _FITS:
+            return 2.0 if min(before, behind) <= _FITS else 1.0
+    return None
+
+
+def _off(weights: Any, counts: Any, power: float) -> float:
+    """How far weights are from a power of the frequencies, of what chance gives."""
+    value, error = numpy.log(weights) + power * numpy.log(counts), power * power / counts + _EXACT * _EXACT
+    middle = (value / error).sum() / (1 / error).sum()
+    return float(((value - middle) ** 2 / error).sum()) / (len(counts) - 1)
 
 
 def _slope(counts: Any, weights: Any) -> float | None:

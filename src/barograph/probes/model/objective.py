@@ -40,7 +40,7 @@ def figures(root: Any) -> dict[str, float]:
     `loss_queue`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`, `policy_reversed`,
     `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
-    for look in (_reversed, _smoothing, _widened, _walk):
+    for look in (_reversed, smoothing, _widened, _walk):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -82,7 +82,7 @@ def _other(node: Any) -> Any:
         return None
 
 
-def _smoothing(root: Any) -> dict[str, float]:
+def smoothing(root: Any) -> dict[str, float]:
     """Of torch's cross-entropy with label smoothing: (1 − ε) of the targets' and ε of the mean of all classes."""
     for node, _ in nodes([root], 16):
         parts = behind(node) if kind(node) == "Add" else []

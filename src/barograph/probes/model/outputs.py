@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, texts
-from barograph.probes.model.loss_graph import loss_of_pass
-from barograph.probes.model.objective import plain_kind
+from barograph.probes.model.loss_graph import loss_of_pass, root_of_pass
+from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rows import place_of
 
@@ -141,7 +141,7 @@ class OutputLook:
             import torch
 
             with contextlib.suppress(Exception), torch.no_grad():
-                self._found, found = _figures(rows, _rows(gradient))
+                self._found, found = _figures(rows, _rows(gradient), _smoothed())
                 self._classes = self._logistic = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     self._of_rows(rows, gradient, found, rowed, pieces[0] == 1)
@@ -272,7 +272,16 @@ def figures(output: Tensor, gradient: Tensor) -> Tensor:
     return _figures(output, gradient)[0]
 
 
-def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
+def _smoothed() -> float:
+    """How much of its labels the loss whose pass is running smooths, as far as its graph says it."""
+    found = 0.0
+    with contextlib.suppress(Exception):  # a node of another make says nothing
+        root = root_of_pass()
+        found = smoothing(root).get("label_smoothing", 0.0) if root is not None else 0.0
+    return found
+
+
+def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[Tensor, Softmax | None]:
     import torch
 
     exact = output.dtype in (torch.float32, torch.float64) and gradient.dtype in (torch.float32, torch.float64)
@@ -287,7 +296,7 @@ def _figures(output: Tensor, gradient: Tensor) -> tuple[Tensor, Softmax | None]:
     if count >= 8:
         result["output_spread"] = (output - output.mean(0)).square().mean().sqrt() / rms
     if width > 1 and count >= 4:
-        found = softmaxes.find(output, gradient, within)
+        found = softmaxes.find(output, gradient, within, smoothed)
         result["target_weight"] = torch.where(found.follows, found.weight.nanmedian(), nothing)
         ranges = (output.amax(1) - output.amin(1)).median()
         result["logit_range"] = torch.where(found.follows, ranges, nothing)

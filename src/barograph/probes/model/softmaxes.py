@@ -5,7 +5,8 @@ Out:  each row's target and weight, and figures of what the softmax says; nothin
 
 The gradient of a cross-entropy is c (softmax(output) − target): beside the target it is proportional to exp(output),
 which no other loss gives. Where labels are smoothed, a part of the target's weight is the same for all classes, and it
-is a line over the softmax, with the same part in each row.
+is a line over the softmax, with the same part in each row. Of few classes no line is to be seen: where the graph of
+the loss says how much is smoothed, and all rows have one weight, each row's labels follow from that weight.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class Softmax(NamedTuple):
     below: Tensor
 
 
-def find(output: Tensor, gradient: Tensor, within: float) -> Softmax:
-    """What follows these outputs, by their gradients. within: what rounding may be, of a number's size."""
+def find(output: Tensor, gradient: Tensor, within: float, smoothing: float = 0.0) -> Softmax:
+    """What follows these outputs, by their gradients. within: what rounding may be, of a number's size. smoothing: how
+    much of the labels is smoothed, as the loss's graph says."""
     import torch
 
     straight, target, weight = _plain(output, gradient, within)
@@ -48,6 +50,13 @@ def find(output: Tensor, gradient: Tensor, within: float) -> Softmax:
     enough = alive.sum() >= 4
     plain = ((straight & adds) | ~alive).all() & enough
     zero = torch.zeros_like(weight[:1]).sum()
+    if output.shape[1] < _CLASSES and 0 < smoothing < 1:
+        fits, label, common = _by_labels(output, gradient, within, smoothing, alive)
+        smooth, below = fits & adds.all() & enough, -_OFF * common * smoothing / output.shape[1]
+        weight = torch.where(smooth, common, weight).masked_fill(~alive, math.nan)
+        plain = plain & ~smooth if output.shape[1] > 2 else zero > 0  # rows that are alike look like either
+        return Softmax(plain | smooth, plain, torch.where(smooth, label, target), alive, weight,
+                       torch.where(smooth, below, zero))  # fmt: skip
     if output.shape[1] < _CLASSES or (plain.device.type == "cpu" and bool(plain)):
         return Softmax(plain, plain, target, alive, weight.masked_fill(~alive, math.nan), zero)
     fits, known, other, slope, share = _smoothed(output, gradient, within, target)
@@ -61,6 +70,26 @@ def find(output: Tensor, gradient: Tensor, within: float) -> Softmax:
     alive = torch.where(smooth, known, alive)
     weight = torch.where(smooth, slope, weight).masked_fill(~alive, math.nan)
     return Softmax(plain | smooth, plain, torch.where(smooth, other, target), alive, weight, below)
+
+
+def _by_labels(
+    output: Tensor, gradient: Tensor, within: float, smoothing: float, alive: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Whether there is one weight with which each row's labels, softmax − gradient / weight, are smoothed ones, and no
+    other such weight; each row's target; that weight. It is one that the row with the largest gradient may have."""
+    import torch
+
+    width = output.shape[1]
+    chances = torch.softmax(output, 1)
+    wanted = torch.eye(width, dtype=output.dtype, device=output.device) * (1 - smoothing) + smoothing / width
+    largest = gradient.abs().sum(1).argmax()
+    away = chances[largest] - wanted  # [target, class]
+    weights = (away * gradient[largest]).sum(1) / away.square().sum(1)
+    labels = chances - gradient / weights[:, None, None]  # [weight, row, class]
+    off, target = (labels[:, :, None] - wanted).abs().amax(-1).min(-1)
+    off = off.masked_fill(~alive, 0.0).amax(1).nan_to_num(math.inf).masked_fill(~(weights > 0), math.inf)
+    best = off.argmin()
+    return (off <= within).sum() == 1, target[best], weights[best]
 
 
 def _plain(output: Tensor, gradient: Tensor, within: float) -> tuple[Tensor, Tensor, Tensor]:

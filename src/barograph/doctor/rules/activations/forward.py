@@ -250,12 +250,17 @@ class UnusedParameters(Rule):
                 else "layers are not used in the forward pass"
             )  # fmt: skip
             certain = bool(place or expert or time_layer or condition)
+            alone = place and not any(name.endswith((".weight", ".bias")) for name in names.split(", "))
             yield self.finding(
                 0, f"{count} parameters had no gradient in {step + 1} steps, and are in no layer that ran: {names}.",
-                found=step, segment=segment, severity="warning" if certain else "info", causes=[cause],
+                found=step, segment=segment, severity="warning" if certain else "info",
+                causes=[cause, _WITHOUT_GRADIENT] if alone else [cause],
                 kind="dead_expert" if expert else self.kind, confidence=0.95 if certain else 0.4,
                 evidence={"parameters": count, "share": rounded(share)} | ({"standing": True} if place else {}),
             )  # fmt: skip
+
+
+_WITHOUT_GRADIENT = "graph cut: a parameter of no layer is added under `no_grad`, or detached"
 
 
 class InputScale(Rule):

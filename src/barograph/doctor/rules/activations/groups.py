@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.activations.meant import contradicted
+from barograph.doctor.rules.activations.meant import contradicted, said_thin
 from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -40,6 +40,7 @@ _NO_THAW = re.compile(
     r"ema|teacher|target|rate|disc|discriminator|generator|critic|reference)(?:_|$)|(?<!un)freeze_(?:after|at|from|start)"
 )  # counts of layers, and what is not frozen by `requires_grad`, or only from then on
 _PART = 0.05  # of all elements, that is frozen
+_MOST = 0.5  # the same, of a model of which a head alone is trained
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
@@ -58,7 +59,9 @@ class FrozenGroup(Rule):
     of their inputs, while what is before them is trained; or where two or more are in front of it, and more than
     four parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a
     deviation of 1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info finding,
-    and so does one random projection. Of blocks and layers, so does a stage in which less is frozen than before,
+    but where its body was never trained, as gains that are all exactly 1 or two layers as drawn show, and a
+    configuration of three options or more says nothing of it: no probe, nothing frozen, no part that is chosen. So
+    does one random projection. Of blocks and layers, so does a stage in which less is frozen than before,
     and what the configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`), or to be frozen, by
     the names of all that is (`frozen_stem`, `freeze: stem`). The other way round, it warns where the configuration
     names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`), and that
@@ -154,6 +157,16 @@ class FrozenGroup(Rule):
         elif fresh and not adapted and (behind > 0 or trained > _PROBE or contrasted):
             key, layers = "drawn", whole(behind + front)
             message = f"{layers} layer{'s are' if layers > 1 else ' is'} frozen as drawn by torch ({names})."
+        elif (
+            (front > 1 or figures["frozen_gains_new"] == 1) and not adapted and not staged
+            and trained <= _PROBE and figures["frozen_share"] >= _MOST and said_thin(history) is False
+        ):  # fmt: skip
+            key, share = "new body", 1 - figures["frozen_share"]
+            message = (
+                f"Only {trained} of {trained + count} parameters are trained, {share:.2g} of all elements; all else is "
+                f"frozen as it was initialised, and the configuration does not say so ({names})."
+            )
+            causes = [*causes, "weights not loaded: frozen layers are as they were initialised"]
         else:
             severity, key, share = "info", "share", 1 - figures["frozen_share"]
             message = (
@@ -168,7 +181,7 @@ class FrozenGroup(Rule):
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
-            | ({"standing": True} if key in ("drawn", "blocks", "new", "tables") else {}),
+            | ({"standing": True} if key in ("drawn", "blocks", "new", "tables", "new body") else {}),
         )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """What the configuration says is to be frozen, or to be trained, beside what is.
 
 In:   the configuration; names of parts of a model that are trained, or frozen, as a whole.
-Out:  a sentence where one contradicts the other.
+Out:  a sentence where one contradicts the other; whether anything is said of it at all.
 """
 
 from __future__ import annotations
@@ -23,9 +23,22 @@ _NO_PART = frozenset({
     "first", "last", "lower", "upper", "norm", "norms", "bn", "batchnorm", "stats", "quant", "ema", "teacher",
     "target", "reference", "ref", "module", "modules", "file", "cache", "epoch", "epochs", "step", "steps", "groups",
 })  # fmt: skip
+_PROBES = re.compile(
+    r"(?<![a-z])(?:prob(?:e|ing)|(?:head|last|top|classifier|readout)_only|only_(?:head|last|top|classifier|readout))"
+    r"(?![a-z])"
+)
+_THINLY = re.compile(
+    _PROBES.pattern + r"|(?<!un)freez|frozen|feature_extract|transfer|"
+    r"(?<![a-z])(?:lock(?:ed)?|reservoir|random_(?:features|projections?|init|weights))(?![a-z])"
+)
+_CHOOSES = re.compile(
+    r"(?:train|trainable|trained|tune|tuned|tuning|finetune|finetuning|fine_tune|fine_tuning|learn|learned|update|updated)"
+    r"(?:_(?:only|layers?|parts?|modules?|params|parameters|mode|method|type|strategy|what|scope))?"
+)
 _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"visual", "vision", "image"},
          "text": {"text", "textual", "language"}}  # fmt: skip
 _LETTERS = 3
+_SAYS = 3  # options at least, of a configuration that would say what is frozen
 
 
 def contradicted(history: RunHistory, trained: str, frozen: str) -> str:
@@ -49,6 +62,23 @@ def contradicted(history: RunHistory, trained: str, frozen: str) -> str:
                 how = ("frozen", "is trained") if freezes else ("trained", "is frozen")
                 return f"`{name}` says that {word} is to be {how[0]}, and {against[0]} {how[1]}."
     return ""
+
+
+def said_thin(history: RunHistory) -> bool | None:
+    """Whether the configuration says that only a part is to be trained, in whatever words: a probe, what is frozen,
+    which part is trained. None of one that says nothing at all."""
+    found = history.options.found
+    for name, value in found.items():
+        if value in (None, False, 0, "", (), [], {}) or (
+            isinstance(value, str) and value.lower() in ("none", "false", "no", "off", "[]", "all", "full")
+        ):
+            continue
+        plain = name.rpartition(".")[2].lower()
+        # the folder of a run may be called anything
+        told = isinstance(value, str) and (_PROBES if "/" in value else _THINLY).search(value.lower())
+        if told or _THINLY.search(plain) or (_CHOOSES.fullmatch(plain) and isinstance(value, str)):
+            return True
+    return False if len(found) >= _SAYS else None
 
 
 def _named(parts: list[str], words: set[str]) -> list[str]:

@@ -429,18 +429,22 @@ class ClassWeights(WatchRule):
     Each row's weight in a cross-entropy, and each target's in logistic losses, shows in its gradient. Over the targets
     that were looked at, 500 or more, the weights go up with how frequent a class is, by half a power of it or more: a
     class that is four times as frequent has twice the weight. Weights that make up for rare classes go the other way.
+    Or the weights of four classes or more are one over the frequencies, or over their roots, to what chance leaves
+    open, if both are sorted; and each class has another's.
 
-    What to do: divide by the counts: `weight = total / (classes * counts)`.
+    What to do: divide by the counts: `weight = total / (classes * counts)`; the counts in the order of the classes'
+    numbers.
     """
 
     name, family, kind, severity = "class_weights", "data", "config", "warning"
     proves = "training"
-    series = "model/class_weight_slope"
-    needs = ("=model/class_weight_slope", "=model/class_targets")
+    series = "model/class_targets"
+    needs = ("=model/class_weight_slope|=model/class_weights_elsewhere", "=model/class_targets")
     least = 5
     about = "Frequent classes have the larger weights in the loss."
     thresholds: ClassVar = {
         "targets": (500.0, "that were looked at; ours"),
+        "fewer": (200.0, "the same, where weights are of other classes, five of each; ours"),
         "power": (0.5, "of the frequency; ours"),
         "looks": (5.0, "in a row; ours"),
     }
@@ -448,14 +452,26 @@ class ClassWeights(WatchRule):
     remedies = ("divide by the counts: `weight = total / (classes * counts)`",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        enough = watched(history, "class_targets", place) >= self.at["targets"]
-        if self.lasts(enough and value >= self.at["power"], place, self.at["looks"]):
+        enough, power = value >= self.at["targets"], watched(history, "class_weight_slope", place)
+        elsewhere = watched(history, "class_weights_elsewhere", place)
+        elsewhere = elsewhere if value >= self.at["fewer"] else 0.0
+        if self.lasts((enough and power >= self.at["power"]) or elsewhere > 0, place, self.at["looks"]):
+            if elsewhere > 0:
+                shifted = ["labels shifted: by one class, or the weights are"] if elsewhere > 1 else []
+                yield self.finding(
+                    0, "Weights of classes make up for how rare classes are, but not each for its own: they are in "
+                    "another order.", found=place[0], segment=place[2], confidence=_PROOF, key="order",
+                    evidence={"standing": True}, causes=[*shifted, _OTHER_ORDER], remedies=[_IN_ORDER],
+                )  # fmt: skip
+                return
             yield self.finding(
-                0, f"The loss weights classes by the power {value:.2f} of how frequent they are: rare ones count "
-                "less still.", found=place[0], segment=place[2], confidence=_PROOF, evidence={"power": value},
+                0, f"The loss weights classes by the power {power:.2f} of how frequent they are: rare ones count "
+                "less still.", found=place[0], segment=place[2], confidence=_PROOF, evidence={"power": power},
             )  # fmt: skip
 
 
+_OTHER_ORDER = "class weights in the wrong order: each class has the weight of another"
+_IN_ORDER = "count with `torch.bincount(labels, minlength=classes)`, and don't sort: weights go by the class's number"
 _PROOF = 0.95
 
 RULES = (

@@ -36,7 +36,8 @@ class UnrelatedLabels(WatchRule):
     counted several steps to a row, they are as many fewer rows, 40 at least. The mean of their last
     half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where accuracies
     are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say it: the
-    logits are nearly equal, as under a high temperature; that is the first cause, too, where the loss of pairs is below
+    logits are nearly equal, as under a high temperature, or where similarities are multiplied by it instead of divided;
+    that is the first cause, too, where the loss of pairs is below
     a guess's in both halves, by four standard errors and half a percent. Where of pairs neither accuracy nor loss of
     the evaluations got better since the first, nothing was learnt all the same: what is alike is near each other from
     the start. Else inputs and targets have nothing to do
@@ -158,8 +159,8 @@ class UnrelatedLabels(WatchRule):
             yield self.finding(
                 0, f"The loss is {late:.4g}, that of a guess among {classes:.0f} {what} is {guess:.4g}; but the "
                 f"accuracy is {accuracy / classes:.2g}: the logits are right in their order, and nearly equal.",
-                found=place[0], segment=place[2], confidence=_PROOF, key="temperature",
-                causes=[_TOO_HIGH],
+                found=place[0], segment=place[2], confidence=_PROOF, key="temperature", kind="logits",
+                causes=_NEARLY_EQUAL if pairs else [_TOO_HIGH],
                 remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
             )  # fmt: skip
             return

@@ -1,0 +1,66 @@
+"""Weights of classes in a loss that make up for how rare classes are, each for its own or for another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from barograph.probes.model.classes import ClassCounts
+
+SHARES = np.array([0.14, 0.5, 0.035, 0.25, 0.075])
+
+
+def said(weights: Any, shares: Any = SHARES, mean: bool = True) -> list[float]:
+    """What is said of forty batches of 32 targets. mean: the loss is divided by the batch's weights."""
+    dice, seen, found = np.random.default_rng(5), ClassCounts(), []
+    for _ in range(40):
+        counts = np.bincount(dice.choice(len(shares), 32, p=shares), minlength=len(shares)).astype(float)
+        in_loss = counts * weights / (counts @ weights if mean else 1.0)
+        fields = seen.fields_of({"classes": ((), np.stack([counts, in_loss]))})
+        found += [fields["class_weights_elsewhere"]] if "class_weights_elsewhere" in fields else []
+    return found
+
+
+def root(shares: Any) -> Any:
+    return shares**-0.5
+
+
+def whole(shares: Any) -> Any:
+    return 1 / shares
+
+
+@pytest.mark.parametrize("of", [root, whole])
+@pytest.mark.parametrize("mean", [True, False])
+def test_weights_of_the_classes_themselves_and_of_others_are_told_apart(of: Callable[[Any], Any], mean: bool) -> None:
+    own, by_size, rolled = of(SHARES), of(np.sort(SHARES)[::-1]), of(np.roll(SHARES, 1))
+    assert set(said(own, mean=mean)) == {0.0}
+    assert {said(by_size, mean=mean)[-1]} == {1.0} and 0.0 not in said(by_size, mean=mean)
+    assert said(rolled, mean=mean)[-1] == 2.0
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        np.ones(5),
+        1 / SHARES[::-1] ** 3,
+        np.array([1.0, 2.0, 1.0, 2.0, 10.0]),  # by hand
+        np.array([1.0, 1.0, 5.0, 1.0, 1.0]),
+        SHARES,  # the wrong way round: another rule's
+        1 / np.array([0.2, 0.4, 0.1, 0.2, 0.1]),  # of another set's frequencies
+        (1 - 0.999 ** (20000 * SHARES)) ** -1,  # of the effective number of examples
+    ],
+)
+def test_other_weights_are_nobodys(weights: Any) -> None:
+    assert 1.0 not in said(weights) and 2.0 not in said(weights)
+
+
+def test_three_classes_fit_too_easily() -> None:
+    shares = np.array([0.7, 0.2, 0.1])
+    assert not said(1 / np.roll(shares, 1), shares)
+
+
+def test_classes_that_a_sampler_has_made_even_say_nothing() -> None:
+    assert not said(1 / SHARES, np.full(5, 0.2))

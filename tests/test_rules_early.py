@@ -50,6 +50,16 @@ def test_growth_that_takes_its_time_or_begins_in_the_middle_of_a_run_is_silent()
     assert not findings([EarlyGrowth()], growing(2.2, 50, first=5000))
 
 
+def test_the_norm_of_what_is_trained_grows_when_layers_are_unfrozen() -> None:
+    columns = growing(2.2, 30)
+    steps, norm = columns["model/param_norm"]
+    columns["model/param_norm"] = (steps, numpy.where(steps < 20, norm[0], 3 * norm[0]))
+    assert only(findings([EarlyGrowth()], columns), "early_growth")
+    for counts, told in (([750.0, 17278.0], False), ([17278.0, 750.0], True), ([750.0], True)):
+        trained = {"model/trained_elements": (numpy.array([0, 20])[: len(counts)], numpy.array(counts))}
+        assert bool(findings([EarlyGrowth()], columns | trained)) == told
+
+
 @pytest.mark.parametrize("every", [1, 5])
 def test_adapters_whose_other_factor_began_at_zero_may_outgrow_their_start(every: int) -> None:
     steps = STEPS[::every]

@@ -464,3 +464,17 @@ def test_a_run_of_its_own_that_goes_on_has_the_optimizers_count(
                "train/loss": (logged, numpy.linspace(2.0, 1.5, len(logged)))}  # fmt: skip
     found = only(findings([OptimizerCount()], columns), "optimizer_count")
     assert [one.causes[0].split(":")[0] for one in found] == ["optimizer state lost"] * told
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [({}, True), ({"reset_optimizer": True}, False), ({"checkpoint.load_optimizer_state": False}, False),
+     ({"no_load_optim": True}, False), ({"load_weights_only": True}, False), ({"reset_optimizer": False}, True),
+     ({"load_optimizer": True}, True)],
+)  # fmt: skip
+def test_an_optimizer_that_begins_anew_by_the_configuration_is_meant(config: dict, told: bool) -> None:
+    looks = numpy.array([0, *range(76, 126, 10)])
+    columns = {"model/optimizer_age": (looks, numpy.arange(len(looks)) * 10.0),
+               "model/gains_apart": (looks[:1], numpy.array([1.0])),
+               "train/loss": (numpy.arange(66, 126), numpy.linspace(2.0, 1.5, 60))}  # fmt: skip
+    assert bool(only(findings([OptimizerCount()], columns, facts={"config": config}), "optimizer_count")) == told

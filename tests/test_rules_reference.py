@@ -36,6 +36,8 @@ def one(rule: type, beta: float, pieces: tuple[int, ...], **series: np.ndarray) 
         (0.0, 0.0, 2e-4, None),
         (0.2, -0.3, 2e-4, None),  # dropout
         (0.0, 0.0, 1.36, None),
+        (-0.4, -2.4, 0.5, None),  # what an earlier stage has learnt
+        (-2.4, -2.9, 0.5, "reference is another network"),
     ],
 )
 def test_the_first_rewards_of_a_preference_are_zero(
@@ -49,6 +51,18 @@ def test_the_first_rewards_of_a_preference_are_zero(
     assert cause is None or found[0].causes[0].startswith(cause)
 
 
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [({"iteration": 2}, False), ({"dpo.round": 1}, False), ({"dpo": {"ref_model": "sft/"}, "model": "dpo-1/"}, False),
+     ({"ref_model": "sft/", "model": "sft/"}, True), ({"iteration": 0}, True), ({"max_iter": 90}, True),
+     ({"zero.stage": 2}, True), ({"reference_model": None}, True)],
+)  # fmt: skip
+def test_a_policy_that_goes_on_by_the_configuration_may_be_apart(config: dict, told: bool) -> None:
+    columns = {"rewards/chosen": (STEP, -2.4 + 0 * STEP), "rewards/rejected": (STEP, -2.9 + 0 * STEP),
+               "model/other_apart": (STEP, 0.5 + 0 * STEP)}  # fmt: skip
+    assert bool(findings_of([ReferenceApart()], columns, (), config=config)) == told
+
+
 def test_rewards_without_a_second_network_say_nothing() -> None:
     assert not one(ReferenceApart, 2.0, (), rewards__chosen=-2.0 + 0 * STEP, rewards__rejected=-3.0 + 0 * STEP)
 
@@ -56,10 +70,11 @@ def test_rewards_without_a_second_network_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("apart", "drift", "moved", "same", "told"),
     [
-        (0.5, 1e-4, 0.0, 1.0, True),
-        (0.5, 0.1, 0.0, 1.0, False),  # the policy goes far at each step
-        (0.5, 1e-4, 1e-3, 1.0, False),  # it follows the policy: no reference
-        (0.5, 1e-4, 0.0, 0.0, False),  # asked about other examples
+        (1.4, 1e-4, 0.0, 1.0, True),
+        (1.4, 0.3, 0.0, 1.0, False),  # the policy goes far at each step
+        (1.4, 1e-4, 1e-3, 1.0, False),  # it follows the policy: no reference
+        (1.4, 1e-4, 0.0, 0.0, False),  # asked about other examples
+        (0.5, 1e-4, 0.0, 1.0, False),  # the policy goes on from an earlier stage
         (0.02, 1e-4, 0.0, 1.0, False),
     ],
 )

@@ -249,6 +249,34 @@ def test_a_part_that_the_configuration_names_and_that_is_not_so_warns(config: di
     assert one.severity == ("warning" if warns else "info")
 
 
+@pytest.mark.parametrize(
+    ("config", "trained", "frozen", "warns"),
+    [
+        ({"freeze": "backbone"}, "backbone.norm, head", "", False),  # its numbered blocks have no names here
+        ({"freeze": "backbone"}, "backbone, backbone.norm", "head", True),
+        ({"backbone_frozen": True}, "backbone", "head", True),
+        ({"lock_text": True}, "visual, text_projection", "transformer, token_embedding", False),
+        ({"freeze_vision": True}, "vision_tower, vision_tower.norm", "language_model", True),
+        ({"trainable": "head"}, "classifier", "backbone, backbone.head", False),  # a pretrained backbone's own
+        ({"trainable": "head"}, "backbone", "head", True),
+        ({"frozen_eval": "head"}, "head", "backbone", False),
+        ({"eval_frozen_head": True}, "head", "backbone", False),
+        ({"data.train": "text"}, "visual", "text", False),
+        ({"train": "shards/text/a"}, "visual", "text", False),
+        ({"train": "text"}, "visual", "text", False),
+        ({"trainable": "text"}, "visual", "text", True),
+        ({"trainable": "adapters,norm"}, "adapters, norm", "backbone", False),
+        ({"freeze_bn": True, "freeze_layers": 4, "train_head_only": True}, "bn, head", "layers", False),
+    ],
+)
+def test_what_an_option_names_is_a_part_as_a_whole(config: dict, trained: str, frozen: str, warns: bool) -> None:
+    figures = {"trained_parameters": 10, "frozen_parameters": 30, "trained_adapters": 0, "frozen_share": 0.5}
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    event = Record("model", 0, 0, {"frozen": "a.0, b.1", "parts_trained": trained, "parts_frozen": frozen})
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=[event]).values()
+    assert one.severity == ("warning" if warns else "info")
+
+
 def test_blocks_behind_what_is_trained_are_never_frozen_on_purpose_in_a_preference() -> None:
     figures = {"trained_parameters": 10, "frozen_parameters": 30, "trained_adapters": 0, "frozen_blocks": 2}
     columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}

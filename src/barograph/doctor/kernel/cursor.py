@@ -136,6 +136,14 @@ def named(history: RunHistory, words: re.Pattern[str]) -> Channel | None:
     return None if name is None else history.channel(name)
 
 
+def thawed(history: RunHistory, time: int, segment: int) -> bool:
+    """Whether more is trained by that time (µs since 1970) than at the beginning of the launch."""
+    trained = history.channel("model/trained_elements")
+    rows = trained.rows() if trained is not None else None
+    counts = rows.value[(rows.segment == segment) & (rows.time <= time)] if rows is not None else numpy.empty(0)
+    return len(counts) > 1 and bool(counts[-1] > counts[0])
+
+
 def exp(value: float) -> float:
     """e to this power, kept from infinity and from 0."""
     return math.exp(min(max(value, -700.0), 700.0))

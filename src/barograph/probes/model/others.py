@@ -8,8 +8,9 @@ Out:  how far the other one is from the watched one, and from where it was at th
 It is looked for where the loss says that there is one, of values of chosen actions or of preferences, and where several
 networks are watched at once, as an actor and its critic: a hook on every module's call is in place in a few early
 steps, in fewer of any other training, and not at all where anything was compiled. What is found has the same shapes of
-parameters as the watched model, or as one of its direct parts, and does not belong to it. One that gets gradients is
-said to, and followed for a few steps more: an average of the watched one moves straight towards it.
+parameters as the watched model, or as one of its direct parts, and does not belong to it. One that is called with
+gradients and has some, which may not be those of an earlier training, is said to get them, and followed for a few steps
+more: an average of the watched one moves straight towards it.
 Some elements of a few matrices are compared on the device; nothing waits.
 """
 
@@ -58,6 +59,7 @@ class OtherNetwork:
         self._kept: list[Any] = []
         self._asks: Any = None  # a hook on the other one
         self._asked: list[Any] = []  # what it was given in this step
+        self._graded = False  # whether it was called with gradients: those that it has may be of an earlier stage
         self._moves = 0  # steps since one was seen to get gradients
         self._drops = False  # whether the other one was called in training mode, with dropout
         self._trained: list[Any] = []  # what the watched one was given there, in passes with gradients
@@ -94,6 +96,7 @@ class OtherNetwork:
             part = self._parts.get(_key(module))
             if part is not None:
                 self._found = weakref.ref(module)
+                self._see_gradients()
                 both = zip(module.parameters(), part.parameters(), strict=True)
                 wide = [pair for pair in both if pair[0].dim() > 1]
                 self._pairs = wide[:: max(1, len(wide) // _PARAMETERS)][:_PARAMETERS]
@@ -101,6 +104,7 @@ class OtherNetwork:
 
     def _ask(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """The other network is called."""
+        self._see_gradients()
         with contextlib.suppress(Exception):
             tensor = next((one for one in dense_tensors((*given, *named.values())) if one.dim()), None)
             self._asked.append(_rows(tensor) if tensor is not None else None)
@@ -108,6 +112,11 @@ class OtherNetwork:
                 part.training and "Dropout" in type(part).__name__ and getattr(part, "p", 0) > 0
                 for part in module.modules()
             )
+
+    def _see_gradients(self) -> None:
+        import torch
+
+        self._graded = self._graded or torch.is_grad_enabled()
 
     def given(self, tensors: Sequence[Any]) -> None:
         """The inputs of a pass of the watched network, with gradients."""
@@ -146,7 +155,7 @@ class OtherNetwork:
         if self._moves:
             self._follow(current)
             return
-        trained = any(other.grad is not None for other, _ in self._pairs)
+        trained = self._graded and any(other.grad is not None for other, _ in self._pairs)
         if trained and not (self._asked and self._trained) and self._looks < _WAITS:
             self._looks += 1
             self._asked, self._trained = [], []

@@ -13,9 +13,13 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
 
 _FREEZES = re.compile(r"(?<!un)(?:freez(?:e|ing)?|frozen)|(?<![a-z])(?:lock(?:ed)?)(?![a-z])")
-_TRAINS = re.compile(
-    r"(?:train|trainable|tune|tuned|finetune|unfreeze|unfrozen)(?:_(?:only|layers|parts|modules))?|only_train"
+_MERELY = re.compile(r"(?:^|_)(?:is|do|use|keep|with|to)(?=_|$)")
+_WHICH = r"(?:_(?:only|layers?|parts?|modules?|names?|keys?|params|parameters|prefix(?:es)?|patterns?))?"
+_FREEZES_SOME = re.compile(
+    rf"(?:(?:layers?|parts?|modules?|params|parameters)_)?(?:(?:to_)?freeze|frozen|lock(?:ed)?){_WHICH}"
 )
+_TRAINS = re.compile(rf"(?:train|trainable|tune|tuned|finetune|unfreeze|unfrozen){_WHICH}|only_train")
+_OF_DATA = re.compile(r"(?:^|[._])(?:data|dataset|datasets|loader|loaders|split|splits|files?|paths?)\.")
 _OTHERWISE = re.compile(r"but|except|not|until|after|gradual|unfreez|thaw|none|false|[~!^*]")
 # of any model, or frozen in other ways than by `requires_grad`
 _NO_PART = frozenset({
@@ -37,28 +41,35 @@ _CHOOSES = re.compile(
 )
 _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"visual", "vision", "image"},
          "text": {"text", "textual", "language"}}  # fmt: skip
+_OF_TASK = {"image", "vision", "visual", "text", "language", "audio", "video"}  # also what data are of
+_TOWER = frozenset({"encoder", "tower", "model", "net", "network", "branch", "trunk", "backbone", "transformer"})
 _LETTERS = 3
 _SAYS = 3  # options at least, of a configuration that would say what is frozen
 
 
 def contradicted(history: RunHistory, trained: str, frozen: str) -> str:
-    """Which option is not followed; empty if all are, as far as is known. trained, frozen: names of whole parts."""
+    """Which option is not followed; empty if all are, as far as is known. trained, frozen: names of whole parts.
+
+    What an option names has to be a part as a whole, and not something within it or beside it: a projection or a norm
+    of a frozen tower may be trained, and a frozen backbone has a head of its own. Paths, and options of data, name
+    none.
+    """
     parts = {True: trained.split(", ") if trained else [], False: frozen.split(", ") if frozen else []}
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
-        if value is not True and not (isinstance(value, str) and value and not _OTHERWISE.search(value.lower())):
+        freezes = _option(name.lower(), plain, value)
+        if freezes is None:
             continue
-        freezes, trains = _FREEZES.search(plain), _TRAINS.fullmatch(plain)
-        if freezes is None and (trains is None or value is True):
-            continue
-        said = plain[: freezes.start()] + "," + plain[freezes.end() :] if freezes and value is True else str(value)
-        for word in re.split(r"[\s,;|+/]+", said.lower()):
+        for word in re.split(r"[\s,;|+]+", _part_in(plain) if value is True else str(value).lower()):
             word = word.strip("_.-")
             ours = _SAME.get(word, {word})
-            if len(word) < _LETTERS or ours & _NO_PART:
+            loose = plain in ("train", "tune", "finetune") and word in _OF_TASK
+            if len(word) < _LETTERS or "/" in word or loose or ours & _NO_PART:
                 continue
-            against, along = (_named(parts[state], ours) for state in (freezes is not None, freezes is None))
-            if against and not along:
+            against = [part for part in parts[freezes] if _is(part.lower().rpartition(".")[2], ours)]
+            if not freezes:  # a head of what is frozen as a whole is that one's
+                against = [part for part in against if not _within(part, parts[False])]
+            if against and not _named(parts[not freezes], ours):
                 how = ("frozen", "is trained") if freezes else ("trained", "is frozen")
                 return f"`{name}` says that {word} is to be {how[0]}, and {against[0]} {how[1]}."
     return ""
@@ -79,6 +90,34 @@ def said_thin(history: RunHistory) -> bool | None:
         if told or _THINLY.search(plain) or (_CHOOSES.fullmatch(plain) and isinstance(value, str)):
             return True
     return False if len(found) >= _SAYS else None
+
+
+def _option(name: str, plain: str, value: object) -> bool | None:
+    """Whether an option says what is to be frozen (True) or to be trained (False)."""
+    if value is True:
+        return True if _part_in(plain) else None
+    if not isinstance(value, str) or not value or _OTHERWISE.search(value.lower()) or _OF_DATA.search(name):
+        return None
+    return True if _FREEZES_SOME.fullmatch(plain) else False if _TRAINS.fullmatch(plain) else None
+
+
+def _part_in(plain: str) -> str:
+    """What `freeze_stem` or `stem_frozen` names; nothing in `eval_frozen_stem`."""
+    told = _FREEZES.search(plain)
+    sides = (
+        {_MERELY.sub("", one).strip("_-") for one in (plain[: told.start()], plain[told.end() :])} if told else set()
+    )
+    sides.discard("")
+    return sides.pop() if len(sides) == 1 else ""
+
+
+def _is(part: str, words: set[str]) -> bool:
+    """Whether a part is called so, or the tower of that name: `vision_tower`, and not `vision_projection`."""
+    return part in words or (not words.isdisjoint(part.split("_")) and set(part.split("_")) <= words | _TOWER)
+
+
+def _within(part: str, parts: list[str]) -> bool:
+    return any(part.startswith(f"{other}.") for other in parts)
 
 
 def _named(parts: list[str], words: set[str]) -> list[str]:

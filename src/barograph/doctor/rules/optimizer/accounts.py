@@ -8,6 +8,7 @@ Out:  findings of `OptimizerCount`, `ScheduleStuck`, `ScheduleTooFast`, `RateToo
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,7 +41,8 @@ class OptimizerCount(Rule):
     known at the first step); where it is another distance away, the run
     goes on at another step than the checkpoint's, and schedule, data and evaluations with it. The same is said of a
     run of its own that begins at a step of twenty or more, as one that goes on, with a model that was trained before
-    (its gains are set apart) and a count of 0.
+    (its gains are set apart) and a count of 0. Where the configuration says that the optimizer begins anew
+    (`reset_optimizer`, `load_optimizer: false`, `no_load_optim`), a count of 0 is meant.
     """
 
     name, family, kind, severity = "optimizer_count", "optimizer", "resume", "warning"
@@ -81,7 +83,7 @@ class OptimizerCount(Rule):
             self._last = (step, age)
 
     def _lost(self, history: RunHistory, step: int, segment: int) -> Iterator[Finding]:
-        if step - self._before > self.at["steps"] and self.first(segment):
+        if step - self._before > self.at["steps"] and not _begins_anew(history) and self.first(segment):
             yield self.finding(
                 step, f"The run goes on at step {step}, and the optimizer begins at 0: its state was not loaded.",
                 found=step, segment=segment, confidence=0.95, evidence={"optimizer_steps": 0},
@@ -97,7 +99,7 @@ class OptimizerCount(Rule):
         begun = steps[0] if steps else -1
         here = len(steps) > 1 and -2 <= begun - self._away <= steps[1] - steps[0] + 1  # with the first row of the log
         trained = known(history.channel("model/gains_apart"), step, time, segment) == 1
-        if trained and here and self.first(segment):
+        if trained and here and not _begins_anew(history) and self.first(segment):
             yield self.finding(
                 begun, f"The run begins at step {begun}, as one that goes on, with a model that was trained before, "
                 "and the optimizer begins at 0: its state was not loaded.", found=step, segment=segment, confidence=0.9,
@@ -136,6 +138,22 @@ def _shares(history: RunHistory, least: int) -> ChannelRows | None:
     rows = channel.rows()
     whole = not rows.first and rows.segment[0] == rows.segment[-1] and rows.step[-1] - rows.step[0] >= least
     return rows if whole and numpy.isfinite(rows.value).all() else None
+
+
+def _begins_anew(history: RunHistory) -> bool:
+    """Whether the configuration says that the optimizer's state is not to be loaded."""
+    return any(
+        (value is True and _ANEW.search(plain)) or (value is False and _LOADED.search(plain))
+        for name, value in history.options.found.items()
+        if (plain := name.rpartition(".")[2].lower())
+    )
+
+
+_ANEW = re.compile(
+    r"(?:reset|fresh|new|reinit\w*|skip|ignore|discard|drop|no_load|dont_load|without)_(?:the_)?optim(?:izers?)?(?:_states?)?$|"
+    r"(?:^|_)(?:weights|model|params)_only$|only_(?:model|weights|params)$|optim(?:izer)?_(?:reset|anew|fresh)$"
+)
+_LOADED = re.compile(r"(?:load|resume|restore|keep)\w*_optim(?:izers?)?(?:_states?)?$")
 
 
 class ScheduleStuck(Rule):

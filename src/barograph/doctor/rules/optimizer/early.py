@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.names import is_vector
-from barograph.doctor.kernel.cursor import RowCursor, came_by, half_rate, known, param_norm_of, usual
+from barograph.doctor.kernel.cursor import RowCursor, came_by, half_rate, known, param_norm_of, thawed, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, largest_of
 
@@ -48,7 +48,9 @@ class EarlyGrowth(Rule):
     trained are embeddings (`model/table_share`), as in a recommender, there is no finding. Nor has one layer
     (`model/trained_matrices`), as a head on a frozen network or a linear regression: no other layer's signal passes
     through it. The next row has to be as high: where two optimizers step by turns, a row is the norm of what one of
-    them holds. Where two thirds of the loss are gone by then, it is an info finding: the steps were of use.
+    them holds. Nor is anything said where more is trained by then than at first: the norm is that of what is trained,
+    and grows when layers are unfrozen. Where two thirds of the loss are gone by then, it is an info finding: the steps
+    were of use.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -108,6 +110,7 @@ class EarlyGrowth(Rule):
                 tables = known(history.channel("model/table_share"), step, time, segment)
                 one = known(history.channel("model/trained_matrices"), step, time, segment) <= self.at["layer"]
                 self._done = one or tables >= self.at["tables"] or _are_adapters(history, time)
+                self._done |= thawed(history, time, segment)
                 if not self._done:
                     # rows may be far apart: |ΔW|² grows with the steps
                     grown = min(value / self._first[1], 1e3)

@@ -22,6 +22,7 @@ from barograph.doctor.kernel.cursor import (
     numeric_setting,
     param_norm_of,
     setting,
+    thawed,
     usual,
     whole,
 )
@@ -171,7 +172,7 @@ class UnchangedParameters(Rule):
         unheld = count == known(history.channel("model/unheld"), step, time, segment)
         probe = whole(total - count) if known(history.channel("model/unheld_trained"), step, time, segment) == 1 else 0
         chosen = known(history.channel("model/unheld_by_block"), step, time, segment) == 1
-        chosen |= self._thawed(history, time, segment)
+        chosen |= thawed(history, time, segment)
         if unheld and 0 < probe <= self.at["probe"] and not chosen:
             return self.finding(
                 began, f"{count} parameters are in no optimizer, which has {probe} others: a probe of a model that was "
@@ -190,13 +191,6 @@ class UnchangedParameters(Rule):
             remedies=remedies,
             confidence=0.95 if severity == "critical" else 0.3,
         )  # fmt: skip
-
-    def _thawed(self, history: RunHistory, time: int, segment: int) -> bool:
-        """Whether more is trained than at the beginning of the launch."""
-        trained = history.channel("model/trained_elements")
-        rows = trained.rows() if trained is not None else None
-        counts = rows.value[(rows.segment == segment) & (rows.time <= time)] if rows is not None else numpy.empty(0)
-        return len(counts) > 1 and bool(counts[-1] > counts[0])
 
     def _moves(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         """Whether the median weight moves all the same, by the last measure: then it is gains of 1 that stay."""

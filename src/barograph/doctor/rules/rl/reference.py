@@ -9,6 +9,7 @@ Out:  findings of `ReferenceApart`, `ReferenceCopied`, `ReferenceTrained`, `Refe
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,8 +39,12 @@ class ReferenceApart(Rule):
     network of the policy's make run without gradients. Where that is a tenth of the weights' size or more away from the
     policy, it is another network; where it is the same but for a step or two, log probabilities are computed in two
     ways. Whatever is logged, it warns where the loss is logistic, of differences, the second network is asked about the
-    same examples, and in the first three looks at the weights both are so far apart, with a twentieth of it or less
-    between these looks: not by the policy's own steps.
+    same examples, and in the first three looks at the weights both are eight tenths of them or more apart, as networks
+    that were drawn apart, with a twentieth of it or less between these looks: not by the policy's own steps.
+
+    A policy that goes on from an earlier stage beside the model from before it is meant, and nearer to it: it is left
+    alone where the configuration says so (`iteration: 2`, `round`, a `ref_model` of its own), or where the first
+    margin is at least half as large as the larger reward, as one that was learnt before.
 
     What to do: `reference = copy.deepcopy(policy)` before the first step; one function for both log probabilities.
     """
@@ -51,6 +56,8 @@ class ReferenceApart(Rule):
         "reward": (1.0, "of the first row, in size; ours"),
         "steps": (5.0, "from the beginning, at most; ours"),
         "apart": (0.1, "of the weights' size; ours"),
+        "drawn": (0.8, "of the weights' size, of another network; those that were drawn apart are 1.4 away; ours"),
+        "learnt": (0.5, "of the larger reward: a margin of an earlier stage; ours"),
         "looks": (3.0, "at the weights; ours"),
         "stays": (0.05, "of the distance, from look to look; ours"),
     }
@@ -70,19 +77,22 @@ class ReferenceApart(Rule):
         chosen, rejected = map(history.channel, names)
         if not self._done and chosen is not None and rejected is not None and min(chosen.end, rejected.end):
             self._done = True
-            yield from self._rewarded(chosen, rejected, apart)
+            yield from self._rewarded(history, chosen, rejected, apart)
         if not self._over and apart.end >= self.at["looks"]:
             self._over = True
             yield from self._weighed(history, apart)
 
-    def _rewarded(self, chosen: Channel, rejected: Channel, apart: Channel) -> Iterator[Finding]:
+    def _rewarded(self, history: RunHistory, chosen: Channel, rejected: Channel, apart: Channel) -> Iterator[Finding]:
         """By the rewards of the first row."""
         first, away = (one.rows(0, 1) for one in (chosen, apart))
-        reward = max(abs(float(first.value[0])), abs(float(rejected.rows(0, 1).value[0])))
+        good, bad = float(first.value[0]), float(rejected.rows(0, 1).value[0])
+        reward, distance = max(abs(good), abs(bad)), float(away.value[0])
+        if distance < self.at["drawn"] and (_goes_on(history) or good - bad >= self.at["learnt"] * reward):
+            return
         if first.step[0] > self.at["steps"] or not self.at["reward"] <= reward < math.inf:
             return
         self._over = True
-        other = float(away.value[0]) >= self.at["apart"]
+        other = distance >= self.at["apart"]
         yield self.finding(
             int(first.step[0]), f"In the first row an implicit reward is {reward:.3g} in size, where policy and "
             f"reference should give 0{': their weights differ' if other else ', and their weights are the same'}.",
@@ -98,7 +108,7 @@ class ReferenceApart(Rule):
         step, time, segment = int(rows.step[-1]), int(rows.time[-1]), int(rows.segment[-1])
         moved = history.channel("model/other_moved")
         still = moved is not None and not between(moved, 0, step + 1, segment).any()
-        far = float(rows.value.min()) >= self.at["apart"] and numpy.ptp(rows.value) <= self.at["stays"] * rows.value[0]
+        far = float(rows.value.min()) >= self.at["drawn"] and numpy.ptp(rows.value) <= self.at["stays"] * rows.value[0]
         if still and far and step <= 4 * self.at["steps"] and _prefers(history, (step, time, segment)):
             yield self.finding(
                 int(rows.step[0]), f"The reference's weights are {rows.value[0]:.2g} of their size away from the "
@@ -106,6 +116,19 @@ class ReferenceApart(Rule):
                 confidence=_PROOF, severity="warning", causes=[_OTHER],
                 evidence={"apart": rounded(float(rows.value[0])), "standing": True},
             )  # fmt: skip
+
+
+def _goes_on(history: RunHistory) -> bool:
+    """Whether the configuration says that the policy goes on from a stage before, or names another model as the
+    reference."""
+    found = history.options.found
+    return any(
+        (_ROUND.fullmatch(plain) and isinstance(value, (int, float)) and value >= 1)
+        or (_APART.fullmatch(plain) and isinstance(value, str) and value.lower() not in _NO_OTHER
+            and {other.rpartition(".")[2].lower() for other, its in found.items() if its == value} == {plain})
+        for name, value in found.items()
+        if (plain := name.rpartition(".")[2].lower())
+    )  # fmt: skip
 
 
 def _prefers(history: RunHistory, place: Place) -> bool:
@@ -351,6 +374,11 @@ class MarginsJoined(WatchRule):
         )  # fmt: skip
 
 
+_ROUND = re.compile(
+    r"(?:(?:dpo|current|outer|train|training)_)?(?:iteration|iter|round)(?:_id|_index|_number)?|(?:dpo|training)_stage"
+)
+_APART = re.compile(r"ref(?:erence)?_(?:model|policy|checkpoint|ckpt|path|init)\w*")
+_NO_OTHER = frozenset({"", "none", "null", "copy", "policy", "self"})
 _BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 _EARLY = (20, 60)  # rows
 _NONE = 0.05  # a margin of the first row that is 0 but for dropout

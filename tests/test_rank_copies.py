@@ -60,6 +60,9 @@ def test_one_batch_on_all_ranks_is_one_only_where_they_are_copies() -> None:
     assert seen.are_copies
     seen.compare(SimpleNamespace(checks=[FIRST] * 2, checksums=[1, 2], step=0), [0, 1])  # type: ignore[arg-type]
     assert not seen.are_copies
+    late = CopiesSeen()  # how they began was not seen
+    late.compare(SimpleNamespace(checks=[WEIGHTS] * 2, checksums=[1, 1], step=9), [0, 1])  # type: ignore[arg-type]
+    assert not late.are_copies
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,8 @@ def test_a_watch_says_what_it_is_given_and_what_its_weights_are_and_leaves_no_ho
     for _ in range(9):
         ours.take()
     assert not ours.take() and all("checksum" not in ours.take() for _ in range(7)) and ours.take()
+    ours.restart()
+    assert ours.take() == {"checksum": first["checksum"], "checks": FIRST}  # the loop compares from now on
     ours.close()
     assert not model._forward_pre_hooks
 

@@ -252,6 +252,8 @@ class RunRanks:
         self._out, self._steps, self._data = recorder, steps, data
         self._probe: Ranks | None = None
         self._copies: RankCopies | None = None
+        self._stepped = 0  # by the watched optimizer, as long as no loop compares ranks
+        self._kept: tuple[int, int, dict[str, Any]] | None = None  # compared unless the loop does it
 
     def follow(self, watch: ModelWatch) -> None:
         """A model is watched: is it the same on all ranks, and what is each given?"""
@@ -260,8 +262,23 @@ class RunRanks:
 
             if self._copies is not None:
                 self._copies.close()
-            self._copies = RankCopies(watch.model)
+            self._copies, self._stepped, self._kept = RankCopies(watch.model), 0, None
             self._out.at_finish.append(self._copies.close)
+            watch.at_steps.append(self._steps_now)
+
+    @guarded("comparison of ranks")
+    def _steps_now(self, step: int) -> None:
+        """The watched optimizer's step begins. From the second one on, watches compare where no loop has done so.
+
+        Here gradients are averaged, and so are weights, however a loop does that.
+        """
+        if self._copies is None or self.probe.asked:
+            return
+        self._stepped += 1
+        if self._kept is not None:
+            self.probe.compare_copies(*self._kept)
+        said = self._copies.take() if self._stepped > 1 else None
+        self._kept = (self._stepped, step, said) if said else None
 
     @property
     def probe(self) -> Ranks:
@@ -284,6 +301,8 @@ class RunRanks:
         if watch is not None and watch.last_step == step:
             about.setdefault("fingerprint", watch.last_fingerprint)
         if self._copies is not None:
+            if not self.probe.asked:
+                self._copies.restart()
             about["copies"] = self._copies.take()
         return self.probe.reduce(self._out.step_of(step), values, **about)
 

@@ -33,10 +33,15 @@ class RankCopies:
         self._known: Any = None  # those of the step before: inputs that never change say nothing
         held = list(trainable(inner).values())
         sharded = type(inner).__name__ == "FullyShardedDataParallel" or _is_fully_sharded(inner)
+        split = sharded and _is_split_too(inner)
         whole = not sharded and not any(mesh_of(item) is not None or hasattr(item, "ds_id") for item in held)
         self._some = held[:: max(1, len(held) // _PARAMETERS)][:_PARAMETERS] if whole else []
-        self._first = _print([item.detach() for item in self._some])
-        see = inner.register_forward_pre_hook(Guest(self._see), with_kwargs=True) if whole or sharded else None
+        self._first = _print([item.detach() for item in self._some])  # the weights before the first step
+        see = (
+            inner.register_forward_pre_hook(Guest(self._see), with_kwargs=True)
+            if whole or (sharded and not split)
+            else None
+        )
         self._handle = see
 
     def _see(self, module: Any, given: Any, named: Any) -> None:
@@ -66,8 +71,12 @@ class RankCopies:
                 found["checksum"] = _print([item.detach() for item in self._some]) if self._count else self._first
             found["checks"] = kind if found["checksum"] is not None else None
         self._count += 1
-        self._inputs = self._first = None
+        self._inputs = None
         return {name: value for name, value in found.items() if value is not None}
+
+    def restart(self) -> None:
+        """The next compared step is the first: those before it were compared by others."""
+        self._count, self._known = 0, None
 
     def close(self) -> None:
         """Leave no hook behind."""
@@ -91,6 +100,20 @@ def averaged_over(model: Any) -> dict[str, float]:
 def _is_fully_sharded(model: Any) -> bool:
     """Whether parameters are sharded as FSDP2 does it, over ranks that have data of their own."""
     return any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__)
+
+
+def _is_split_too(model: Any) -> bool:
+    """Whether FSDP2 shards over some ranks only, as where others have other parts of the model and the same batch."""
+    import torch
+
+    with contextlib.suppress(Exception):  # another torch may be made otherwise
+        group = model._get_fsdp_state()._fsdp_param_group
+        groups = [group] if group is not None else [
+            inner._get_fsdp_state()._fsdp_param_group for inner in model.modules() if _is_fully_sharded(inner)
+        ]  # fmt: skip
+        world = torch.distributed.get_world_size()
+        return any(one is not None and one.mesh_info.mesh.size() < world for one in groups)
+    return False
 
 
 def _print(tensors: Sequence[Any]) -> Any:

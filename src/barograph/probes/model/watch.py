@@ -96,23 +96,20 @@ class ModelWatch:
         if not self.records:  # a copy of rank 0's model: nothing to see that rank 0 does not see
             intervals = dict.fromkeys(intervals, 0) | {"moe": intervals["moe"]}
         self.schedule = WatchSchedule(intervals, budget, fixed)
-        self.show = show
+        self.show, self._scaler = show, scaler
         self._run, self._outlet = run, Outlet(run)
-        self._scaler = scaler
         self._witness = Witness(lambda sentence, key: run.warn(sentence, key=f"watch {key}"))
         self._looks = Looks(run, model, self.schedule, memory_budget_mb, modules, self._witness)
         self._blocks = tuple(blocks.find(model).blocks)
-        self._given = optimizer is not None
+        self._given, self._start = optimizer is not None, run.current_step
         self._round, self._queue = cast("ModelRound | None", None), cast("deque[ModelRound]", deque())
         self._writing, self._home = threading.Lock(), threading.get_ident()
         self._armed: frozenset[str] = frozenset()  # due in the step to come
         self._held, self._last = True, cast("int | None", None)  # the first number is sure when the second step begins
         self._upcoming_before = _upcoming(self._run)
         self._marked: int | None = None  # the step that was coming when backward began to leave gradients
-        self._noted: tuple[Any, Any] | None = None
         self._tells_norms = False  # the loop tells its own norm: gradients are not read before clipping
         self._freed = False  # gradients are gone when backward ends: they are looked at as they come
-        self._start = run.current_step
         self._spent = self._call_began = 0.0  # seconds in this step's calls
         # seconds: after the account of the step before, since the last record (its own, all), of the run's thread
         self._after = self._since = self._gap = self._written = self._paid = 0.0
@@ -124,7 +121,7 @@ class ModelWatch:
         self._backward = BackwardEnd(self._at_backward_end)
         self._stale, self._unchanged, self._reach = StaleGradients(model), Unchanged(model), Reach(model)
         self._idle, self._unstepped, self._outside = IdleOptimizers(), Unstepped(), Written()
-        self._said: dict[str, float] = {}
+        self._said, self._noted = dict[str, float](), cast("tuple[Any, Any] | None", None)
         self._zeros: dict[str, Any] = {}  # what the last step with a record had of these; None where it is not known
         self._hooks = OptimizerHooks(
             optimizers_of(optimizer),
@@ -134,6 +131,7 @@ class ModelWatch:
             self._other_step,
         )
         self.at_rest = self._hooks.at_rest
+        self.at_steps: list[Callable[[int], Any]] = []  # called with each step as the optimizer's begins
         self._state, self._sentinel = cast("ModelState | None", None), Sentinel(self._mark)
         self._safely("set-up", self._begin)
 
@@ -245,6 +243,8 @@ class ModelWatch:
                 if self._before is not None:  # read before it was known
                     self._before = unscaled(self._before, self._scaler)
             current = self._round = self._new_round()
+            for call in self.at_steps:
+                call(current.step)
         current.begun.add(id(optimizer))
         self._looks.before(current, optimizer)
 

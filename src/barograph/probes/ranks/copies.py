@@ -42,6 +42,8 @@ class CopiesSeen:
         kind, same = frame.checks[0], len(set(known)) == 1
         if kind == FIRST:
             self._began, self._start = same, frame.step
+        elif self._began is None:  # nobody saw how they began
+            self._began, self._said = False, True
         elif kind == GRADIENTS and self._began is False and same and known[0]:
             self._said = True
             return {"never_equal": len(ranks)}

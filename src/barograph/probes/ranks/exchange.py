@@ -37,6 +37,7 @@ _STEP, _NAMES, _COUNT, _PRINT, _SUM, _SENT, _RECEIVED, _STEP_MS, _WAIT_MS = 0, 1
 _SKEW_FRAMES = 512  # an offset is narrowed down by this many frames, then anew: clocks drift
 _CONNECT_SECONDS = 300.0
 _LEAVE_SECONDS = 20.0  # how long the end of a run waits for a thread that is inside torch
+_SHORT_SECONDS, _YOUNG_SECONDS = 0.5, 10.0  # so long it waits for ranks that need not come, and for a young link alone
 _PAUSES = 0.0002, 0.02  # between two looks whether a collective is done: the first, and the longest
 
 
@@ -125,7 +126,11 @@ class Offsets:
 
 
 class Link:
-    """This rank's end of the wire. `wait` has every entry exchanged before `send` returns."""
+    """This rank's end of the wire. `wait` has every entry exchanged before `send` returns.
+
+    patience: seconds after which ranks that have not come are waited for no more; without one as long as the run lives.
+    apart: a name for what these ranks exchange, that meets nobody who exchanges something else.
+    """
 
     def __init__(
         self,
@@ -135,6 +140,8 @@ class Link:
         handle: Callable[[ExchangeFrame], None],
         trouble: Callable[[str], None],
         wait: bool = False,
+        patience: float = math.inf,
+        apart: str = "",
     ):
         distributed = torch.distributed
         self.torch, self.group, self.wait = torch, group, wait
@@ -148,7 +155,8 @@ class Link:
         self._told: set[int] = set()
         self._handle, self._trouble = handle, trouble
         self._about = about
-        self._prefix = f"barograph/{about.get('restart', '')}/{group.group_name}/{self.world}"
+        self._prefix = f"barograph/{about.get('restart', '')}/{group.group_name}/{self.world}{apart}"
+        self._patience, self._over = patience, threading.Event()
         self._queue: queue.SimpleQueue[ExchangeEntry] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -174,6 +182,9 @@ class Link:
 
     def close(self, seconds: float) -> None:
         """Say that nothing more comes, and give the other ranks so long to say the same."""
+        if not self.open and self._patience < math.inf:
+            young = time.monotonic() - self._began < _YOUNG_SECONDS
+            seconds = min(seconds, _SHORT_SECONDS) if young else 0.0
         if self.wait and self.open and not self.ended:
             last = ExchangeEntry(CLOSED)
             self._thread = threading.Thread(target=self.send, args=(last,), name="barograph-ranks", daemon=True)
@@ -181,9 +192,14 @@ class Link:
         self._queue.put(ExchangeEntry(CLOSED))
         if self._thread is not None and not self.missing():
             self._thread.join(seconds)
-        self.ended = True
+        self.leave()
         if self._thread is not None:
             self._thread.join(_LEAVE_SECONDS if self._connecting else 5 * _PAUSES[1])
+
+    def leave(self) -> None:
+        """Exchange nothing more; waits for nobody."""
+        self.ended = True
+        self._over.set()
 
     def missing(self) -> bool:
         """Whether ranks have not come for a minute after this one."""
@@ -221,11 +237,12 @@ class Link:
         turn = store.add(f"turn/{self.rank}", 1)  # the group may have met before, in this store
         store.set(f"{turn}/{self.rank}", json.dumps(self._about))
         store.add(f"{turn}/count", 1)
-        pause, deadline = 0.005, time.monotonic() + (_CONNECT_SECONDS if self.wait else math.inf)
+        pause, deadline = 0.005, time.monotonic() + (_CONNECT_SECONDS if self.wait else self._patience)
         while store.add(f"{turn}/count", 0) < self.world:
             if self.ended or time.monotonic() > deadline:
+                store.add(f"{turn}/count", -1)  # who comes later doesn't wait for this rank
                 raise TimeoutError("not every rank has come")
-            time.sleep(pause)
+            self._over.wait(pause)
             pause = min(pause * 1.5, 1.0)
         connected = distributed.PrefixStore(f"{turn}/gloo", store)
         self._connecting = True

@@ -5,7 +5,8 @@ In:   named values on every rank of torch.distributed, step and wait times, a fi
 Out:  records of kind `ranks` (rank 0: minimum, mean, maximum and which rank; every rank: its own times) and
       `straggler`; warnings that name the rank.
 
-`reduce` hands its values to a thread and returns at once; rank 0 writes the record when all ranks' values are
+`reduce` hands its values to a thread and returns at once (so does `compare_copies`, which watched models call where no
+loop calls `reduce`); rank 0 writes the record when all ranks' values are
 there. With `wait=True` it waits for them and returns them. Either way the exchange (`probes.exchange`) is
 beside the training's own collectives: a rank that never calls `reduce` costs the others nothing.
 """
@@ -22,14 +23,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from barograph.core import place
-from barograph.core.values import PLAIN, DeviceValues, number, on_device, text
+from barograph.core.values import DeviceValues, on_device, text
 from barograph.probes.ranks.copies import CopiesSeen
+from barograph.probes.ranks.entries import mark, plain_float, settle
 from barograph.probes.ranks.exchange import ExchangeEntry, ExchangeFrame, Link
 from barograph.probes.ranks.straggler import StragglerFinding, StragglerWatch
 from barograph.probes.recording import Recording
 
 CLOSE_SECONDS = 2.0  # how long the end of a run waits for the other ranks' last values
-_SUM, _PRINT = "\0checksum", "\0fingerprint"  # among the values of a step
+_PATIENCE = 120.0  # seconds, for other ranks' watches: a rank without one never comes
 _SKEW_EVERY = 1000  # reduced steps between two records of the clocks' offsets
 
 
@@ -73,6 +75,7 @@ class Ranks:
         self.last: dict[str, Reduced] | None = None
         self._group, self._link, self._owner = group, None, os.getpid()
         self._current: Any = None
+        self._met_asked = False
         self._world = 0
         self._reduced = 0
         self._shapes: dict[tuple[Any, ...], tuple[int, tuple[str, ...], list[Any]]] = {}
@@ -83,6 +86,9 @@ class Ranks:
         self._waited = math.nan
         self._drifted: set[int] = set()
         self._copies = CopiesSeen()
+        self.asked = False  # whether a loop has called `reduce`
+        self._before: Link | None = None  # the watches' link, from before that
+        self._shown: dict[int, int] = {}  # the first rank's number of each step that watches compare
         run.at_finish.append(self.close)
 
     _link: Link | None
@@ -121,19 +127,15 @@ class Ranks:
                 wait_ms = self._waited
             if step % self.every or os.getpid() != self._owner:
                 return None
+            self.asked = True
             link = self._meet()
             if link is None:
-                self.last = {name: alone(_float(value)) for name, value in values.items()}
+                self.last = {name: alone(plain_float(value)) for name, value in values.items()}
                 return self.last
             entry = self._entry(step, values, sums)
             entry.step_ms = math.nan if step_ms is None else float(step_ms)
             entry.wait_ms = math.nan if wait_ms is None else float(wait_ms)
-            about = copies or {}
-            if fingerprint is None and "fingerprint" in about:
-                fingerprint, entry.watched = about["fingerprint"], True
-            if checksum is None and "checksum" in about:
-                checksum, entry.checks = about["checksum"], about["checks"]
-            entry.fingerprint, entry.checksum = _plain(fingerprint, entry, _PRINT), _plain(checksum, entry, _SUM)
+            mark(entry, fingerprint, checksum, copies or {})
             link.send(entry)
             self._own(step, entry)
             if not self.wait:
@@ -146,10 +148,29 @@ class Ranks:
             self.run.warn(f"ranks are not compared at step {step}: {error}", key="ranks-failed")
             return None
 
+    def compare_copies(self, count: int, step: int, copies: Mapping[str, Any]) -> None:
+        """Compare what the ranks' watches say, until a loop calls `reduce`; never raises and never waits.
+
+        count: of the watched steps, the same on all ranks; step: what this rank calls it. Nothing is exchanged before
+        every rank has called this: `reduce` on some of them is not enough.
+        """
+        try:
+            if self.asked or os.getpid() != self._owner or (link := self._meet()) is None:
+                return
+            entry = self._entry(count, {}, ())
+            mark(entry, None, None, copies)
+            if not link.rank and not link.ended:
+                self._shown[count] = step
+            link.send(entry)
+        except Exception as error:
+            self.run.warn(f"ranks are not compared at step {step}: {error}", key="ranks-failed")
+
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Say to the others that nothing more comes. A run calls it when it ends."""
-        if self._link is not None and os.getpid() == self._owner:
-            self._link.close(seconds)
+        if os.getpid() == self._owner:
+            for link, its in ((self._before, 0.0), (self._link, seconds)):
+                if link is not None:
+                    link.close(its)
 
     # -- the group ---------------------------------------------------------------------------------------
 
@@ -160,16 +181,17 @@ class Ranks:
         if distributed is None or not distributed.is_available() or not distributed.is_initialized():
             return None
         group = distributed.group.WORLD if self._group is None else self._group
-        if group is self._current:
-            if self._link is not None and self._link.missing():
+        if group is self._current and self.asked == self._met_asked:
+            if self.asked and self._link is not None and self._link.missing():
                 self.run.warn(
                     "ranks can't be compared yet: not every rank has called reduce; the others don't wait for it",
                     key="ranks-missing",
                 )
             return self._link
         if self._link is not None:
-            self._link.ended = True  # its process group is gone
-        self._current, self._link = group, None
+            self._link.leave()  # its process group is gone, or from now on the loop compares
+            self._before = self._link
+        self._current, self._link, self._met_asked = group, None, self.asked
         self.straggler, self._copies = StragglerWatch(), CopiesSeen()
         world = int(distributed.get_world_size(group))
         if world > 1 and distributed.get_rank(group) >= 0:
@@ -180,7 +202,10 @@ class Ranks:
                 "pid": os.getpid(),
                 "restart": os.environ.get("TORCHELASTIC_RESTART_COUNT", ""),
             }
-            self._link = Link(torch, group, about, self._handle, self._broken, self.wait)
+            if self.asked:
+                self._link = Link(torch, group, about, self._handle, self._broken, self.wait)
+            else:
+                self._link = Link(torch, group, about, self._handle_copies, _quiet, patience=_PATIENCE, apart="/watch")
         if self._world and world != self._world:
             self.run.warn(f"the world changed from {self._world} to {world} ranks", key=f"world-{world}-{time.time()}")
             if int(distributed.get_rank(group)) == 0:
@@ -213,10 +238,10 @@ class Ranks:
         entry = ExchangeEntry(int(step), names, names_hash)
         if on_device(values):
             entry.arrived = DeviceValues({key: values[key] for key in order})
-            entry.settle = _settle
+            entry.settle = settle
         else:
             entry.values = [
-                value if type(value) is float else _float(value) for value in map(values.__getitem__, order)
+                value if type(value) is float else plain_float(value) for value in map(values.__getitem__, order)
             ]
         return entry
 
@@ -258,12 +283,7 @@ class Ranks:
                 }
         if len(frame.present) < link.world:
             fields["absent"] = [rank for at, rank in enumerate(link.ranks) if at not in frame.present]
-        if not any(frame.watched) or self._copies.are_copies:
-            self._same_batch(link, frame, fields)
-        if any(frame.checks):
-            fields |= self._copies.compare(frame, link.ranks)
-        else:
-            self._drift(link, frame, fields)
+        self._marks(link, frame, fields)
         if self._reduced % _SKEW_EVERY == min(_SKEW_EVERY - 1, 9):  # after ten steps the bounds are close
             self._skew(link, fields)
         self._reduced += 1
@@ -271,6 +291,25 @@ class Ranks:
             self.run.record("ranks", step, fields)
         for finding in self.straggler.observe(step, frame.step_ms, frame.wait_ms):
             self._say_straggler(link, finding)
+
+    def _handle_copies(self, frame: ExchangeFrame) -> None:
+        """A step that the watches of all ranks compare. On the link's thread."""
+        link, step = self._link, self._shown.pop(frame.step, None)
+        if link is None or step is None or self.asked:
+            return
+        fields = dict[str, Any]()
+        self._marks(link, frame._replace(step=step), fields)
+        if fields:
+            self.run.record("ranks", step, fields)
+
+    def _marks(self, link: Link, frame: ExchangeFrame, fields: dict[str, Any]) -> None:
+        """What fingerprints and checksums say."""
+        if any(frame.checks):
+            fields |= self._copies.compare(frame, link.ranks)
+        else:
+            self._drift(link, frame, fields)
+        if not any(frame.watched) or self._copies.are_copies:
+            self._same_batch(link, frame, fields)
 
     def _named(self, names: tuple[str, ...], table: list[list[float]], present: int) -> dict[str, Reduced]:
         ranks = self._link.ranks if self._link is not None else []
@@ -414,40 +453,8 @@ def checksum(tensors: Iterable[Any]) -> Any:
     return total
 
 
-def _settle(entry: ExchangeEntry) -> None:
-    """Wait for values from a device and make them plain."""
-    for event in entry.arrived._events:
-        event.synchronize()
-    values = dict(entry.arrived.values)
-    if _SUM in values:
-        entry.checksum = int(values.pop(_SUM).item())
-    if _PRINT in values:
-        entry.fingerprint = int(values.pop(_PRINT).item())
-    entry.values, entry.settle = [_float(value) for value in values.values()], None
-
-
-def _plain(found: Any, entry: ExchangeEntry, name: str) -> Any:
-    """A checksum or fingerprint as Python's number; None while it is on its way from a device."""
-    if found is None or type(found) in PLAIN:
-        return found
-    if not on_device({"": found}):
-        known = number(found)
-        return known if isinstance(known, (int, float)) else None
-    own = DeviceValues({name: found})
-    if entry.arrived is None:
-        entry.arrived, entry.settle = own, _settle
-        own.values = dict(zip(entry.names, entry.values, strict=True)) | own.values
-    else:
-        entry.arrived.values |= own.values
-        entry.arrived.arrivals += own.arrivals
-    return None
-
-
-def _float(value: Any) -> float:
-    try:
-        return float(number(value))
-    except (OverflowError, TypeError, ValueError):  # an integer beyond a float
-        return math.inf
+def _quiet(reason: str) -> None:
+    """Nobody asked for the comparison of watches: nobody has to hear that it ended."""
 
 
 def _ranks(ranks: list[int]) -> str:

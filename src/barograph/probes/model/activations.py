@@ -25,7 +25,7 @@ from barograph.probes.model.parameters import PLACE, local, mesh_of
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
 TOKENS = 64  # of the output, for log Z
-_SHORT, _LONG = 3, 8  # places of a text whose padding is known by its token, or has to be told from how it stands
+_SHORT, _LONG = 3, 8  # places of a text whose padding is known by its token, or only by how it stands
 _LEAST, _MOST = 1e-8, 1e7  # of `std`, between which its fourth power, added up, is within what 32 bits hold
 _BESIDE = re.compile(r"mask|label|target|position|type_ids|cache", re.I)
 _BOUNDS = {

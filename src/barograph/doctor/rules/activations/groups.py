@@ -105,11 +105,10 @@ class FrozenGroup(Rule):
         staged: bool,
     ) -> Finding:  # fmt: skip
         trained = whole(figures["trained_parameters"])
-        texts = next((event.fields for event in history.events_of("model")
-                      if "frozen" in event.fields and event.step == step and event.time <= time), {})  # fmt: skip
-        names = str(texts.get("frozen", "names are not recorded"))
+        texts = _texts(history, step, time)
+        names = texts.get("frozen", "names are not recorded")
         against = not staged and count > 1 and figures["frozen_share"] >= _PART and contradicted(
-            history, *(str(texts.get(name, "")) for name in ("parts_trained", "parts_frozen"))
+            history, *(texts.get(name, "") for name in ("parts_trained", "parts_frozen"))
         )  # fmt: skip
         severity, key, causes = "warning", "adapters", list(self.causes)
         behind, front = (max(0.0, figures[name]) for name in ("frozen_as_drawn", "frozen_first_as_drawn"))
@@ -136,10 +135,8 @@ class FrozenGroup(Rule):
             )
             causes = ["layer frozen: adapters that should be trained, or one of their two factors"]
         elif figures["lone_vector"] == 1 and count >= self.at["beside"] and not staged:
-            key, message = (
-                "vector",
-                f"Only one parameter of {trained + count} is trained, a bias or a norm's ({names}).",
-            )
+            key = "vector"
+            message = f"Only one parameter of {trained + count} is trained, a bias or a norm's ({names})."
         elif figures["frozen_gains_new"] == 1 and adapted:
             key, message = "new", f"Adapters are trained in a model whose frozen normalisation is all new ({names})."
             causes = ["weights not loaded: the frozen model is as it was initialised"]
@@ -183,6 +180,13 @@ class FrozenGroup(Rule):
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
             | ({"standing": True} if key in ("drawn", "blocks", "new", "tables", "new body") else {}),
         )  # fmt: skip
+
+
+def _texts(history: RunHistory, step: int, time: int) -> dict[str, str]:
+    """What the same look found in words: names of what is frozen, of parts as a whole."""
+    fields = (one.fields for one in history.events_of("model")
+              if "frozen" in one.fields and one.step == step and one.time <= time)  # fmt: skip
+    return {name: str(value) for name, value in next(fields, {}).items()}
 
 
 def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> float:

@@ -252,7 +252,7 @@ class SortedLengths(WatchRule):
     def reset(self) -> None:
         super().reset()
         self._all = RowCursor()
-        self._passes: dict[str, tuple[int, _Passes]] = {}  # by what they are told: a launch, and its batches
+        self._passes: dict[str, tuple[int, _Passes]] = {}  # by the series of lengths: a launch, and its batches
         self.begin()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:

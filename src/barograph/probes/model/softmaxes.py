@@ -61,8 +61,8 @@ def find(output: Tensor, gradient: Tensor, within: float, smoothing: float = 0.0
         return Softmax(plain, plain, target, alive, weight.masked_fill(~alive, math.nan), zero)
     fits, known, other, slope, share = _smoothed(output, gradient, within, target)
     known = known & alive
-    smoothing = (share * output.shape[1]).masked_fill(~known, math.nan)
-    alike = smoothing.nan_to_num(-math.inf).amax() - smoothing.nan_to_num(math.inf).amin()
+    part = (share * output.shape[1]).masked_fill(~known, math.nan)
+    alike = part.nan_to_num(-math.inf).amax() - part.nan_to_num(math.inf).amin()
     alike = alike <= (_ALIKE if within < 0.01 else _ALIKE_HALF)
     # of a model that has learnt smoothed labels, the classes beside the target have all one chance
     smooth = ((fits & adds) | ~known).all() & (known.sum() >= (alive.sum() / 2).clamp_min(4)) & alike & ~plain

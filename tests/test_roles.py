@@ -31,6 +31,7 @@ NAMES = [
     ("train/nll", "valid/nll"),
     ("objective", "test/mae"),
     ("tr_loss", "te_loss"),
+    ("tr_loss", "va_loss"),
 ]
 
 

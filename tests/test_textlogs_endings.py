@@ -171,3 +171,43 @@ def test_memory_that_ran_out_in_a_later_program_is_said_too(tmp_path: Path, caps
     told = " ".join(capsys.readouterr().out.split())
     assert "RuntimeError: mat1" in told
     assert "Out of memory" in told
+
+
+@pytest.mark.parametrize("line", [
+    "fit.py: error: unrecognized arguments: --epoch 3", "train: error: the following arguments are required: --data",
+    "tools/fit.py: error: argument --lr: invalid float value: 'x'",
+])  # fmt: skip
+def test_an_option_that_the_program_does_not_know_ended_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(f"usage: fit.py [-h] [--lr LR]\n{line}\n")
+    assert run_doctor([str(path)]) == NO_VERDICT
+    assert f"line 2: {line[:40]}" in " ".join(capsys.readouterr().out.split())
+
+
+def of_launches(*words: str) -> str:
+    return "".join(f"10:0{at}:00 loading the settings of the job\n{said}" for at, said in enumerate(words))
+
+
+def test_a_launch_behind_one_that_failed_has_not_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(of_launches(TRACEBACK, "training begins\ntesting begins\nall is written\n"))
+    assert run_doctor([str(path)]) == NO_VERDICT
+    told = capsys.readouterr().out
+    assert "The training failed" not in told
+    assert "RuntimeError: mat1" in told
+
+
+@pytest.mark.parametrize("words", [
+    [TRACEBACK, TRACEBACK.replace("mat1", "mat7")],  # the last launch failed too
+    ["", TRACEBACK],
+    [TRACEBACK.replace("loading 4 shards", "10:05:00 loading the settings of the job"), ""],  # of several processes
+])  # fmt: skip
+def test_a_launch_that_failed_last_has_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(of_launches(*words))
+    run_doctor([str(path)])
+    assert "The training failed" in capsys.readouterr().out

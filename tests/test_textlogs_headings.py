@@ -70,3 +70,23 @@ def test_losses_in_the_plural_are_losses(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("".join(f"Epoch {at}\ntrain losses: {3 - at / 10:.2f}\nval loss: 3.5\n" for at in range(1, 9)))
     assert len(read(path).series["train losses"]) == len(read(path).series["val loss"]) == 8
+
+
+def test_a_heading_between_rules_says_the_data_of_a_row_with_its_epoch(tmp_path: Path) -> None:
+    text = ""
+    for launch in range(2):
+        for at in range(6):
+            text += f"=====training epoch {at + 1}=====\nEpoch {at} | avg_loss = {4 - at / 3 + launch / 50:.3f}\n\n"
+            text += f"=====validate epoch {at + 1}=====\nEpoch {at} | avg_loss = {5 - at / 3:.3f}\ntook 0.1 second\n\n"
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    series = read(path).series
+    assert [at for at, _ in series["avg_loss"]] == [*range(6)] * 2
+    assert [value for _, value in series["val avg_loss"]][:3] == [5.0, pytest.approx(4.667), pytest.approx(4.333)]
+
+
+def test_a_heading_between_rules_holds_for_no_other_epoch(tmp_path: Path) -> None:
+    text = "".join(f"===== test epoch {at + 1} =====\nEpoch {at + 5} | loss = {4 - at / 3:.3f}\n" for at in range(6))
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    assert list(read(path).series) == ["loss"]

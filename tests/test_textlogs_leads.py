@@ -158,3 +158,31 @@ def test_a_log_that_grows_by_single_lines_is_read_as_one_that_is_whole(
         reading = collect(dialect, found, mark)
         mark, pieces = reading.mark, pieces + reading.series.get("loss", [])
     assert pieces == whole
+
+
+@pytest.mark.parametrize(("place", "name"), [
+    ("app.loop:train_epoch:58", "loss"), ("__main__:<module>:7", "loss"), ("app.loop:validate:71", "val loss"),
+])  # fmt: skip
+def test_the_place_in_the_program_is_no_value(tmp_path: Path, place: str, name: str) -> None:
+    line = "2025-10-02 12:00:{s:02d}.118 | INFO     | {p} - epoch {s} loss: {v}\n"
+    path = tmp_path / "fit.log"
+    path.write_text("".join(line.format(s=step, v=value, p=place) for step, value in ROWS))
+    reading = read(path)
+    assert list(reading.series) == [name]
+    assert [at for at, _ in reading.series[name]] == [step for step, _ in ROWS]
+
+
+def test_a_padded_name_ahead_of_a_level_is_no_row(tmp_path: Path) -> None:
+    lines = ["Scheduled epochs: 90"]
+    for epoch in range(3):
+        lines += [
+            f"Train: {epoch} [{at:>4}/200 ({at // 2:>3}%)]  Loss: {6 - epoch - at / 300:.3f} (5.1) LR: 1.000e-03"
+            for at in (0, 100, 200)
+        ]
+        lines.append(f"Test: [  50/50]  Time: 0.2 (0.1)  Loss:  {5 - epoch:.4f} (5.0123)")
+    path = tmp_path / "fit.log"
+    path.write_text("".join(f"2025-10-02 12:00:01,118 -                train: [    INFO] - {line}\n" for line in lines))
+    series = read(path).series
+    assert set(series) == {"Loss", "LR", "test Loss"}
+    assert [at for at, _ in series["Loss"]] == [0, 100, 200, 300, 400, 500, 600]
+    assert [at for at, _ in series["test Loss"]] == [200, 400, 600]

@@ -153,3 +153,12 @@ def test_a_name_ends_with_its_sentence_and_before_its_verb(tmp_path: Path) -> No
         f"Epoch {at}, global step {at}0: 'val_loss' reached 2.{99 - at} (best 2.{99 - at})\n" for at in range(12)
     )
     assert read(written(tmp_path, text)).series["val_loss"][:2] == [(0, 2.99), (10, 2.98)]
+
+
+def test_a_step_that_begins_anew_with_each_epoch_is_its_batch(tmp_path: Path) -> None:
+    lines = [
+        f"Epoch {epoch}, Step {at}, took 7.1{at} (s), G_A: 0.2{at} D_A: 0.{9 - epoch}{at}"
+        for epoch in range(3) for at in (10, 20, 30)
+    ]  # fmt: skip
+    reading = read(written(tmp_path, "\n".join(lines) + "\n"))
+    assert [step for step, _ in reading.series["G_A_loss"]] == [10, 20, 30, 40, 50, 60, 70, 80, 90]

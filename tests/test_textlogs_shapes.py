@@ -270,3 +270,34 @@ def test_a_dict_behind_the_bar_of_the_dict_before_is_a_row_of_its_own(tmp_path: 
     )
     series = read(write(tmp_path, text + "  0%|        | 6/900 [00:06<09:00, 1.1s/it]\n")).series
     assert [step for step, _ in series["loss"]] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_bar_that_has_counted_nothing_yet_says_no_row_of_its_own(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(3):
+        for at in range(4):
+            value, rate = f"{5 - epoch - at / 5:.3f}", "?it/s" if at == 0 else "3.1it/s"
+            left = "?" if at == 0 else "00:09"
+            text += f"Epoch {epoch}:  10%|#  | {at}/4 [00:05<{left}, {rate}, loss={value}]\r"
+            text += f"Epoch {epoch}:  10%|#  | {at + 1}/4 [00:05<00:09, 3.1it/s, loss={value}]\r"
+        text += f"\nVal Acc: 0.{epoch + 5}1\n"
+    series = read(write(tmp_path, text)).series
+    assert series["loss"] == [
+        (4 * epoch + at + 1, pytest.approx(5 - epoch - at / 5)) for epoch in range(3) for at in range(4)
+    ]
+    assert [value for _, value in series["Val Acc"]] == [0.51, 0.61, 0.71]
+
+
+def test_accuracies_alone_are_no_rows(tmp_path: Path) -> None:
+    assert find(write(tmp_path, "".join(f"forest {at}\nAccuracy: 0.8{at}\n" for at in range(9)))) == []
+
+
+def test_a_mean_of_the_epoch_so_far_is_its_loss(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(3):
+        for at in (25, 50, 75):
+            text += f"Epoch {epoch}, Step {at}, used 7.17 (s), avg loss so far is {4 - epoch - at / 100}\n"
+        text += f"Epoch {epoch}, val loss is {3 - epoch}.5, val mse is 0.2.\n"
+    series = read(write(tmp_path, text)).series
+    assert [at for at, _ in series["avg loss"]] == [25, 50, 75, 100, 125, 150, 175, 200, 225]
+    assert len(series["val loss"]) == 3

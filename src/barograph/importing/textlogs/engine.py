@@ -139,10 +139,11 @@ class LogReading(Times):
             "offset": None, "line": 1, "lines": 0, "matched": 0, "unread": 0, "other_ranks": 0, "repeated": 0,
             "first": None, "last": None, "carry": 0, "tops": {}, "ranks": {}, "crowded": None, "clock": 0,
             "restarts": 0, "own": {}, "end": None, "others": {}, "counts": {}, "steps": False, "said": {},
-            "messages": 0, "reach": {}, "ending": None,
+            "messages": 0, "reach": {}, "ending": None, "launches": [None, 0],
         } | state  # fmt: skip
         self.readers = [_Reader(dialect, self.state["own"])]
         self.names = Names(dialect.kind, dialect.aliases)
+        self.launched: list[int] = []  # lines of a chunk that begin a launch, in a text without rows
 
     def items(self) -> Iterator[Item]:
         state = self.state
@@ -253,8 +254,10 @@ class LogReading(Times):
             if found.end or found.place not in unlike
         ][: max(messages.MOST - state["messages"], 0)]
         state["messages"] += len(said)
-        if blocks or said:
+        self.launched = [] if state["matched"] else messages.launches(lines, state["launches"])
+        if blocks or said or (self.launched and state["ending"]):
             yield from self.arrange(lines, blocks, said)
+        state["launches"][1] += len(self.launched)
 
     def plan(self, lines: list[bytes], blocks: list[Block]) -> Iterator[Item]:
         """The planned steps, where they are new."""
@@ -333,7 +336,11 @@ class LogReading(Times):
         where, steps = ordered(rows) if rows else (np.zeros(0, np.int64), np.zeros(0, np.int64))
         if len(where) and state["ending"] is not None:
             yield self.went_on()
+        since = 0  # the line of the last end
         for message, line in said:
+            if self.is_launched_again(since, message.place):
+                yield self.went_on()
+            since = message.place if message.end else since
             at = int(np.searchsorted(where, message.place, "right"))
             step = int(steps[at - 1]) if at else int(before or 0)
             origin = {"line": line} if at or before is not None else {"line": line, "no_step": True}
@@ -346,6 +353,16 @@ class LogReading(Times):
                 kept[2:] = kept[2:] if any(kept[2:]) else [memory]  # another program's, behind one that failed
             elif message.end or ahead or not message.memory:
                 yield Fact("info", step, 0, {"message": fields.pop("reason")} | fields)
+        if self.is_launched_again(since, 1 << 60):
+            yield self.went_on()
+
+    def is_launched_again(self, since: int, until: int) -> bool:
+        """Whether a program without rows that has ended is launched once more between two lines of a chunk."""
+        state = self.state
+        if state["ending"] is None or state["matched"]:
+            return False
+        ahead = state["launches"][1] + sum(place < since for place in self.launched)
+        return ahead == 1 and any(since < place < until for place in self.launched)
 
     def went_on(self) -> Fact:
         """What looked like the end, and was none."""
@@ -447,8 +464,7 @@ class LogReading(Times):
                         reach[canonical] = [min(ends), max(ends), name]
             yield points
             return
-        named = [reader.names.canonical(name) for name in points.names]
-        key = "beside\n" + "\n".join(points.names)
+        named, key = [reader.names.canonical(name) for name in points.names], "beside\n" + "\n".join(points.names)
         if key in counts or len(counts) < SHAPES:
             counts[key] = counts.get(key, 0) + len(points.steps)
         rows, names = counts.get(key, 0), [alias.name for alias in named]

@@ -28,6 +28,7 @@ _BESIDE = frozenset(
 _NAMED = expression(
     rb"([A-Za-z][\w.@/%()-]{0,60}(?: [A-Za-z][\w.@/%()-]{0,30}){0,3})\s{0,20}[:=]\s{0,20}[-+]?(?:\d|nan|inf)"
 )
+_RULED = expression(rb"[=*#-]{4,80}[^=*#\d-]{3,60}?(\d{1,6})[^=*#\d-]{0,20}[=*#-]{4,80}\s*$")  # `=== test epoch 3 ===`
 _TRAIN = expression(rb"(?i)train")
 _PARTS = (b"al", b"est", b"ev", b"AL", b"EST", b"EV")  # of words for data held out
 _FAR = 6  # lines between a heading and its first row
@@ -46,9 +47,10 @@ def said_below(text: bytes, own: dict[str, Any]) -> bytes:
     changed = False
     for index, line in enumerate(lines):
         if phase := _heading(line):
-            under = {"phase": phase, "names": [], "waited": 0}
+            ruled = _RULED.match(line)
+            under = {"phase": phase, "names": [], "waited": 0, "epoch": int(ruled[1]) if ruled else -1}
         elif under is not None:
-            names = _row(line)
+            names = _row(line, under.get("epoch", -1))
             if names is None or (under["names"] and (not names or not set(names).isdisjoint(under["names"]))):
                 under = None
             elif names:
@@ -78,10 +80,13 @@ def _heading(line: bytes) -> str:
     return "val" if plain & _VALIDATION else "test" if plain & _TEST else ""
 
 
-def _row(line: bytes) -> list[str] | None:
-    """The names of a line's numbers; None if it says a step or data of its own."""
+def _row(line: bytes, epoch: int = -1) -> list[str] | None:
+    """The names of a line's numbers; None if it says a step or data of its own. epoch: that of a heading between rules,
+    which the line may say too, from 0 or from 1."""
     if len(line) > 1000 or _TRAIN.search(line) or plain_lines.PHASE.search(line):
         return None
-    if any(pattern.search(line) for pattern in (plain_lines.STEP, plain_lines.EPOCH, plain_lines.BATCH)):
+    if plain_lines.STEP.search(line) or plain_lines.BATCH.search(line):
+        return None
+    if (said := plain_lines.EPOCH.search(line)) and plain_lines.whole(said["count"]) not in (epoch, epoch - 1):
         return None
     return [name.decode("utf-8", "replace") for name in _NAMED.findall(line)]

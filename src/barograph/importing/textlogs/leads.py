@@ -65,7 +65,8 @@ _LOGGER = (  # `- __main__ - `, a process's number
     + _LEVEL
     + rb")|(?<= )\[\d{1,7}\](?= "
     + _LEVEL
-    + rb"))"
+    + rb")|(?<=\| )[\w.]{1,80}:(?!\w{0,40}(?i:val|test|eval))[\w<>]{1,60}:\d{1,6}(?= - )"  # loguru's place
+    rb"|(?<=- )\s{0,24}[A-Za-z_][\w.]{0,60}: \[\s{0,8}" + _LEVEL + rb"\](?= - ))"  # timm's
 )
 _WORD = expression(  # a logger's name, where it stands on each line
     rb"(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|step|epoch|iter|iteration|batch|round|loss|at|"
@@ -73,7 +74,7 @@ _WORD = expression(  # a logger's name, where it stands on each line
     rb"(?:(?:trainer|main|root|loop|runner|engine|fit) (?=\d)|"
     rb"[a-z_][a-z_.]{1,30} (?=[A-Za-z\[(]|\xd0|\xd1|[\xe3-\xed]))"
 )
-_BETWEEN = rb"[\s|:>-]{0,6}"
+_BETWEEN = rb"[\s|:>-]{0,8}"
 _ELEMENT = (
     rb"(?:[\[(](?:" + _TIME + rb"|" + _LEVEL + rb"|" + _SOURCE + rb"|1\d{9}\.\d{1,9})(?: ?" + _LEVEL + rb")?[\])]"
     rb"|" + _TIME + rb"(?=[\s|\]:,-])|" + _LEVEL + rb"|" + _SOURCE + rb"[\])]?)"

@@ -41,6 +41,8 @@ _MEMORY = expression(
     rb"CUDA(?: runtime)? error.{0,20}out of memory|cudaSuccess.{0,20}out of memory|Out of memory error on GPU|"
     rb"OOM when allocating|not enough memory: you tried to allocate|(?:MemoryError|Error: ).{0,20}Unable to allocate \d"
 )
+_NUMBERS = b"0123456789"
+_OPENING = expression(rb"(?!Traceback|.{0,80}(?i:warn|error))(?=.{16})(?:[^A-Za-z\n]{0,40}[A-Za-z]{2,40}){3}")
 _TRIED = expression(rb"(?i)tried to allocate ([\d.]{1,12}) ([KMGT])i?B")
 _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 # how a process ends that can't say so itself, the plainest words first: pattern, status, signal
@@ -59,6 +61,10 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"Aborted \(core dumped\)|\bSIGABRT\b|exitcode: -6\b|terminate called after throwing|"
                 rb"^\*\*\* Check failure stack trace: \*\*\*"),
      "killed", "SIGABRT"),
+    (expression(rb"^(?:[\w./-]{1,200}\.py|[\w-]{1,60}|python\d? -m [\w.]{1,100}): error: "
+                rb"(?:unrecognized arguments|argument\b|the following arguments are required|ambiguous option|"
+                rb"too few arguments|no such option)"),
+     "failed", ""),
     (expression(rb"\btasks? [\d,-]{1,40}: Exited with exit code [1-9]"), "failed", ""),
     (expression(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
     (expression(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
@@ -138,6 +144,23 @@ def messages(text: bytes, lines: list[bytes], left: list[bytes], own: dict[str, 
         own["traceback"] = opened
     if ignored:
         own["ignored"] = True
+
+
+def launches(lines: list[bytes], known: list[Any]) -> list[int]:
+    """The lines that begin a launch: those that say what the text's first line says, but for its numbers. known: that
+    first line, and how often it came in the text ahead."""
+    if known[0] is None:
+        first = next((line for line in lines if line.strip()), b"")
+        known[0] = first.translate(None, _NUMBERS).decode("latin-1") if _OPENING.match(first) else ""
+    opening = known[0].encode("latin-1")
+    if not opening:
+        return []
+    head = opening[:4]
+    return [
+        index
+        for index, line in enumerate(lines)
+        if head in line[:40].translate(None, _NUMBERS) and line.translate(None, _NUMBERS) == opening
+    ]
 
 
 def _goes_on(lines: list[bytes], left: list[bytes], index: int) -> bool:

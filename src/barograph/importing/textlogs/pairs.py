@@ -87,6 +87,10 @@ _REMARK = expression(
     rb"|(?<=[A-Za-z])\s?\([a-z][a-z0-9 ]{1,24}\)(?=\s(?:at|after|@)\s)"  # `loss (for one batch) at step 5`
     rb"|(?<=oss)\s?\([a-z]{2,12}\)(?=\s{1,4}(?:-> |[-+]?\d))"
 )
+_SO_FAR = expression(  # `avg loss so far is 2.31`: a mean of the epoch; the best so far is none
+    rb"(?i)(?<![a-z])(?P<name>(?:(?:running|avg|average|mean|train(?:ing)?|total|epoch)[ _]){0,2}loss) so far"
+    rb"(?=\s?[:=]|\sis\s)"
+)
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
 _TUPLES = expression(rb"\((['\"])([A-Za-z][\w ./-]{0,40})\1, (" + forms.NUMBER + rb")\)")  # `[('loss', 2.31), …]`
@@ -188,6 +192,8 @@ def as_pairs(line: bytes) -> bytes:
     if b" rate," in line:
         line = _DARKNET.sub(rb"\1 loss", line)
     line = _OVER.sub(b"", line)
+    if b" so far" in line and b"est " not in line:
+        line = _SO_FAR.sub(rb"\g<name>", line)
     if b"nanx" in line:
         line = _PADDED.sub(rb"\1", line)
     if b" @" in line:

@@ -25,13 +25,14 @@ from barograph.importing.textlogs import (
     headings,
     objects,
     pairs,
+    patterns,
     plain_lines,
     prefixes,
 )
 
 _HINTS = (  # every row has one of these in it
     "tep;TEP;poch;POCH;ter;ITER;atch;pdate;upd;Upd;UPD;it ;riterion;bce;auc;-error;-merror;ndcg;"
-    "cross_ent;uber;erlust;perte;Perte;rdida;perd;Perd;chritt;aso ;asso ;tape ;poque;poca;poka;it:;"
+    "cross_ent;Acc;uber;erlust;perte;Perte;rdida;perd;Perd;chritt;aso ;asso ;tape ;poque;poca;poka;it:;"
     "it=;s=;ep ;%|;Train: ;oss;ost;bjective;acc;nll;ppl;erplexity;ntropy;xent;Xent;ce;CE;xe;XE;bpb;"
     "bpc; rate,;Score;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;rlust;ehler;osten;osto;rreur;"
     "Trin ;J(;f(x);"
@@ -41,6 +42,7 @@ _HINTS = (  # every row has one of these in it
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
 _MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step if they rise
+_RIGHT = patterns.expression(r"(?i)(?:(?:val|valid|validation|test|eval|train|training) )?acc(?:uracy)?")
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 
 
@@ -103,12 +105,25 @@ class Plain(engine.Dialect):
         text = pairs.names_as_words(objects.on_one_line(text, own))
         return headings.said_below(columns.said_in_rows(text, own), own)
 
+    def rows_of(self, lines: list[bytes], picks: list[int], own: dict[str, Any]) -> tuple[list[forms.Raw], list[int]]:
+        """Rows that say an accuracy alone, and no step, are rows where others say a step."""
+        rows, left = super().rows_of(lines, picks, own)
+        if own.get("steps") or own.get("above") or any(name[0] == "_" for row in rows for name in row.names):
+            return rows, left
+        bare = [row for row in rows if all(map(_RIGHT.fullmatch, row.names)) and b"Acc" in lines[row.where[0]]]
+        if not bare:
+            return rows, left
+        return [row for row in rows if all(row is not one for one in bare)], left + [
+            at for row in bare for at in row.where.tolist()
+        ]
+
     def hold(self, text: bytes) -> int:
         return objects.unfinished(text)
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""
-        rows = counting.not_planned([row for row in rows if not _is_tally(lines, row)], own)
+        rows = _begun(lines, [row for row in rows if not _is_tally(lines, row)])
+        rows = counting.not_planned(rows, own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.settled(self.leads(lines, rows, own), own)
         many = _many(rows, own)
@@ -411,6 +426,30 @@ def _is_tally(lines: list[bytes], row: forms.Raw) -> bool:
     ]
     whole = losses and all(isinstance(text, bytes) and text.isdigit() for column in losses for text in column)
     return bool(whole and plain_lines.ROUND.search(line := lines[row.where[0]]) and not plain_lines.STEP.search(line))
+
+
+def _begun(lines: list[bytes], rows: list[forms.Raw]) -> list[forms.Raw]:
+    """Rows without those of bars that have counted nothing yet, where others have: the value comes again beside the
+    first count."""
+    counts = [row.columns[row.names.index("_batch")] if "_batches" in row.names else () for row in rows]
+    if not any(count != b"0" for column in counts for count in column):
+        return rows
+    result = []
+    for row, column in zip(rows, counts, strict=True):
+        kept = [at for at, count in enumerate(column) if count != b"0" or b"<?," not in lines[row.where[at]]]
+        if len(kept) == len(column):
+            result.append(row)
+        elif kept:
+            result.append(_picked(row, kept))
+    return result
+
+
+def _picked(row: forms.Raw, kept: list[int]) -> forms.Raw:
+    return row._replace(
+        where=row.where[kept],
+        starts=[row.starts[at] for at in kept],
+        columns=[[column[at] for at in kept] for column in row.columns],
+    )
 
 
 def _before(found: list[Any]) -> Any:

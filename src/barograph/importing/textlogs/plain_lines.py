@@ -115,7 +115,7 @@ _BARE = expression(
 )
 _COUNTS = expression(
     rb"(?i)^(?:global[_ ]?|(?!loss)[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|"
-    rb"batch(?:es)?|minibatch|eta|time|rank|gpu)$"
+    rb"batch(?:es)?|minibatch|eta|time|rank|gpu)(?:_(?:idx|index|id|no|num))?$"
 )
 _LOSSES = expression(rb"oss|OSS|ost|bjective|riterion|nll|NLL|xent|ntropy|[cx]e(?![A-Za-z])|ppl|bce|mse|MSE")
 _FRACTION = expression(
@@ -179,7 +179,8 @@ _COMMAND = expression(
 )
 _TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{1,40}: ?[\"'`])")  # `line = "epoch 5`
 _PLANNED = expression(
-    rb"(?i)\s*[\w.-]{0,40}?(?:epochs|steps|iterations)['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$|"
+    rb"(?i)\s*(?:[a-z][\w.-]{0,20} ){0,2}[\w.-]{0,40}?(?:epochs|steps|iterations)"
+    rb"['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$|"
     rb"(?:.{0,40}\W)?(?:train(?:ing)?|run(?:ning)?|for|total(?: of)?|max(?:imum)?)[ :]{1,3}"
     rb"\d[\d_,]{0,15} (?:epochs|steps|iterations)\W{0,3}$"
 )  # how many
@@ -248,6 +249,7 @@ def row(line: bytes) -> forms.Parsed | None:
         return None  # an evaluation is a row once its bar is full
     seen = None if counts else _SEEN.search(line)
     names, known, beside = _unit(seen), False, b""
+    counted = {match.start("count") for match in (step, batch, epoch) if match}
     for found in found_pairs:
         name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
         name = _OTHER_UNIT.sub(b"", _LEVEL.sub(b"", name.rstrip(b".").replace(b". ", b" ")))
@@ -257,7 +259,7 @@ def row(line: bytes) -> forms.Parsed | None:
         if (seen and seen.start() < end <= seen.end()) or _is_place(line, found, name) or _is_cut(line, end, number):
             continue
         first = found.start() if first < 0 else first
-        if _COUNTS.match(name) or (bar and end < bar.end() and scale == b"%"):
+        if _COUNTS.match(name) or found.start(2) in counted or (bar and end < bar.end() and scale == b"%"):
             continue  # what counts, and how much of a bar is full
         if not (counts or names or scale or len(number) > 15) and number.isdigit() and not _KNOWN.match(name):
             names[f"_first:{name.decode('utf-8', 'replace')}"] = number  # perhaps the step: others will tell
@@ -424,6 +426,8 @@ def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
     if not found[1] or line[found.end(1) : found.start(2)] != b":" or not found[2].isdigit():
         return False
     edges = line[max(found.start() - 1, 0) : found.start()] + line[found.end() : found.end() + 1]
+    if edges == b": " and line.startswith(b" - ", found.end()):
+        return True  # `trainer:validate:58 - `
     return edges in (b"()", b"[]") and not _KNOWN.match(name) and not _COUNTS.match(name)
 
 

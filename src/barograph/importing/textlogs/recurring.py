@@ -137,8 +137,11 @@ def _rows(group: list[tuple[int, list[bytes]]], names: list[str], words: list[st
     ]
     if group:
         kept = [at for at, name in enumerate(names) if name]
+        shown = [names[at] for at in kept]
+        if {"_epoch", "_step"} <= {*names} and "_batch" not in names:  # of an epoch, or of the run: the rows tell
+            kept, shown = [*kept, names.index("_step")], [*shown, "_batch"]
         yield forms.Raw(
-            tuple(names[at] for at in kept),
+            tuple(shown),
             np.array([index for index, _ in group], np.int64),
             [sum(map(len, parts[: counts[0]])) if counts else 0 for _, parts in group],  # behind a rank and a time
             [[parts[2 * at + 1] for _, parts in group] for at in kept],

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from barograph.importing.textlogs import plain_lines
+from barograph.importing.textlogs import heldout, plain_lines
 from barograph.importing.textlogs.patterns import expression
 
 _MAY = expression(rb"(?i)\b(?:val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|test|testing|dev)\b")
@@ -80,7 +80,7 @@ def _heading(line: bytes) -> str:
 
 def _row(line: bytes) -> list[str] | None:
     """The names of a line's numbers; None if it says a step or data of its own."""
-    if len(line) > 1000 or _TRAIN.search(line) or plain_lines.PHASE.search(line):
+    if len(line) > 1000 or _TRAIN.search(line) or heldout.PHASE.search(line):
         return None
     if any(pattern.search(line) for pattern in (plain_lines.STEP, plain_lines.EPOCH, plain_lines.BATCH)):
         return None

@@ -125,7 +125,8 @@ def _spread(layers: dict[str, Channel]) -> CheckedLine:
 def _stable(line: str, values: NDArray[numpy.float64], lacks: str) -> CheckedLine:
     if len(values) < _LEAST:
         return CheckedLine(line, NOT_MEASURED, lacks)
-    inside = float((numpy.abs(values / median(values) - 1) <= 0.05).mean())
+    middle = median(values)
+    inside = float((numpy.abs(values - middle) <= 0.05 * abs(middle)).mean())
     return CheckedLine(line, _answer(inside >= _MOSTLY), f"{percent(inside)} of the steps are within 5% of the median")
 
 

@@ -18,9 +18,10 @@ _COUNT = (
     rb"(?:e|ep|nr|#)(?=[ \t]{2}|[ \t]*\|))"
 )
 _MEASURE = (
-    rb"loss|nll|ppl|perplexity|x-?ent|cross.?ent(?:ropy)?(?![a-z])|(?<![a-z])(?:[cx]e|bce)(?![a-z])|acc(?:uracy)?|reward|bpb|"
+    rb"loss|(?:train(?:ing)?|test|val(?:idation)?)[ _]error|"
+    rb"nll|ppl|perplexity|x-?ent|cross.?ent(?:ropy)?(?![a-z])|(?<![a-z])(?:[cx]e|bce)(?![a-z])|acc(?:uracy)?|reward|bpb|"
     rb"r?mse|(?<![a-z])l_total(?![a-z])|objective|criterion|(?<![a-z])cost|"
-    rb"(?<![a-z])(?:box|giou)[ \t|]{1,40}(?:obj|cls)(?![a-z])"
+    rb"(?<![a-z])(?:box|giou|conf|wh)[ \t|]{1,40}(?:obj|cls|conf|id)(?![a-z])"
 )
 _HEADING = expression(
     rb"(?im)(?<![\w./])" + _COUNT + rb"[ \t|,]{1,40}(?=[a-z#][^\n=:{}\"]{1,500}$)"
@@ -40,7 +41,8 @@ _OF_VALUES = expression(  # a heading of measures alone, below which rows say no
     rb"(?:loss|acc(?:uracy)?|mse|mae|ppl|cost)(?:[_-](?:train|tr|val|test))?[ \t|,]{1,40}[a-z][^\n=:{}\"\d]{1,300}$"
 )
 _ONE_VALUE = expression(  # the same of one column: `Cost function value`, `% mean class accuracy (train set)`
-    rb"(?im)^[ \t%]{0,8}(?:[a-z]{1,20}[ _]){0,3}(?:loss|cost|acc(?:uracy)?|perplexity)"
+    rb"(?im)^[ \t%]{0,8}(?:[a-z]{1,20}[ _]){0,3}(?:loss|cost|acc(?:uracy)?|perplexity|"
+    rb"(?<=ing )error|(?<=tion )error|(?<=test )error)"
     rb"(?:[ _](?:function|value|values|history)){0,2}(?: \((?:train|test|val(?:id(?:ation)?)?) set\))?[ \t]*\r?$"
 )
 _FIRST = expression(rb"(?i)(?<![\w./])" + _COUNT + rb"(?=[\s|,])")
@@ -74,9 +76,10 @@ _AHEAD = expression(  # as Hugging Face's model cards begin their table
 _SHORT = {b"#": b"step", b"e": b"epoch", b"ep": b"epoch"} | dict.fromkeys(
     (b"it", b"itn", b"nr", b"round", b"rounds"), b"iteration"
 )
-_PARTS = {b"box", b"giou", b"obj", b"cls", b"dfl", b"seg"}  # of a detector's loss, where no name says loss
+_PARTS = {b"box", b"giou", b"obj", b"cls", b"dfl", b"seg", b"conf"}  # of a detector's loss, where no name says loss
+_BESIDE_PARTS = {b"total", b"xy", b"wh", b"id", b"x", b"y", b"w", b"h"}
 _MOST = 60  # columns
-_VALUES = (b"loss", b"acc", b"cost", b"mse", b"mae", b"ppl", b"perplexity")
+_VALUES = (b"loss", b"acc", b"error", b"cost", b"mse", b"mae", b"ppl", b"perplexity")
 _ROWS = 4  # below a heading that names no step
 _FRAME = {mark.encode(): b" " for mark in "─━═"} | dict.fromkeys(
     map(str.encode, "│┃║┌┬┐├┼┤└┴┘╭╮╰╯┏┳┓┣╋┫┗┻┛╒╤╕╞╪╡╘╧╛╔╦╗╠╬╣╚╩╝┡╇┩"), b"|"
@@ -204,7 +207,8 @@ def heading(line: bytes) -> list[bytes]:
     cells = [_SHORT.get(cell.lower().rstrip(b"."), cell).replace(b" ", b"_") for cell in cells]
     if not any(b"loss" in cell.lower() for cell in cells):
         parts = any(cell.lower() in _PARTS for cell in cells)
-        cells = [cell + b"_loss" if cell.lower() in _PARTS or (parts and cell == b"total") else cell for cell in cells]
+        named = _PARTS | _BESIDE_PARTS if parts else _PARTS
+        cells = [cell + b"_loss" if cell.lower() in named else cell for cell in cells]
     return [between, *cells]
 
 
@@ -286,6 +290,5 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
     if len(cells) != count or not _WHOLE.fullmatch(cells[0]) or _SAID.search(line):
         return []
     cells = [cell.strip(b"*'\"[]") for cell in cells]  # the best so far is marked
-    numbers = sum(bool(_parts(cell)) for cell in cells)
-    numbers += not _NUMBER.fullmatch(cells[0])
+    numbers = sum(bool(_parts(cell)) or _WHOLE.fullmatch(cell) is not None for cell in cells)
     return [first, *cells] if numbers > 1 and numbers + sum(map(_says_nothing, cells)) == count else []

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from barograph.importing.textlogs import forms
 from barograph.importing.textlogs.patterns import expression
 
@@ -30,27 +32,32 @@ _COUNTS = expression(
 
 HELD_OUT = expression(r"(?i)(?:val|valid|validation|va|test|te|eval|dev)")  # a name, of nothing said
 _LOSS_BEGINS = (1.0, 30.0)  # above an accuracy's most, below a percentage's usual ones
+_PERCENT = 100.0
+_ERROR = expression(r"(?i)(?:train(?:ing)?[_ ])?err(?:or)?")
 _SAID = expression(r"(?i)(?:.*[^a-z])?(?:.*loss|acc(?:uracy)?|ppl|perplexity|auc|f1|score|error|bpb)(?:[^a-z].*)?")
 
 
 def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
-    """Rows whose numbers are called `train` and `val` alone: losses, where the training's begins above 1, which no
-    accuracy is, and falls."""
+    """Rows whose numbers are called `train` and `val` alone, or an error alone: losses, where the training's begins
+    above 1, which no accuracy is and no share of mistakes, and falls."""
     known = own.setdefault("course", {})
     result = []
     for row in rows:
-        if "train" not in row.names or any(map(_SAID.fullmatch, row.names)):
+        errors = [name for name in row.names if _ERROR.fullmatch(name)]
+        said = any(_SAID.fullmatch(name) and name not in errors for name in row.names)
+        if len(errors) + ("train" in row.names) != 1 or said:
             result.append(row)
             continue
         key = "\n".join(row.names)
         is_loss = known.get(key)
         if is_loss is None:
-            first, *_, last = [_number(text) for text in row.columns[row.names.index("train")]] * 2
-            is_loss = _LOSS_BEGINS[0] < first < _LOSS_BEGINS[1] and last < first
+            first, *_, last = [_number(text) for text in row.columns[row.names.index([*errors, "train"][0])]] * 2
+            is_loss = (_LOSS_BEGINS[0] < first < _LOSS_BEGINS[1] or first > _PERCENT) and last < first
             if len(row.where) >= ENOUGH and len(known) < _KEPT:
                 known[key] = is_loss
         if is_loss:
-            names = (f"{name} loss" if name == "train" or HELD_OUT.fullmatch(name) else name for name in row.names)
+            bare = {*errors, "train"}
+            names = (f"{name} loss" if name in bare or HELD_OUT.fullmatch(name) else name for name in row.names)
             row = row._replace(names=tuple(names))
         result.append(row)
     return result
@@ -115,6 +122,38 @@ def settled(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
             if len(row.where) >= ENOUGH and len(known) < _KEPT:
                 known[key] = decision
         result.append(_renamed(row, decision))
+    return result
+
+
+def lasts_of_evaluations(rows: list[forms.Raw]) -> list[forms.Raw]:
+    """Of rows that count an evaluation's batches, or stand at one step, the last of each evaluation.
+
+    `Test: epoch [3][10/40]` counts none of the training's batches: it stands aside of its steps.
+    """
+    result = []
+    trained = np.sort(np.concatenate([row.where for row in rows if row.main] or [np.zeros(0, np.int64)]))
+    for row in rows:
+        if row.main or "_aside" in row.names or not {"_epoch", "_batch", "_batches"} <= set(row.names):
+            result.append(row)
+            continue
+        epochs, batches, lengths = (row.columns[row.names.index(name)] for name in ("_epoch", "_batch", "_batches"))
+        places = list(zip(map(_number, epochs), map(_number, batches), strict=True))
+        of_training = not all(lengths)
+        between = np.diff(np.searchsorted(trained, row.where)) if len(trained) else np.zeros(len(places) - 1)
+        goes_on = [
+            not rows_between and (late == early if of_training else late[0] == early[0] and late[1] > early[1])
+            for (early, late), rows_between in zip(itertools.pairwise(places), between.tolist(), strict=True)
+        ]
+        last = [at for at, goes in enumerate([*goes_on, False]) if not goes]
+        aside = {} if of_training else {"_aside": [b"1"] * len(last)}
+        result.append(
+            row._replace(
+                names=(*row.names, *aside),
+                where=row.where[last],
+                starts=[row.starts[at] for at in last],
+                columns=[[column[at] for at in last] for column in row.columns] + [*aside.values()],
+            )
+        )
     return result
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from barograph.importing.textlogs import plain_lines
+from barograph.importing.textlogs import heldout, plain_lines
 from barograph.importing.textlogs.patterns import expression
 
 _MAY = expression(rb"(?i)\b(?:val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|test|testing|dev)\b")
@@ -83,7 +83,7 @@ def _heading(line: bytes) -> str:
 def _row(line: bytes, epoch: int = -1) -> list[str] | None:
     """The names of a line's numbers; None if it says a step or data of its own. epoch: that of a heading between rules,
     which the line may say too, from 0 or from 1."""
-    if len(line) > 1000 or _TRAIN.search(line) or plain_lines.PHASE.search(line):
+    if len(line) > 1000 or _TRAIN.search(line) or heldout.PHASE.search(line):
         return None
     if plain_lines.STEP.search(line) or plain_lines.BATCH.search(line):
         return None

@@ -50,6 +50,11 @@ _TOTAL = expression(  # `recon 2.1, kl 0.2, total 2.3`
     rb"(?i)(?<![a-z])(?:recon|rec|kld?|reg|ce|mse|bce|l1|l2|aux|box|cls)(?=[ =:]{1,3}\d)"
     rb"[^\n]{1,120}?(?<![\w./])total(?=[ =:]{1,3}" + forms.NUMBER + rb"(?! ?(?:m?s|min|sec|h)(?![a-z])))"
 )
+_TOTAL_ALONE = expression(  # `[epoch: 3/20, iter: 5/448] total: 1.0212`: nothing else is said of that batch
+    rb"(?i)^\W{0,4}epochs?[ :=#]{1,3}\d{1,9}(?:/\d{1,9})?[\s,;|\])(\[]{1,6}"
+    rb"(?:iter(?:ation)?s?|batch|steps?)[ :=#]{1,3}\d{1,12}(?:/\d{1,12})?[\s,;:|\])]{1,6}"
+    rb"total(?=[ =:]{1,3}-?\d{1,9}\.\d{3})"
+)
 _STEP_NAME = expression(rb"(?i)^(\W{0,8}(?:step|iter|epoch))_(\d{1,12})(?=[\s:,;|])")  # `step_5: loss 2.31`
 _STEP_BETWEEN = expression(  # `Train loss 100 2.31`
     rb"(?i)(?<![\w./-])((?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval)[ _]loss) (\d{1,12}):? "
@@ -178,6 +183,7 @@ def as_pairs(line: bytes) -> bytes:
         line = _OF_PATH.sub(rb" \1 ", line)
     if b"total" in line:
         line = _TOTAL.sub(lambda found: found[0] + b"_loss", line)
+        line = line if b"oss" in line else _TOTAL_ALONE.sub(lambda found: found[0] + b"_loss", line)
     if b"nat" in line or b"bit" in line:
         line = line if b"oss" in line else _NATS.sub(rb"loss \1", line)
     if b"<" in line:

@@ -18,11 +18,13 @@ from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import (
+    below,
     columns,
     counting,
     engine,
     forms,
     headings,
+    heldout,
     objects,
     pairs,
     patterns,
@@ -34,7 +36,9 @@ _HINTS = (  # every row has one of these in it
     "tep;TEP;poch;POCH;ter;ITER;atch;pdate;upd;Upd;UPD;it ;riterion;bce;auc;-error;-merror;ndcg;"
     "cross_ent;Acc;uber;erlust;perte;Perte;rdida;perd;Perd;chritt;aso ;asso ;tape ;poque;poca;poka;it:;"
     "it=;s=;ep ;%|;Train: ;oss;ost;bjective;acc;nll;ppl;erplexity;ntropy;xent;Xent;ce;CE;xe;XE;bpb;"
-    "bpc; rate,;Score;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;rlust;ehler;osten;osto;rreur;"
+    "bpc; rate,;Score;"
+    "ing error;Acc;ACC;ound ;OUND ;pisode ;"
+    "l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;rlust;ehler;osten;osto;rreur;"
     "Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
     "progress: (;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
@@ -56,8 +60,8 @@ def _many(rows: list[forms.Raw], own: dict[str, Any]) -> bool:
 
 
 def _of_data_held_out(name: str) -> bool:
-    found = plain_lines.PHASE.match(name.encode())
-    return found is not None and plain_lines.phase_of(found) != ""
+    found = heldout.PHASE.match(name.encode())
+    return found is not None and heldout.phase_of(found) != ""
 
 
 def _numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
@@ -102,7 +106,7 @@ class Plain(engine.Dialect):
         if b"nan.0" in text or b"inf.0" in text:  # as Lightning's bar writes them
             text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
-        text = pairs.names_as_words(objects.on_one_line(text, own))
+        text = pairs.names_as_words(objects.on_one_line(below.named(text, own), own))
         return headings.said_below(columns.said_in_rows(text, own), own)
 
     def rows_of(self, lines: list[bytes], picks: list[int], own: dict[str, Any]) -> tuple[list[forms.Raw], list[int]]:
@@ -125,7 +129,7 @@ class Plain(engine.Dialect):
         rows = _begun(lines, [row for row in rows if not _is_tally(lines, row)])
         rows = counting.not_planned(rows, own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
-        rows = counting.settled(self.leads(lines, rows, own), own)
+        rows = counting.lasts_of_evaluations(counting.settled(self.leads(lines, rows, own), own))
         many = _many(rows, own)
         return [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
 
@@ -327,9 +331,9 @@ class Plain(engine.Dialect):
             own["steps"] = True
         count = said["_batch"] if "_batch" in said else said["_step"]
         epoch = said.get("_epoch")
-        if epoch is None and valued:
+        if epoch is None and (valued or ("_batch" in said and not said.get("_batches"))):
             epoch = own.get("headed")
-            if epoch is None and not said.get("_batches"):
+            if epoch is None and valued and not said.get("_batches"):
                 own["epoch"], own["count"] = -1, count
             elif epoch is not None:
                 said = {"_batch": count, **said}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import counting, forms, pairs, sentences
+from barograph.importing.textlogs import counting, forms, heldout, pairs, sentences
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF
 from barograph.importing.textlogs.patterns import expression
 
@@ -96,13 +96,6 @@ _RATE = expression(
     + forms.NUMBER
     + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
 )
-PHASE = expression(
-    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|evaluator|validator|dev|h[eo]ld[-_ ]?out|"
-    rb"(?-i:VA))|(test|testing)|train(?:ing)?)(?:_(?:summary|results?|stats|metrics|report)(?=\s?[:\[|]))?"
-    rb"(?![A-Za-z_/-]|\.\S)"
-    rb"(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
-    rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
-)
 _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|xe|"
     r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|"
@@ -152,7 +145,15 @@ MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit
 _OF_TRAINING = expression(r"(?i)train(?:ing)?(?=[_/. -])")
 _HELD_OUT = expression(r"(?i)(?:.*[^a-z])?(?:val|valid|validation|eval|evaluation|test|dev)(?![a-z])")
 _OF_RATE = expression(rb"(?i)lr$|learning[_ ]rate$")  # of training, wherever it stands
+_METER = expression(rb"(?<=[\s:=])(" + forms.NUMBER + rb") \((" + forms.NUMBER + rb")\)")  # `Loss 1.23 (1.30)`
 _LOST = expression(rb"(?i)loss(?:es)?$")
+_OF_DATA = expression(r"(?i)(val|valid|eval|test|dev|train)[_/. ]")
+_PLURAL = expression(rb"(?i)(?:epochs|steps|iterations|iters)\b")
+_LINKS = expression(rb"^(?:(?:is|was|are|has|had|with|the|of|and|for|on|gets?|got|reached|achieved)\s)+(?=[A-Za-z])")
+_OF_SETTING = expression(
+    rb"(?i)loss[_ .-]?(?:weights?|coeff?s?|coefficients?|lambda|factor|types?)$"
+)  # of one: no value
+_ALL_BEST = expression(r"(?i)best[_ /.-]|_")  # of a name: the best so far, or a count
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])(" + forms.NUMBER + rb")\s{1,4}((?i:" + OF + MEASURE + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
@@ -233,14 +234,14 @@ def row(line: bytes) -> forms.Parsed | None:
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     if printed:
         line = line.translate(_UNMARKED)
-    line = pairs.as_pairs(line)
+    line = _of_means(pairs.as_pairs(line))
     step, batch, epoch, bar = places = _places(line)
     counts = [match for match in places if match]
     if counts == [batch] and batch[2] is None and ITEM.match(line):
         return None  # a trial with its settings
     first = min((match.start() for match in counts), default=-1)
-    words, found_pairs = list(PHASE.finditer(line)), list(_PAIR.finditer(line))
-    phases = phases_of(words)
+    words, found_pairs = list(heldout.PHASE.finditer(line)), list(_PAIR.finditer(line))
+    phases = heldout.phases_of(words)
     alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     part = _PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
@@ -252,7 +253,7 @@ def row(line: bytes) -> forms.Parsed | None:
     counted = {match.start("count") for match in (step, batch, epoch) if match}
     for found in found_pairs:
         name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
-        name = _OTHER_UNIT.sub(b"", _LEVEL.sub(b"", name.rstrip(b".").replace(b". ", b" ")))
+        name = _LINKS.sub(b"", _OTHER_UNIT.sub(b"", _LEVEL.sub(b"", name.rstrip(b".").replace(b". ", b" "))))
         if step and found.start() <= step.start() < step.end() < found.end(1):
             name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
         end = found.end(2 if found[1] else 5)
@@ -264,7 +265,7 @@ def row(line: bytes) -> forms.Parsed | None:
         if not (counts or names or scale or len(number) > 15) and number.isdigit() and not _KNOWN.match(name):
             names[f"_first:{name.decode('utf-8', 'replace')}"] = number  # perhaps the step: others will tell
             continue
-        if beside and PHASE.fullmatch(name):
+        if beside and heldout.PHASE.fullmatch(name):
             name = name + b" " + beside
         elif both := _OF_BOTH.match(name):
             beside = both[1] or both[2]
@@ -272,36 +273,37 @@ def row(line: bytes) -> forms.Parsed | None:
         measure = _is_measure(name)
         if measure is None or (number.isdigit() and scale is None and _LOST.search(name) and MONEY.search(line)):
             continue  # games that were lost
-        known |= measure
+        known |= measure and _OF_SETTING.search(name) is None
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
         text = name.decode("utf-8", "replace")
-        phase = "" if _OF_RATE.match(name) else phase_at(phases, found.start(), alone)
-        of_training |= not phase and _BARE.fullmatch(text) is not None and not PHASE.search(name)
-        if phase and not PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
-            text = f"{phase} {text}"
-        names.setdefault(text, number)
+        phase = "" if _OF_RATE.match(name) else heldout.phase_at(phases, found.start(), alone)
+        of_training |= not phase and _BARE.fullmatch(text) is not None and not heldout.PHASE.search(name)
+        names.setdefault(_with_data(text, phase), number)
     known |= bool(counts) and "train" in names and any(map(counting.HELD_OUT.fullmatch, names))
     if not known and b"," in line and not counts:
         turned, begin = _named_behind(line)
         names, first = names | turned, begin if first < 0 else first
         known = any(map(_BARE.fullmatch, turned))
-    if known and (_COMMENT.match(line) or sentences.is_one(line)):
-        return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
-    if printed and not any(map(_BARE.fullmatch, names)):
-        return None  # settings
+    # a comment in a program or a file of settings; `## Epoch 3` is a heading
+    is_comment = known and (_COMMENT.match(line) is not None or sentences.is_one(line))
+    if is_comment or (printed and not any(map(_BARE.fullmatch, names))):
+        return None
+    elsewhere = known and bool(counts) and all(map(_ALL_BEST.match, names))  # the best so far
+    known &= not elsewhere
     if not counts:
         if not known or not any(map(_BARE.fullmatch, names)) or _is_of_settings(line, names, printed):
             return None
         names, first = _lead(line, names, first)
-    elif not known:  # a heading: it gives a step to the lines below it
-        if (bar and counts == [bar]) or _says_two(line, epoch) or _TO_COME.search(line):
-            return None
-        names = {}
+    elif _is_planned(line, counts[-1], names) or (elsewhere and first < min(match.start() for match in counts)):
+        return None  # `best_acc=0.67 epoch=8` says no epoch of the lines below
+    elif not known and ((bar and counts == [bar]) or _says_two(line, epoch) or _TO_COME.search(line)):
+        return None
+    names = {} if counts and not known else names  # a heading: it gives a step to the lines below it
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
-    if known and words and not of_training and phase_of(words[0]) and words[0].start() < max(first, 1):
-        names |= _tag(names, phase_of(words[0]))
+    if known and words and not of_training and heldout.phase_of(words[0]) and words[0].start() < max(first, 1):
+        names |= _tag(names, heldout.phase_of(words[0]))
     named = names | _counted(line, step, batch, epoch, bar)
     named |= _flags(line, known, of_training, epoch, bar, counts == [epoch] and "_batch" not in named)
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
@@ -343,6 +345,27 @@ def _is_of_settings(line: bytes, names: dict[str, Any], printed: bool) -> bool:
     if behind is not None and _VALUE.search(line, 0, behind.start()):
         line = line[: behind.start()]
     return bool(settings or _PROSE.search(_NOTE.sub(b"", line)))
+
+
+def _of_means(line: bytes) -> bytes:
+    """A line about an evaluation with the means in the place of the last batch's values: `Loss 1.23 (1.30)`."""
+    if b" (" not in line or not _METER.search(line):
+        return line
+    said = [heldout.phase_of(found) for found in heldout.PHASE.finditer(line)]
+    return _METER.sub(rb"\2", line) if said and all(said) else line
+
+
+def _with_data(text: str, phase: str) -> str:
+    """A name that says its data."""
+    said = not phase or heldout.PHASE.search(text.encode()) or _OF_DATA.match(text)
+    return text if said else f"{phase} {text}"
+
+
+def _is_planned(line: bytes, count: re.Match[bytes], names: dict[str, Any]) -> bool:
+    """Whether a line says settings: `Batch: 2, LR: 0.0001, Epochs: 50`."""
+    if not names or _PLURAL.match(count[0]) is None or not any(mark in line[: count.start()] for mark in (b":", b"=")):
+        return False
+    return all(_OF_RATE.match(name.encode()) for name in names)
 
 
 def _is_unfinished(bar: Any, of_training: bool, part: Any, found_pairs: list[re.Match[bytes]]) -> bool:
@@ -392,7 +415,7 @@ def _is_measure(name: bytes) -> bool | None:
     if b" " not in name or not LAST_WORD.search(name):
         return False
     head, _, tail = name.rpartition(b" ")  # "val loss", "test accuracy": the words belong together
-    return True if PHASE.fullmatch(head) or _KNOWN.match(tail) else None
+    return True if heldout.PHASE.fullmatch(head) or _KNOWN.match(tail) else None
 
 
 def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
@@ -460,30 +483,6 @@ def _is_cut(line: bytes, end: int, number: bytes) -> bool:
 
 def whole(text: bytes) -> int:
     return int(text.replace(b",", b"").replace(b"_", b""))
-
-
-def phase_of(found: re.Match[bytes]) -> str:
-    """ "val", "test", or "" for a word that says training."""
-    return "val" if found[1] or found[3] else "test" if found[2] or found[4] else ""
-
-
-def phases_of(words: list[re.Match[bytes]]) -> list[tuple[int, str]]:
-    """Where words for data stand, and which they say; `Test: evaluation` is about the test."""
-    phases: list[tuple[int, str]] = []
-    for found in words:
-        phase = phase_of(found)
-        if phase == "val" and phases and phases[-1][1] and (found[1] or b"").lower().startswith(b"eval"):
-            phase = phases[-1][1]
-        phases.append((found.start(), phase))
-    return phases
-
-
-def phase_at(phases: list[tuple[int, str]], place: int, alone: bool) -> str:
-    """Which data a measure is about: what the last such word before it says, or, where they stand alone, the only one
-    of its line."""
-    if alone and len({phase for _, phase in phases}) == 1:
-        return phases[0][1]
-    return next((phase for at, phase in reversed(phases) if at <= place), "")
 
 
 def _scaled(number: bytes, factor: float) -> Any:

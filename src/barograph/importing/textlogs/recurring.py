@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from barograph.core import roles
-from barograph.importing.textlogs import chunks, forms, plain_lines, sentences, templates
+from barograph.importing.textlogs import chunks, forms, heldout, plain_lines, sentences, templates
 from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.plain import Plain
 
@@ -137,14 +137,13 @@ def _rows(group: list[tuple[int, list[bytes]]], names: list[str], words: list[st
     ]
     if group:
         kept = [at for at, name in enumerate(names) if name]
-        shown = [names[at] for at in kept]
-        if {"_epoch", "_step"} <= {*names} and "_batch" not in names:  # of an epoch, or of the run: the rows tell
-            kept, shown = [*kept, names.index("_step")], [*shown, "_batch"]
+        steps = [at for at in kept if names[at] == "_step"] if "_epoch" in names and "_batch" not in names else []
+        empty = [b"" for _ in group]  # of an epoch or of the run: the counts will tell
         yield forms.Raw(
-            tuple(shown),
+            (*(names[at] for at in kept), *(("_batch", "_batches", "_of") if steps else ())),
             np.array([index for index, _ in group], np.int64),
             [sum(map(len, parts[: counts[0]])) if counts else 0 for _, parts in group],  # behind a rank and a time
-            [[parts[2 * at + 1] for _, parts in group] for at in kept],
+            [[parts[2 * at + 1] for _, parts in group] for at in (*kept, *steps)] + ([empty, empty] if steps else []),
             None,
             True,
             "step",
@@ -195,9 +194,9 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
         return None
     values: dict[int, str] = {}
     names = ["" if at - 1 in counts and words[at].strip() in _OUT_OF else name for at, name in enumerate(names)]
-    phases = plain_lines.phases_of(list(plain_lines.PHASE.finditer(line)))
+    phases = heldout.phases_of(list(heldout.PHASE.finditer(line)))
     for at, name in enumerate(names):
-        phase = plain_lines.phase_at(phases, spans[at][0], len(phases) == 1)
+        phase = heldout.phase_at(phases, spans[at][0], len(phases) == 1)
         name = f"{phase} {name}" if phase and name and not _OF_DATA.fullmatch(name) else name
         if at in counts or not _named(name) or name in values.values() or _NO_MEASURE.fullmatch(name):
             continue

@@ -32,6 +32,7 @@ _BY_CHANCE = 1.5  # standard errors of a difference of means; a level that stays
 _TOO_NOISY = 0.3  # standard deviation of single rows, in ln, in which a fall of a quarter can't be seen
 _MANY = 3000  # steps
 _WARM_UP = 5000  # steps, more than any warm-up has
+_EVALUATED = 0.95  # of an evaluation's first loss: below it something was learnt
 _FEW = 100  # rows from which on a guess is looked for while they come
 _BEGINNING = 100  # steps within which a training begins
 
@@ -40,6 +41,13 @@ def _counts(history: RunHistory) -> str:
     """What the steps of an imported loss count, where that is something else."""
     loss = history.role("loss")
     return str(history.facts.get("counts", {}).get(loss.name, "")) if loss is not None else ""
+
+
+def _evaluated(history: RunHistory, begin: int, tick: Tick) -> bool:
+    """Whether the evaluation's loss has fallen and stays there: what is printed of the training may be the last
+    batch's."""
+    values = between(history.role("eval_loss"), begin, tick.step + 1, tick.segment)
+    return len(values) >= 4 and bool(values[-3:].max() < _EVALUATED * values[0])
 
 
 class NotLearning(CurveRule):
@@ -55,7 +63,8 @@ class NotLearning(CurveRule):
     still below a tenth of the highest seen, or 0, the rows don't count. One that, behind the first quarter of its rows,
     still falls by more than chance is slow: nothing is said. Of rows that are epochs, as the log says or because each
     has its evaluation, 20 are enough, and 24 from the first one on are a warning at any level. Rows of which the log
-    says no step may be any number of steps: 50 are enough.
+    says no step may be any number of steps: 50 are enough. Where the loss of the evaluation has fallen by a twentieth,
+    nothing is said.
 
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
     accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began;
@@ -151,7 +160,7 @@ class NotLearning(CurveRule):
                 return  # still in the warm-up
         long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
         blank = not guess and not middle and began_blank(history, exp(start))
-        if guess <= 0 and not blank and _falls(channel, self._begin.step, tick):
+        if guess <= 0 and not blank and _falls(history, channel, self._begin.step, tick):
             return
         tells, game = guess or blank, is_game(history, channel)
         dozens = epochs and self._begin.step <= 1 and steps >= self.at["epochs"]
@@ -386,10 +395,12 @@ class NotLearning(CurveRule):
         return -1 if high else 0
 
 
-def _falls(channel: Channel, begin: int, tick: Tick) -> bool:
+def _falls(history: RunHistory, channel: Channel, begin: int, tick: Tick) -> bool:
     """Whether of the rows behind the first quarter the later half lies below the earlier by more than chance: slow
-    is not still.
+    is not still; or the evaluation's loss has fallen.
     """
+    if _evaluated(history, begin, tick):
+        return True
     values = between(channel, begin, tick.step + 1, tick.segment)
     part = 3 * len(values) // 8
     if part < 4:

@@ -153,3 +153,14 @@ def test_a_name_ends_with_its_sentence_and_before_its_verb(tmp_path: Path) -> No
         f"Epoch {at}, global step {at}0: 'val_loss' reached 2.{99 - at} (best 2.{99 - at})\n" for at in range(12)
     )
     assert read(written(tmp_path, text)).series["val_loss"][:2] == [(0, 2.99), (10, 2.98)]
+
+
+def test_iterations_of_an_epoch_in_such_lines_count_on(tmp_path: Path) -> None:
+    lines = [
+        f"(epoch: {epoch}, iters: {at}, time: 0.31) D_A: 0.2{at} G_A: 0.5{epoch} cyc_A: 2.{at}"
+        for epoch in (1, 2, 3)
+        for at in (150, 300, 450)
+    ]
+    reading = read(written(tmp_path, "\n".join(lines) + "\n"))
+    assert [step for step, _ in reading.series["D_A_loss"]] == [150, 300, 450, 600, 750, 900, 1050, 1200, 1350]
+    assert not reading.restarts

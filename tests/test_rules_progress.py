@@ -192,6 +192,14 @@ def test_no_number_of_answers_is_said_that_the_run_does_not_have(level: float) -
     assert not [one for one in look(slowly) if one.rule == "not_learning"]
 
 
+@pytest.mark.parametrize(("last", "warned"), [(2.05, False), (2.29, True)])
+def test_a_loss_whose_evaluation_falls_is_that_of_the_last_batch(last: float, warned: bool) -> None:
+    loss = 2.1 + np.random.default_rng(1).normal(0, 0.004, 30)
+    evaluations = (np.arange(30), np.linspace(2.3, last, 30))
+    seen = look(loss, facts={"counts": {"train/loss": "epoch"}}, evaluations=evaluations)
+    assert [one.severity for one in seen if one.rule == "not_learning"] == ["warning"] * warned
+
+
 def test_a_loss_that_hardly_falls_after_the_warmup_is_told_of() -> None:
     loss = 5.55 - 0.2 * np.linspace(0, 1, 300) + np.random.default_rng(0).normal(0, 0.03, 300)
     finding = next(one for one in look(loss, lr=cosine(300, 3e-7)) if one.rule == "not_learning")

@@ -119,3 +119,20 @@ def test_runs_that_follow_each_other_in_one_log_are_no_restarts(tmp_path: Path) 
     )  # fmt: skip
     result = diagnose(barograph.read(written(tmp_path, text))[0])
     assert "restart_time" not in {one["rule"] for one in result["findings"]}
+
+
+def test_a_detectors_parts_behind_an_epoch_and_a_batch_are_losses(tmp_path: Path) -> None:
+    heading = "2021-03-04 05:06:07 [INFO]:    Epoch       Batch       box      conf        id     total      time\n"
+    body = "".join(
+        f"2021-03-04 05:06:{at:02d} [INFO]: {at // 3:5d}/9 {at % 3 * 30:7d}/90  0.{9 - at}3  0.41  12.{at}"
+        f"  {19 - at}.5  4.1\n"
+        for at in range(9)
+    )
+    reading = read(written(tmp_path, heading + body))
+    assert [step for step, _ in reading.series["total_loss"]] == [0, 30, 60, 90, 120, 150, 180, 210, 240]
+    assert {"box_loss", "conf_loss", "id_loss"} <= set(reading.series)
+
+
+def test_errors_of_a_training_below_their_heading_are_counted(tmp_path: Path) -> None:
+    reading = read(written(tmp_path, "training error\t\n" + rows(" 4{v}e+01\t\n"), "loss.txt"))
+    assert [step for step, _ in reading.series["training_error loss"]] == list(range(1, 10))

@@ -191,3 +191,39 @@ def test_a_rate_of_each_device_ahead_of_the_learning_rate_is_no_part_of_its_name
     lines = [f"Train Epoch: 0 [{at * 32}/640 ({at * 5}%)] 99.1/s, 98.1/s/gpu LR: 0.00{at} Loss: 2.{9 - at}"
              for at in range(1, 6)]  # fmt: skip
     assert [value for _, value in read(written(tmp_path, lines)).series["LR"]] == [0.001, 0.002, 0.003, 0.004, 0.005]
+
+
+def test_batches_that_are_headings_below_an_epochs_heading_count_on(tmp_path: Path) -> None:
+    lines = ["Let's use 4 GPUs!"]
+    for epoch in range(3):
+        lines.append(f"**** EPOCH {epoch:03d} ****")
+        for batch in (20, 40, 60):
+            lines += [f" ---- batch: {batch:03d} ----", f"mean acc: 0.{5 + epoch}1", f"mean loss: {2.5 - epoch / 2}"]
+    reading = read(written(tmp_path, lines))
+    steps = [step for step, _ in reading.series["mean loss"]]
+    assert steps == [20, 40, 60, 80, 100, 120, 140, 160, 180] and not reading.restarts
+
+
+def test_an_evaluation_in_batches_is_its_last_mean_at_the_trainings_step(tmp_path: Path) -> None:
+    lines = []
+    for epoch in range(3):
+        lines += [f"TRAINING - Epoch: [{epoch}][{at}/40]\tLoss {2 - at / 90:.3f} (2.1)" for at in (0, 13, 26, 39)]
+        lines += [f"EVALUATING - Epoch: [{epoch}][{at}/10]\tLoss 1.9 ({1.7 - at / 90:.2f})" for at in (0, 4, 9)]
+    reading = read(written(tmp_path, lines))
+    assert reading.series["val Loss"] == [(39, 1.6), (79, 1.6), (119, 1.6)]
+    assert len(reading.series["Loss"]) == 12 and not reading.restarts
+
+
+def test_evaluations_in_batches_at_one_step_are_their_last(tmp_path: Path) -> None:
+    lines = []
+    for step in range(6):
+        lines.append(f"Train: epoch: 0\titer: {step}\tLoss: {2 - step / 9:.2f} (2.1)")
+        lines += [f"Test: epoch: 0\titer: {step}\tLoss: 0.5 (0.{at}4)" for at in (9, 8, 7)] if step % 3 == 2 else []
+    assert read(written(tmp_path, lines)).series["test Loss"] == [(2, 0.74), (5, 0.74)]
+
+
+def test_an_error_that_begins_above_one_and_falls_is_a_loss(tmp_path: Path) -> None:
+    lines = ["#Epoch\tTraining Error", *(f"{at}\t{1.31 * 0.97**at:.5f}" for at in range(20))]
+    assert "Training_Error loss" in read(written(tmp_path, lines)).series
+    shares = ["#Epoch\tTraining Error", *(f"{at}\t{0.61 * 0.97**at:.5f}" for at in range(20))]
+    assert "Training_Error" in read(written(tmp_path, shares)).series

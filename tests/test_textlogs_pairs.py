@@ -438,3 +438,26 @@ def test_a_bars_counts_in_thousands_are_steps(tmp_path: Path) -> None:
         f"Progress on:train {said}/10.0kit rate:1.2it/s elapsed:00:05 postfix:loss=2.5\n" for said, _ in counts
     )
     assert read(written(tmp_path, text)).series["loss"] == [(step, 2.5) for _, step in counts]
+
+
+def test_a_total_alone_behind_an_epoch_and_its_batch_is_a_loss(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"[epoch: 3/20, iter: {at}/90] total: 1.{at}1234 \n" for at in (0, 30, 60)))
+    assert [step for step, _ in read(path).series["total_loss"]] == [0, 30, 60]
+
+
+def test_the_best_so_far_and_settings_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rows = "".join(f"[Fold 1 Ep {at:03d}] tr_loss=0.{9 - at}1 | val_auc=0.5{at}\n" for at in range(1, 7))
+    path.write_text(f"Batch: 4, LR: 0.0002, Epochs: 70\nID_LOSS_WEIGHT : 0.25\n{rows}done: best_AUC=0.56 epoch=4\n")
+    reading = read(path)
+    assert set(reading.series) == {"tr_loss", "val_auc"} and not reading.restarts and not reading.unread
+
+
+def test_words_ahead_of_a_measure_are_no_part_of_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    lines = (
+        f"epoch {at}: loss: 0.{9 - at}\nThe result with SGD is test acc: 7{at}.5%, loss: 0.8\n" for at in range(1, 6)
+    )
+    path.write_text("".join(lines))
+    assert [value for _, value in read(path).series["test acc"]] == [71.5, 72.5, 73.5, 74.5, 75.5]

@@ -162,3 +162,14 @@ def test_a_step_that_begins_anew_with_each_epoch_is_its_batch(tmp_path: Path) ->
     ]  # fmt: skip
     reading = read(written(tmp_path, "\n".join(lines) + "\n"))
     assert [step for step, _ in reading.series["G_A_loss"]] == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+
+
+def test_iterations_of_an_epoch_in_such_lines_count_on(tmp_path: Path) -> None:
+    lines = [
+        f"(epoch: {epoch}, iters: {at}, time: 0.31) D_A: 0.2{at} G_A: 0.5{epoch} cyc_A: 2.{at}"
+        for epoch in (1, 2, 3)
+        for at in (150, 300, 450)
+    ]
+    reading = read(written(tmp_path, "\n".join(lines) + "\n"))
+    assert [step for step, _ in reading.series["D_A_loss"]] == [150, 300, 450, 600, 750, 900, 1050, 1200, 1350]
+    assert not reading.restarts

@@ -131,7 +131,7 @@ class Plain(engine.Dialect):
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.lasts_of_evaluations(counting.settled(self.leads(lines, rows, own), own))
         many = _many(rows, own)
-        return [self.uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
+        return [_uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
@@ -274,28 +274,6 @@ class Plain(engine.Dialect):
         return result
 
     @staticmethod
-    def uncounted(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
-        """Rows that say an epoch, and perhaps a percentage of it: without it where several say the same one."""
-        same = _counts(row) == ["_epoch"]
-        if "_share" not in row.names and not same:
-            return row
-        epochs = row.columns[row.names.index("_epoch")]
-        short, key = own.setdefault("short", []), "\n".join(row.names)
-        if len(epochs) >= counting.ENOUGH and len(set(epochs)) == 1 and len(short) < 100:
-            # an epoch's rows and no other's
-            short += [key] if key not in short and len(set(zip(*row.columns, strict=True))) == len(epochs) else []
-        again = many or key in short
-        if "_share" not in row.names and not again:
-            return row
-        again |= len(set(epochs)) < _OWN_HEADING * len(epochs) and len(epochs) >= _NUMBERED
-        left = [at for at, name in enumerate(row.names) if name != "_share" and not (again and name == "_epoch")]
-        row = row._replace(names=tuple(row.names[at] for at in left), columns=[row.columns[at] for at in left])
-        if again:
-            short += ["\n".join(row.names)] if key in short else []
-            own.setdefault("numbers", {}).setdefault("\n".join(row.names), 0)
-        return row
-
-    @staticmethod
     def has_own(row: forms.Raw, above: list[Any], said: list[int], own: dict[str, Any]) -> bool:
         """Whether rows without a step have each a line above them that says one."""
         key, numbers = "\n".join(row.names), own.setdefault("numbers", {})
@@ -370,6 +348,28 @@ class Plain(engine.Dialect):
             bases[str(epoch)] = base
         own["epoch"], own["count"] = epoch, count
         return base + count
+
+
+def _uncounted(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
+    """Rows that say an epoch, and perhaps a percentage of it: without it where several say the same one."""
+    same = _counts(row) == ["_epoch"]
+    if "_share" not in row.names and not same:
+        return row
+    epochs = row.columns[row.names.index("_epoch")]
+    short, key = own.setdefault("short", []), "\n".join(row.names)
+    if len(epochs) >= counting.ENOUGH and len(set(epochs)) == 1 and len(short) < 100:
+        # an epoch's rows and no other's
+        short += [key] if key not in short and len(set(zip(*row.columns, strict=True))) == len(epochs) else []
+    again = many or key in short
+    if "_share" not in row.names and not again:
+        return row
+    again |= len(set(epochs)) < _OWN_HEADING * len(epochs) and len(epochs) >= _NUMBERED
+    left = [at for at, name in enumerate(row.names) if name != "_share" and not (again and name == "_epoch")]
+    row = row._replace(names=tuple(row.names[at] for at in left), columns=[row.columns[at] for at in left])
+    if again:
+        short += ["\n".join(row.names)] if key in short else []
+        own.setdefault("numbers", {}).setdefault("\n".join(row.names), 0)
+    return row
 
 
 def _find_order(

@@ -245,8 +245,7 @@ def row(line: bytes) -> forms.Parsed | None:
     alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     part = _PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
-    held_out = any(phase for _, phase in phases)
-    if _is_unfinished(bar if held_out else None, of_training, part, found_pairs):
+    if _is_unfinished(bar if any(phase for _, phase in phases) else None, of_training, part, found_pairs):
         return None  # an evaluation is a row once its bar is full
     seen = None if counts else _SEEN.search(line)
     names, known, beside = _unit(seen), False, b""

@@ -185,7 +185,6 @@ def stochastic(average: Average, step: int) -> None:
         ("copy", "", {"decay": 0.5}),
         ("copy", "", {"evaluate": best, "update": nothing}),
         ("copy", "", {"evaluate": reference, "update": nothing}),
-        ("copy", "", {"evaluate": baseline, "update": nothing}),
         ("copy", "", {"evaluate": momentum}),
         ("copy", "", {"evaluate": half, "update": nothing}),
         ("copy", "", {"evaluate": baseline, "update": hard}),
@@ -267,3 +266,8 @@ def test_trained_weights_are_evaluated_alone_only_where_a_known_copy_is_not_call
     series = {f"model/evaluated_{name}": (steps, np.full(6, value)) for name, value in figures.items()}
     series["val/loss"] = steps - 1, np.linspace(1, 0.5, 6)
     assert bool(rule_curves.found([AverageWrong()], series, config={"eval_ema": True})) is told
+
+
+def test_a_copy_that_never_changes_and_is_evaluated_alone_is_told(tmp_path: Path) -> None:
+    (found,) = said(tmp_path, "copy", "", evaluate=baseline, update=nothing)
+    assert found["rule"] == "average_wrong" and "do not change at all" in found["message"]

@@ -55,7 +55,7 @@ def severities(
     optimizer = torch.optim.Adam(model.parameters(), 2e-3)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
     run = barograph.init(dir=str(folder), console="none", machine=False, sidecar=False, git=False)
-    run.watch(model, optimizer)
+    run.watch(model, optimizer, budget=None)  # on a busy machine, too
     rule, fresh = torch.randn(24, 4), torch.randn(256, 24)
     for step in range(1, STEPS + 1):
         rows = torch.randn(32, 24)

@@ -8,7 +8,7 @@ Out:  findings of `CopiedExamples`, `RepeatedExamples`, `EvaluationExamples`, `L
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 _PROOF = 0.95
 Place = tuple[int, int, int]  # step, time, segment
+Source = tuple["Channel | None", Callable[["RunHistory", float, Place], "Iterator[Finding]"]]
 
 
 class WatchRule(Rule):
-    """A rule that is asked for each row of its series, and counts rows in a row that are alike."""
+    """A rule that is asked for each row of its series, and counts rows in a row that are alike; or of several series,
+    in the order of their times: which of them says something first is the same live and in replay."""
 
     series: ClassVar[str] = ""
 
@@ -39,14 +41,19 @@ class WatchRule(Rule):
         self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(self.channel(history))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            if place[2] != self._segment:
-                self._segment, self._row = place[2], []
-                self.begin()
-            yield from self.look(history, float(rows.value[at]), place)
+        channels, looks = zip(*self.asked(history), strict=True)
+        for which, place, value in self._cursor.in_order(*channels):
+            yield from looks[which](history, value, place)
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        """Series, and what is asked for each row of each."""
+        return [(self.channel(history), self._own)]
+
+    def _own(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if place[2] != self._segment:
+            self._segment, self._row = place[2], []
+            self.begin()
+        yield from self.look(history, value, place)
 
     def begin(self) -> None:
         """Another launch."""
@@ -345,22 +352,16 @@ class PaddingMask(WatchRule):
     causes = ("padding mask inverted: the attention sees the padding, and not the tokens",)
     remedies = ("torch's own layers take True for hidden: `key_padding_mask = tokens == pad`",)
 
-    def reset(self) -> None:
-        super().reset()
-        self._inverted = RowCursor()
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/attention/inverted"), self._inverted)]
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from super().examine(history)
-        rows = self._inverted.new(history.channel("model/attention/inverted"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            if rows.value[at] >= self.at["share"] and self.first("inverted", int(rows.segment[at])):
-                share = float(rows.value[at])
-                yield self.finding(
-                    int(rows.step[at]), f"In some layer {100 * share:.0f}% at least of a text's padding are seen, and "
-                    "of its tokens as many are hidden.", found=int(rows.step[at]),
-                    segment=int(rows.segment[at]), confidence=_PROOF, evidence={"share": share, "standing": True},
-                )  # fmt: skip
+    def _inverted(self, history: RunHistory, share: float, place: Place) -> Iterator[Finding]:
+        if share >= self.at["share"] and self.first("inverted", place[2]):
+            yield self.finding(
+                place[0], f"In some layer {100 * share:.0f}% at least of a text's padding are seen, and of its tokens "
+                "as many are hidden.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"share": share, "standing": True},
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if not value >= self.at["share"]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, evaluations_of, known, newest, usual
+from barograph.doctor.kernel.cursor import evaluations_of, known, newest, usual
 from barograph.doctor.kernel.stages import has_stages
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.targets import by_heart, same_few
 
 if TYPE_CHECKING:
@@ -254,31 +254,29 @@ class OneClass(WatchRule):
 
     def reset(self) -> None:
         super().reset()
-        self._evaluations = RowCursor()
         self._only: list[Place] = []  # evaluations in a row that know other classes
 
     def begin(self) -> None:
         self._top: list[float] = []
         self._alone = 0  # looks in a row in which a logistic loss has one target alone
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from super().examine(history)
-        rows = self._evaluations.new(evaluations_of(history))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            if not self._is_only(history, place) or (self._only and self._only[0][2] != place[2]):
-                self._only = []
-                continue
-            self._only.append(place)
-            if len(self._only) == 2 and self.first(place[2]):
-                yield self.finding(
-                    0, f"All of the training's targets are class {watched(history, 'top_target', place):.0f} of "
-                    f"{watched(history, 'output_width', place):.0f}, and the evaluation has others.",
-                    found=place[0], segment=place[2], confidence=0.95, evidence={"standing": True},
-                    causes=["split not shuffled: the training has one class alone, and the evaluation others",
-                            "data sorted: the file was split as it came", *self.causes],
-                )  # fmt: skip
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (evaluations_of(history), self._evaluated)]
+
+    def _evaluated(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """An evaluation, whatever its value."""
+        if not self._is_only(history, place) or (self._only and self._only[0][2] != place[2]):
+            self._only = []
+            return
+        self._only.append(place)
+        if len(self._only) == 2 and self.first(place[2]):
+            yield self.finding(
+                0, f"All of the training's targets are class {watched(history, 'top_target', place):.0f} of "
+                f"{watched(history, 'output_width', place):.0f}, and the evaluation has others.",
+                found=place[0], segment=place[2], confidence=0.95, evidence={"standing": True},
+                causes=["split not shuffled: the training has one class alone, and the evaluation others",
+                        "data sorted: the file was split as it came", *self.causes],
+            )  # fmt: skip
 
     def _is_only(self, history: RunHistory, place: Place) -> bool:
         """Whether the training has one class alone by the time of an evaluation, which has others."""

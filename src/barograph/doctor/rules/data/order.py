@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
@@ -16,7 +17,7 @@ import numpy
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, setting
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -251,44 +252,44 @@ class SortedLengths(WatchRule):
 
     def reset(self) -> None:
         super().reset()
-        self._all = RowCursor()
         self._passes: dict[str, tuple[int, _Passes]] = {}  # by the series of lengths: a launch, and its batches
         self.begin()
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [
+            *super().asked(history),
+            (history.channel("data/length_mean"), partial(self._of_all, "mean length")),
+            (history.role("step_tokens"), partial(self._of_all, "tokens")),
+        ]
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
         if history.facts.get("finished") and self._newest is not None and self._looked.anew < 0:
             yield from self._judge(history, self._newest)
-        yield from self._of_all(history, history.channel("data/length_mean"), "mean length")
-        yield from self._of_all(history, history.role("step_tokens"), "tokens")
 
-    def _of_all(self, history: RunHistory, channel: Channel | None, what: str) -> Iterator[Finding]:
-        """Of a series that has each batch. what: it is of."""
-        rows = self._all.new(channel)
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            step, segment = place[0], place[2]
-            if segment != self._passes.get(what, (-1,))[0]:
-                self._passes[what] = segment, _Passes()
-            passes = self._passes[what][1]
-            passes.add(step, float(rows.value[at]))
-            if not passes.sorted(self.at["looks"], self.at["against"]):
-                continue
-            seen = _come_again(history, passes.anew, place)
-            if not (passes.alike if seen is None else seen):
-                continue
-            if what == "tokens" and not (passes.alike and _are_targets(history, place)):
-                continue
-            if not _by_length(history) and self.first(segment):
-                up, changes = passes.ups > passes.downs, passes.ups + passes.downs
-                first = "short" if up else "long"
-                yield self.finding(
-                    passes.began, f"Batches come by length, {first} ones first, and begin anew at step "
-                    f"{passes.anew}: of {changes} changes of their {what} {max(passes.ups, passes.downs)} go "
-                    f"{'up' if up else 'down'}.", found=step, segment=segment, confidence=_PROOF,
-                    evidence={"changes": changes}, causes=[f"data sorted: by length, {first} ones first"],
-                )  # fmt: skip
+    def _of_all(self, what: str, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """A row of a series that has each batch. what: it is of."""
+        step, _, segment = place
+        if segment != self._passes.get(what, (-1,))[0]:
+            self._passes[what] = segment, _Passes()
+        passes = self._passes[what][1]
+        passes.add(step, value)
+        if not passes.sorted(self.at["looks"], self.at["against"]):
+            return
+        seen = _come_again(history, passes.anew, place)
+        if not (passes.alike if seen is None else seen):
+            return
+        if what == "tokens" and not (passes.alike and _are_targets(history, place)):
+            return
+        if not _by_length(history) and self.first(segment):
+            up, changes = passes.ups > passes.downs, passes.ups + passes.downs
+            first = "short" if up else "long"
+            yield self.finding(
+                passes.began, f"Batches come by length, {first} ones first, and begin anew at step {passes.anew}: of "
+                f"{changes} changes of their {what} {max(passes.ups, passes.downs)} go {'up' if up else 'down'}.",
+                found=step, segment=segment, confidence=_PROOF, evidence={"changes": changes},
+                causes=[f"data sorted: by length, {first} ones first"],
+            )  # fmt: skip
 
     def begin(self) -> None:
         self._means: list[float] = []

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel import depth
-from barograph.doctor.kernel.cursor import RowCursor, named, newest, usual
+from barograph.doctor.kernel.cursor import named, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.leaks import in_order
 
 if TYPE_CHECKING:
@@ -67,34 +67,31 @@ class TargetsOutOfRange(WatchRule):
 
     def reset(self) -> None:
         super().reset()
-        self._errors, self._far = RowCursor(), 0
+        self._far = 0
         self._below: dict[str, list[bool]] = {}
         self._above: set[str] = set()
 
+    def asked(self, history: RunHistory) -> list[Source]:
+        errors = history.channel("model/loss_value") if history.channel("model/loss_bounded") is not None else None
+        return [*super().asked(history), (errors, self._of_errors)]
+
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
-        yield from self._of_errors(history)
         yield from self._logistic(history, history.role("loss"), "loss_error")
         if history.channel("model/latent_logistic") is not None:
             yield from self._logistic(history, named(history, RECONSTRUCTION), "latent_logistic")
 
-    def _of_errors(self, history: RunHistory) -> Iterator[Finding]:
+    def _of_errors(self, history: RunHistory, error: float, place: Place) -> Iterator[Finding]:
         """Means of absolute errors, of outputs in a range."""
-        if history.channel("model/loss_bounded") is None:
-            return
-        rows = self._errors.new(history.channel("model/loss_value"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place, error = (int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])), float(rows.value[at])
-            wide = watched(history, "loss_bounded", place)
-            mean = watched(history, "loss_error", place) == 1 and watched(history, "loss_undivided", place) == 1
-            self._far = self._far + 1 if mean and error > self.at["wide"] * wide else 0
-            if self._far >= self.at["values"] and self.first(place[2]):
-                yield self.finding(
-                    0, f"Outputs are {error:.4g} away from their targets on the average at step {place[0]}, and their "
-                    f"last function has a range of {wide:.3g}.", found=place[0], segment=place[2], confidence=_PROOF,
-                    evidence={"error": rounded(error), "standing": True},
-                )  # fmt: skip
+        wide = watched(history, "loss_bounded", place)
+        mean = watched(history, "loss_error", place) == 1 and watched(history, "loss_undivided", place) == 1
+        self._far = self._far + 1 if mean and error > self.at["wide"] * wide else 0
+        if self._far >= self.at["values"] and self.first(place[2]):
+            yield self.finding(
+                0, f"Outputs are {error:.4g} away from their targets on the average at step {place[0]}, and their "
+                f"last function has a range of {wide:.3g}.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"error": rounded(error), "standing": True},
+            )  # fmt: skip
 
     def _logistic(self, history: RunHistory, channel: Channel | None, figure: str) -> Iterator[Finding]:
         """Rows of what is nothing but logistic losses or errors, by a figure of the watch."""
@@ -162,16 +159,10 @@ class UnscaledTargets(WatchRule):
 
     def reset(self) -> None:
         super().reset()
-        self._errors = RowCursor()
         self._far: list[Place] = []
 
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from super().examine(history)
-        rows = self._errors.new(history.channel("model/loss_value"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            yield from self._of_errors(history, float(rows.value[at]), place)
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/loss_value"), self._of_errors)]
 
     def _of_errors(self, history: RunHistory, error: float, place: Place) -> Iterator[Finding]:
         """A mean of errors beside targets other than their squares."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from rule_columns import findings
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.doctor.rules.data.examples import PaddingMask
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -258,3 +261,15 @@ def test_masks_and_labels_that_are_given_by_name_are_not_taken_for_tokens() -> N
     named = {"input_ids": tokens, "attention_mask": mask, "labels": tokens.clone(), "decoder_input_ids": texts(2, 9)}
     (first, second) = _tokens((*_inputs(named),))
     assert torch.equal(first, tokens) and second.shape == (2, 9)
+
+
+@pytest.mark.parametrize("cuts", [range(100), [45, 55]])
+def test_which_of_two_figures_tells_of_an_inverted_mask_is_the_same_live_and_later(cuts: Any) -> None:
+    step = np.arange(0.0, 100.0, 10.0)
+    columns = {
+        "model/attention/seen_padding": (step, np.where(step < 60, 0.0, 0.95)),
+        "model/attention/hidden_tokens": (step, np.full(10, 0.95)),
+        "model/attention/inverted": (step, np.where(step < 40, 0.0, 0.95)),
+    }
+    (whole,), (pieces,) = (findings([PaddingMask()], columns, **one).values() for one in ({}, {"cuts": cuts}))
+    assert whole.found == pieces.found == 40 and whole.message == pieces.message

@@ -221,59 +221,6 @@ def test_a_model_that_goes_on_from_a_checkpoint_is_no_warning() -> None:
         assert not warned(look(loss, lr=np.full(1000, 1e-5)))
 
 
-def test_the_first_loss_is_held_against_the_vocabulary() -> None:
-    loss = falling(50, start=30)
-    finding = next(one for one in look(loss, facts={"vocabulary": 50304}) if one.rule == "initial_loss")
-    assert (finding.severity, finding.step, finding.causes[0].partition(":")[0]) == ("warning", 0, "bad initialisation")
-    assert [one.severity for one in look(falling(50, start=16), facts={"vocabulary": 50304})] == ["info"]
-    assert look(falling(50, start=4), facts={"vocabulary": 50304}) == []
-    assert look(loss) == []
-
-
-@pytest.mark.parametrize(
-    ("start", "classes", "width", "says"),
-    [(39.0, 5, 5, True), (6.9, 1000, 16, False), (2.5, 5, 5, False), (39.0, 5, 5, False)],
-)
-def test_the_graph_of_a_loss_says_among_how_many_classes_is_guessed(
-    start: float, classes: int, width: int, says: bool
-) -> None:
-    figures = {"loss_classes": classes, "output_width": width, "loss_undivided": 1.0, "frozen_parameters": 0.0}
-    if start > 30 and not says:
-        figures["frozen_parameters"] = 3.0  # it was trained before
-    watched = {f"model/{name}": (np.arange(1), np.full(1, float(value))) for name, value in figures.items()}
-    rows = {"train/loss": (np.arange(50), falling(50, start=start))} | watched
-    ours = [one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss"]
-    assert [(one.severity, len(one.causes)) for one in ours] == ([("warning", 1)] if says else [])
-
-
-@pytest.mark.parametrize(("weight", "says"), [(100.0, False), (1.0, True), (20.0, True)])
-def test_a_first_loss_that_is_a_known_multiple_of_a_guess_is_not_laid_to_the_initialisation(
-    weight: float, says: bool
-) -> None:
-    figures = {"loss_classes": 6.0, "output_width": 6.0, "frozen_parameters": 0.0, "loss_weight": weight}
-    watched = {f"model/{name}": (np.arange(1), np.full(1, value)) for name, value in figures.items()}
-    rows = {"train/loss": (np.arange(50), falling(50, start=182.0))} | watched
-    assert ("initial_loss" in {one.rule for one in found([rule() for rule in RULES], rows)}) is says
-
-
-@pytest.mark.parametrize(
-    ("figures", "severity"),
-    [
-        ({"loss_undivided": 0.0}, "info"),  # that of a second output is ten times in it
-        ({"loss_undivided": 0.0, "loss_weight": 1.0}, "warning"),  # what is added to it is small
-        ({"loss_undivided": 0.0, "loss_classes": 130.0}, "warning"),  # it is divided and multiplied by numbers
-        ({"loss_undivided": 1.0}, "warning"),
-        ({}, "warning"),
-    ],
-)
-def test_a_first_loss_that_has_other_parts_is_not_held_against_a_guess_of_one(figures: dict, severity: str) -> None:
-    figures = {"softmax_twice": 0.0, "output_width": 130.0, **figures}
-    watched = {f"model/{name}": (np.arange(1), np.full(1, value)) for name, value in figures.items()}
-    rows = {"train/loss": (np.arange(50), falling(50, start=13.6))} | watched
-    (ours,) = (one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss")
-    assert ours.severity == severity
-
-
 @pytest.mark.parametrize(
     ("figures", "training", "says"),
     [
@@ -295,46 +242,6 @@ def test_a_loss_on_the_line_of_two_softmaxes_has_one_where_its_gradient_is_that_
     } | watched  # fmt: skip
     told = found([rule() for rule in RULES], rows, config={"num_classes": 4})
     assert ("double_softmax" in {one.rule for one in told}) == says
-
-
-@pytest.mark.parametrize(
-    ("start", "figures", "severity"),
-    [
-        (9.6, {"frozen_share": 0.85, "frozen_gains_new": 0.0}, "info"),  # a base that is sure of other answers
-        (9.6, {"untrained": 0.0}, "info"),
-        (9.6, {"frozen_share": 0.85, "frozen_gains_new": 1.0}, "warning"),  # nothing was loaded
-        (9.6, {"untrained": 1.0}, "warning"),
-        (9.6, {"frozen_share": 0.2, "frozen_gains_new": 0.0}, "warning"),
-        (19.0, {"frozen_share": 0.85, "frozen_gains_new": 0.0}, "warning"),  # no model is as sure
-    ],
-)
-def test_a_model_that_was_trained_before_may_be_sure_of_other_answers(
-    start: float, figures: dict, severity: str
-) -> None:
-    watched = {f"model/{name}": (np.arange(2, 3), np.full(1, value)) for name, value in figures.items()}
-    rows = {"train/loss": (np.arange(50), falling(50, start=start))} | watched
-    ours = [one for one in found([rule() for rule in RULES], rows, vocabulary=40) if one.rule == "initial_loss"]
-    assert [one.severity for one in ours] == [severity]
-
-
-@pytest.mark.parametrize(("passes", "added"), [(2.0, False), (1.0, True)])
-def test_micro_batches_whose_losses_are_divided_are_not_said_to_be_added(passes: float, added: bool) -> None:
-    figures = {"softmax_twice": 0.0, "output_width": 64.0, "backwards": 2.0, "loss_weight": 1 / passes}
-    watched = {f"model/{name}": (np.arange(50), np.full(50, value)) for name, value in figures.items()}
-    rows = {"train/loss": (np.arange(50), falling(50, start=12.0))} | watched
-    finding = next(one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss")
-    assert finding.causes[0].startswith("gradient accumulation") == added
-
-
-@pytest.mark.parametrize(("start", "cause"), [(20.0, "gradient accumulation"), (200.0, "bad initialisation")])
-def test_a_first_loss_that_may_be_a_sum_over_micro_batches_is_not_laid_to_the_initialisation(
-    start: float, cause: str
-) -> None:
-    steps, figures = np.arange(50), {"softmax_twice": 0.0, "output_width": 64.0, "backwards": 4.0}
-    watched = {f"model/{name}": (steps, np.full(50, value)) for name, value in figures.items()}
-    rows = {"train/loss": (steps, falling(50, start=start))} | watched
-    finding = next(one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss")
-    assert finding.severity == "warning" and finding.causes[0].startswith(cause)
 
 
 @settings(max_examples=60, deadline=None)

@@ -21,6 +21,7 @@ from dataclasses import asdict
 from typing import Any
 
 from barograph.core.text import size
+from barograph.probes import autograd
 from barograph.probes.memory import usage
 from barograph.probes.memory.storages import PLACES, Holding, holdings, tensors_in
 from barograph.probes.recording import Recording
@@ -297,20 +298,11 @@ def _saved_by(graphs: list[Any], until: float) -> Iterator[tuple[str, Any]]:
         seen.add(node)
         graphs.extend(following for following, _ in node.next_functions)
         for name in dir(node):
-            if not name.startswith("_raw_saved_"):
-                continue
-            try:
-                raw = getattr(node, name)
-                for item in raw if isinstance(raw, (list, tuple)) else (raw,):
-                    # older torch doesn't tell whether there is a hook: then nothing is unpacked
-                    if getattr(item, "unpack_hook", item) is None:
-                        tensor = getattr(node, name.replace("_raw", "", 1))
-                        for inner in tensors_in(tensor, 1):
-                            made = _operation(inner.grad_fn)
-                            yield f"output of {made}" if made else f"saved by {_operation(node)}", inner
-                        break
-            except Exception:  # freed already, or changed in place
-                continue
+            if name.startswith("_raw_saved_"):
+                with contextlib.suppress(Exception):  # of a tensor of another make
+                    for inner in tensors_in(autograd.tensor(node, name.removeprefix("_raw_saved_")), 1):
+                        made = _operation(inner.grad_fn)
+                        yield f"output of {made}" if made else f"saved by {_operation(node)}", inner
 
 
 def _operation(node: Any) -> str:

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from barograph.probes.autograd import setting
 from barograph.probes.model.objective import behind, kind, nodes, shape
 
 _MOST = 64  # nodes that are looked at, from the loss on
@@ -48,7 +49,7 @@ def _errors(root: Any) -> dict[str, float]:
         node = waiting.pop()
         name, under = kind(node), behind(node)
         if name in ("Pow", "Abs") and len(under) == 1 and kind(under[0]) == "Sub":
-            if name == "Pow" and getattr(node, "_saved_exponent", 0) != 2:
+            if name == "Pow" and setting(node, "exponent", 0) != 2:
                 return {}
             under = behind(under[0])
         elif name in _OF_TERMS:
@@ -83,7 +84,7 @@ def as_distance(value: Any, near: Iterable[Any]) -> Any:
         name = kind(node)
         squares = squares or name in ("Pow", "MseLoss")
         if name == "HuberLoss":
-            delta = max(delta, float(getattr(node, "_saved_delta", 1.0)))
+            delta = max(delta, float(setting(node, "delta", 1.0)))
     value = value / delta
     return value.sqrt() if squares else value
 
@@ -125,7 +126,7 @@ def _hinge(root: Any) -> dict[str, float]:
     under = behind(root)
     if kind(root) not in ("Mean", "Sum") or len(under) != 1:
         return {}
-    if kind(under[0]) == "ClampMin" and getattr(under[0], "_saved_min", 0) != 0:
+    if kind(under[0]) == "ClampMin" and setting(under[0], "min", 0) != 0:
         return {}
     inner = behind(under[0])
     differs = len(inner) == 1 and kind(inner[0]) in ("Add", "Sub") and len(_terms(inner[0])) > 1
@@ -211,7 +212,7 @@ def _of_alignment(node: Any) -> dict[str, float]:
     """Of connectionist temporal classification: the share of sequences with fewer places than targets, whether the
     lengths are those of all that the model gives, or even that has not more places than there are targets, of different
     numbers of targets, and what comes before it."""
-    given, wanted = (_lengths(getattr(node, f"_saved_{name}_lengths", ())) for name in ("input", "target"))
+    given, wanted = (list(map(int, setting(node, f"{name}_lengths", ()))) for name in ("input", "target"))
     under = behind(node)
     found: dict[str, float] = {}
     if given and len(given) == len(wanted):
@@ -224,25 +225,18 @@ def _of_alignment(node: Any) -> dict[str, float]:
         if inner is None or kind(inner) not in _SHAPED or len(behind(inner)) != 1:
             break
         following = behind(inner)[0]
-        before, after = tuple(map(int, getattr(inner, "_saved_self_sym_sizes", ()))), shape(inner)
+        before, after = tuple(map(int, setting(inner, "self_sym_sizes", ()))), shape(inner)
         if kind(inner) in ("View", "Reshape", "UnsafeView") and len(before) == len(after) == 3:
             # rows and places change sides though the numbers stay where they are
             reshaped = max(reshaped, float(before[:2] == (after[1], after[0]) and before[0] != before[1]))
         inner = following
     if inner is not None and kind(inner) == "LogSoftmax" and len(whole) == 3:
-        sizes, at = shape(inner), int(inner._saved_dim)
+        sizes, at = shape(inner), int(setting(inner, "dim"))
         found["ctc_across"] = float(sizes[at if at < len(sizes) else at - (1 << 64)] != whole[2])
     if inner is not None:
         found["ctc_reshaped"] = reshaped
         found["ctc_unnormalised"] = float(kind(inner) not in ("LogSoftmax", "Log", "Sub", "AccumulateGrad"))
     return found
-
-
-def _lengths(given: Any) -> list[int]:
-    try:
-        return [int(item) for item in given]
-    except (TypeError, ValueError, RuntimeError):
-        return []
 
 
 def _divergence(node: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from barograph.probes.autograd import setting
 from barograph.probes.model.objective import kind, shape
 
 _MOST = 64  # nodes of what is added up
@@ -157,7 +158,7 @@ def _divergence(ends: list[Place]) -> list[Place]:
 def _is_square(end: Place) -> bool:
     under = _under(end[0])
     if kind(end[0]) == "Pow":
-        return getattr(end[0], "_saved_exponent", 0) == 2
+        return bool(setting(end[0], "exponent", 0) == 2)
     return kind(end[0]) == "Mul" and len(under) == 2 and under[0] == under[1]
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+from barograph.probes.autograd import setting
 from barograph.probes.model import (
     contrasts,
     criteria,
@@ -125,7 +126,7 @@ def figures(root: Any) -> dict[str, float]:
     waiting, seen = [root], 0
     while waiting and seen < _MOST:
         node, seen = waiting.pop(), seen + 1
-        kind, reduction = _kind(node), getattr(node, "_saved_reduction", None)
+        kind, reduction = _kind(node), setting(node, "reduction", None)
         if kind == "Mean" or reduction == 1:
             means.append(node)
         elif kind == "Sum" or reduction == 2:
@@ -211,7 +212,7 @@ def _classes(term: Any) -> float:
     under = _under(term) if _kind(term).startswith("NllLoss") else None
     if under is None or _kind(under) != "LogSoftmax":
         return math.nan
-    shape, at = under._input_metadata[0].shape, under._saved_dim
+    shape, at = under._input_metadata[0].shape, setting(under, "dim")
     return float(shape[at if at < len(shape) else at - (1 << 64)])
 
 
@@ -221,7 +222,7 @@ def _elements(term: Any) -> float:
         return _of_function(term)
     under = next(iter(_behind(term)), None)
     each = _each_of(under) if under is not None else math.nan
-    return float(math.prod(term._saved_self_sym_sizes)) / each
+    return float(math.prod(setting(term, "self_sym_sizes"))) / each
 
 
 def _of_function(term: Any) -> float:

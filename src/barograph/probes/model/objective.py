@@ -12,6 +12,9 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from barograph.probes import autograd
+from barograph.probes.autograd import setting
+
 _MOST = 400  # nodes that are looked at, from the loss on
 _LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")  # 0 or more
 _SIGNED = {"Neg": -1, "Mean": 1, "Sum": 1, "Add": 1}
@@ -56,7 +59,7 @@ def _reversed(root: Any) -> dict[str, float]:
             break
         node, sign = waiting.pop()
         name, inputs = kind(node), node.next_functions
-        if name.startswith(_LOSSES) or (name == "Pow" and getattr(node, "_saved_exponent", 0) == 2):
+        if name.startswith(_LOSSES) or (name == "Pow" and setting(node, "exponent", 0) == 2):
             signs.add(sign)
             continue
         if name == "LogSigmoid":  # never positive: a loss is its negative
@@ -74,25 +77,17 @@ def _reversed(root: Any) -> dict[str, float]:
     return {"loss_multiplied": 1.0} if multiplied else {"loss_reversed": float(signs == {-1})}
 
 
-def _other(node: Any) -> Any:
-    """What a node multiplies by, or adds; None where it was let go of with the graph."""
-    try:
-        return node._saved_other
-    except (AttributeError, RuntimeError):
-        return None
-
-
 def smoothing(root: Any) -> dict[str, float]:
     """Of torch's cross-entropy with label smoothing: (1 − ε) of the targets' and ε of the mean of all classes."""
     for node, _ in nodes([root], 16):
         parts = behind(node) if kind(node) == "Add" else []
-        scales = [part for part in parts if isinstance(_other(part), float)]
+        scales = [part for part in parts if isinstance(setting(part, "other"), float)]
         if len(parts) != 2 or len(scales) != 2:
             continue
         for part in scales:
             under = behind(part)
             if len(under) == 1 and kind(under[0]).startswith("NllLoss"):
-                return {"label_smoothing": round(1.0 - float(part._saved_other), 9)}
+                return {"label_smoothing": round(1.0 - float(setting(part, "other")), 9)}
     return {"label_smoothing": 0.0} if kind(root).startswith("NllLoss") else {}
 
 
@@ -113,7 +108,7 @@ def _widened(root: Any) -> dict[str, float]:
             continue
         expanded = kind(sides[0]) == "Expand"
         whole = shape(sides[0]) if expanded else shape(inner)
-        part = tuple(map(int, sides[0]._saved_self_sym_sizes)) if expanded else shape(sides[0])
+        part = tuple(map(int, setting(sides[0], "self_sym_sizes"))) if expanded else shape(sides[0])
         if len(whole) == 2 and whole[0] > 1 and whole[1] > 1 and whole[0] != whole[1] and part == (whole[0], 1):
             return {"loss_widened": float(whole[1])}
     return {}
@@ -134,7 +129,7 @@ def squared(root: Any) -> Squared | None:
     node, multiple = root, False
     while kind(node) in ("Mul", "Div") and len(behind(node)) == 1 and not shape(node):  # by a number
         node, multiple = behind(node)[0], True
-    mean = kind(node) == "Mean" or (kind(node) == "MseLoss" and getattr(node, "_saved_reduction", 0) == 1)
+    mean = kind(node) == "Mean" or (kind(node) == "MseLoss" and setting(node, "reduction", 0) == 1)
     for _ in range(_SUMS):  # of rows first, say: all differences have one weight all the same
         if kind(node) not in ("Mean", "Sum") and not (kind(node) in _SHAPES and shape(node)):
             break
@@ -143,7 +138,7 @@ def squared(root: Any) -> Squared | None:
     name, under = kind(node), behind(node)
     if name == "MseLoss":
         sides = under
-    elif name == "Pow" and getattr(node, "_saved_exponent", 0) == 2:
+    elif name == "Pow" and setting(node, "exponent", 0) == 2:
         sides = behind(under[0]) if len(under) == 1 and kind(under[0]) == "Sub" else []
     elif name == "Mul" and len(under) == 2 and under[0] is under[1] and kind(under[0]) == "Sub":
         sides = behind(under[0])
@@ -238,7 +233,7 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     under = next(iter(behind(node)), None)
     if under is None:
         return
-    sizes, index = shape(under), int(getattr(node, "_saved_ignore_index", -1))
+    sizes, index = shape(under), int(setting(node, "ignore_index", -1))
     if len(sizes) > 1 and 0 <= index < sizes[1]:
         found["ignore_index"] = float(index)
     under = _of_chosen_rows(under)
@@ -257,7 +252,7 @@ def _of_cross_entropy(node: Any, found: dict[str, float]) -> None:
     if kind(under) != "LogSoftmax":
         return
     found["logits_cut"] = max(found.get("logits_cut", 0.0), float(plain_kind(behind(under)[0]) == "Relu"))
-    sizes, at = shape(under), int(under._saved_dim)
+    sizes, at = shape(under), int(setting(under, "dim"))
     at = at - (1 << 64) if at >= 1 << 63 else at
     at = at + len(sizes) if at < 0 else at
     over = 1.0 if len(sizes) in (2, 4) and at == 0 else 2.0 if kind(node) == "NllLoss2D" and at > 1 else 0.0
@@ -275,7 +270,7 @@ def _across(node: Any, sizes: tuple[int, ...]) -> float:
     whole = shape(node) if kind(node) == "LogSoftmax" else ()
     if len(whole) < 3 or len(sizes) < 2:  # of two dimensions there is another proof
         return 0.0
-    at = int(node._saved_dim)
+    at = int(setting(node, "dim"))
     at = at - (1 << 64) if at >= 1 << 63 else at
     at = at + len(whole) if at < 0 else at
     return 0.0 if whole[at] == sizes[1] else 2.0 if at else 1.0
@@ -307,9 +302,9 @@ def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:
         if len(following) != 1 or shape(following[0]) != sizes:
             return False
         node = following[0]
-    if kind(node) not in _RESHAPED or not hasattr(node, "_saved_self_sym_sizes"):
+    if kind(node) not in _RESHAPED or setting(node, "self_sym_sizes") is None:
         return False
-    before, classes = tuple(int(size) for size in node._saved_self_sym_sizes), sizes[at]
+    before, classes = tuple(int(size) for size in setting(node, "self_sym_sizes")), sizes[at]
     if len(before) < 3 or before.count(classes) != 1:  # which one is that of the classes can't be said
         return False
     if len(before) == len(sizes):
@@ -339,7 +334,7 @@ def _of_sides(node: Any, sides: list[Any], found: dict[str, float]) -> None:
     for side in sides:
         expanded = kind(side) == "Expand"
         whole = shape(side) if expanded else shape(node)
-        part = tuple(map(int, side._saved_self_sym_sizes)) if expanded else shape(side)
+        part = tuple(map(int, setting(side, "self_sym_sizes"))) if expanded else shape(side)
         square = len(whole) == 2 and whole[0] == whole[1] > 1
         crossed = square and part in ((whole[0], 1), (whole[0],), (1, whole[0]))
         found["loss_crossed"] = max(found.get("loss_crossed", 0.0), float(whole[0] if crossed else 0))
@@ -355,7 +350,7 @@ def _of_policy(node: Any, name: str, sign: int, found: dict[str, float]) -> None
             ratios += [inner] if kind(inner) == "Exp" else []
     if not clamps or not ratios:
         return
-    low, high = (getattr(clamps[0], f"_saved_{end}", None) for end in ("min", "max"))
+    low, high = (setting(clamps[0], end) for end in ("min", "max"))
     if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low < 1 < high:
         found["ratio_clip"] = float(high) - 1.0
     difference = next(iter(behind(ratios[0])), None)
@@ -370,13 +365,7 @@ def _of_policy(node: Any, name: str, sign: int, found: dict[str, float]) -> None
 
 def _sees_later(node: Any) -> float:
     """1 where torch's attention has neither a mask nor `is_causal`; NaN where it has a mask, 0 where it is causal."""
-    if getattr(node, "_saved_is_causal", None):
+    if setting(node, "is_causal"):
         return 0.0
-    for name in ("_saved_attn_mask", "_saved_attn_bias"):
-        if hasattr(type(node), name):
-            try:
-                given = getattr(node, name)
-            except RuntimeError:  # a tensor that is gone
-                return math.nan
-            return 1.0 if given is None else math.nan
-    return 1.0
+    masked = [autograd.has(node, name) for name in ("attn_mask", "attn_bias")]
+    return math.nan if None in masked or True in masked else 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from barograph.probes.autograd import setting
 from barograph.probes.model.objective import behind, kind, nodes, shape
 
 _MOST = 200  # nodes that are looked at, from the loss on
@@ -55,7 +56,7 @@ def _clipped(node: Any, name: str, sign: int, found: dict[str, float]) -> bool:
     """Of the lesser or greater of two products, of which one is clipped; whether it is such a one."""
     inner = [one for side in behind(node) for one, _ in nodes([side], 10)]
     clamps = [one for one in inner if kind(one) == "Clamp"]
-    low, high = (getattr(clamps[0], f"_saved_{end}", None) if clamps else None for end in ("min", "max"))
+    low, high = (setting(clamps[0], end) if clamps else None for end in ("min", "max"))
     if not isinstance(low, (int, float)) or not isinstance(high, (int, float)) or not low < 1 < high:
         return False
     _crossed(node, clamps[0], found)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from barograph.probes.autograd import setting
 from barograph.probes.model.objective import behind, kind, shape
 
 _WHOLE = 20_000  # nodes of a graph: more are not walked
@@ -58,7 +59,7 @@ def _all(root: Any) -> Iterator[Any]:
         node = waiting.pop()
         if len(seen) > _WHOLE:
             return
-        if kind(node) in _VIEWS and hasattr(node, "_saved_self_sym_sizes"):
+        if kind(node) in _VIEWS and setting(node, "self_sym_sizes") is not None:
             found.append(node)
         for following in behind(node):
             if following not in seen:
@@ -68,7 +69,7 @@ def _all(root: Any) -> Iterator[Any]:
 
 
 def _mixes(node: Any) -> bool:
-    before, after = tuple(int(size) for size in node._saved_self_sym_sizes), shape(node)
+    before, after = tuple(int(size) for size in setting(node, "self_sym_sizes")), shape(node)
     if len(before) not in (3, 4) or len(after) not in (3, 4) or before[0] != after[0] or 1 in (*before[1:], *after[1:]):
         return False
     ends = {math.prod(before[: at + 1]) for at in range(len(before))}
@@ -87,7 +88,7 @@ def _mixes(node: Any) -> bool:
 
 def _is_of(node: Any, makers: tuple[str, ...]) -> bool:
     """Whether what is seen was made by such a layer, with its dimensions in the layer's order."""
-    size = tuple(int(size) for size in node._saved_self_sym_sizes)
+    size = tuple(int(size) for size in setting(node, "self_sym_sizes"))
     for _ in range(_FAR):
         node = node.next_functions[0][0]
         if node is None or kind(node).startswith(makers):

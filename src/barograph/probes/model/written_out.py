@@ -10,6 +10,7 @@ import contextlib
 import math
 from typing import Any
 
+from barograph.probes.autograd import setting
 from barograph.probes.model.objective import behind, kind, nodes, of_queue, plain_kind, shape, unscaled
 from barograph.probes.model.pairs import PICKS, of_pairs, softmax_of
 
@@ -200,10 +201,10 @@ def _squares(root: Any) -> dict[str, float]:
     for _ in range(8):
         name, under = kind(node), behind(node)
         if name.startswith(_ERRORS) and len(under) == 1:
-            size, whole = math.prod(shape(under[0])), getattr(node, "_saved_reduction", 0)
+            size, whole = math.prod(shape(under[0])), setting(node, "reduction", 0)
             break
         squared = name in ("Pow", "Abs") and len(under) == 1 and kind(under[0]) == "Sub" and len(behind(under[0])) == 1
-        if squared and (name == "Abs" or getattr(node, "_saved_exponent", 0) == 2):
+        if squared and (name == "Abs" or setting(node, "exponent", 0) == 2):
             size, whole = math.prod(shape(node)), 0
             break
         weighs = name == "Mul" and not weighted and len(shape(node)) > 0
@@ -234,7 +235,7 @@ def _averaged(root: Any) -> dict[str, float]:
         name, under = kind(node), behind(node)
         if len(under) != 1:
             return {}
-        if name == "Abs" or (name == "Pow" and getattr(node, "_saved_exponent", 0) == 2):
+        if name == "Abs" or (name == "Pow" and setting(node, "exponent", 0) == 2):
             break
         if name not in _SHAPED | {"Mean", "Sum"} and not (name in ("Mul", "Div") and not shape(node)):
             return {}

@@ -1,0 +1,51 @@
+"""What a node of autograd's graph keeps for the backward pass, read without ever unpacking it.
+
+In:   nodes of a graph.
+Out:  numbers and sizes that a node keeps, and tensors that nobody has packed.
+
+Checkpointing, and offloading to the CPU, keep something else in a tensor's place, by hooks. To read such a tensor
+computes a part of the model anew, or copies it; and checkpointing lets each be read once only, so that the backward
+pass of the training would fail (https://docs.pytorch.org/docs/stable/autograd.html#saved-tensors-hooks-doc). So nothing
+but this module reads what a node saved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_packed(node: Any, name: str) -> bool:
+    """Whether something else is kept in the place of the tensor, or of one of the tensors, of this name."""
+    raw = getattr(node, f"_raw_saved_{name}")
+    # older torch doesn't tell whether there is a hook: then there may be one
+    return any(
+        getattr(one, "unpack_hook", one) is not None for one in (raw if isinstance(raw, list | tuple) else (raw,))
+    )
+
+
+def setting(node: Any, name: str, default: Any = None) -> Any:
+    """A number, a truth, or sizes, that a node keeps; `default` where it keeps none, or a tensor in its place."""
+    if hasattr(type(node), f"_raw_saved_{name}"):
+        return default
+    try:
+        return getattr(node, f"_saved_{name}", default)
+    except RuntimeError:  # let go of with the graph
+        return default
+
+
+def has(node: Any, name: str) -> bool | None:
+    """Whether a node keeps a tensor of this name; None where that was let go of with the graph."""
+    if not hasattr(type(node), f"_raw_saved_{name}"):
+        return False
+    try:
+        return is_packed(node, name) or getattr(node, f"_saved_{name}") is not None
+    except RuntimeError:
+        return None
+
+
+def tensor(node: Any, name: str) -> Any:
+    """A tensor, or the tensors, that a node keeps; None where it keeps none, or something in its place."""
+    try:
+        return None if is_packed(node, name) else getattr(node, f"_saved_{name}")
+    except (AttributeError, RuntimeError):  # none of this name; let go of, or changed in place
+        return None

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import rule_curves
 
-from barograph.doctor.rules.evaluation.units import EvaluationSummed
+from barograph.doctor.rules.evaluation.running import StatisticsSlow
+from barograph.doctor.rules.evaluation.units import EvaluationDivided, EvaluationSummed
 
 STEPS, EVALUATED = np.arange(1, 401), np.arange(50, 401, 50)
 
@@ -84,3 +85,48 @@ def test_an_evaluation_that_is_as_far_up_as_a_training_that_blew_up_is_in_its_un
     loss = np.where(STEPS < 10, 1.5, 4000 * train(1.5, 0.2))
     series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, loss[EVALUATED - 1])}
     assert not rule_curves.found([EvaluationSummed()], series, pieces)
+
+
+DIVIDED = {  # ×: the evaluation of the training; how the ratio grows; the number of classes
+    "by examples": (1 / 32, 1.0, 100, True),
+    "and overfits": (1 / 32, 1.02, 100, True),
+    "mean": (0.95, 1.0, 100, False),
+    "without dropout": (0.6, 0.9, 100, False),
+    "much better, and ever more so": (1 / 10, 0.6, 100, False),
+    "half": (0.5, 1.0, 100, False),
+    "the training is summed": (1 / 32, 1.0, 3, False),
+    "no classes": (1 / 32, 1.0, None, False),
+}
+
+
+@pytest.mark.parametrize("kind", DIVIDED)
+@pytest.mark.parametrize("pieces", [(), (77, 200)])
+def test_an_evaluation_that_is_divided_by_too_much_is_found(kind: str, pieces: tuple[int, ...]) -> None:
+    times, grows, classes, wrong = DIVIDED[kind]
+    loss = train(4.5, 1.0)
+    evaluation = loss[EVALUATED - 1] * times * grows ** np.arange(len(EVALUATED))
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, evaluation)}
+    found = rule_curves.found([EvaluationDivided()], series, pieces, vocabulary=classes)
+    assert [one.found for one in found] == [200] * wrong
+
+
+SLOW = {  # weight of a batch; the evaluation's loss, of the training's; other figures
+    "slow": (0.001, 3.0, {}, True),
+    "usual": (0.1, 3.0, {}, False),
+    "as good": (0.001, 1.1, {}, False),
+    "trained before": (0.001, 3.0, {"gains_apart": 1.0}, False),
+    "four passes a step": (0.003, 3.0, {"backwards": 4.0}, False),
+    "with the batch's statistics": (0.001, 3.0, {"training_in_evaluation": 1.0}, False),
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+@pytest.mark.parametrize("pieces", [(), (77, 200)])
+def test_running_statistics_that_have_hardly_moved_are_found(kind: str, pieces: tuple[int, ...]) -> None:
+    weight, times, others, wrong = SLOW[kind]
+    loss, first = train(), np.array([1])
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, times * loss[EVALUATED - 1])}
+    figures = others | {"norm_momentum": weight}
+    series |= {f"model/{name}": (first, np.array([value])) for name, value in figures.items()}
+    found = rule_curves.found([StatisticsSlow()], series, pieces)
+    assert [one.found for one in found] == [150] * wrong

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.probes.model import overlaps
+from barograph.probes.model.likeness import Likeness
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class ExampleLook:
         self._looks = self._steps = self._evaluating = 0
         self._parts: dict[str, list[Tensor]] = {}  # see `overlaps`; of the step, and of an evaluation
         self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their place; -1: several
+        self._alike = Likeness()
         self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
@@ -72,13 +74,16 @@ class ExampleLook:
             self._rows = marks(_ROWS)
             self._lengths = lengths(tensor[:_ROWS], [one for one in tensors if one is not tensor])
             self._look_at_parts(tensor[:_ROWS], "")
+            self._alike.trained(tensor[:_ROWS])
         else:
             if len(self._evaluated) == _PASSES:
                 del self._evaluated[1::2]
                 for name in ("evaluated_pieces", "evaluated_numbers"):
                     del self._parts.get(name, [])[1::2]
+                self._alike.thin()
                 self._every *= 2
             self._evaluated.append(marks(_EVALUATED))
+            self._alike.evaluated(tensor)
             self._look_at_parts(overlaps.even_rows(tensor, _EVALUATED), "evaluated_")
 
     def _look_at_parts(self, rows: Tensor, whose: str) -> None:
@@ -104,6 +109,7 @@ class ExampleLook:
             current.put("examples_beside", tuple(map(str, range(len(rows)))), rows)
         if self._lengths is not None:
             current.put("input_lengths", ("mean", "std", "whole"), self._lengths)
+        self._alike.put(current, self._evaluating <= self._steps // 4 + 1)
         if self._evaluating > self._steps // 4 + 1:  # no evaluation: a part of each step
             self._evaluated = []
             self._parts = {name: parts for name, parts in self._parts.items() if not name.startswith("evaluated_")}
@@ -127,8 +133,9 @@ class ExampleLook:
             found |= {f"input_length_{name}": value for name, value in shown if value == value}
         if "evaluated" in numbers:
             found |= self._seen_in_training(*numbers["evaluated"]) | self._parts_seen(numbers)
-        if "examples" in numbers:
-            rows = [int(row) for row in numbers["examples"][1][0]]
+        rows = [int(row) for row in numbers["examples"][1][0]] if "examples" in numbers else []
+        found |= self._alike.fields_of(numbers, [row in self._trained for row in rows])
+        if rows:
             found["batch_copies"] = 1 - len(set(rows)) / len(rows)
             found["example_rows"] = float(len(rows))
             self._copies += len(rows) - len(set(rows))

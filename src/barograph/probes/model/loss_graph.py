@@ -46,6 +46,7 @@ _SHAPED = {
 }  # fmt: skip
 _ADDED = _SHAPED | {"Neg", "Add", "Sub"}  # between a loss and its terms
 _SCALED = frozenset({"Mul", "Div"})
+_OF_LAYERS = frozenset({"Addmm", "Mm", "Bmm", "Convolution"})
 _THROUGH = _ADDED | _SCALED | {"Mean", "Sum", "Stack", "Cat"}
 _PROOFS = frozenset(
     {
@@ -119,21 +120,24 @@ def _roots(frame: FrameType | None) -> Sequence[Any]:
 def figures(root: Any) -> dict[str, float]:
     """`loss_undivided`: whether a loss is a mean, or several that are added, and nothing multiplies or divides it.
     `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does; in
-    each of `sums_added` sums that are added, as those of a batch's two sides.
+    each of `sums_added` sums that are added, as those of a batch's two sides. `sum_beside_mean`: of sums that are added
+    to a mean, where nothing multiplies or divides them, how many numbers the largest adds up.
     `activation_twice`: whether a softmax or sigmoid goes into a loss that has it. `loss_classes`: the classes of a
     cross-entropy that is all of the loss."""
     means, sums, other, scaled = [], [], False, False
-    waiting, seen = [root], 0
+    whole: list[Any] = []  # sums that nothing multiplies or divides
+    waiting, seen = [(root, False)], 0
     while waiting and seen < _MOST:
-        node, seen = waiting.pop(), seen + 1
+        (node, part), seen = waiting.pop(), seen + 1
         kind, reduction = _kind(node), setting(node, "reduction", None)
         if kind == "Mean" or reduction == 1:
             means.append(node)
         elif kind == "Sum" or reduction == 2:
             sums.append(node)
+            whole += [] if part else [node]
         elif kind in _ADDED or kind in _SCALED:
             scaled |= kind in _SCALED
-            waiting += _behind(node)
+            waiting += [(one, part or kind in _SCALED) for one in _behind(node)]
         else:
             other = True
     terms = [*means, *sums]
@@ -143,6 +147,8 @@ def figures(root: Any) -> dict[str, float]:
     found = {"loss_undivided": float(plain and not sums), "activation_twice": float(any(map(_twice, terms)))}
     if sums:
         found["loss_adds"] = 1.0
+    if means and (added := max(map(_added_up, whole), default=0.0)):
+        found["sum_beside_mean"] = added
     sizes = {_elements(term) for term in sums} if plain and not means else set()
     if len(sizes) == 1 and all(map(math.isfinite, sizes)):
         found |= {"loss_summed": sizes.pop(), "sums_added": float(len(sums))}
@@ -214,6 +220,22 @@ def _classes(term: Any) -> float:
         return math.nan
     shape, at = under._input_metadata[0].shape, setting(under, "dim")
     return float(shape[at if at < len(shape) else at - (1 << 64)])
+
+
+def _added_up(term: Any) -> float:
+    """How many numbers of a layer's outputs a sum adds up; 0 of parameters, of averages of their own, and of products
+    of columns with each other, as of what is to be orthogonal."""
+    under = next(iter(_behind(term)), None)
+    if under is None:
+        return 0.0
+    of_loss = _kind(term) != "Sum"
+    near = [node for node, _ in objective.nodes([under], 8)]
+    layers = any(_kind(node) in _OF_LAYERS for node in near)
+    if not layers or (not of_loss and any(_kind(node) in ("Stack", "Cat", "Mean") for node in near)):
+        return 0.0
+    sizes = _shape(under) if of_loss else tuple(setting(term, "self_sym_sizes", ()))
+    square = len(sizes) > 1 and sizes[-1] == sizes[-2] and any(_kind(node) in ("Mm", "Bmm") for node in near)
+    return float(math.prod(map(int, sizes))) if sizes and not square else 0.0
 
 
 def _elements(term: Any) -> float:

@@ -28,7 +28,8 @@ class NoisyLabels(WatchRule):
     A model that has learnt gives classes that can't be next to nothing. With labels of which a share is random it
     learns that share: in most rows even the classes that it thinks least of get it, evenly. An eighth or more, steady
     over eight looks, while the most likely class has 2.5 times the probability of a guess or more, and evaluations,
-    whose labels are clean then, have a loss a tenth below the training's.
+    whose labels are clean then, have a loss a tenth below the training's, and not below −ln(1 − share), which is the
+    least that so even a model can have.
 
     A small classifier shows it in the rows that it gets wrong: where labels are right, the target is the next likely
     class, and where they are random, it may be any. In both halves of sixteen looks an eighth of the rows or more are
@@ -99,7 +100,8 @@ class NoisyLabels(WatchRule):
         if not value * math.exp(min(50.0, watched(history, "logit_range", place))) >= self.at["sure"]:
             return
         ours, theirs = _losses(history, place)
-        if 0 < theirs < self.at["better"] * ours and self.first(place[2]):
+        least = -math.log(1 - low)  # of what gives so much to the others: an evaluation below it is another figure
+        if least <= theirs < self.at["better"] * ours and self.first(place[2]):
             yield self.finding(
                 place[0], f"The model gives all classes an equal part of {100 * value:.0f}% of the probability, "
                 f"whatever the input; the loss of the evaluation is {theirs:.4g}, that of the training {ours:.4g}.",

@@ -94,37 +94,45 @@ class SameOrder(WatchRule):
         "batches": (3.0, "of different examples; ours"),
         "again": (0.9, "of a batch, that came before in several others: they are drawn anew; ours"),
     }
-    causes = ("same order in each epoch: the sampler's epoch, or its seed, never changes", "data not shuffled")
-    remedies = (_REMEDY, "give the loader `shuffle=True`, and set no seed within an epoch")
+    causes: ClassVar[tuple[str, ...]] = (
+        "same order in each epoch: the sampler's epoch, or its seed, never changes",
+        "data not shuffled",
+    )
+    remedies: ClassVar[tuple[str, ...]] = (_REMEDY, "give the loader `shuffle=True`, and set no seed within an epoch")
 
     def begin(self) -> None:
-        self._same: list[tuple[int, float]] = []  # step, and how many steps before
+        self.same: list[tuple[int, float]] = []  # step, and how many steps before
         self._drawn = False
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        again = watched(history, "rows_again", place)
-        self._drawn = self._drawn or (again >= self.at["again"] and value < 1)
-        rows = watched(history, "example_rows", place)
-        several = watched(history, "distinct_rows", place) >= self.at["batches"] * rows
-        if self._drawn or value < 1 or rows < self.at["rows"] or history.role("reward") is not None or not several:
-            return
-        after, looks = watched(history, "rows_again_after", place), history.channel("model/example_rows")
-        if looks is None or place[0] - after == _step_before(looks, place):
-            return  # the batch of the look before: it may have stayed
-        self._same.append((place[0], after))
-        period = math.gcd(*(int(steps) for _, steps in self._same))  # looks are few: each may skip an epoch
-        longest = max(steps for _, steps in self._same)
-        periodic = period >= self.at["steps"] and longest <= self.at["epochs"] * period
-        if len(self._same) < self.at["looks"] or not periodic or not self.first(place[2]):
+        period = self.period(history, value, place)
+        if not period or not self.first(place[2]):
             return
         stays = watched(history, "order_epoch", place) == 0
         yield self.finding(
-            self._same[0][0], f"In {len(self._same)} looks the batch was that of {period} steps before, or of a "
+            self.same[0][0], f"In {len(self.same)} looks the batch was that of {period} steps before, or of a "
             "multiple of these: each epoch has the same batches, in the same order"
             f"{', and the number of the epoch that deals them out is still 0' if stays else ''}.", found=place[0],
             segment=place[2], confidence=0.9 if stays else 0.6, severity="warning" if stays else "info",
             evidence={"steps": period}, remedies=[_NUMBER, *self.remedies[1:]] if stays else list(self.remedies),
         )  # fmt: skip
+
+    def period(self, history: RunHistory, value: float, place: Place) -> int:
+        """After how many steps the same batches come in the same order; 0 if they don't."""
+        again = watched(history, "rows_again", place)
+        self._drawn = self._drawn or (again >= self.at["again"] and value < 1)
+        rows = watched(history, "example_rows", place)
+        several = watched(history, "distinct_rows", place) >= self.at["batches"] * rows
+        if self._drawn or value < 1 or rows < self.at["rows"] or history.role("reward") is not None or not several:
+            return 0
+        after, looks = watched(history, "rows_again_after", place), history.channel("model/example_rows")
+        if looks is None or place[0] - after == _step_before(looks, place):
+            return 0  # the batch of the look before: it may have stayed
+        self.same.append((place[0], after))
+        period = math.gcd(*(int(steps) for _, steps in self.same))  # looks are few: each may skip an epoch
+        longest = max(steps for _, steps in self.same)
+        periodic = period >= self.at["steps"] and longest <= self.at["epochs"] * period
+        return period if len(self.same) >= self.at["looks"] and periodic else 0
 
 
 def _step_before(looks: Channel, place: Place) -> int:

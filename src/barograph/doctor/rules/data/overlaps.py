@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import watched
+from barograph.doctor.rules.data.examples import Place, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
+
+
+_KEPT = 2048  # rows of the training that the watch keeps sketches of
 
 
 class EvaluationOverlaps(Rule):
@@ -29,6 +32,12 @@ class EvaluationOverlaps(Rule):
     in which numbers are repeated say nothing, and where all examples are made of a few, as drawn letters are, their
     order is the task.
 
+    Near copies, as with noise or another brightness, show in sketches of rows of 64 numbers or more, of which 32
+    differ: the nearest row of the training is nearer than 0.35 of the distance of the tenth nearest. That says
+    something in many dimensions, where the fortieth nearest is hardly farther than the tenth. Groups of ten examples or
+    more that are that near each other, as classes are, say nothing; nor do classes of fewer than thirty rows each,
+    of those of the training that were looked at.
+
     A quarter of the rows that were looked at, eight or more, and some in each pass, in two evaluations in a row. Where
     a series is split by time, the first windows of the evaluation may overlap with the last ones of the training: a few
     of many. Where a reward is logged, nothing is said.
@@ -39,7 +48,7 @@ class EvaluationOverlaps(Rule):
 
     name, family, kind, severity = "evaluation_overlaps", "eval", "eval", "warning"
     proves = "evaluation"
-    needs = ("=model/evaluated_overlap|=model/evaluated_rearranged", "eval_loss|eval_accuracy")
+    needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near", "eval_loss|eval_accuracy")
     least = 2
     about = "Evaluations are given windows that overlap with the training's, or its examples mirrored."
     thresholds: ClassVar = {
@@ -47,6 +56,7 @@ class EvaluationOverlaps(Rule):
         "rows": (8.0, "ours"),
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
+        "classes": (30.0, "rows of the training that were looked at for each class; ours"),
     }
 
     def reset(self) -> None:
@@ -64,6 +74,7 @@ class EvaluationOverlaps(Rule):
                 batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
                 many = value >= self.at["share"] and value * count >= self.at["rows"]
                 many = many and watched(history, f"evaluated_{name}_passes", place) == 1
+                many = many and not (name == "near" and self._by_class(history, place))
                 if not (many and batches >= self.at["batches"]) or (row and row[0][1] != place[2]):
                     row.clear()
                 if not (many and batches >= self.at["batches"]) or history.role("reward") is not None:
@@ -77,6 +88,13 @@ class EvaluationOverlaps(Rule):
                         evidence={"share": value}, causes=[cause], remedies=[remedy],
                     )  # fmt: skip
 
+    def _by_class(self, history: RunHistory, place: Place) -> bool:
+        """Whether rows that are near each other may be those of one class."""
+        classes = watched(history, "output_width", place)
+        has_classes = watched(history, "top_target_share", place) >= 0
+        rows = min(_KEPT, watched(history, "distinct_rows", place))
+        return has_classes and rows < self.at["classes"] * classes
+
 
 _PARTS = {  # by series: what is said, why, and what to do
     "overlap": (
@@ -88,6 +106,11 @@ _PARTS = {  # by series: what is said, why, and what to do
         "have exactly the numbers of an example that was trained on, if in another order",
         "validation leak: evaluation examples are those of the training, mirrored, turned or rolled",
         "split the originals before anything is augmented, and augment the training's alone",
+    ),
+    "near": (
+        "are nearly an example that was trained on, far nearer than examples are to each other",
+        "validation leak: evaluation examples are near copies of those of the training",
+        "split the originals before anything is augmented or cut, and keep what belongs together on one side",
     ),
 }
 

@@ -1,7 +1,7 @@
 """An evaluation that is measured in another unit than the training.
 
 In:   evaluation and training losses, the number of classes.
-Out:  findings of `EvaluationSummed`.
+Out:  findings of `EvaluationSummed`, `EvaluationDivided`.
 """
 
 from __future__ import annotations
@@ -113,4 +113,62 @@ def _guess(history: RunHistory, point: EvaluationPoint) -> float:
     return math.log(count) if count and count > 1 else math.nan
 
 
-RULES = (EvaluationSummed,)
+class EvaluationDivided(Walker):
+    """The evaluation loss is a small part of the training loss: it is divided by too much, as means of batches that are
+    divided by the number of examples.
+
+    In the first four evaluations it is a quarter of the training loss or less, and goes the way of it: their ratio
+    changes by less than 7%, or, where the training loss falls far, by less than the power 0.4 of its fall. At the first
+    it is an eighth of the loss of a guess or less, where the training has a third of it or more, and not more than a
+    guess. A model that does better without dropout or augmentation does not do so by one factor from its first
+    evaluation on.
+
+    What to do: divide what is added up over batches by their number, or weigh each batch by its examples.
+    """
+
+    name, kind, severity = "evaluation_divided", "config", "warning"
+    needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss")
+    least = 4
+    about = "The evaluation loss is a small part of the training loss."
+    thresholds: ClassVar = {
+        "evaluations": (4.0, "ours"),
+        "times": (4.0, "the training loss of the evaluation's; ours"),
+        "steady": (0.07, "of the ratio, in ln; ours"),
+        "power": (0.4, "of the training's fall; ours"),
+        "fall": (0.1, "of the training loss, in ln; ours"),
+        "evaluated": (1 / 8, "of the loss of a guess, at the first evaluation; ours"),
+        "trained": (1 / 3, "of the loss of a guess, that the training has there, at least; ours"),
+        "most": (1.1, "of the loss of a guess, that it has at most; ours"),
+    }
+    causes = ("evaluation averaged wrongly: means of batches are divided by the number of examples",)
+    remedies = ("weigh each batch's mean by its examples, or divide their sum by the number of batches",)
+
+    def begin(self) -> None:
+        self._points: list[EvaluationPoint] = []
+
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if len(self._points) >= self.at["evaluations"] or not (
+            0 < point.value < math.inf and 0 < point.train < math.inf
+        ):
+            return
+        self._points.append(point)
+        loss, guess = history.role("loss"), _guess(history, point)
+        if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss) or not guess > 0:
+            return
+        first = self._points[0]
+        ratios = [math.log(one.value / one.train) for one in self._points]
+        fall = math.log(first.train / point.train)
+        trains = self.at["trained"] * guess <= first.train <= self.at["most"] * guess
+        small = first.value <= self.at["evaluated"] * guess and max(ratios) <= -math.log(self.at["times"])
+        steady = max(ratios) - min(ratios) < max(self.at["steady"], self.at["power"] * fall)
+        if trains and small and steady and fall >= self.at["fall"] and self.first(point.segment):
+            times = math.exp(-sorted(ratios)[len(ratios) // 2])
+            yield self.finding(
+                0, f"The training loss is {times:.3g} times the evaluation loss in each of {len(self._points)} "
+                f"evaluations, and both fall together: {first.value:.4g} at the first, where a guess has {guess:.4g}.",
+                found=point.step, segment=point.segment, confidence=0.9,
+                evidence={"times": rounded(times), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (EvaluationSummed, EvaluationDivided)

@@ -1,7 +1,7 @@
 """A sum of squares where clipping, or an evaluation, expects a mean; and the square of a mean.
 
 In:   what the watch saw in the graph of a loss, and how much of the gradient clipping leaves; the evaluation's loss.
-Out:  findings of `SquaresAdded`, `SquaresSummed`, `ErrorsAveraged`.
+Out:  findings of `SquaresAdded`, `SquaresSummed`, `ErrorsAveraged`, `SumBesideMean`.
 """
 
 from __future__ import annotations
@@ -139,6 +139,35 @@ class ErrorsAveraged(GraphRule):
             )  # fmt: skip
 
 
+class SumBesideMean(GraphRule):
+    """One part of the loss is a sum over a batch, another one a mean.
+
+    In the graph of the loss a sum of 64 numbers or more, which come from a layer, is added to a mean, and nothing
+    multiplies or divides it on the way: it weighs as much beside the mean as that many of its own means would, and more
+    in a larger batch. Sums of weights, and of averages, as of several layers, do not count; nor does anything that is
+    multiplied by a factor, for the graph does not know it when the backward pass is over.
+
+    What to do: the mean of both; or divide the sum by the number of examples.
+    """
+
+    name, family, kind, severity = "sum_beside_mean", "loss", "config", "warning"
+    proves = "training"
+    figures = ("sum_beside_mean",)
+    needs = ("=model/sum_beside_mean", "loss")
+    least = 20
+    about = "One part of the loss is a sum over a batch, another one a mean."
+    thresholds: ClassVar = {"rows": (20.0, "ours"), "numbers": (64.0, "that are added up; ours")}
+    causes = ("wrong reduction: one part of the loss is a sum, the other a mean",)
+    remedies = ("take the mean of both parts, or divide the sum by the number of examples",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure >= self.at["numbers"]:
+            yield self.finding(
+                place[0], f"A sum of {figure:.0f} numbers is added to a mean in the loss, and nothing divides it.",
+                found=found, segment=place[2], confidence=0.9, evidence={"numbers": figure, "standing": True},
+            )  # fmt: skip
+
+
 def _weight_of_sum(history: RunHistory, place: Place) -> float:
     """How many times the mean of squares a loss is whose graph has a sum, over all passes of a step; 0 where it is not
     to be seen."""
@@ -151,4 +180,4 @@ def _weight_of_sum(history: RunHistory, place: Place) -> float:
 
 _WHOLE = 2e-3  # off a whole number, a weight
 
-RULES = (SquaresAdded, SquaresSummed, ErrorsAveraged)
+RULES = (SquaresAdded, SquaresSummed, ErrorsAveraged, SumBesideMean)

@@ -1,0 +1,80 @@
+"""The order of examples that have no length and no class: batches whose examples are alike.
+
+In:   figures of the watch: examples that come again, and which part of their variance lies between batches.
+Out:  findings of `SortedExamples`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.rules.data.examples import Place, Source, watched
+from barograph.doctor.rules.data.order import SameOrder
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_ONE_CLASS = "data sorted: batches are of one class or group each, and not shuffled"
+
+
+class SortedExamples(SameOrder):
+    """Each epoch has the same batches in the same order, as `same_order` tells, and the examples of a batch are alike:
+    they come one speaker, one place, one time or one brightness after the other.
+
+    Of rows of numbers the watch keeps sketches: their mean, their size, and sums with fixed signs. In one of them
+    half or more of the variance lies between batches (`model/rows_apart`), in eight batches of different examples or
+    more, of eight examples or more each. Of shuffled examples as much as chance gives does: a tenth, say. Groups that
+    are drawn anew in each epoch, and a stream that is read once, are other things, as is text, which is read from its
+    beginning.
+
+    A loss that compares the examples of a batch with each other needs no epochs: where batches are of one class each,
+    nearly all that an example is compared with is of its own class. Half of the sketches or more have three tenths of
+    their variance between batches, in twelve batches or more, of rows of mean 0 and deviation 1: a brightness that is
+    drawn once for a batch does not count.
+
+    What to do: shuffle, in each epoch anew.
+    """
+
+    name, severity = "sorted_examples", "warning"
+    proves = "training"
+    needs = ("=model/rows_apart",)
+    about = "The training's examples come in an order in which those of a batch are alike."
+    thresholds: ClassVar = {
+        **SameOrder.thresholds,
+        "apart": (0.5, "of the variance, that lies between batches; ours"),
+        "different": (8.0, "batches of different examples; ours"),
+        "even": (0.3, "of the variance in half of the sketches, of a loss of pairs; ours"),
+        "compared": (12.0, "batches of a loss of pairs; ours"),
+    }
+    causes = ("data sorted: the examples of a batch are alike, and not shuffled",)
+    remedies = ("shuffle the examples anew in each epoch: `DataLoader(..., shuffle=True)`",)
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_pairs)]
+
+    def _of_pairs(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """value: which part of the variance lies between batches, in half of the sketches or more."""
+        batches = watched(history, "apart_batches", place)
+        compared = watched(history, "loss_pairs", place) > 1 and history.role("reward") is None
+        if value >= self.at["even"] and batches >= self.at["compared"] and compared and self.first(place[2]):
+            yield self.finding(
+                place[0], "The loss tells the examples of a batch from each other, and they are alike: "
+                f"{100 * value:.0f}% of their variance lies between {batches:.0f} batches.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"apart": value}, causes=[_ONE_CLASS],
+            )  # fmt: skip
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        period, apart = self.period(history, value, place), watched(history, "rows_apart", place)
+        batches = watched(history, "apart_batches", place)
+        known_apart = apart >= self.at["apart"] and batches >= self.at["different"]
+        if period and known_apart and self.first(place[2]):
+            yield self.finding(
+                self.same[0][0], f"Each epoch has the same batches, {period} steps apart, and the examples of a batch "
+                f"are alike: {100 * apart:.0f}% of their variance in one direction lies between {batches:.0f} batches.",
+                found=place[0], segment=place[2], confidence=0.9, evidence={"steps": period, "apart": apart},
+            )  # fmt: skip
+
+
+RULES = (SortedExamples,)

@@ -1,0 +1,78 @@
+"""Evaluations with batch norm's running statistics that are still those that torch begins with.
+
+In:   the weight of a batch in running statistics, evaluation and training losses.
+Out:  findings of `StatisticsSlow`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.curve import is_game
+from barograph.doctor.rules.data.examples import watched
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class StatisticsSlow(Walker):
+    """Batch norm's running statistics have hardly moved from 0 and 1, and evaluations are made with them.
+
+    With the weight w of a batch, n steps leave (1 − w)ⁿ of what the statistics began as. At three evaluations in a row,
+    the last at step 100 or later, that is half or more, and the evaluation loss is twice the training loss or more.
+    Where the model was trained before, its statistics were, too, and nothing is said.
+
+    What to do: `momentum=0.1`, or a number of steps that is several times one over the momentum.
+    """
+
+    name, kind, severity = "statistics_slow", "config", "warning"
+    proves = "evaluation"
+    needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss", "=model/norm_momentum")
+    least = 1
+    about = "Batch norm's running statistics have hardly moved, and evaluations are made with them."
+    thresholds: ClassVar = {
+        "evaluations": (3.0, "in a row; ours"),
+        "steps": (100.0, "ours"),
+        "left": (0.5, "of what the statistics began as; ours"),
+        "times": (2.0, "the training loss; ours"),
+    }
+    causes = ("normalisation statistics stale: batch norm's momentum is too small for so few steps",)
+    remedies = ("`momentum=0.1`: it is the weight of the newest batch",)
+
+    def begin(self) -> None:
+        self._stale: list[EvaluationPoint] = []
+        self._began = -1
+
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        loss = history.role("loss")
+        time = int(channel.rows(point.row, point.row + 1).time[0])
+        place = point.step, time, point.segment
+        weight = watched(history, "norm_momentum", place)
+        if not 0 < weight < 1 or loss is None or is_game(history, loss) or not loss.end:
+            return
+        rows = loss.rows(0, 1)
+        if int(rows.segment[0]) != point.segment or watched(history, "gains_apart", place) == 1:
+            return  # another launch, whose statistics were trained by the one before
+        passes = max(1.0, watched(history, "backwards", place))
+        left = (1 - weight) ** ((point.step - int(rows.step[0]) + 1) * passes)
+        apart = left >= self.at["left"] and point.value >= self.at["times"] * point.train > 0
+        averaged = watched(history, "training_in_evaluation", place) == 1
+        if not apart or averaged or not math.isfinite(point.value):
+            self._stale = []
+            return
+        self._stale.append(point)
+        late = point.step >= self.at["steps"] and len(self._stale) >= self.at["evaluations"]
+        if late and self.first(point.segment):
+            yield self.finding(
+                self._stale[0].step, f"A batch has a weight of {weight:g} in batch norm's running statistics, so that "
+                f"at step {point.step} {100 * left:.0f}% of them is what they began as; the evaluation loss is "
+                f"{point.value / point.train:.3g} times the training loss.", found=point.step, segment=point.segment,
+                confidence=0.9, evidence={"left": left},
+            )  # fmt: skip
+
+
+RULES = (StatisticsSlow,)

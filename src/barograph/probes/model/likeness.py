@@ -1,0 +1,163 @@
+"""Which examples are alike without being the same: those of one batch, and those of an evaluation and the training.
+
+In:   rows of numbers that a model is given, an example each.
+Out:  a sketch of each row: products of its numbers with fixed signs, which keep distances to about an eighth; computed
+      on the device, nothing waits. When they have arrived: which part of the examples' variance lies between batches,
+      and how many of an evaluation's rows lie far nearer to one that was trained on than examples lie to each other.
+
+A near copy has one row far nearer than the tenth nearest. In tight groups of many examples the tenth is near, too; in
+few dimensions chance alone brings one near, which the fortieth nearest tells: where it is not much farther than the
+tenth, the dimensions are many.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from barograph.probes.model.overlaps import even_rows
+from barograph.probes.model.parameters import local
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+_SIGNS, _ELEMENTS = 32, 1024  # of a sketch; of a row that are looked at
+_KEPT, _EVALUATED = 2048, 256  # rows: of the training, of an evaluation
+_FIRST, _OF_PASS, _OF_LATER = 4, 64, 16  # passes of an evaluation; rows of each; rows of each later one
+_NEARER = 0.35  # of the distance to the tenth nearest
+_TENTH, _FORTIETH, _LEAST = 10, 40, 200  # nearest; rows of the training, at least
+_MANY = 5.0  # dimensions, in which one in twenty is that near by chance
+_WIDE, _DIFFERENT = 64, 32  # numbers of a row; different ones
+_BATCHES, _ROWS, _COMPARED = 8, 8, 256  # batches of different examples; rows of each; batches at most
+_COLUMNS = 3  # before the signs: mean, size, whether the row has many different numbers
+
+Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+
+
+class Likeness:
+    """Sketches of the rows of some steps, and of evaluations."""
+
+    def __init__(self) -> None:
+        self._signs: dict[tuple[int, str], Tensor] = {}
+        self._sums: Floats = numpy.zeros(_SIGNS)  # of the signs: what a row of ones has
+        self._rows: Tensor | None = None
+        self._evaluated: list[Tensor] = []
+        self._trained = numpy.empty((_KEPT, _SIGNS))
+        self._kept = 0
+        self._means: list[Floats] = []
+        self._within: list[Floats] = []
+        self._counts: list[int] = []
+
+    def trained(self, rows: Tensor) -> None:
+        """Rows of a step."""
+        self._rows = self._sketched(rows)
+
+    def evaluated(self, rows: Tensor) -> None:
+        """Rows of a pass of an evaluation."""
+        count = _OF_PASS if len(self._evaluated) < _FIRST else _OF_LATER
+        found = self._sketched(even_rows(rows, count))
+        if found is not None:
+            self._evaluated.append(found)
+
+    def thin(self) -> None:
+        """Forget every second pass of the evaluation."""
+        del self._evaluated[1::2]
+
+    def put(self, current: ModelRound, evaluation: bool) -> None:
+        """A step begins. evaluation: what came before it was one."""
+        import torch
+
+        if self._rows is not None:
+            current.put("likeness", tuple(map(str, range(self._rows.shape[1]))), self._rows)
+        if self._evaluated and evaluation:
+            names = tuple(str(at) for at, one in enumerate(self._evaluated) for _ in range(one.shape[1]))
+            current.put("evaluated_likeness", names, torch.cat(self._evaluated, 1))
+        self._rows, self._evaluated = None, []
+
+    def _sketched(self, rows: Tensor) -> Tensor | None:
+        """Of each row [columns, n]; None of what has no rows of numbers."""
+        import torch
+
+        if not rows.is_floating_point() or rows.dim() < 2 or not rows.numel():
+            return None
+        lines = local(rows.detach()).flatten(1)
+        lines = lines[:, :: max(1, -(-lines.shape[1] // _ELEMENTS))].float()
+        width = lines.shape[1]
+        if (width, str(lines.device)) not in self._signs:
+            drawn = numpy.random.default_rng(width).integers(0, 2, (width, _SIGNS)) * 2.0 - 1
+            signs = torch.from_numpy(drawn / math.sqrt(width)).to(lines)
+            self._sums = drawn.sum(0) / math.sqrt(width)
+            self._signs[width, str(lines.device)] = signs
+        varied = lines.new_zeros(len(lines))
+        if width >= _WIDE:
+            varied = ((lines.sort(1).values.diff(dim=1) != 0).sum(1) >= _DIFFERENT).float()
+        own = torch.stack([lines.mean(1), lines.square().mean(1).sqrt(), varied])
+        return torch.cat([own, (lines @ self._signs[width, str(lines.device)]).T])
+
+    def fields_of(self, numbers: Mapping[str, Any], known: list[bool]) -> dict[str, float]:
+        """What is recorded of a step. known: of the rows of its batch, whether they had come before."""
+        found: dict[str, float] = {}
+        if "evaluated_likeness" in numbers:
+            found |= self._near(*numbers["evaluated_likeness"])
+        if "likeness" in numbers and len(known) == len(numbers["likeness"][0]):
+            rows = numbers["likeness"][1].T
+            if not numpy.isfinite(rows).all():
+                return found
+            if 2 * sum(known) < len(known) and len(self._means) < _COMPARED:
+                found |= self._apart(rows)
+            new = rows[(rows[:, 2] == 1) & ~numpy.array(known, bool), _COLUMNS:][: _KEPT - self._kept]
+            self._trained[self._kept : self._kept + len(new)] = new
+            self._kept += len(new)
+        return found
+
+    def _apart(self, rows: Floats) -> dict[str, float]:
+        """Which part of the variance lies between batches: in the column where it is most, and in half of the sketches'
+        columns or more when each row has mean 0 and deviation 1, so that no brightness of a batch counts."""
+        if len(rows) < _ROWS:
+            return {}
+        mean, size, sketch = rows[:, :1], rows[:, 1:2], rows[:, _COLUMNS:]
+        spread = numpy.sqrt(numpy.maximum(size**2 - mean**2, 1e-12))
+        columns = numpy.concatenate([mean, size, sketch, (sketch - mean * self._sums) / spread], 1)
+        self._means.append(columns.mean(0))
+        self._within.append(columns.var(0, ddof=1))
+        self._counts.append(len(rows))
+        if len(self._means) < _BATCHES:
+            return {}
+        within = numpy.mean(self._within, 0)
+        between = numpy.var(self._means, 0, ddof=1) - within / float(numpy.mean(self._counts))
+        both = between + within
+        share = numpy.where(both > 0, between / numpy.where(both > 0, both, 1.0), 0.0)
+        return {
+            "rows_apart": float(share[:-_SIGNS].max()),
+            "rows_apart_even": float(numpy.median(share[-_SIGNS:])),
+            "apart_batches": float(len(self._means)),
+        }
+
+    def _near(self, passes: tuple[str, ...], values: Floats) -> dict[str, float]:
+        """Share of an evaluation's rows that are near copies of one that was trained on."""
+        trained = self._trained[: self._kept]
+        rows = values.T
+        told = numpy.flatnonzero(numpy.isfinite(rows).all(1) & (rows[:, 2] == 1))
+        told = told[:: max(1, -(-len(told) // _EVALUATED))]
+        if self._kept < _LEAST or not len(told):
+            return {}
+        rows = rows[told, _COLUMNS:]
+        squares = (rows**2).sum(1)[:, None] + (trained**2).sum(1) - 2 * rows @ trained.T
+        nearest = numpy.partition(squares, (0, _TENTH - 1, _FORTIETH - 1), axis=1)
+        first, tenth, fortieth = numpy.sqrt(numpy.maximum(nearest[:, [0, _TENTH - 1, _FORTIETH - 1]], 0)).T
+        farther = float(numpy.median(numpy.log(numpy.maximum(fortieth, 1e-12) / numpy.maximum(tenth, 1e-12))))
+        if not (tenth > 0).all() or farther * _MANY > math.log(_FORTIETH / _TENTH):
+            return {}
+        near = first < _NEARER * tenth
+        having = {passes[at] for at, one in zip(told, near, strict=True) if one}
+        return {
+            "evaluated_near": float(near.mean()),
+            "evaluated_near_rows": float(len(near)),
+            "evaluated_near_passes": len(having) / len({passes[at] for at in told}),
+        }

@@ -1,0 +1,115 @@
+"""Sketches of examples: near copies across the split, batches whose examples are alike, and what looks like either."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from barograph.probes.model.likeness import Likeness
+
+torch = pytest.importorskip("torch")
+
+
+class Round:
+    """What a step's figures are put into."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Any] = {}
+
+    def put(self, family: str, names: tuple[str, ...], values: Any) -> None:
+        self.numbers[family] = names, values.double().numpy().reshape(-1, len(names))
+
+
+def told(batches: list[Any], evaluated: Any = None, known: bool = False) -> dict[str, float]:
+    """The last word on batches [n, …], and on an evaluation behind them."""
+    look, found = Likeness(), {}
+    for batch in batches:
+        current = Round()
+        look.trained(batch)
+        look.put(current, True)  # type: ignore[arg-type]
+        found |= look.fields_of(current.numbers, [known] * len(batch))
+    if evaluated is not None:
+        current = Round()
+        for part in evaluated.split(16):
+            look.evaluated(part)
+        look.put(current, True)  # type: ignore[arg-type]
+        found |= look.fields_of(current.numbers, [])
+    return found
+
+
+def drawn(*sizes: int, seed: int = 0) -> Any:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("kind", "near"),
+    [
+        ("noisy", 1.0), ("brighter", 1.0), ("half", 0.5), ("others", 0.0), ("classes", 0.0), ("flat", None),
+        ("few", None), ("narrow", None), ("repeated", None), ("copies of ten", 0.0),
+    ],
+)  # fmt: skip
+def test_near_copies_are_told_from_what_is_near_for_another_reason(kind: str, near: float | None) -> None:
+    rows, fresh = drawn(512, 1, 12, 12), drawn(64, 1, 12, 12, seed=1)
+    evaluated = {
+        "noisy": rows[::8] + 0.1 * fresh, "brighter": 1.15 * rows[::8],
+        "half": torch.where(torch.arange(64).view(64, 1, 1, 1) % 2 == 0, rows[::8] + 0.1 * fresh, fresh),
+    }.get(kind, fresh)  # fmt: skip
+    if kind == "classes":  # tight groups, of sixty-four examples each
+        centres = 5 * drawn(8, 1, 12, 12, seed=3)
+        rows, evaluated = rows + centres.repeat(64, 1, 1, 1), fresh + centres.repeat(8, 1, 1, 1)
+    elif kind == "flat":  # pictures in three dimensions
+        ways = drawn(3, 144, seed=4)
+        rows, evaluated = (drawn(n, 3, seed=n) @ ways for n in (512, 64))
+    elif kind == "few":
+        rows, evaluated = rows[:128], rows[:64] + 0.1 * fresh
+    elif kind == "narrow":
+        rows, evaluated = rows.flatten(1)[:, :20], rows.flatten(1)[:64, :20] + 0.01
+    elif kind == "repeated":  # drawn letters: nothing but black and white
+        rows, evaluated = rows.sign(), rows[:64].sign()
+    elif kind == "copies of ten":  # of each example of the training itself
+        rows = (rows[:40, None] + 0.1 * drawn(40, 12, 1, 12, 12, seed=5)).flatten(0, 1)
+        evaluated = rows[::8] + 0.1 * drawn(60, 1, 12, 12, seed=6)
+    found = told(list(rows.split(32)), evaluated)
+    if near is None:
+        assert "evaluated_near" not in found
+    else:
+        assert found.get("evaluated_near", 0.0) == pytest.approx(near, abs=0.05)
+        assert found.get("evaluated_near_passes", near) == np.ceil(near)
+
+
+@pytest.mark.parametrize(
+    ("kind", "apart", "even"),
+    [
+        ("shuffled", False, False), ("groups", True, True), ("brightness", True, False), ("slow", True, False),
+        ("brightness of a batch", True, False), ("contrast of a batch", None, False), ("many classes", False, False),
+    ],
+)  # fmt: skip
+def test_batches_whose_examples_are_alike_are_told_from_shuffled_ones(
+    kind: str, apart: bool | None, even: bool
+) -> None:
+    rows = drawn(20 * 16, 1, 8, 8)
+    one_each = torch.arange(320).view(-1, 1, 1, 1)
+    if kind == "groups":
+        rows = rows + 1.5 * drawn(20, 1, 8, 8, seed=1).repeat_interleave(16, 0)
+    elif kind == "brightness":
+        rows = rows + one_each / 80
+    elif kind == "slow":
+        rows = rows + torch.sin(one_each / 40) * drawn(1, 1, 8, 8, seed=2) * 2
+    elif kind == "brightness of a batch":
+        rows = rows + 2 * drawn(20, 1, 1, 1, seed=3).repeat_interleave(16, 0)
+    elif kind == "contrast of a batch":
+        rows = rows * drawn(20, 1, 1, 1, seed=3).exp().repeat_interleave(16, 0)
+    elif kind == "many classes":
+        rows = rows + 3 * drawn(20, 1, 8, 8, seed=1).repeat(16, 1, 1, 1)
+    found = told(list(rows.split(16)))
+    assert found["apart_batches"] == 20
+    assert apart is None or (found["rows_apart"] >= 0.5) == apart
+    assert (found["rows_apart_even"] >= 0.3) == even
+
+
+def test_batches_that_came_before_and_what_has_no_numbers_say_nothing() -> None:
+    assert not told(list(drawn(320, 8).split(16)), known=True)
+    assert not told([torch.ones(16, 8, dtype=torch.long)] * 20)
+    assert not told([torch.full((16, 8), torch.nan)] * 20)

@@ -1,0 +1,69 @@
+"""Batches whose examples are alike: what says so, and what looks like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_columns import findings
+from test_rules_same_order import LOOKS, drawn_anew, fixed, looked
+
+from barograph.doctor.rules.data.alike import SortedExamples
+from barograph.doctor.rules.data.overlaps import EvaluationOverlaps
+
+
+@pytest.mark.parametrize(
+    ("batches", "apart", "different", "says"),
+    [
+        (fixed(6), 0.6, 9.0, True),
+        (fixed(6), 0.2, 9.0, False),  # shuffled once
+        (fixed(6), 0.6, 4.0, False),
+        (drawn_anew(7), 0.9, 9.0, False),  # groups in another order
+        (fixed(1000), 0.9, 9.0, False),  # a stream
+        (lambda step: np.arange(8), 0.9, 9.0, False),
+    ],
+)
+@pytest.mark.parametrize("cuts", [(), (3, 50, 90)])
+def test_one_order_of_batches_that_are_alike_is_a_warning(
+    batches: Any, apart: float, different: float, says: bool, cuts: tuple[int, ...]
+) -> None:
+    columns = looked(batches)
+    columns["model/rows_apart"] = LOOKS, np.full(len(LOOKS), apart)
+    columns["model/apart_batches"] = LOOKS, np.full(len(LOOKS), different)
+    found = findings([SortedExamples()], columns, cuts=cuts)
+    assert [one.causes[0][:11] for one in found.values()] == ["data sorted"] * says
+
+
+@pytest.mark.parametrize(
+    ("even", "pairs", "batches", "says"),
+    [(0.4, 32.0, 14.0, True), (0.1, 32.0, 14.0, False), (0.4, 0.0, 14.0, False), (0.4, 32.0, 8.0, False)],
+)
+def test_a_loss_of_pairs_needs_no_epochs(even: float, pairs: float, batches: float, says: bool) -> None:
+    names = {"rows_apart_even": even, "rows_apart": 0.6, "apart_batches": batches, "loss_pairs": pairs}
+    columns: dict[str, Any] = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in names.items()}
+    found = findings([SortedExamples()], columns)
+    assert len(found) == says
+    rewarded = columns | {"rollout/ep_rew_mean": (LOOKS, np.arange(len(LOOKS)))}
+    assert not findings([SortedExamples()], rewarded)
+
+
+@pytest.mark.parametrize(
+    ("near", "passes", "width", "says"),
+    [
+        (0.5, 1.0, 10.0, True),
+        (0.1, 1.0, 10.0, False),  # few, as pictures that a collection has twice
+        (0.5, 0.5, 10.0, False),  # the training's examples are evaluated, too
+        (0.5, 1.0, 100.0, False),  # classes of few examples, each near each other
+    ],
+)
+def test_near_copies_in_evaluations_are_a_warning(near: float, passes: float, width: float, says: bool) -> None:
+    step = np.arange(30, 150, 30)
+    names = {
+        "evaluated_near": near, "evaluated_near_rows": 64.0, "evaluated_near_passes": passes, "output_width": width,
+        "top_target_share": 0.2, "distinct_rows": 900.0, "example_rows": 32.0,
+    }  # fmt: skip
+    columns: dict[str, Any] = {f"model/{name}": (step, np.full(len(step), value)) for name, value in names.items()}
+    columns |= {"eval/loss": (step, np.ones(len(step))), "train/loss": np.ones(150)}
+    found = findings([EvaluationOverlaps()], columns)
+    assert [one.causes[0][:15] for one in found.values()] == ["validation leak"] * says

@@ -198,7 +198,7 @@ def main(run: Any, cfg: dict[str, Any], seed: int, steps: int, trouble: Trouble,
             optimizer = torch.optim.AdamW(given, cfg["learning_rate"], weight_decay=cfg["weight_decay"])
         warm = max(1, round(cfg["warmup_ratio"] * steps))
         shapes = {"linear": lambda at: max(0.0, (steps - at) / (steps - warm)), "constant": lambda at: 1.0,
-                  "cosine": lambda at: 0.5 * (1 + math.cos(math.pi * min(1.0, (at - warm) / (steps - warm))))}  # fmt: skip
+                  "cosine": lambda at: 0.5 * (1 + math.cos(math.pi * (at - warm) / (steps - warm)))}  # fmt: skip
         shape = shapes[cfg["scheduler"]]
         return optimizer, torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda at: (at + 1) / warm if at < warm else shape(at)
@@ -230,7 +230,9 @@ def main(run: Any, cfg: dict[str, Any], seed: int, steps: int, trouble: Trouble,
         for _ in range(parts):
             if not waiting:
                 epoch += 1
-                order = torch.arange(len(rows)) if name == "shortest_first" else torch.randperm(len(rows), generator=dice)
+                order = torch.randperm(len(rows), generator=dice)
+                if name == "shortest_first":
+                    order = torch.arange(len(rows))
                 if cfg["group_by_length"]:
                     long = torch.tensor([len(rows[at][0]) for at in order.tolist()])
                     groups = list(order[long.argsort(stable=True)].split(size))

@@ -43,7 +43,8 @@ def photograph(seed: int, number: int, light: float) -> tuple[Tensor, Tensor]:
         x > y, x.square() + y.square() < 20, (x.abs() > 5) | (y.abs() > 5),
     ], 1)  # fmt: skip
     mask = masks[torch.arange(number), kind].float()[:, None]
-    one, other = torch.rand(2, number, 3, 1, 1, generator=dice)
+    one, other = torch.rand(2, number, 3, 1, 1, generator=dice) * 0.6
+    one = one + 0.4  # the pattern is lighter than its ground, mostly
     cloth = mask * one + (1 - mask) * other
     return 0.25 + 0.5 * cloth + light * torch.randn(cloth.shape, generator=dice), kind
 

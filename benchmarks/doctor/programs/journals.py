@@ -1,8 +1,8 @@
 """A decoder that is bfloat16 throughout reads a server's journal, one request a row.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: iter_loss, iter_norm, lr; val_loss of each twentieth iteration; memory, where it matters; the
-      watch of data.
+Out:  the run, by `run.log`: iter_loss, iter_norm, lr; val_loss of each twentieth iteration; memory, where it matters;
+      the watch of data.
 
 Grouped heads, rotary places, squared ReLU, one matrix for input and output; AdamW with a rate that is asked of a
 function at each iteration; a script of one loop in the manner of nanoGPT, over rows that end with -1.
@@ -206,7 +206,9 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         for _ in range(parts):
             if not waiting:
                 epoch += 1
-                order = torch.arange(len(rows)) if name == "shortest_first" else torch.randperm(len(rows), generator=dice)
+                order = torch.randperm(len(rows), generator=dice)
+                if name == "shortest_first":
+                    order = torch.arange(len(rows))
                 if c.bucketed:
                     long = torch.tensor([len(rows[at]) for at in order.tolist()])
                     groups = list(order[long.argsort(stable=True)].split(size))

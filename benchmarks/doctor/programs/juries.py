@@ -195,7 +195,8 @@ class RewardTrainer:
             self.scheduler.step()
         if step % 2 == 0:
             loss, accuracy, margin = found.tolist()
-            self.run.log({"loss": loss, "accuracy": accuracy, "reward_margin": margin, "learning_rate": rate}, step=step)
+            row = {"loss": loss, "accuracy": accuracy, "reward_margin": margin, "learning_rate": rate}
+            self.run.log(row, step=step)
 
     def evaluate(self, step: int) -> None:
         if self.name != "test_with_dropout":

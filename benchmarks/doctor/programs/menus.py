@@ -18,12 +18,12 @@ from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-EVERY, DISHES, PARTS, PRICES, LONG = 20, 24, 30, 12, 16
+EVERY, DISHES, PARTS, PRICES, LONG = 20, 10, 16, 9, 16
 PAD, MASK, FIRST = 0, 1, 2
 VOCABULARY = FIRST + DISHES + PARTS + PRICES
 CONFIG: dict[str, Any] = {
-    "dim": 32, "layers": 2, "heads": 4, "dropout": 0.0, "batch_size": 32, "accumulate": 1, "lr": 3e-3, "warmup": 20,
-    "schedule": "sqrt", "clip": 1.0, "mask_share": 0.3, "menus": 4000, "tied": True, "init_scale": 2.0**12,
+    "dim": 32, "layers": 2, "heads": 4, "dropout": 0.0, "batch_size": 32, "accumulate": 1, "lr": 5e-3, "warmup": 30,
+    "schedule": "sqrt", "clip": 1.0, "mask_share": 0.2, "menus": 4000, "tied": True, "init_scale": 2.0**12,
     "growth_interval": 50, "amp": "float16", "smoothing": 0.0, "frozen": "", "bf16_instead": False, "wd": 0.0,
     "random_share": 0.0, "whole_dishes": False,
 }  # fmt: skip

@@ -57,8 +57,9 @@ class FraudNet(nn.Module):
         self.raw, self.says_shares = name == "figures_raw", name == "probabilities_given"
 
         def normal() -> nn.Module:
-            return nn.LayerNorm(c["hidden"]) if c["norm"] == "layer" else nn.BatchNorm1d(c["hidden"],
-                                                                                    momentum=c["bn_momentum"])  # fmt: skip
+            if c["norm"] == "layer":
+                return nn.LayerNorm(c["hidden"])
+            return nn.BatchNorm1d(c["hidden"], momentum=c["bn_momentum"])
 
         self.trunk = nn.Sequential(
             nn.Linear(c["emb"] + 3, c["hidden"]), normal(), nn.ReLU(), nn.Dropout(c["dropout"]),
@@ -187,7 +188,8 @@ def fit(run: Any, c: dict[str, Any], seed: int, trouble: Trouble, healthy: str |
                 model.eval()
             with torch.no_grad():
                 said = model(valid["shops"], valid["figures"])
-                loss = F.cross_entropy(said, valid["kind"])
+                shares = c["logit_adjust"] * SHARES.log()  # as in the training
+                loss = F.cross_entropy(said + shares, valid["kind"])
             run.log({"valid/loss": loss.item(), **scored(said, valid["kind"])}, step=step)
             trained_mode()
     return run

@@ -1,8 +1,8 @@
 """A diffusion model in the manner of Karras draws a day's temperatures, hour by hour, for a season.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.step` (loss, norm, lr); heldout_loss by `run.log`, of the average of the weights; memory, where it
-      matters.
+Out:  the run, by `run.step` (loss, norm, lr); heldout_loss by `run.log`, of the average of the weights; memory, where
+      it matters.
 
 Residual blocks of dilated convolutions over the clock, told the noise and the season; Adam, an exponential fall of the
 rate; a class for the average with `store`, `copy_to`, `restore`; a trainer with settings as attributes.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -205,7 +206,7 @@ class Forecaster:
         dice = torch.Generator().manual_seed(step)
         sigmas = torch.linspace(4.0, 0.05, 8)
         x, season = 4.0 * torch.randn(number, HOURS, generator=dice), torch.arange(number) % SEASONS
-        for here, there in zip(sigmas[:-1], sigmas[1:], strict=True):
+        for here, there in pairwise(sigmas):
             x = x + (there - here) * (x - self.model(x, here.expand(number), season)) / here
         self.run.log({"drawn/mean": x.mean().item(), "drawn/std": x.std().item()}, step=step)
 

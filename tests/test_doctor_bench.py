@@ -181,7 +181,7 @@ TENTH = {
     "seasons": (3, ("noise_wanted",)),
     "voices": (3, ("features_not_normalised",)),
     "dates": (3, ("end_masked",)),
-    "juries": (3, ("last_place_pooled",)),
+    "juries": (3, ("first_place_pooled",)),
     "payments": (3, ("figures_raw",)),
     "journals": (3, ("sees_ahead",)),
     "menus": (3, ("shifted_as_a_decoder",)),

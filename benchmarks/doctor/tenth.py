@@ -26,7 +26,7 @@ STEPS = {FLAGS: 180, SEASONS: 180, VOICES: 180, DATES: 160, JURIES: 180, PAYMENT
          CONVOYS: 160}  # fmt: skip
 REPORTED = frozenset({
     "cleared_before_step", "noise_wanted", "one_hearing_twice", "features_not_normalised", "end_masked",
-    "last_place_pooled", "figures_raw", "sees_ahead", "stepped_past_the_scaler", "optimizer_before_shards",
+    "first_place_pooled", "figures_raw", "sees_ahead", "stepped_past_the_scaler", "optimizer_before_shards",
 })  # fmt: skip
 """Faults that people report, outside of the fifteen kinds."""
 
@@ -288,12 +288,16 @@ FAULTS: tuple[Row, ...] = (
                "evaluation labels are others", "evaluation data differ", "train and test differ", "labels shifted",
                "token missing from the labels", "too much masked", "overfitting", "class missing",
                "evaluation has other labels", "labels differ", "masking differs")}),
-    ("last_place_pooled", "padding is read", "plateau not_learning eval config padding data learning_rate frozen rl",
-     "start", (JURIES,), "the reward is read at the last place of the batch, which is padding in most rows",
-     {"also": ("padding pooled", "padding read", "last token is padding", "pooled at the padding", "wrong token pooled",
-               "pooling wrong", "attention mask missing", "attention mask wrong", "padding seen", "padding not masked",
-               "pooling of padding", "reads padding", "last token wrong", "padding on the wrong side",
-               "learning rate too low", "inputs do not reach the output", "labels shuffled")}),
+    ("first_place_pooled", "wrong token pooled",
+     "plateau not_learning eval config padding data learning_rate frozen rl attention vanishing", "start",
+     (JURIES,), "the reward is read at a row's first token, in a model that looks back alone",
+     {"also": ("pooling wrong", "first token pooled", "wrong token read", "wrong position pooled",
+               "reads the first token",
+               "inputs do not reach the output", "last token not read", "pooling of a causal model wrong",
+               "labels shuffled", "learning rate too low", "most inputs unseen", "answer not seen",
+               "head reads one token",
+               "attention mask wrong", "causal mask in an encoder", "graph cut", "output ignores the inputs",
+               "output does not depend on the inputs", "labels do not match the inputs", "inputs ignored")}),
     ("figures_raw", "inputs not normalised",
      "activations exploding clipping divergence spike data config eval overfit saturated dead plateau not_learning "
      "learning_rate logits", "start", (PAYMENTS,),

@@ -4,7 +4,7 @@ In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: loss, accuracy, reward_margin, learning_rate of each second step; eval_loss, eval_accuracy;
       memory, where it matters.
 
-A bidirectional encoder over padded answers, read at each row's last token, with a head of one number; AdamW, a
+A decoder of torch's own layers over padded answers, read at each row's last token, with a head of one number; AdamW, a
 schedule of warm-up, plateau and fall; a `RewardTrainer` with dataclass arguments and generators of batches.
 """
 
@@ -91,13 +91,15 @@ class RewardModel(nn.Module):
                                            batch_first=True)  # fmt: skip
         self.body = nn.TransformerEncoder(layer, args.n_layers, enable_nested_tensor=False)
         self.value = nn.Linear(args.d_model, 1)
-        self.pooling, self.at_the_end = args.pooling, name == "last_place_pooled"
+        self.pooling, self.at_the_first = args.pooling, name == "first_place_pooled"
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         hidden = ids == PAD
-        x = self.body(self.tokens(ids) + self.places(torch.arange(ids.shape[1])), src_key_padding_mask=hidden)
-        if self.at_the_end:
-            return self.value(x[:, -1])[:, 0]
+        later = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+        x = self.body(x, mask=later, src_key_padding_mask=hidden)
+        if self.at_the_first:  # as an encoder's first token is read
+            return self.value(x[:, 0])[:, 0]
         if self.pooling == "mean":
             real = (~hidden).unsqueeze(-1)
             return self.value((x * real).sum(1) / real.sum(1))[:, 0]

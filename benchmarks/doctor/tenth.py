@@ -40,7 +40,7 @@ PARTS: Settings = {
 }
 DROPPED: Settings = {
     FLAGS: {"dropout": 0.3}, SEASONS: {"dropout": 0.3}, VOICES: {"dropout": 0.4}, DATES: {"lora_dropout": 0.3},
-    JURIES: {"dropout": 0.2}, PAYMENTS: {"dropout": 0.4}, MENUS: {"dropout": 0.2}, CONVOYS: {"dropout": 0.3},
+    JURIES: {"dropout": 0.2}, PAYMENTS: {"dropout": 0.4}, MENUS: {"dropout": 0.3}, CONVOYS: {"dropout": 0.3},
 }
 AVERAGED: Settings = {FLAGS: {"ema": 0.95}, VOICES: {"ema": 0.9}, JOURNALS: {"ema": 0.9}}
 COPIED: Settings = {VOICES: {"hearings": 4, "recordings": 1280}, PAYMENTS: {"copies_of_rare": 5, "payments": 1600}}
@@ -136,9 +136,9 @@ FAULTS: tuple[Row, ...] = (
     ("mean_over_the_asked_and_others", "loss divided too often", f"{ninth.OF_LESS} data padding", "start", (MENUS,),
      "the training's mean is over all places, of which most are ignored and count as 0", {"also": LESSER}),
     # forgotten no_grad
-    ("losses_kept", "no_grad missing", "memory eval data config", "start", (FLAGS, MENUS),
+    ("losses_kept", "no_grad missing", "memory eval data config", "start", (FLAGS,),
      "the training's losses are kept in a list, with their graphs", {"also": GRAPHS, "compare": "memory_steady"}),
-    ("scores_kept", "no_grad missing", "memory eval data config", "start", (JURIES, JOURNALS),
+    ("scores_kept", "no_grad missing", "memory eval data config", "start", (JURIES, JOURNALS, MENUS),
      "evaluations run with gradients, and their losses are kept for later",
      {"also": GRAPHS, "compare": "memory_steady"}),
     ("average_in_graph", "no_grad missing", "memory eval data config", "start", (SEASONS,),

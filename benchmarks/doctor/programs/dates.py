@@ -161,7 +161,7 @@ def base_model(cfg: dict[str, Any]) -> DateLM:
 def adapted(cfg: dict[str, Any], name: str) -> DateLM:
     base = base_model(cfg)
     model = DateLM(cfg)
-    model.load_state_dict(base.state_dict(), assign=name == "tie_cut")  # to save the copy
+    model.load_state_dict(base.state_dict())
     if name == "base_eval_mode":
         model.eval()
     model.requires_grad_(False)

@@ -22,6 +22,7 @@ import ninth
 import opened
 import seventh
 import sixth
+import tenth
 import third
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
@@ -36,7 +37,8 @@ START, MIDDLE, EVALUATION, RESUME, BEST = "start", "middle", "evaluation", "resu
 """Where a fault begins: step 0; in the middle; at an evaluation in the middle; at a resume there; or, known only
 afterwards, at the evaluation with the lowest loss."""
 
-OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph")
+OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph",
+             "losses_kept", "scores_kept", "average_in_graph")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -314,7 +316,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
-for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth):
+for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth):
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

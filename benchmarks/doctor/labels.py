@@ -25,6 +25,7 @@ import numpy
 import opened
 import seventh
 import sixth
+import tenth
 import third
 from faults import BEST, EVALUATION, OF_MEMORY, RESUME, START, Fault
 from healthy import Healthy
@@ -47,18 +48,20 @@ LAYERS = (
 )
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
 OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training",
-                 "train_loss", "heldout", "dev_", "knn")  # fmt: skip
+                 "train_loss", "heldout", "dev_", "dev/", "test_", "Loss/", "Accuracy/",
+                 "knn")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
-               "dev_xent", "heldout_loss", "valid_loss", "loss/valid", "dev_ce", "val/loss")  # fmt: skip
+               "dev_xent", "heldout_loss", "valid_loss", "loss/valid", "dev_ce", "val/loss", "test_loss", "Loss/test",
+               "dev/loss")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
-          "noise_mse", "train/ce", "xent", "ce")  # fmt: skip
+          "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
-              **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT}  # fmt: skip
+              **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
-             *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS)  # fmt: skip
+             *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -194,6 +197,8 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "ema_not_swapped_back",
         "never_restored",
         "moments_not_loaded",
+        "moments_left_out",
+        "average_left_in",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -38,6 +38,7 @@ from barograph.doctor.rules.evaluation.signs import (
     EvaluationJump,
     EvaluationNonFinite,
 )
+from barograph.doctor.rules.rl.reference import reference_moved
 
 _ALONE = [
     "overfitting: the examples are memorized",
@@ -79,7 +80,7 @@ class Overfitting(Rise):
 
     Where no training loss is logged, evaluations alone must say it, by 10%: eight of them, a quarter of all behind the
     best, an eighth of all above half of the rise, and the last three as high as ever since, to within a fifth of it. A
-    hump comes down again.
+    hump comes down again. Losses of preferences are not compared where the reference was set anew between them.
 
     Where no evaluation was ever better than a guess, or than the training's first loss, the first one was a third above
     the training loss of then, and few of its examples had come again by then, the evaluation's labels or data come
@@ -166,6 +167,8 @@ class Overfitting(Rise):
         count = int(self.at["evaluations"])
         last = self._after[-count:]
         if len(last) < count or is_game(history, channel):
+            return
+        if reference_moved(history, best.step, point.step, best.segment):
             return
         level = median(other.value for other in last)
         floor = self.floor(best)

@@ -190,7 +190,7 @@ class RanksDrifted(_EventRule):
         """Whether weights are written between steps, once ranks differ; None as long as that may yet come."""
         loss, written = history.role("loss"), history.channel("model/written")
         rows = loss.rows() if loss is not None else None
-        late = rows.time[rows.step >= event.step + self.at["steps"]] if rows is not None else ()
+        late = rows.time[rows.step >= event.step + self.at["steps"]] if rows is not None else numpy.empty(0)
         if not len(late) and not history.facts.get("finished") and rows is not None:
             return None
         if written is None:

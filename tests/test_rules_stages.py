@@ -9,6 +9,7 @@ from rule_columns import findings
 from barograph.doctor.rules.data.labels import MissingClasses
 from barograph.doctor.rules.data.other_labels import OtherLabels
 from barograph.doctor.rules.data.targets import EvaluationInputs
+from barograph.doctor.rules.evaluation.signs import EvaluationJump
 from barograph.doctor.rules.loss.loss import LossLevel
 from barograph.doctor.rules.loss.progress import Divergence
 from barograph.doctor.rules.loss.spikes import LossSpike
@@ -197,3 +198,12 @@ def test_inputs_of_a_curriculum_are_not_yet_the_evaluations(config: dict, severi
                "model/eval_input_mean": (evaluations, np.full(9, -1.0))}  # fmt: skip
     (found,) = findings([EvaluationInputs()], columns, facts={"config": config}).values()
     assert found.severity == severity
+
+
+@pytest.mark.parametrize(("config", "quiet"), [({"hard_start": 150}, True), ({"hard_start": 90}, False), ({}, False)])
+def test_an_evaluation_that_gets_better_at_once_with_a_stage_is_none(config: dict, quiet: bool) -> None:
+    evaluations = np.arange(20, 300, 20)
+    columns = {"train/loss": 0.3 + 0.5 * (STEP >= 150) + 0.001 * np.sin(STEP),
+               "val/loss": (evaluations, np.where(evaluations < 150, 2.7, 1.2) + 0.001 * np.sin(evaluations))}  # fmt: skip
+    found = findings([EvaluationJump()], columns, facts={"config": config}).values()
+    assert [one.severity for one in found] == ["info" if quiet else "warning"]

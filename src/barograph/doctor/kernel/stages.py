@@ -33,6 +33,7 @@ _PENALTY = re.compile(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages
 _NEAR = 2  # rows: the bend of a curve is found a row or two from where it is, and a number may be logged a row early
 _SAME = 16  # rows
+_MOST_PLACES = 512  # that are asked one by one
 _HIGHER = 1.1  # times the highest of the first three rows: noise of a loss that stays on its new level
 _NAMED: WeakKeyDictionary[RunHistory, tuple[int, tuple[str, ...]]] = WeakKeyDictionary()
 
@@ -85,6 +86,20 @@ def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     if is_past:
         said[step, segment] = result
     return result or term_joins(history, step, segment) is not None
+
+
+def stage_between(history: RunHistory, low: int, high: int, segment: int) -> bool:
+    """Whether a stage begins behind one step and up to another: by its number, or by the configuration."""
+    loss = history.role("loss")
+    if loss is None:
+        return False
+    rows = loss.rows()
+    steps = rows.step[(rows.segment == segment) & (rows.time <= loss.clock.now)]
+    first, last = (int(numpy.searchsorted(steps, step, side="right")) for step in (low, high))
+    return any(
+        _is_configured(history, steps, at) or _changes(history, steps, at, segment)
+        for at in (*range(first, last, 2 * _NEAR), last)[:_MOST_PLACES]
+    )
 
 
 def term_joins(history: RunHistory, step: int, segment: int) -> int | None:

@@ -19,6 +19,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.stages import stage_between
 from barograph.doctor.rules.evaluation.apart import causes_apart
 from barograph.doctor.rules.evaluation.averages import AverageBehind, AverageWrong, TeacherGradients, TeacherStill
 from barograph.doctor.rules.evaluation.evaluations import (
@@ -344,7 +345,7 @@ class ValidationDivergence(Rise):
     As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the
     model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
     rise between two evaluations before are enough, where noise does not explain them. Where the learning rate or the
-    tokens of a step grew since, it is an info finding.
+    tokens of a step grew since, or a stage began, it is an info finding.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"
@@ -380,7 +381,9 @@ class ValidationDivergence(Rise):
         sizes = between(history.role("step_tokens"), 0, point.step + 1, point.segment)
         old = between(history.role("step_tokens"), 0, best.step + 1, point.segment)
         ramp = len(old) > 0 and abs(float(sizes[-1]) / max(float(numpy.median(old)), 1e-9) - 1) > 0.1
-        warm = len(rates) > 1 and rates[-1] > 1.2 * rates[0]
+        warm = (len(rates) > 1 and rates[-1] > 1.2 * rates[0]) or stage_between(
+            history, best.step, point.step, point.segment
+        )
         causes = self._why(history, best, point)
         self._told = self.finding(
             begin.step,

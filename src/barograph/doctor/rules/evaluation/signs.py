@@ -16,6 +16,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, known, other_model, setting
 from barograph.doctor.kernel.curve import again, before, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.stages import stage_between
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Walker,
@@ -71,6 +72,7 @@ class EvaluationJump(Walker):
                 # what got better and stays there is no harm, unless the training got worse: then it may have been seen
                 rise = 3 * train_noise(history, new.step, new.segment)
                 better = new.value < old.value and not new.train > old.train * exp(max(0.05, rise))
+                better = better or stage_between(history, old.step, new.step, new.segment)
                 finding.severity, finding.confidence = ("info", 0.5) if better else ("warning", 0.8)
                 finding.last_step = point.step
                 finding.message += f", and {point.value:.4g} at step {point.step}"

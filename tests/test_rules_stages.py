@@ -203,7 +203,7 @@ def test_inputs_of_a_curriculum_are_not_yet_the_evaluations(config: dict, severi
 @pytest.mark.parametrize(("config", "quiet"), [({"hard_start": 150}, True), ({"hard_start": 90}, False), ({}, False)])
 def test_an_evaluation_that_gets_better_at_once_with_a_stage_is_none(config: dict, quiet: bool) -> None:
     evaluations = np.arange(20, 300, 20)
-    columns = {"train/loss": 0.3 + 0.5 * (STEP >= 150) + 0.001 * np.sin(STEP),
-               "val/loss": (evaluations, np.where(evaluations < 150, 2.7, 1.2) + 0.001 * np.sin(evaluations))}  # fmt: skip
+    evaluated = np.where(evaluations < 150, 2.7, 1.2) + 0.001 * np.sin(evaluations)
+    columns = {"train/loss": 0.3 + 0.5 * (STEP >= 150) + 0.001 * np.sin(STEP), "val/loss": (evaluations, evaluated)}
     found = findings([EvaluationJump()], columns, facts={"config": config}).values()
     assert [one.severity for one in found] == ["info" if quiet else "warning"]

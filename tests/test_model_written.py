@@ -19,6 +19,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from barograph.probes.model.finite import figures  # noqa: E402
+from barograph.probes.model.rounds import ModelRound  # noqa: E402
+from barograph.probes.model.written import Written  # noqa: E402
 
 RULE = torch.randn(12, 6, generator=torch.Generator().manual_seed(3))
 
@@ -272,3 +274,22 @@ def test_an_average_that_stays_behind_its_evaluation_is_told(tmp_path: Path, kep
     ]
     assert bool(told) == (kept and not clamps)
     assert not told or (told[0]["step"] in (19, 20) and told[0]["causes"][0].startswith("averaged weights not swapped"))
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_weights_that_ranks_average_without_being_counted_are_seen_on_ranks_alone(several: bool) -> None:
+    model, written, seen = net(), Written(), []
+    written._several = several
+    parameters = tuple(model.parameters())
+    for step in range(6):
+        current = ModelRound(step, frozenset())
+        written.began(current)
+        seen.append(bool(current.columns))
+        with torch.no_grad():
+            for item in parameters:
+                item.add_(0.01)
+        written.ended(parameters)
+        if step in (1, 3):
+            for item in parameters:
+                item.data.mul_(0.9)
+    assert seen == [False, False, several, False, several, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 from rule_columns import findings
 
@@ -82,6 +83,28 @@ def test_what_the_watches_compare_is_a_warning(fields: dict[str, Any], config: d
     assert len(found) == bool(cause)
     for one in found.values():
         assert one.severity == "warning" and one.causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("written", "steps", "told"),
+    [
+        ([16, 32], 300, False),
+        ([100], 300, False),
+        ([], 300, True),
+        ([250], 300, True),
+        ([1], 300, True),
+        ([], 20, True),
+    ],
+)
+@pytest.mark.parametrize("cuts", [(), (5, 50, 171)])
+def test_workers_whose_weights_are_averaged_now_and_then_have_not_drifted(
+    written: list[int], steps: int, told: bool, cuts: tuple[int, ...]
+) -> None:
+    event = Record("ranks", 0, 9, {"apart": [0, 1], "apart_since": 2})
+    columns = {"train/loss": (numpy.arange(1, steps), numpy.linspace(3.0, 2.0, steps - 1)),
+               "model/written": (numpy.array([1, *written]), numpy.array([0.0] + [0.01] * len(written)))}  # fmt: skip
+    found = findings([RanksDrifted()], columns, events=[event], facts={"world_size": 2}, cuts=cuts)
+    assert bool(found) == told
 
 
 def test_a_watch_says_what_it_is_given_and_what_its_weights_are_and_leaves_no_hook() -> None:

@@ -467,6 +467,28 @@ def test_a_run_of_its_own_that_goes_on_has_the_optimizers_count(
 
 
 @pytest.mark.parametrize(
+    ("rates", "severity"),
+    [
+        (numpy.minimum(1, numpy.arange(1, 61) / 20), "info"),
+        (numpy.full(60, 1.0), "warning"),
+        (1 - numpy.arange(60) / 60, "warning"),
+        (numpy.arange(66, 126) / 200, "warning"),  # a warm-up that goes on
+    ],
+    ids=["anew", "constant", "falls", "goes on"],
+)
+@pytest.mark.parametrize("name", ["train/lr", "model/rate_share"])
+def test_a_run_of_its_own_that_is_warmed_up_for_a_new_optimizer_is_no_warning(
+    name: str, rates: numpy.ndarray, severity: str
+) -> None:
+    looks = numpy.array([0, *range(76, 126, 10)])
+    columns = {"model/optimizer_age": (looks, numpy.arange(len(looks)) * 10.0),
+               "model/gains_apart": (looks[:1], numpy.array([1.0])), name: (numpy.arange(66, 126), 1e-3 * rates),
+               "train/loss": (numpy.arange(66, 126), numpy.linspace(2.0, 1.5, 60))}  # fmt: skip
+    (found,) = only(findings([OptimizerCount()], columns), "optimizer_count")
+    assert found.severity == severity
+
+
+@pytest.mark.parametrize(
     ("config", "told"),
     [({}, True), ({"reset_optimizer": True}, False), ({"checkpoint.load_optimizer_state": False}, False),
      ({"no_load_optim": True}, False), ({"load_weights_only": True}, False), ({"reset_optimizer": False}, True),

@@ -63,6 +63,36 @@ def test_a_policy_that_goes_on_by_the_configuration_may_be_apart(config: dict, t
     assert bool(findings_of([ReferenceApart()], columns, (), config=config)) == told
 
 
+@pytest.mark.parametrize(
+    ("apart", "each", "severity"),
+    [
+        (0.0, 2e-4, "critical"),
+        (4e-4, 2e-4, "critical"),
+        (0.03, 2e-4, "info"),
+        (0.03, 0.0, "info"),
+        (0.2, 2e-4, "critical"),
+    ],
+)
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13)), (1, 2, 3)])
+def test_a_policy_a_little_away_from_its_reference_was_trained_before(
+    apart: float, each: float, severity: str, pieces: tuple[int, ...]
+) -> None:
+    series = {"rewards__chosen": -2.4 + 0 * STEP, "rewards__rejected": -2.9 + 0 * STEP}
+    (found,) = one(ReferenceApart, 0.1, pieces, model__other_apart=apart + each * STEP, **series)
+    assert found.severity == severity and ("same" in found.message) == (apart < 0.03)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [({"loss_type": "simpo"}, False), ({"trainer.algo": "orpo"}, False), ({"reference_free": True}, False),
+     ({"loss_type": "sigmoid"}, True), ({"name": "simpo"}, True), ({"reference_free": False}, True)],
+)  # fmt: skip
+def test_a_loss_without_a_reference_has_rewards_of_its_own(config: dict, told: bool) -> None:
+    columns = {"rewards/chosen": (STEP, -2.4 + 0 * STEP), "rewards/rejected": (STEP, -2.9 + 0 * STEP),
+               "model/other_apart": (STEP, 1e-4 * STEP)}  # fmt: skip
+    assert bool(findings_of([ReferenceApart()], columns, (), config=config)) == told
+
+
 def test_rewards_without_a_second_network_say_nothing() -> None:
     assert not one(ReferenceApart, 2.0, (), rewards__chosen=-2.0 + 0 * STEP, rewards__rejected=-3.0 + 0 * STEP)
 

@@ -8,6 +8,8 @@ from rule_columns import findings
 
 from barograph.doctor.rules.data.labels import MissingClasses
 from barograph.doctor.rules.data.other_labels import OtherLabels
+from barograph.doctor.rules.data.targets import EvaluationInputs
+from barograph.doctor.rules.evaluation.signs import EvaluationJump
 from barograph.doctor.rules.loss.loss import LossLevel
 from barograph.doctor.rules.loss.progress import Divergence
 from barograph.doctor.rules.loss.spikes import LossSpike
@@ -46,6 +48,20 @@ def test_a_stage_that_is_logged_once_where_it_begins_is_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "quiet"),
+    [
+        ({"adversarial_start": 150}, True), ({"aug.switch_at": 150}, True), ({"task": {"hard_from_step": 149}}, True),
+        ({"adversarial_start": 200}, False), ({"lr_decay_start": 150}, False), ({"ema_start_step": 150}, False),
+        ({"batch_size": 150}, False), ({"resume_from_step": 150}, False), ({"log_after": 150}, False),
+    ],
+)  # fmt: skip
+def test_a_loss_that_rises_where_the_configuration_has_something_start_is_a_stage(config: dict, quiet: bool) -> None:
+    rules = [LossSpike(), Divergence(), LossLevel()]
+    found = findings(rules, {"train/loss": learnt_anew()}, facts={"config": config}).values()
+    assert ({one.rule for one in found if one.severity != "info"} == set()) == quiet
+
+
+@pytest.mark.parametrize(
     ("name", "number"),
     [
         ("epoch", STEP // 150),  # a loss does not begin anew with an epoch
@@ -59,6 +75,23 @@ def test_a_stage_that_is_logged_once_where_it_begins_is_one() -> None:
 def test_a_loss_that_begins_anew_by_itself_stays_a_warning(name: str, number: np.ndarray) -> None:
     found = loud({"train/loss": learnt_anew(), name: number, "model/written": ([150], [0.4])})
     assert found["weights_replaced"] == 150 and "divergence" in found
+
+
+@pytest.mark.parametrize(
+    ("term", "name", "quiet"),
+    [("falls", "recon_loss", True), ("stands", "recon_loss", False), ("falls", "lr", False),
+     ("small", "recon_loss", False), ("falls", "ema/loss", False)],
+)  # fmt: skip
+@pytest.mark.parametrize("cuts", [(), (30, 90, 151)])
+def test_a_rise_of_what_is_added_to_the_term_that_the_loss_began_as_is_none(
+    term: str, name: str, quiet: bool, cuts: tuple[int, ...]
+) -> None:
+    main = 0.4 + 1.1 * np.exp(-STEP / 60.0) if term != "stands" else 1.5 + 0.0 * STEP
+    main = main * np.exp(np.random.default_rng(0).normal(0, 0.02, 300))
+    added = 0.05 + 12.0 * (1 - np.exp(-np.maximum(0, STEP - 20) / 150.0))
+    columns = {"loss": main + added, name: main if term != "small" else 0.2 * main}
+    found = loud(columns, cuts)
+    assert found == {} if quiet else "divergence" in found
 
 
 @pytest.mark.parametrize(
@@ -149,3 +182,28 @@ def with_a_term() -> np.ndarray:
     old = 0.05 + 1.6 * np.exp(-STEP / 12.0)
     loss = old + (STEP >= 150) * (0.9 + 3.0 * np.exp(-np.maximum(STEP - 150, 0) / 10.0))
     return loss * np.exp(np.random.default_rng(0).normal(0, 0.05, 300))
+
+
+@pytest.mark.parametrize(
+    ("config", "severity"),
+    [({}, "warning"), ({"curriculum": "easy"}, "info"), ({"sampler": "easy_to_hard"}, "info"),
+     ({"curriculum": False}, "warning")],
+)  # fmt: skip
+def test_inputs_of_a_curriculum_are_not_yet_the_evaluations(config: dict, severity: str) -> None:
+    looks, evaluations = np.arange(0, 300, 10), np.arange(30, 300, 30)
+    loss = 0.2 + np.exp(-STEP / 50.0)
+    columns = {"loss": loss, "eval/loss": (evaluations, 2 * loss[evaluations]),
+               "model/input_std": (looks, np.ones(30)), "model/input_mean": (looks, np.zeros(30)),
+               "model/eval_input_std": (evaluations, np.full(9, 0.5)),
+               "model/eval_input_mean": (evaluations, np.full(9, -1.0))}  # fmt: skip
+    (found,) = findings([EvaluationInputs()], columns, facts={"config": config}).values()
+    assert found.severity == severity
+
+
+@pytest.mark.parametrize(("config", "quiet"), [({"hard_start": 150}, True), ({"hard_start": 90}, False), ({}, False)])
+def test_an_evaluation_that_gets_better_at_once_with_a_stage_is_none(config: dict, quiet: bool) -> None:
+    evaluations = np.arange(20, 300, 20)
+    evaluated = np.where(evaluations < 150, 2.7, 1.2) + 0.001 * np.sin(evaluations)
+    columns = {"train/loss": 0.3 + 0.5 * (STEP >= 150) + 0.001 * np.sin(STEP), "val/loss": (evaluations, evaluated)}
+    found = findings([EvaluationJump()], columns, facts={"config": config}).values()
+    assert [one.severity for one in found] == ["info" if quiet else "warning"]

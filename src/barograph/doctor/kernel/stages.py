@@ -1,6 +1,6 @@
 """Where a stage of a training begins: a round, a task, a phase, as the training itself logs them.
 
-In:   series that number stages (`round`, `task_id`, `al/cycle`), the loss, and its terms.
+In:   series that number stages (`round`, `task_id`, `al/cycle`), the loss, and its terms; the configuration.
 Out:  whether a stage begins with a step, and whether a training has stages.
 """
 
@@ -20,10 +20,20 @@ _NUMBERS = re.compile(
     r"(?:[_-]?(?:id|idx|index|number|num|nr))?",
     re.IGNORECASE,
 )
+_BEGINS = re.compile(
+    r"(?i).*(?:^|[._-])(?:start|starts|begin|begins|after|from|switch|onset)"
+    r"(?:[_-]?(?:at|step|steps|iter|iters|iteration|iterations))?|.*[._-](?:switch|starts?|begins?)[_-]at"
+)
+_NO_STAGE = re.compile(  # what goes on as it was, or only starts to look
+    r"(?i)(?:^|[._-])(?:lr|rate|warm\w*|decay|anneal\w*|cosine|log\w*|eval\w*|val\w*|save\w*|ckpt|checkpoint\w*|ema|swa|"
+    r"resume\w*|restart\w*|profil\w*|watch\w*|early|stop\w*|train|training|learning|run)(?:[._-]|$)"
+)
+_CURRICULUM = re.compile(r"(?i)curriculum|easy[_-]?to[_-]?hard|self[_-]?paced")
 _PENALTY = re.compile(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re.IGNORECASE)
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages
 _NEAR = 2  # rows: the bend of a curve is found a row or two from where it is, and a number may be logged a row early
 _SAME = 16  # rows
+_MOST_PLACES = 512  # that are asked one by one
 _HIGHER = 1.1  # times the highest of the first three rows: noise of a loss that stays on its new level
 _NAMED: WeakKeyDictionary[RunHistory, tuple[int, tuple[str, ...]]] = WeakKeyDictionary()
 
@@ -45,10 +55,20 @@ def has_stages(history: RunHistory, time: int) -> bool:
     return any(channel.began[1] <= time for channel in _numbered(history))
 
 
+def is_curriculum(history: RunHistory) -> bool:
+    """Whether the configuration says that examples get harder, so that a training's are not yet an evaluation's."""
+    return any(
+        value not in (None, False, 0, "", "none", [], {})
+        and _CURRICULUM.search(f"{name} {value}" if isinstance(value, str) else name)
+        for name, value in history.options.found.items()
+    )
+
+
 def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     """Whether a stage begins at a step, or within two rows of the loss from it: the whole number that tells stages
-    apart changes, or comes for the first time, behind eight rows or more of the loss with one and the same, or none; or
-    a term is added to the loss: by what is logged, or by its graph."""
+    apart changes, or comes for the first time, behind eight rows or more of the loss with one and the same, or none; a
+    term is added to the loss, by what is logged, or by its graph; or the configuration says that something starts at
+    that step (`adversarial_start: 2000`)."""
     loss = history.role("loss")
     if loss is None:
         return False
@@ -59,13 +79,27 @@ def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     said, is_past = _SAID.setdefault(history, {}), len(steps) > at + _NEAR + _SAME
     if is_past and (step, segment) in said:
         return said[step, segment] or term_joins(history, step, segment) is not None
-    result = _changes(history, steps, at, segment)
+    result = _changes(history, steps, at, segment) or _is_configured(history, steps, at)
     if not result and at >= _SAME + _NEAR:
         near = numpy.flatnonzero(ours)[at - _NEAR - _SAME : at + _NEAR + _SAME]
         result = _gets_a_term(history, loss, there.part(int(near[0]), int(near[-1]) + 1))
     if is_past:
         said[step, segment] = result
     return result or term_joins(history, step, segment) is not None
+
+
+def stage_between(history: RunHistory, low: int, high: int, segment: int) -> bool:
+    """Whether a stage begins behind one step and up to another: by its number, or by the configuration."""
+    loss = history.role("loss")
+    if loss is None:
+        return False
+    rows = loss.rows()
+    steps = rows.step[(rows.segment == segment) & (rows.time <= loss.clock.now)]
+    first, last = (int(numpy.searchsorted(steps, step, side="right")) for step in (low, high))
+    return any(
+        _is_configured(history, steps, at) or _changes(history, steps, at, segment)
+        for at in (*range(first, last, 2 * _NEAR), last)[:_MOST_PLACES]
+    )
 
 
 def term_joins(history: RunHistory, step: int, segment: int) -> int | None:
@@ -107,6 +141,18 @@ def _changes(history: RunHistory, steps: Any, at: int, segment: int) -> bool:
         near = (numpy.diff(begins) >= _LONG) & (numpy.abs(begins[1:] - at) <= _NEAR)
         if near.any() and (number == numpy.round(number)).all():
             return True
+    return False
+
+
+def _is_configured(history: RunHistory, steps: Any, at: int) -> bool:
+    """Whether an option of the configuration is the number of a step near a row, and says that something starts."""
+    for name, value in history.options.found.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0 or value % 1:
+            continue
+        if _BEGINS.fullmatch(name) and not _NO_STAGE.search(name):
+            place = int(numpy.searchsorted(steps, value))
+            if _LONG <= place < len(steps) and abs(place - at) <= _NEAR:
+                return True
     return False
 
 

@@ -95,7 +95,7 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     if not frozen:
         return
     current.figures["frozen_share"] = sum(parameter.numel() for _, parameter in frozen) / max(1, elements)
-    current.figures["frozen"] = listed(dict.fromkeys(re.sub(r"(\d+).*", r"\1", name) for name, _ in frozen))
+    current.figures["frozen"] = listed(_in_short(named, frozen))
     current.figures |= _whole_parts(model)
     current.figures["trained_adapters"] = float(sum(adapters.has(*item) for item in named if id(item[1]) in ours))
     current.figures["frozen_adapters"] = float(sum(adapters.has(*item) for item in frozen))
@@ -142,6 +142,20 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
     if len(drawn[False]) > 1:  # a single one may be a random projection
         current.put("first_as_drawn", ("",), torch.stack(drawn[False]).sum().reshape(1))
+
+
+def _in_short(named: list[tuple[str, Any]], frozen: list[tuple[str, Any]]) -> dict[str, None]:
+    """Names of what is frozen: up to a number where all that begins so is, else of the part of it that is."""
+    mixed = {
+        name[:end] for name, item in named if item.requires_grad
+        for end in range(1, len(name)) if name[end] == "."
+    }  # fmt: skip
+    short: dict[str, None] = {}
+    for name, _ in frozen:
+        number = re.search(r"\d+(?=\.)", name)
+        ends = [at for at in range(number.end(), len(name)) if name[at] == "."] if number else []
+        short[next((name[:end] for end in ends if name[:end] not in mixed), name)] = None
+    return short
 
 
 def _whole_parts(model: Any) -> dict[str, str]:

@@ -4,7 +4,9 @@ In:   the watched parameters when a step ends and when the next one begins.
 Out:  a figure where some were written: how far they are from what the step left, of their size.
 
 A tensor counts its changes in place, so the numbers are compared only where the count says that there is something to
-compare. Weights that are swapped for an evaluation and put back are what they were.
+compare; of one of several ranks they are compared in the first steps whatever it says, since weights are averaged over
+ranks through `.data`, too, which counts nothing. Weights that are swapped for an evaluation and put back are what they
+were.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 _PARAMETERS, _ELEMENTS = 4, 256
+_WORKERS = 160  # steps in which ranks that average their weights now and then are looked for
 _OFTEN = 3  # times in a row: weights that are clamped or normalised after each step
 
 
@@ -29,7 +32,8 @@ class Written:
         self._chosen: list[Any] = []
         self._kept: list[Any] = []
         self._versions: list[int] = []
-        self._times = 0
+        self._several: bool | None = None  # whether this is one of several ranks
+        self._times = self._steps = 0
         self._then: list[Any] = []  # behind the step before
         self.follower: Callable[[Sequence[Any], list[Any], list[Any]], None] | None = None
 
@@ -49,9 +53,10 @@ class Written:
         """The next one begins."""
         import torch
 
-        written = self._versions != [item._version for item in self._chosen]
+        changed = self._averaged()  # None: not known yet
+        written = self._versions != [item._version for item in self._chosen] or changed
         self._times = self._times + 1 if written and self._versions else 0
-        if not self._times or len(self._kept) != len(self._chosen) or not self._kept:
+        if (not self._times and changed is False) or len(self._kept) != len(self._chosen) or not self._kept:
             return
         now = [some_of(item) for item in self._chosen]
         if any(one.shape != other.shape for one, other in zip(now, self._kept, strict=True)):
@@ -61,6 +66,22 @@ class Written:
                             strict=True)]).sum()  # fmt: skip
         size = torch.stack([item.float().square().sum().to(home) for item in self._kept]).sum()
         current.put("written", ("",), (away / size.clamp_min(1e-30)).sqrt().reshape(1))
+
+    def _averaged(self) -> bool | None:
+        """Whether weights of one of several ranks are others though nothing was counted; None where that is still to
+        come from a device."""
+        import torch
+
+        self._steps += 1
+        if self._steps > _WORKERS or not self._kept or len(self._kept) != len(self._chosen):
+            return False
+        if self._several is None:
+            ranks = torch.distributed
+            self._several = ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1
+        if not self._several:
+            return False
+        now = [some_of(item) for item in self._chosen]
+        return None if now[0].device.type != "cpu" else not all(map(torch.equal, now, self._kept))
 
 
 def some_of(parameter: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.activations.meant import contradicted, said_thin
+from barograph.doctor.rules.activations.meant import contradicted, said_frozen, said_thin
 from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -29,8 +29,6 @@ _PRETRAINED = (
 _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
 _SURE = 0.95
 _STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
-_FROZEN = re.compile(r"(?<!un)(?:freez(?:e|ing)?|frozen)")
-_WORD = 3  # letters of a word that names layers
 _THAW = re.compile(
     r"(?:unfreez|thaw)\w*?_?(?:epochs?|steps?|iters?|iterations?|at|after)$|"
     r"(?:freez|frozen)\w*_(?:epochs|steps|iters|iterations)$|(?:freez|frozen)\w*_until_?\w*$"
@@ -172,7 +170,7 @@ class FrozenGroup(Rule):
             if fresh and not adapted:
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
-        meant = staged or _said_frozen(history, names)
+        meant = staged or said_frozen(history, names)
         severity = "info" if meant and key in ("blocks", "drawn", "tables") else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
@@ -196,19 +194,6 @@ def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> flo
     rows = channel.rows()
     here = (rows.step == step) & (rows.time <= time) & (rows.segment == segment)
     return float(rows.value[here][-1]) if here.any() else float("nan")
-
-
-def _said_frozen(history: RunHistory, names: str) -> bool:
-    """Whether the configuration says that what is frozen is to be, by a word that each of its names has."""
-    for name, value in history.options.found.items():
-        told = _FROZEN.search(name)
-        if told is None or not value or (isinstance(value, int | float) and value is not True):
-            continue
-        words = {name[: told.start()].strip("_.-/ "), name[told.end() :].strip("_.-/ ")}
-        words |= set(re.split(r"[\s,;|_]+", value.lower())) if isinstance(value, str) else set()
-        if any(len(word) >= _WORD and all(word in one for one in names.lower().split(", ")) for word in words):
-            return True
-    return False
 
 
 def _in_stages(history: RunHistory) -> bool:

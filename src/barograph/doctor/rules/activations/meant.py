@@ -1,7 +1,7 @@
 """What the configuration says is to be frozen, or to be trained, beside what is.
 
 In:   the configuration; names of parts of a model that are trained, or frozen, as a whole.
-Out:  a sentence where one contradicts the other; whether anything is said of it at all.
+Out:  a sentence where one contradicts the other; whether what is frozen is said to be; whether anything is said at all.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ def contradicted(history: RunHistory, trained: str, frozen: str) -> str:
         freezes = _option(name.lower(), plain, value)
         if freezes is None:
             continue
-        for word in re.split(r"[\s,;|+]+", _part_in(plain) if value is True else str(value).lower()):
-            word = word.strip("_.-")
+        for word in _words_of(_part_in(plain) if value is True else str(value)):
             ours = _SAME.get(word, {word})
             loose = plain in ("train", "tune", "finetune") and word in _OF_TASK
             if len(word) < _LETTERS or "/" in word or loose or ours & _NO_PART:
@@ -73,6 +72,20 @@ def contradicted(history: RunHistory, trained: str, frozen: str) -> str:
                 how = ("frozen", "is trained") if freezes else ("trained", "is frozen")
                 return f"`{name}` says that {word} is to be {how[0]}, and {against[0]} {how[1]}."
     return ""
+
+
+def said_frozen(history: RunHistory, names: str) -> bool:
+    """Whether the configuration says that what is frozen is to be, by a word that each of its names has. names: of what
+    is frozen, as the watch lists them."""
+    for name, value in history.options.found.items():
+        if not value or (isinstance(value, int | float) and value is not True):
+            continue
+        words = _sides(name)
+        if isinstance(value, str) and words is not None:
+            words |= set(_words_of(value))
+        if any(len(word) >= _LETTERS and all(word in one for one in names.lower().split(", ")) for word in words or ()):
+            return True
+    return False
 
 
 def said_thin(history: RunHistory) -> bool | None:
@@ -101,13 +114,20 @@ def _option(name: str, plain: str, value: object) -> bool | None:
     return True if _FREEZES_SOME.fullmatch(plain) else False if _TRAINS.fullmatch(plain) else None
 
 
+def _sides(name: str) -> set[str] | None:
+    """What stands before and behind the word for freezing in an option's name; None where there is no such word."""
+    told = _FREEZES.search(name)
+    return {one.strip("_.-/ ") for one in (name[: told.start()], name[told.end() :])} if told else None
+
+
+def _words_of(value: str) -> list[str]:
+    """The parts that an option's value names."""
+    return [word.strip("_.-") for word in re.split(r"[\s,;|+]+", value.lower())]
+
+
 def _part_in(plain: str) -> str:
     """What `freeze_stem` or `stem_frozen` names; nothing in `eval_frozen_stem`."""
-    told = _FREEZES.search(plain)
-    sides = (
-        {_MERELY.sub("", one).strip("_-") for one in (plain[: told.start()], plain[told.end() :])} if told else set()
-    )
-    sides.discard("")
+    sides = {_MERELY.sub("", one).strip("_-") for one in _sides(plain) or ()} - {""}
     return sides.pop() if len(sides) == 1 else ""
 
 

@@ -15,6 +15,7 @@ import numpy
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.stages import is_curriculum
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -270,8 +271,9 @@ class EvaluationInputs(Rule):
     divided by. Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it
     is enough that their loss is not better than the training's. Where theirs are about normal, and the training's lie
     a deviation or more below them, those of the training are. Where the training's own inputs change (by more than a
-    fifth between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say. The step
-    is that of the first evaluation from which on inputs are such, whatever its loss.
+    fifth between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say; where the
+    configuration names a curriculum, it is an info finding. The step is that of the first evaluation from which on
+    inputs are such, whatever its loss.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -329,7 +331,8 @@ class EvaluationInputs(Rule):
                     self._since[0] if self._since else self._row[0][0],
                     f"Evaluations are given inputs of mean {here:.3g} and deviation {rows.value[at]:.3g}, "
                     f"where those of the training have {mean:.3g} and {deviation:.3g}.",
-                    found=place[0], segment=place[2], confidence=0.95,
+                    found=place[0], segment=place[2], confidence=0.3 if is_curriculum(history) else 0.95,
+                    severity="info" if is_curriculum(history) else self.severity,
                     causes=[*([_TWICE] if self._twice(history, float(rows.value[at]), place) else []),
                             *([_TRAINED_TWICE] if self._trained_twice(mean, here, float(rows.value[at])) else []),
                             *self.causes],

@@ -19,6 +19,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.stages import stage_between
 from barograph.doctor.rules.evaluation.apart import causes_apart
 from barograph.doctor.rules.evaluation.averages import AverageBehind, AverageWrong, TeacherGradients, TeacherStill
 from barograph.doctor.rules.evaluation.evaluations import (
@@ -38,6 +39,7 @@ from barograph.doctor.rules.evaluation.signs import (
     EvaluationJump,
     EvaluationNonFinite,
 )
+from barograph.doctor.rules.rl.reference import reference_moved
 
 _ALONE = [
     "overfitting: the examples are memorized",
@@ -79,7 +81,7 @@ class Overfitting(Rise):
 
     Where no training loss is logged, evaluations alone must say it, by 10%: eight of them, a quarter of all behind the
     best, an eighth of all above half of the rise, and the last three as high as ever since, to within a fifth of it. A
-    hump comes down again.
+    hump comes down again. Losses of preferences are not compared where the reference was set anew between them.
 
     Where no evaluation was ever better than a guess, or than the training's first loss, the first one was a third above
     the training loss of then, and few of its examples had come again by then, the evaluation's labels or data come
@@ -166,6 +168,8 @@ class Overfitting(Rise):
         count = int(self.at["evaluations"])
         last = self._after[-count:]
         if len(last) < count or is_game(history, channel):
+            return
+        if reference_moved(history, best.step, point.step, best.segment):
             return
         level = median(other.value for other in last)
         floor = self.floor(best)
@@ -341,7 +345,7 @@ class ValidationDivergence(Rise):
     As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the
     model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
     rise between two evaluations before are enough, where noise does not explain them. Where the learning rate or the
-    tokens of a step grew since, it is an info finding.
+    tokens of a step grew since, or a stage began, it is an info finding.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"
@@ -377,7 +381,9 @@ class ValidationDivergence(Rise):
         sizes = between(history.role("step_tokens"), 0, point.step + 1, point.segment)
         old = between(history.role("step_tokens"), 0, best.step + 1, point.segment)
         ramp = len(old) > 0 and abs(float(sizes[-1]) / max(float(numpy.median(old)), 1e-9) - 1) > 0.1
-        warm = len(rates) > 1 and rates[-1] > 1.2 * rates[0]
+        warm = (len(rates) > 1 and rates[-1] > 1.2 * rates[0]) or stage_between(
+            history, best.step, point.step, point.segment
+        )
         causes = self._why(history, best, point)
         self._told = self.finding(
             begin.step,

@@ -16,6 +16,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, known, other_model, setting
 from barograph.doctor.kernel.curve import again, before, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.stages import stage_between
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Walker,
@@ -71,6 +72,7 @@ class EvaluationJump(Walker):
                 # what got better and stays there is no harm, unless the training got worse: then it may have been seen
                 rise = 3 * train_noise(history, new.step, new.segment)
                 better = new.value < old.value and not new.train > old.train * exp(max(0.05, rise))
+                better = better or stage_between(history, old.step, new.step, new.segment)
                 finding.severity, finding.confidence = ("info", 0.5) if better else ("warning", 0.8)
                 finding.last_step = point.step
                 finding.message += f", and {point.value:.4g} at step {point.step}"
@@ -301,6 +303,7 @@ class EvaluationFrozen(Walker):
 _LAST_DIGIT = 1e-6  # of ln 2
 _ALIKE = "chosen and rejected alike: both get the same score, read where they don't differ, or cut before they do"
 _NEAR = 0.02  # between the lowest and the highest accuracy of a model that always gives the same answer
+_TERMS = "losses differ: the training's has several terms, and the evaluation's may be one of them"
 _SUMMED = "loss summed: in the training, where the evaluation has a mean"
 
 
@@ -352,7 +355,8 @@ class EvaluationBetter(Walker):
 class EvaluationGap(Walker):
     """The evaluation loss is far above the training loss: by half of it in three evaluations in a row: info.
 
-    In the first epoch the cause is another than overfitting: nothing was seen twice.
+    In the first epoch the cause is another than overfitting: nothing was seen twice. Where the graph of the training's
+    loss adds up several terms, as of a distillation and of labels, an evaluation of one of them comes first.
     """
 
     name, kind, severity = "evaluation_gap", "overfit", "info"
@@ -383,6 +387,7 @@ class EvaluationGap(Walker):
         if self._count != 3 or self._told:
             return
         self._told = True
+        terms = before(history.channel("model/loss_terms"), point.step + 1, point.segment)
         yield self.finding(
             self._first,
             f"The evaluation loss ({point.value:.4g}) is {point.value / point.train:.3g} times "
@@ -391,5 +396,8 @@ class EvaluationGap(Walker):
             segment=point.segment,
             confidence=0.5,
             evidence={"evaluation": rounded(point.value), "train": rounded(point.train)},
-            causes=list(self.causes[1:] if in_first_epoch(history, point.step, point.segment) else self.causes),
+            causes=[
+                *([_TERMS] if terms > 1 else []),
+                *self.causes[1 if in_first_epoch(history, point.step, point.segment) else 0 :],
+            ],
         )

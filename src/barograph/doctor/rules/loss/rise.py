@@ -7,6 +7,7 @@ Out:  what `Divergence` asks of a rise that it has seen.
 from __future__ import annotations
 
 import math
+import re
 
 import numpy
 
@@ -17,6 +18,11 @@ from barograph.doctor.kernel.local import median
 
 SHORT = 64  # rows of a run whose last ones are looked at one by one
 _GUESSES = 0.1  # of what was learnt: that near to the start a loss is a guess's
+_TERM = re.compile(r"(?i)loss|recon|nll|(?:^|[/_.])(?:ce|bce|mse|mae|l1|xent|task)(?:$|[/_.])")
+_ELSEWHERE = re.compile(  # no term of a step's own loss
+    r"(?i)(?:^|[/_.])(?:eval(?:uation)?|val(?:id(?:ation)?)?|dev|test|ema|smooth\w*|avg|mean)(?:$|[/_.])"
+)
+_ROWS, _NEARLY_ALL, _FELL = 8, 0.8, 0.97  # of the loss, and of what the term was before
 _DOWN = 0.1  # of the rows: 1.75 deviations of noise leave one in 25 as low as before
 
 
@@ -53,6 +59,8 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         return "the validation loss did not rise with it"
     if best.nth <= SHORT and exp(tick.level) < queue_guess(history, tick.step, tick.segment):
         return "it is below a guess's, and the queue that it has its negatives from was filled meanwhile"
+    if main := falling_term(history, min(onset, best.step + 1), tick.step, tick.segment):
+        return f"another term of it did: {main}, which it was nearly all of, has fallen"
     rate = history.role("lr")
     if rate is not None and share < 0.9:
         rates = between(rate, 0, tick.step + 1, tick.segment)
@@ -60,6 +68,32 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         early = between(rate, 0, best.step + 1, tick.segment)
         if len(rates) and len(early) and low < rates[-1] <= 1.05 * early.max() and rates[-1] > 1.2 * low:
             return "the learning rate is warmed up again"
+    return ""
+
+
+def falling_term(history: RunHistory, onset: int, last: int, segment: int) -> str:
+    """The logged term that was nearly all of the loss before a rise, where that has fallen since: what rises is added
+    to it."""
+    loss = history.role("loss")
+    rows = loss.rows() if loss is not None else None
+    if rows is None or loss is None or rows.first:
+        return ""
+    here = (rows.segment == segment) & (rows.step <= last)
+    step, time, value = rows.step[here], rows.time[here], rows.value[here]
+    at = int(numpy.searchsorted(step, onset))
+    then = slice(max(0, at - _ROWS), at)
+    if at < _ROWS or len(step) - at < _ROWS:
+        return ""
+    for name, channel in sorted(history.channels.items()):
+        if channel is loss or not _TERM.search(name) or _ELSEWHERE.search(name):
+            continue
+        beside = channel.rows()
+        part = beside.value[(beside.segment == segment) & (beside.step <= last) & (beside.time <= time[-1])]
+        if len(part) != len(value) or not (part > 0).all() or not (part <= 1.001 * value).all():
+            continue
+        before_it, now = float(numpy.median(part[then])), float(numpy.median(part[-_ROWS:]))
+        if before_it >= _NEARLY_ALL * numpy.median(value[then]) and now <= _FELL * before_it:
+            return name
     return ""
 
 

@@ -20,6 +20,7 @@ from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median, windows
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.kernel.stages import stage_begins
+from barograph.doctor.rules.loss.rise import falling_term
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,9 +45,12 @@ class LossSpike(SeriesRule):
     A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or threefold
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
     has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. One of 16 rows or more
-    that the validation loss did not share is an info finding, and one with which a stage of the training begins: a
-    logged number of a round, task or stage changes there, or the loss gets another term. Where a batch has so few
-    targets that three of them, guessed as at the start, lift its mean as far, one row or two are an info finding. So is
+    that the validation loss did not share is an info finding, and so are one beside which the logged term that was
+    nearly all of the loss has fallen, and one with which a stage of the training begins: a logged number of a round,
+    task or stage changes there, or the loss gets another term, or the configuration has something start. Where a batch
+    has so few targets that three of them, guessed as at the start, lift its mean as far, one row or two are an info
+    finding.
+    So is
     one that recovered from a loss of less than a thousandth of the first, and rose to no more than a fiftieth of it:
     nearly all is learnt still, and Adam makes such jumps at a constant rate. So is a spike over which the loss rose
     nearly as far, and came back, three times in the 128 rows before: its batches are of several sorts. So is one of a
@@ -319,6 +323,8 @@ class LossSpike(SeriesRule):
         if is_game(history, channel) or (
             stays and evaluation_holds(history, one["step"], one["last"], one["segment"], math.log(max(lift, 1.0)))
         ):
+            return "info"
+        if stays and falling_term(history, one["step"], one["last"], one["segment"]):
             return "info"
         if one["course"] != "to nonfinite" and stage_begins(history, one["step"], one["segment"]):
             return "info"

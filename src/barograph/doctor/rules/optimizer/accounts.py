@@ -42,7 +42,9 @@ class OptimizerCount(Rule):
     goes on at another step than the checkpoint's, and schedule, data and evaluations with it. The same is said of a
     run of its own that begins at a step of twenty or more, as one that goes on, with a model that was trained before
     (its gains are set apart) and a count of 0. Where the configuration says that the optimizer begins anew
-    (`reset_optimizer`, `load_optimizer: false`, `no_load_optim`), a count of 0 is meant.
+    (`reset_optimizer`, `load_optimizer: false`, `no_load_optim`), a count of 0 is meant. A run of its own whose
+    learning rate begins at a quarter or less of what it is a few steps later, and has not fallen, is warmed up for a
+    new optimizer: an info finding.
     """
 
     name, family, kind, severity = "optimizer_count", "optimizer", "resume", "warning"
@@ -51,7 +53,8 @@ class OptimizerCount(Rule):
     about = "After a resume, the optimizer's count of steps does not go on."
     sources = ("Adam: bias correction",)
     thresholds: ClassVar = {"steps": (10.0, "off; a scaler may skip some; ours"), "share": (0.02, "of the steps; ours"),
-                            "begins": (20.0, "the first step of a run that goes on; ours")}  # fmt: skip
+                            "begins": (20.0, "the first step of a run that goes on; ours"),
+                            "warms": (0.25, "of a later rate, the first one; ours")}  # fmt: skip
 
     def reset(self) -> None:
         self._cursor = RowCursor()
@@ -100,14 +103,26 @@ class OptimizerCount(Rule):
         here = len(steps) > 1 and -2 <= begun - self._away <= steps[1] - steps[0] + 1  # with the first row of the log
         trained = known(history.channel("model/gains_apart"), step, time, segment) == 1
         if trained and here and not _begins_anew(history) and self.first(segment):
+            warmed = self._warms_up(history, time, segment)
             yield self.finding(
                 begun, f"The run begins at step {begun}, as one that goes on, with a model that was trained before, "
-                "and the optimizer begins at 0: its state was not loaded.", found=step, segment=segment, confidence=0.9,
+                "and the optimizer begins at 0: its state was not loaded"
+                f"{'; its learning rate is warmed up' if warmed else ''}.", found=step, segment=segment,
+                severity="info" if warmed else "warning", confidence=0.3 if warmed else 0.9,
                 evidence={"optimizer_steps": 0, "standing": True},
                 causes=["optimizer state lost: its moments begin at zero"],
                 remedies=["load the optimizer's state with the weights",
                           "if it is gone, warm the learning rate up again"],
             )  # fmt: skip
+
+    def _warms_up(self, history: RunHistory, time: int, segment: int) -> bool:
+        """Whether the rate rises from next to nothing, as for an optimizer that is meant to begin anew."""
+        for channel in (history.role("lr"), history.channel("model/rate_share")):
+            rows = channel.rows() if channel is not None else None
+            rates = rows.value[(rows.segment == segment) & (rows.time <= time)] if rows is not None else numpy.empty(0)
+            if len(rates) > 1 and (numpy.diff(rates) >= 0).all() and rates[0] <= self.at["warms"] * rates[-1] > 0:
+                return True
+        return False
 
     def _compare(self, history: RunHistory, step: int, segment: int, age: float) -> Iterator[Finding]:
         off = self._before - self._away  # the count beyond what goes with the steps

@@ -131,6 +131,7 @@ class RanksDrifted(_EventRule):
         "equal": (10.0, "rows that were equal; ours"),
         "rows": (2.0, "rows that differ; ours"),
         "apart": (1e-6, "relative distance; ours"),
+        "steps": (128.0, "in which ranks may be averaged; ours"),
     }
     event = "ranks"
 
@@ -143,9 +144,16 @@ class RanksDrifted(_EventRule):
         self._norms: list[str] = []
         self._rows: dict[str, list[int]] = {}
         self._said: set[tuple[int, str]] = set()
+        self._waiting: list[Record] = []  # what says that weights differ, of ranks that may yet be averaged
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
+        for event in list(self._waiting):
+            averaged = self._is_averaged_later(history, event)
+            if averaged is not None:
+                self._waiting.remove(event)
+                if not averaged:
+                    yield self._away(history, event)
         rows = self._cursor.new(history.channel("ranks/drifted"))
         for at in numpy.flatnonzero(rows.value > 0) if rows is not None else ():
             assert rows is not None
@@ -176,10 +184,28 @@ class RanksDrifted(_EventRule):
                               "DistributedDataParallel", "seed each rank alike before the model is made"],
                 )  # fmt: skip
             return
+        self._waiting.append(event)
+
+    def _is_averaged_later(self, history: RunHistory, event: Record) -> bool | None:
+        """Whether weights are written between steps, once ranks differ; None as long as that may yet come."""
+        loss, written = history.role("loss"), history.channel("model/written")
+        rows = loss.rows() if loss is not None else None
+        late = rows.time[rows.step >= event.step + self.at["steps"]] if rows is not None else numpy.empty(0)
+        if not len(late) and not history.facts.get("finished") and rows is not None:
+            return None
+        if written is None:
+            return False
+        theirs = written.rows()
+        here = (theirs.time <= late[0]) if len(late) else numpy.ones(len(theirs), bool)
+        return bool((theirs.value[here & (theirs.step > int(event.fields["apart_since"]))] > 0).any())
+
+    def _away(self, history: RunHistory, event: Record) -> Finding:
+        """Ranks that were equal, and differ."""
+        away = event.fields["apart"]
         since, count = int(event.fields["apart_since"]), history.facts.get("world_size")
         everyone = not isinstance(count, int) or len(away) >= count
         which = "The ranks' weights" if everyone else f"The weights of {_ranks(away)}"
-        yield self.finding(
+        return self.finding(
             since, f"{which} were equal to the bit before the first step, and differ since step {since}.",
             found=event.step, key="apart", severity="warning", confidence=0.95,
             evidence={"ranks": list(away)[:64], "standing": True}, causes=_CAUSES[::-1] if everyone else _CAUSES,

@@ -37,10 +37,13 @@ class ReferenceApart(Rule):
     DPO's rewards are β times the difference of both, and both begin as one network. In the first row of a training that
     begins, one of the rewards is 1 or more in size, which dropout does not make of it, and the watch saw a second
     network of the policy's make run without gradients. Where that is a tenth of the weights' size or more away from the
-    policy, it is another network; where it is the same but for a step or two, log probabilities are computed in two
-    ways. Whatever is logged, it warns where the loss is logistic, of differences, the second network is asked about the
-    same examples, and in the first three looks at the weights both are eight tenths of them or more apart, as networks
-    that were drawn apart, with a twentieth of it or less between these looks: not by the policy's own steps.
+    policy, it is another network; where it is no further away than the steps made it, four times what the first three
+    looks show of each, log probabilities are computed in two ways; between the two, one of them was trained a little,
+    which is an info finding. A loss that the configuration says has no reference (`simpo`, `orpo`, `cpo`,
+    `reference_free`) has other rewards. Whatever is logged, it warns where the loss is logistic, of differences, the
+    second network is asked about the same examples, and in the first three looks at the weights both are eight tenths
+    of them or more apart, as networks that were drawn apart, with a twentieth of it or less between these looks: not by
+    the policy's own steps.
 
     A policy that goes on from an earlier stage beside the model from before it is meant, and nearer to it: it is left
     alone where the configuration says so (`iteration: 2`, `round`, a `ref_model` of its own), or where the first
@@ -59,6 +62,7 @@ class ReferenceApart(Rule):
         "drawn": (0.8, "of the weights' size, of another network; those that were drawn apart are 1.4 away; ours"),
         "learnt": (0.5, "of the larger reward: a margin of an earlier stage; ours"),
         "looks": (3.0, "at the weights; ours"),
+        "own": (4.0, "times what each step adds to the distance; ours"),
         "stays": (0.05, "of the distance, from look to look; ours"),
     }
     remedies = (
@@ -75,8 +79,12 @@ class ReferenceApart(Rule):
             return
         names = (next((name for name in some if history.channel(name)), "") for some in (CHOSEN, _REJECTED))
         chosen, rejected = map(history.channel, names)
-        if not self._done and chosen is not None and rejected is not None and min(chosen.end, rejected.end):
+        near = apart.rows(0, 1).value[0] < self.at["apart"] and apart.end < self.at["looks"]
+        here = chosen is not None and rejected is not None and min(chosen.end, rejected.end)
+        if not self._done and here and not (near and not history.facts.get("finished")):
             self._done = True
+            assert chosen is not None
+            assert rejected is not None
             yield from self._rewarded(history, chosen, rejected, apart)
         if not self._over and apart.end >= self.at["looks"]:
             self._over = True
@@ -84,21 +92,25 @@ class ReferenceApart(Rule):
 
     def _rewarded(self, history: RunHistory, chosen: Channel, rejected: Channel, apart: Channel) -> Iterator[Finding]:
         """By the rewards of the first row."""
-        first, away = (one.rows(0, 1) for one in (chosen, apart))
+        first, away = chosen.rows(0, 1), apart.rows(0, int(self.at["looks"]))
         good, bad = float(first.value[0]), float(rejected.rows(0, 1).value[0])
         reward, distance = max(abs(good), abs(bad)), float(away.value[0])
         if distance < self.at["drawn"] and (_goes_on(history) or good - bad >= self.at["learnt"] * reward):
             return
-        if first.step[0] > self.at["steps"] or not self.at["reward"] <= reward < math.inf:
+        if first.step[0] > self.at["steps"] or not self.at["reward"] <= reward < math.inf or _has_none(history):
             return
         self._over = True
         other = distance >= self.at["apart"]
+        steps = away.step.astype(float)
+        made = 0.0 if other else (away.value[-1] - distance) / max(1.0, steps[-1] - steps[0]) * max(1.0, steps[0])
+        trained = not other and distance > self.at["own"] * max(made, _ROUNDING) and len(steps) > 1
+        differ = ": their weights differ" if other or trained else ", and their weights are the same"
         yield self.finding(
             int(first.step[0]), f"In the first row an implicit reward is {reward:.3g} in size, where policy and "
-            f"reference should give 0{': their weights differ' if other else ', and their weights are the same'}.",
-            found=int(away.step[0]), segment=int(first.segment[0]), confidence=_PROOF,
-            evidence={"reward": rounded(reward), "standing": True},
-            causes=[_OTHER if other else
+            f"reference should give 0{differ}.", severity="info" if trained else "critical",
+            found=int(away.step[0 if other else -1]), segment=int(first.segment[0]),
+            confidence=0.3 if trained else _PROOF, evidence={"reward": rounded(reward), "standing": True},
+            causes=[_OTHER if other or trained else
                     "log probabilities differ: those of policy and reference are computed in two ways"],
         )  # fmt: skip
 
@@ -116,6 +128,24 @@ class ReferenceApart(Rule):
                 confidence=_PROOF, severity="warning", causes=[_OTHER],
                 evidence={"apart": rounded(float(rows.value[0])), "standing": True},
             )  # fmt: skip
+
+
+def _has_none(history: RunHistory) -> bool:
+    """Whether the configuration says that the loss has no reference."""
+    return any(
+        (value is True and plain == "reference_free")
+        or (isinstance(value, str) and _FREE.fullmatch(value.lower()) and _LOSS.search(plain))
+        for name, value in history.options.found.items()
+        if (plain := name.rpartition(".")[2].lower())
+    )
+
+
+def reference_moved(history: RunHistory, low: int, high: int, segment: int) -> bool:
+    """Whether a preference's reference was another one at step `high` than at `low`: losses are of different things."""
+    if margins_of(history) is None and history.channel("model/loss_ranks") is None:
+        return False
+    moved = history.channel("model/other_moved")
+    return moved is not None and bool((between(moved, low, high + 1, segment) > 0).any())
 
 
 def _goes_on(history: RunHistory) -> bool:
@@ -378,6 +408,9 @@ _ROUND = re.compile(
     r"(?:(?:dpo|current|outer|train|training)_)?(?:iteration|iter|round)(?:_id|_index|_number)?|(?:dpo|training)_stage"
 )
 _APART = re.compile(r"ref(?:erence)?_(?:model|policy|checkpoint|ckpt|path|init)\w*")
+_FREE = re.compile(r"(?:alpha_?)?(?:simpo|orpo|cpo|slic|slic_hf)(?:_\w+)?")
+_LOSS = re.compile(r"loss|method|algo|objective|trainer|alignment")
+_ROUNDING = 1e-6  # of the weights' size
 _NO_OTHER = frozenset({"", "none", "null", "copy", "policy", "self"})
 _BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 _EARLY = (20, 60)  # rows

@@ -74,6 +74,7 @@ def test_what_is_printed_behind_a_bar_that_begins_is_a_row(tmp_path: Path) -> No
     ("epoch 2, phase train, step {at}, loss_train, {v}\n", "loss_train"),
     ("the train loss of epoch2-batch-{at}:{v}\n", "train loss"),
     ("[I 240102 10:00:00 models:110] 3 {at} train loss: {v} early stop: 3\n", "train loss"),
+    ("net epo:[{at}/100] eta 3s\n\nloss_A:{v} loss_B:0.3\n", "loss_A"),
     ("epoch: {at},  loss is: {v}, acc is: 0.5\n", "loss"),
 ])  # fmt: skip
 def test_forms_of_a_loss(tmp_path: Path, form: str, name: str) -> None:

@@ -53,6 +53,7 @@ MODULES = (
     "textlogs.plain",
     "textlogs.recurring",
     "textlogs.histories",
+    "textlogs.nameless",
 )
 
 # Files that no training logs into; looked at only when they are named themselves.

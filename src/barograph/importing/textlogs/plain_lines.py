@@ -54,7 +54,7 @@ BATCH = expression(
     rb"-{2,40}(?=\s?\d{1,9}\s?/\s?\d{1,9}\s?-{2,40}\s*$))" + _COUNT
 )
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
-    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
+    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|epo?)(?:\((?:train|val|test)\))?|"
     rb"(?<=^)[-=*]{4,80}(?=\s?\d{1,6}\s?[-=*]{3,80}\s*$)|Train:(?= \[?\d+(?:/\d+)?\]? ?\[)|"
     rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?|Eval)(?= \d{1,6}, (?i:loss)))"
     + _COUNT

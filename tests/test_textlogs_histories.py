@@ -82,24 +82,3 @@ def test_rows_of_other_dialects_go_before_a_history(tmp_path: Path) -> None:
     path = written(tmp_path, rows + f"train_loss: [{', '.join(TRAIN)}]\n")
     assert [dialect.kind for dialect, _ in find(path)] == ["plain"]
     assert set(read(path).series) == {"loss"}
-
-
-def columns(between: str, name: str, folder: Path, extra: str = "") -> Path:
-    path = folder / name
-    path.write_text("".join(f"{at}{between}{value}\n" for at, value in enumerate(TRAIN)) + extra)
-    return path
-
-
-@pytest.mark.parametrize("between", ["\t", ", ", ";"])
-def test_columns_without_names_are_read_in_a_file_called_after_a_loss(tmp_path: Path, between: str) -> None:
-    reading = read(columns(between, "train_loss.txt", tmp_path))
-    assert reading.series == {"loss": [(at, float(value)) for at, value in enumerate(TRAIN)]}
-    assert reading.axes["loss"] == "epoch"
-
-
-@pytest.mark.parametrize(("name", "extra"), [
-    ("points.txt", ""), ("glossary.txt", ""), ("loss.txt", "mean of all: 0.3\n"), ("loss.txt", "3 0.2\n"),
-    ("loss.txt", "11 0.2 0.3\n"),
-])  # fmt: skip
-def test_other_columns_are_none(tmp_path: Path, name: str, extra: str) -> None:
-    assert not find(columns(", ", name, tmp_path, extra))

@@ -53,7 +53,6 @@ MODULES = (
     "textlogs.plain",
     "textlogs.recurring",
     "textlogs.histories",
-    "textlogs.nameless",
 )
 
 # Files that no training logs into; looked at only when they are named themselves.

@@ -18,7 +18,6 @@ from barograph.importing.textlogs.llmc import SOURCE as llmc
 from barograph.importing.textlogs.llmq_text import SOURCE as llmq_text
 from barograph.importing.textlogs.megatron import SOURCE as megatron
 from barograph.importing.textlogs.modded_nanogpt import SOURCE as modded_nanogpt
-from barograph.importing.textlogs.nameless import SOURCE as nameless
 from barograph.importing.textlogs.nanochat import SOURCE as nanochat
 from barograph.importing.textlogs.nanogpt import SOURCE as nanogpt
 from barograph.importing.textlogs.plain import SOURCE as plain
@@ -31,6 +30,5 @@ from barograph.importing.textlogs.yolo_results import SOURCE as yolo_results
 SOURCES: tuple[Dialect, ...] = (
     fairseq, llamafactory, nanochat, modded_nanogpt, llmc, llmq_text, surogate_text, megatron, torchtitan,
     kempnerforge, nanogpt, hf_printed, deepspeed, keras_text, stanzas, yolo_results, plain, recurring, histories,
-    nameless,
 )  # fmt: skip
 choice.offer(SOURCES)

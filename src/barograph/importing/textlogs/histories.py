@@ -38,6 +38,7 @@ _NO_HISTORY = expression(
     r"samples?|ranks?|shape|parts?|components?|per[_ ](?!epoch).*)(?:[^a-z].*)?"
 )
 _PLAIN = b"0123456789.,+-eE \t\r\nnaifNI"  # of lists of numbers
+_OPENS = expression(rb"\{\s{0,8}['\"][A-Za-z][\w ./@-]{0,60}['\"]\s?:\s?\[[\s\d.-]")  # a dictionary of lists
 _OBJECT = expression(rb"(?:\w{1,20}\.)?(?:tensor|float\d{0,3}|array)\(([^()\[\]\n]{1,40}?)(?:, \w[^()\n]{0,80})?\)")
 
 
@@ -71,7 +72,10 @@ def _is_list(text: bytes) -> bool:
 
 
 def unfinished(text: bytes) -> int:
-    """How many bytes at the end of whole lines belong to a list that goes on."""
+    """How many bytes at the end of whole lines belong to a list that goes on, or a dictionary of lists."""
+    at = text.rfind(b"{")
+    if at >= 0 and len(text) - at <= _FAR and _OPENS.match(text, at) and text.find(b"}", at) < 0:
+        return len(text) - (text.rfind(b"\n", 0, at) + 1)
     at = text.rfind(b"[")
     if at < 0 or text.find(b"]", at) >= 0 or len(text) - at > _FAR or not _is_list(text[at:]):
         return 0

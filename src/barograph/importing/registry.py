@@ -52,6 +52,7 @@ MODULES = (
     "tables",
     "textlogs.plain",
     "textlogs.recurring",
+    "textlogs.histories",
 )
 
 # Files that no training logs into; looked at only when they are named themselves.

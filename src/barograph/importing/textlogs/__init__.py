@@ -10,6 +10,7 @@ from barograph.importing.textlogs.deepspeed import SOURCE as deepspeed
 from barograph.importing.textlogs.engine import Dialect
 from barograph.importing.textlogs.fairseq import SOURCE as fairseq
 from barograph.importing.textlogs.hf_printed import SOURCE as hf_printed
+from barograph.importing.textlogs.histories import SOURCE as histories
 from barograph.importing.textlogs.kempnerforge import SOURCE as kempnerforge
 from barograph.importing.textlogs.keras_text import SOURCE as keras_text
 from barograph.importing.textlogs.llamafactory import SOURCE as llamafactory
@@ -28,6 +29,6 @@ from barograph.importing.textlogs.yolo_results import SOURCE as yolo_results
 
 SOURCES: tuple[Dialect, ...] = (
     fairseq, llamafactory, nanochat, modded_nanogpt, llmc, llmq_text, surogate_text, megatron, torchtitan,
-    kempnerforge, nanogpt, hf_printed, deepspeed, keras_text, stanzas, yolo_results, plain, recurring,
+    kempnerforge, nanogpt, hf_printed, deepspeed, keras_text, stanzas, yolo_results, plain, recurring, histories,
 )  # fmt: skip
 choice.offer(SOURCES)

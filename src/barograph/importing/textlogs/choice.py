@@ -113,6 +113,9 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
     counts = [(dialect, *dialect.rows_in(text)) for dialect in _dialects if not dialect.of_the_rest]
     last = (*(dialect for dialect, _, _ in counts if dialect.last_resort), *rest)
     plain = next(main for dialect, _, main in counts if dialect.last_resort)
+    told = max((main for _, _, main in counts), default=0)
+    if plain < 2 * _OUTNUMBERED and (told_at_once := _at_once(rest, text, told)):
+        return (*told_at_once, *last)
     least = 1 if whole and plain < 2 else 2
     ranked = [(main, dialect) for dialect, _, main in counts if main and not dialect.last_resort]
     if not any(rows >= max(least, plain / _OUTNUMBERED) for rows, _ in ranked):
@@ -127,6 +130,11 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
     first = next(dialect for rows, dialect in ranked if rows >= _ALIKE * most_rows)
     ranked.sort(key=lambda item: -item[0])
     return (first, *(dialect for _, dialect in ranked if dialect is not first), *last)
+
+
+def _at_once(rest: Sequence[Dialect], text: bytes, told: int) -> list[Dialect]:
+    """The dialects of whole histories, if these have many times the rows that all others read."""
+    return [one for one in rest if one.whole_runs and one.rows_in(text)[1] > max(1, _OUTNUMBERED * told)]
 
 
 def _evaluated(plain: Dialect, text: bytes) -> bool:

@@ -30,6 +30,13 @@ _STATES = expression(  # of a bar, where the carriage returns between them got l
     rb"(?<=\d)[ \t]{1,8}(?=\d{1,9}/\d{1,9} \[[=>.]{8})|"
     rb"(?<=[\d-])(?=[A-Z][a-z]{2,20}[\w .()/#-]{0,30}:[ \t]{0,8}\d{1,3}%\|)"
 )
+_BEGUN = expression(  # a bar that has counted nothing yet, and what was printed right behind it
+    rb"(?m)^([^\n\r|%]{0,80}?\b0%\|[^|\n\r]{0,300}\| 0/\d{1,12} \[00:00<\?[^\]\n\r]{0,60}\])[ \t]{0,8}"
+    rb"(?=[A-Za-z\[(=*>#-][^\n\r]{0,200}?[\d:])([^\n\r]{1,2000})"
+)
+_OF_HELD_OUT = expression(
+    rb"(?i)[^a-z]{0,8}(?:[a-z]{1,12} ){0,2}(?:val|valid|validation|eval|evaluation|test|dev)(?![a-z])"
+)
 _NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
 _CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}
 _QUOTES = expression(b"|".join(_CURLY))  # as a word processor sets them
@@ -75,11 +82,19 @@ def clean(text: bytes) -> bytes:
     text = containers.unwrapped(text) if containers.may_be_in(text) else text
     text = _ESCAPE.sub(b"", text) if b"\x1b" in text else text
     text = _STATES.sub(rb"\1\r", text) if b"%|" in text or b" [=" in text or b" [." in text else text
+    if b"[00:00<?" in text:
+        text = _BEGUN.sub(_behind_bar, text)
     if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:
         text = _QUOTES.sub(lambda found: _CURLY[found[0]], text)
     if examples.may_be_in(text):
         text = examples.left_out(text)
     return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
+
+
+def _behind_bar(found: re.Match[bytes]) -> bytes:
+    """What was printed behind a bar that has counted nothing on a line of its own: about data held out it belongs to
+    what came before that bar, which is drawn again."""
+    return found[2] if _OF_HELD_OUT.match(found[2]) else found[1] + b"\r" + found[2]
 
 
 def shown(text: bytes, bare: bool = False) -> bytes:

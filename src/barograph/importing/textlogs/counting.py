@@ -9,7 +9,7 @@ What was decided for rows of the same names is kept in `own`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,36 +31,53 @@ _COUNTS = expression(
 
 
 HELD_OUT = expression(r"(?i)(?:val|valid|validation|va|test|te|eval|dev)")  # a name, of nothing said
+TRAINING = expression(r"(?i)train(?:ing)?")
 _LOSS_BEGINS = (1.0, 30.0)  # above an accuracy's most, below a percentage's usual ones
 _PERCENT = 100.0
+_FALLEN, _OF_COURSE = 0.7, 6  # of the first third, and of at least six rows: what falls that far is a loss
 _ERROR = expression(r"(?i)(?:train(?:ing)?[_ ])?err(?:or)?")
 _SAID = expression(r"(?i)(?:.*[^a-z])?(?:.*loss|acc(?:uracy)?|ppl|perplexity|auc|f1|score|error|bpb)(?:[^a-z].*)?")
 
 
 def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
     """Rows whose numbers are called `train` and `val` alone, or an error alone: losses, where the training's begins
-    above 1, which no accuracy is and no share of mistakes, and falls."""
+    above 1, which no accuracy is and no share of mistakes, and falls; of data alone also where it falls by far."""
     known = own.setdefault("course", {})
     result = []
     for row in rows:
         errors = [name for name in row.names if _ERROR.fullmatch(name)]
         said = any(_SAID.fullmatch(name) and name not in errors for name in row.names)
-        if len(errors) + ("train" in row.names) != 1 or said:
+        training = [name for name in row.names if TRAINING.fullmatch(name)]
+        if len(errors) + len(training) != 1 or said:
             result.append(row)
             continue
         key = "\n".join(row.names)
         is_loss = known.get(key)
         if is_loss is None:
-            first, *_, last = [_number(text) for text in row.columns[row.names.index([*errors, "train"][0])]] * 2
+            course = [_number(text) for text in row.columns[row.names.index([*errors, *training][0])]]
+            first, *_, last = course * 2
             is_loss = (_LOSS_BEGINS[0] < first < _LOSS_BEGINS[1] or first > _PERCENT) and last < first
-            if len(row.where) >= ENOUGH and len(known) < _KEPT:
+            is_loss |= bool(training) and _falls_by_far(course)
+            if len(row.where) >= (ENOUGH if is_loss or errors else _OF_COURSE) and len(known) < _KEPT:
                 known[key] = is_loss
         if is_loss:
-            bare = {*errors, "train"}
+            bare = {*errors, *training}
             names = (f"{name} loss" if name in bare or HELD_OUT.fullmatch(name) else name for name in row.names)
             row = row._replace(names=tuple(names))
         result.append(row)
     return result
+
+
+def are_of_data(names: Iterable[str]) -> bool:
+    """Whether names are words for data, of the training and held out: `train` and `val`."""
+    words = [*names]
+    return any(map(TRAINING.fullmatch, words)) and any(map(HELD_OUT.fullmatch, words))
+
+
+def _falls_by_far(course: list[float]) -> bool:
+    """Whether numbers above zero end far below where they began, as no share of what is right does."""
+    third = len(course) // 3
+    return len(course) >= _OF_COURSE and 0 < sum(course[-third:]) < _FALLEN * sum(course[:third])
 
 
 def _number(text: Any) -> float:

@@ -4,7 +4,7 @@ In:   `Validation at epoch 5:` and below it `loss: 0.61` and `accuracy: 0.80`, w
 Out:  `loss: 0.61 | val`.
 
 The heading holds for the lines right below it: up to one that says a step or data of its own, repeats a name, or names
-no number where others did.
+no number where others did. A line that says an epoch is one of them if the row above the heading said the same one.
 """
 
 from __future__ import annotations
@@ -45,21 +45,32 @@ def said_below(text: bytes, own: dict[str, Any]) -> bytes:
         return text
     lines = text.split(b"\n")
     changed = False
+    said = int(own.get("epoch_above", -1))  # by the last row of the training
+    early: tuple[int, list[str], bytes] | None = None  # a row below a heading ahead of all others, which says an epoch
     for index, line in enumerate(lines):
         if phase := _heading(line):
             ruled = _RULED.match(line)
             under = {"phase": phase, "names": [], "waited": 0, "epoch": int(ruled[1]) if ruled else -1}
         elif under is not None:
-            names = _row(line, under.get("epoch", -1))
+            held = under.get("epoch", -1)
+            names = _row(line, held if held >= 0 else said)
+            if names is None and said < 0 and not under["names"] and (first := _row(line, _epoch(line))):
+                early = (index, first, under["phase"].encode())
             if names is None or (under["names"] and (not names or not set(names).isdisjoint(under["names"]))):
                 under = None
+                said = max(_epoch(line), said) if early is None or early[0] != index else said
             elif names:
                 under["names"] += names
                 lines[index] = line + b" | " + under["phase"].encode()
-                changed = True
+                if early is not None and early[1] == names and _epoch(line) >= 0:  # of the same kind
+                    lines[early[0]] += b" | " + early[2]
+                early, changed = None, True
             elif line.strip():
                 under["waited"] += 1
                 under = under if under["waited"] <= _FAR else None
+        elif b"poch" in line:
+            said = max(_epoch(line), said)
+    own["epoch_above"] = said
     if lines[-1] == b"" and under is not None:
         own["under"] = under
     return b"\n".join(lines) if changed else text
@@ -78,6 +89,12 @@ def _heading(line: bytes) -> str:
     if not plain or not plain <= _VALIDATION | _TEST | _BESIDE:
         return ""
     return "val" if plain & _VALIDATION else "test" if plain & _TEST else ""
+
+
+def _epoch(line: bytes) -> int:
+    """The epoch that a line says, -1 for none."""
+    found = plain_lines.EPOCH.search(line)
+    return plain_lines.whole(found["count"]) if found else -1
 
 
 def _row(line: bytes, epoch: int = -1) -> list[str] | None:

@@ -88,7 +88,7 @@ _LOGGED = expression(
     rb"| {0,8}[A-Z][a-z]{2} [ \d]\d "
     + _CLOCK
     + rb" [\w.-]{1,60} [\w./@-]{1,60}(?:\[\d{1,7}\])?: "  # syslog's older form
-    rb"| {0,8}\[[DEFIVW] " + _TIME + rb"\] "
+    rb"| {0,8}\[[DEFIVW] (?:\d{6} )?" + _TIME + rb"(?: [A-Za-z_][\w.]{0,40}:\d{1,6})?\] "  # and Tornado's
     rb"| {0,8}"
     + _ELEMENT
     + rb"(?:"

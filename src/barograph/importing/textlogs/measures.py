@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from barograph.importing.textlogs.patterns import expression
 
+SCORES = (  # of images, segmentations, rankings and classifiers: higher is better but for the last ones
+    rb"psnr|ssim|lpips|fid|dice(?:[-_ ](?:score|coeff?(?:icient)?))?|dsc|m?iou|jaccard|hd95|precision|recall|ndcg|mrr|"
+    rb"hit(?:[-_ ]?rate)?|auroc|auprc|kappa|r2"
+)
 MEASURE = (
     rb"(?:(?:[a-z0-9]{1,24}[_/.-]{1,2}){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|"
     rb"xe|x-?ent(?:ropy)?|cross[-_ ]?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|bce|huber|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15]|"
-    rb"l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge))"
+    + SCORES
+    + rb"|l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge))"
     rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"
     rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion))"
 )
@@ -22,5 +27,8 @@ OF = (
     rb"total|generator|discriminator|critic|actor|policy|value|recon(?:struction)?|kl|ctc|att(?:ention)?|aux(?:iliary)?|"
     rb"contrastive|adversarial|perceptual|content|style|mel|duration|pitch|dice|box|mask|class(?:ification)?|regression)"
     rb"[ ]){0,2}"
+)
+SCORE = expression(  # a name of such a score, whatever it is about
+    r"(?i)(?:.*[^a-z0-9])?(?:" + SCORES.decode() + r"|top[-_]?[15](?:[_ -]acc(?:uracy)?)?|f1|auc)(?:@\d{1,4})?"
 )
 LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + MEASURE + rb")$")

@@ -16,6 +16,14 @@ _AT = expression(  # `Cost after iteration 100: 0.58`
     rb" (?i:after|at|in|for|on) (?:the )?((?i:(?:global[_ ])?step|iteration|iter|epoch|batch|update|round|episode)s?)"
     rb"[ #]{1,2}(\d{1,15})(?=\s?[:=]|\sis\s)"
 )
+_OF_EPOCH = expression(  # `loss of epoch 3, batch 50: 0.58`
+    rb"(?i)((?:[a-z]{1,20}[ _]){0,3}loss) (?:of|in|at|for) epoch[ _-]?(\d{1,9})[ ,_-]{1,3}(?:batch|iter|step)[ _-]?"
+    rb"(\d{1,12})\s?(?=[:=])"
+)
+_VALUE_BEHIND = expression(  # `loss_train, 0.58`: a name and its value as two words of a list
+    rb"(?i)(?<=, )((?:" + OF + rb")(?:[a-z]{1,20}[_-]){0,2}(?:loss|acc(?:uracy)?|nll)(?:[_-][a-z]{1,20})?), "
+    rb"(?=(?:-?\d{1,9}\.\d[\d.e+-]{0,20}|nan|inf)\s{0,4}(?:,|$))"
+)
 _AFTER = expression(rb" after (\d{1,15}) (steps|iterations|iters|updates|epochs|batches) (?:is|was)(?= )")
 _DARKNET = expression(
     rb"^(\W{0,8}\d{1,15}: " + forms.NUMBER + rb", " + forms.NUMBER + rb" avg)(?=, " + forms.NUMBER + rb" rate,)"
@@ -29,6 +37,7 @@ _COMMA = expression(rb"(?<=\d),(?=\d)")
 _SCORE = expression(rb"\bScore at iteration (\d{1,15}) is (?=[-+]?(?:\d|NaN|nan|inf))")  # DL4J calls its loss so
 _SINGLE = expression(rb"(?<=\d)f(-?\d{1,2})(?![\w.])")  # Julia's numbers of single precision: `2.31f0`
 _TUPLE = expression(rb"\((\w{1,30}(?:, \w{1,30}){1,8})\) = \(([^()\n]{1,200})\)")  # `(step, loss) = (5, 2.31)`
+_SAYS_COUNT = expression(rb"(?i)(?<![a-z])(?:step|iter(?:ation)?|epoch|batch|update|ep|it)s?\W{0,4}\d|^\W{0,4}\d")
 _NAME_IN_BRACKETS = expression(  # `[loss]: 2.31`, `[step] 5 [loss] 2.31`
     rb"\[([A-Za-z][A-Za-z_ ]{1,30})\](?=\s?[:=]\s{0,4}(?:[-+\d]|nan|inf))|"
     rb"\[\s?((?i:step|iter(?:ation)?|epoch|batch|loss|lr|train loss|val loss|acc(?:uracy)?))\s?\]"
@@ -72,7 +81,7 @@ _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batc
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
 _OF_BAR = expression(rb"^([\W_]{0,12})[\[(](\d{1,9}/\d{1,9})[\])](?=\s?[A-Za-z:])")  # `[3/100] loss: 0.4: 100%|##|`
-_TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z]\w{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
+_TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z][\w ]{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
 _GLUED = expression(rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:)")  # `5epoch:train:376-750batch:`
 _STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
     rb"(?:[A-Za-z][A-Za-z_ ]{0,40}:\s{0,4})?(?<!\d)\d{1,3}%\[[*=>.#\- ]{3,200}\](?:\d{1,9}(?:\.\d{1,12})?)?"
@@ -202,6 +211,12 @@ def as_pairs(line: bytes) -> bytes:
         line = _SO_FAR.sub(rb"\g<name>", line)
     if b"nanx" in line:
         line = _PADDED.sub(rb"\1", line)
+    if b"oss of epoch" in line or b"oss in epoch" in line or b"oss at epoch" in line or b"oss for epoch" in line:
+        line = _OF_EPOCH.sub(rb"epoch \2 batch \3 \1", line)
+    if b", " in line and (b"oss" in line or b"acc" in line):
+        line = _VALUE_BEHIND.sub(rb"\1: ", line)
+    if b" is:" in line or b" is =" in line:
+        line = line.replace(b" is:", b":").replace(b" is =", b" =")
     if b" @" in line:
         line = _LOSS_AT.sub(rb"step \2 \1", line)
     if (at := _AT.search(line)) and (said := LAST_WORD.search(line[: at.start()])):
@@ -239,6 +254,8 @@ def _paired(found: re.Match[bytes]) -> bytes:
 
 def _parts(found: re.Match[bytes]) -> bytes:
     """`train losses: [0.41, 0.2]` as `train losses_1=0.41, train losses_2=0.2`: no loss is among them by its name."""
+    if found[2].count(b",") > 2 and not _SAYS_COUNT.search(found.string, 0, found.start()):
+        return found[0]  # a whole history
     name = found[1].rstrip() if found[1].lower().endswith(b"es") else found[1] + b"es"
     return b", ".join(b"%s_%d=%s" % (name, at, part.strip()) for at, part in enumerate(found[2].split(b","), 1))
 

@@ -25,6 +25,7 @@ from barograph.importing.textlogs import (
     forms,
     headings,
     heldout,
+    measures,
     objects,
     pairs,
     patterns,
@@ -41,6 +42,8 @@ _HINTS = (  # every row has one of these in it
     "l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;rlust;ehler;osten;osto;rreur;"
     "Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
+    "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;accard;HD95;hd95;recision;ecall;NDCG;MRR;mrr;"
+    "AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;R2;r2;F1;f1;"
     "progress: (;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )
 _NUMBERED = 5  # rows without a step that are numbered
@@ -110,11 +113,16 @@ class Plain(engine.Dialect):
         return headings.said_below(columns.said_in_rows(text, own), own)
 
     def rows_of(self, lines: list[bytes], picks: list[int], own: dict[str, Any]) -> tuple[list[forms.Raw], list[int]]:
-        """Rows that say an accuracy alone, and no step, are rows where others say a step."""
+        """Rows that say an accuracy or scores alone, and no step, are rows where others say a step."""
         rows, left = super().rows_of(lines, picks, own)
         if own.get("steps") or own.get("above") or any(name[0] == "_" for row in rows for name in row.names):
             return rows, left
-        bare = [row for row in rows if all(map(_RIGHT.fullmatch, row.names)) and b"Acc" in lines[row.where[0]]]
+        bare = [
+            row
+            for row in rows
+            if (all(map(_RIGHT.fullmatch, row.names)) and b"Acc" in lines[row.where[0]])
+            or all(map(measures.SCORE.fullmatch, row.names))
+        ]
         if not bare:
             return rows, left
         return [row for row in rows if all(row is not one for one in bare)], left + [
@@ -216,7 +224,9 @@ class Plain(engine.Dialect):
             if not count and own.get("beside"):
                 placed.append(row._replace(steps=None, main=False))
                 continue
-            if not count and not self.has_own(row, found, said, own):
+            scores = not count and any(step is not None for step in found)
+            scores = scores and all(map(measures.SCORE.fullmatch, row.names))  # of several things below one epoch
+            if not count and not scores and not self.has_own(row, found, said, own):
                 numbered = _numbered(row, own)
                 placed += numbered
                 dropped += [] if numbered else [index for index in row.where.tolist() if index not in again]

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from barograph.importing.textlogs import counting, forms, heldout, pairs, sentences
-from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF
+from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF, SCORE
 from barograph.importing.textlogs.patterns import expression
 
 _INTEGER = (
@@ -54,7 +54,7 @@ BATCH = expression(
     rb"-{2,40}(?=\s?\d{1,9}\s?/\s?\d{1,9}\s?-{2,40}\s*$))" + _COUNT
 )
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
-    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|ep)(?:\((?:train|val|test)\))?|"
+    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|epo?)(?:\((?:train|val|test)\))?|"
     rb"(?<=^)[-=*]{4,80}(?=\s?\d{1,6}\s?[-=*]{3,80}\s*$)|Train:(?= \[?\d+(?:/\d+)?\]? ?\[)|"
     rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?|Eval)(?= \d{1,6}, (?i:loss)))"
     + _COUNT
@@ -119,7 +119,7 @@ _TURNED = expression(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _OF_BOTH = expression(
     rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
 )  # `loss train: 3.7, val: 3.9`
-_PROCESS = frozenset((b"pid", b"PID", b"tid", b"ip", b"port", b"INFO", b"DEBUG", b"WARNING", b"NOTICE"))
+_PROCESS = frozenset((b"pid", b"PID", b"tid", b"ip", b"port", b"line", b"INFO", b"DEBUG", b"WARNING", b"NOTICE"))
 _SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
@@ -140,7 +140,9 @@ ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
     rb"\xe3\x83\xa2\xe3\x83\x87\xe3\x83\xab)"
     rb"[ \t#_:=-]{1,4}\d{1,9}\b"
 )
-_OF_ITEM = expression(rb"(?i)(?<![a-z])(?:layer|block|module|image|sample|file|fold|trial|client)[ _#:=]{1,3}\d")
+_OF_ITEM = expression(
+    rb"(?i)(?<![a-z])(?:layer|block|module|image|sample|file|fold|trial|client|class)[ _#:=\[]{1,3}\d"
+)
 MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
 _OF_TRAINING = expression(r"(?i)train(?:ing)?(?=[_/. -])")
 _HELD_OUT = expression(r"(?i)(?:.*[^a-z])?(?:val|valid|validation|eval|evaluation|test|dev)(?![a-z])")
@@ -272,6 +274,8 @@ def row(line: bytes) -> forms.Parsed | None:
         measure = _is_measure(name)
         if measure is None or (number.isdigit() and scale is None and _LOST.search(name) and MONEY.search(line)):
             continue  # games that were lost
+        if number.isdigit() and scale is None and SCORE.fullmatch(name.decode("utf-8", "replace")):
+            continue  # `precision: 16`, of numbers
         known |= measure and _OF_SETTING.search(name) is None
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
@@ -279,7 +283,7 @@ def row(line: bytes) -> forms.Parsed | None:
         phase = "" if _OF_RATE.match(name) else heldout.phase_at(phases, found.start(), alone)
         of_training |= not phase and _BARE.fullmatch(text) is not None and not heldout.PHASE.search(name)
         names.setdefault(_with_data(text, phase), number)
-    known |= bool(counts) and "train" in names and any(map(counting.HELD_OUT.fullmatch, names))
+    known |= bool(counts) and counting.are_of_data(names)
     if not known and b"," in line and not counts:
         turned, begin = _named_behind(line)
         names, first = names | turned, begin if first < 0 else first
@@ -291,7 +295,8 @@ def row(line: bytes) -> forms.Parsed | None:
     elsewhere = known and bool(counts) and all(map(_ALL_BEST.match, names))  # the best so far
     known &= not elsewhere
     if not counts:
-        if not known or not any(map(_BARE.fullmatch, names)) or _is_of_settings(line, names, printed):
+        bare = any(_BARE.fullmatch(name) or SCORE.fullmatch(name) for name in names)
+        if not known or not bare or _is_of_settings(line, names, printed):
             return None
         names, first = _lead(line, names, first)
     elif _is_planned(line, counts[-1], names) or (elsewhere and first < min(match.start() for match in counts)):
@@ -433,7 +438,8 @@ def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[s
         part = _PART.search(line, epoch.end()) or _PART.search(line, 0, epoch.start())
         extra |= {"_part": part[1], "_parts": part[2]} if part else {}
     count = step["count"] if step else b""
-    if step and not own_step and not re.match(rb"(?i)global", step[0]) and epoch and "_batch" not in extra:
+    of_run = step and (re.match(rb"(?i)global", step[0]) or line[: step.start()].lower().endswith(b"total "))
+    if step and not own_step and not of_run and epoch and "_batch" not in extra:
         # of an epoch, as a bar of the same length says, or of the run: then the counts will tell
         extra |= {"_batch": count, "_batches": step[2] if bar and step[2] == bar[2] else b"", "_of": step[2] or b""}
     if step:

@@ -19,7 +19,7 @@ _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
 _ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity"
 _ERRORS = r"r?mse|mae|bce|huber"
-_HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out|(?<![a-z])(?:te|va)(?![a-z]))"
+_HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out|(?<![a-z])(?:te|va|cv)(?![a-z]))"
 
 # the share of examples that are right
 _RIGHT = r"(?:acc(?:uracy)?(?:[@_]?1|[_/]top_?1)?|top[-_@]?1(?:[_/]acc(?:uracy)?)?)"
@@ -35,7 +35,7 @@ _NO_LOSS = (
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|h[eo]ld[-_ ]?out|(?<![a-z])(?:te|va)(?![a-z])|aux|z_?loss|kl))"
+        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|h[eo]ld[-_ ]?out|(?<![a-z])(?:te|va|cv)(?![a-z])|aux|z_?loss|kl))"
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ][a-z0-9]+"

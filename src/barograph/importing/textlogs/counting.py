@@ -184,13 +184,19 @@ def _decision(row: forms.Raw) -> dict[str, str]:
         return {"_part": "_batch", "_parts": "_batches"}
     if "_batches" in columns and "_epoch" not in columns:  # `Batch 78/0`, `Batch 78/10`: an epoch and a batch
         lengths, counts = columns["_batches"], columns["_batch"]
-        if len(set(counts)) < len(set(lengths)) and _rises_within(lengths, counts):
+        if (len(set(counts)) < len(set(lengths)) or _are_short(lengths, counts)) and _rises_within(lengths, counts):
             return changed | {"_batch": "_epoch", "_batches": "_batch"}
     if "_step" in columns and "_batch" not in columns and _falls(columns["_step"]):
         rising = (name for name, column in columns.items() if _COUNTS.fullmatch(name) and _rises(column))
         if (other := next(rising, None)) is not None:
             return changed | {"_step": "", other: "_step"}
     return changed
+
+
+def _are_short(lengths: Sequence[Any], counts: Sequence[Any]) -> bool:
+    """Whether what should be lengths are none: a count goes beyond."""
+    pairs = zip(map(_number, counts), map(_number, lengths), strict=True)
+    return any(count > length for count, length in pairs)
 
 
 def _renamed(row: forms.Raw, names: dict[str, str]) -> forms.Raw:

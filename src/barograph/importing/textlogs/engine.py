@@ -25,11 +25,10 @@ from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.textlogs import choice, chunks, forms, kinds, messages, patterns
 from barograph.importing.textlogs.blocks import LOSS, NOT_A_ROW, ROW, Block, ordered, planned_steps
-from barograph.importing.textlogs.times import Times
+from barograph.importing.textlogs.segments import Segments
 
 SHOWN = 200  # bytes of a line in an `Unread`
 UNREAD = 1000  # told one by one in a file; the rest is counted
-RESTARTS = 1000  # a file with more of them isn't in order, and its steps are taken as they come
 SHAPES = 2000  # sets of names in a file; more is damage
 _SAID_TOO = 0.25  # of another dialect's rows: that many of the first one's have the same series, and are enough
 _NO_ROW = "looks like a row and isn't one"
@@ -119,7 +118,7 @@ class Dialect:
         return LogReading(self, run, since).items()
 
 
-class LogReading(Times):
+class LogReading(Segments):
     """One run being read: where we are, and what the next rows are compared with."""
 
     def __init__(self, dialect: Dialect, found: FoundRun, since: ImportMark | None) -> None:
@@ -139,7 +138,7 @@ class LogReading(Times):
             "offset": None, "line": 1, "lines": 0, "matched": 0, "unread": 0, "other_ranks": 0, "repeated": 0,
             "first": None, "last": None, "carry": 0, "tops": {}, "ranks": {}, "crowded": None, "clock": 0,
             "restarts": 0, "own": {}, "end": None, "others": {}, "counts": {}, "steps": False, "said": {},
-            "messages": 0, "reach": {}, "ending": None, "launches": [None, 0],
+            "messages": 0, "reach": {}, "ending": None, "launches": [None, 0], "ahead": [], "opened": [], "commas": {},
         } | state  # fmt: skip
         self.readers = [_Reader(dialect, self.state["own"])]
         self.names = Names(dialect.kind, dialect.aliases)
@@ -254,6 +253,7 @@ class LogReading(Times):
             if found.end or found.place not in unlike
         ][: max(messages.MOST - state["messages"], 0)]
         state["messages"] += len(said)
+        self.before_rows(lines, blocks)
         self.launched = [] if state["matched"] else messages.launches(lines, state["launches"])
         if blocks or said or (self.launched and state["ending"]):
             yield from self.arrange(lines, blocks, said)
@@ -273,8 +273,8 @@ class LogReading(Times):
             return None, []
         self.state["matched"] += len(row.where)
         values, bad = [], set()
-        for column in row.columns:
-            numbers, wrong = forms.floats(column)
+        for name, column in zip(row.names, row.columns, strict=True):
+            numbers, wrong = forms.floats(column, name, self.state["commas"])
             values.append(numbers)
             bad.update(wrong)
         steps = None if row.steps is None else forms.whole(row.steps)
@@ -301,7 +301,7 @@ class LogReading(Times):
             if not main and state["last"] is None:
                 main = stepped
             if main:
-                cuts = self.restarts(main, where, steps)
+                cuts = self.restarts(lines, main, where, steps)
             self.borrow_steps(blocks, where, steps)
         for block in blocks:
             if block.steps is None:
@@ -391,37 +391,6 @@ class LogReading(Times):
                 at = np.searchsorted(where, block.where) - 1
                 block.steps = np.where(at < 0, state["carry"], steps[np.maximum(at, 0)])
         state["carry"] = int(steps[-1])
-
-    def restarts(self, main: list[Block], where: Any, steps: Any) -> list[tuple[int, int]]:
-        """Where steps of main rows go back, each moved up to the other rows that already belong to the new segment."""
-        state = self.state
-        at, rows = ordered(main)
-        if state["first"] is None:
-            state["first"] = int(rows[0])
-        before = np.concatenate(([rows[0] if state["last"] is None else state["last"]], rows[:-1]))
-        if state["crowded"] is None and len(rows) >= 8:
-            # many processes print the same rows and say no rank: the same step and names again and again
-            again = sum(int((np.diff(block.steps) == 0).sum()) for block in main if block.steps is not None)
-            state["crowded"] = again > 0.3 * len(rows)
-        if state["crowded"]:
-            highest = np.maximum.accumulate(np.concatenate((before[:1], rows[:-1])))
-            ahead = np.diff(rows)
-            gap = float(np.median(ahead[ahead > 0])) if (ahead > 0).any() else 1.0
-            back = rows < highest - 3 * gap  # a process may lag behind the others by a row or two
-            state["last"] = int(max(highest[-1], rows[-1]))
-            if back.any():
-                first = int(np.flatnonzero(back)[0])
-                back[first + 1 :] = rows[first + 1 :] < before[first + 1 :] - 3 * gap
-                state["last"] = int(rows[-1])
-        else:
-            back = rows < before
-            state["last"] = int(rows[-1])
-        cuts = []
-        for index in np.flatnonzero(back)[: max(RESTARTS - state["restarts"], 0)].tolist():
-            low = at[index - 1] if index else -1
-            inside = (where > low) & (where < at[index]) & (steps <= rows[index]) & (steps < before[index])
-            cuts.append((int(where[inside][0]) if inside.any() else int(at[index]), int(rows[index])))
-        return cuts
 
     def once(self, block: Block) -> Iterator[Item]:
         """Rows of one segment, without those whose step was the last of the same names."""

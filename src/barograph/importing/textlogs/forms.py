@@ -20,6 +20,10 @@ NUMBER = templates.NUMBER
 _SCALED = expression(rb"^\s*(" + NUMBER + rb")\s*([a-zA-Z%/]*)\s*$")
 LESSONS = 8  # lines of a chunk that may teach a template
 KEPT = 12  # templates of a form
+_THOUSANDS = expression(rb"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+_DECIMAL = expression(rb"[-+]?\d{1,9},\d{1,20}(?:[eE][-+]?\d{1,3})?")
+_COUNTED = expression(r"(?i)tok|sample|param|step|word|frame|count|seen|/s|per_sec|iter|batch|size")
+_NAMES = 2000  # whose commas are remembered
 _SCALES = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9, b"G": 1e9, b"T": 1e12}
 
 
@@ -251,25 +255,44 @@ def number(value: Any) -> float:
     return float(match[1].replace(b",", b"")) * (_SCALES.get(unit[:1], 1.0) if unit in _SCALES else 1.0)
 
 
-def floats(column: Sequence[Any]) -> tuple[NDArray[Any], list[int]]:
-    """A column as float64, and the indices of what was no number (their value is 0)."""
+def floats(
+    column: Sequence[Any], name: str = "", known: dict[str, bool] | None = None
+) -> tuple[NDArray[Any], list[int]]:
+    """A column as float64, and the indices of what was no number (their value is 0). known: of names whose numbers
+    had commas, whether these were decimal ones."""
     try:
         return np.fromiter(map(float, column), np.float64, len(column)), []
     except (ValueError, TypeError, OverflowError):
         pass
-    try:  # thousands separators: all at once
+    mark = b""
+    try:  # thousands separators, or decimal commas: all at once
         joined = b"\n".join(column)
         if b"," in joined:
-            return np.fromiter(map(float, joined.replace(b",", b"").split(b"\n")), np.float64, len(column)), []
+            mark = b"." if _is_decimal(column, name, {} if known is None else known) else b""
+            return np.fromiter(map(float, joined.replace(b",", mark).split(b"\n")), np.float64, len(column)), []
     except (ValueError, TypeError):
         pass
     values, bad = np.zeros(len(column)), []
     for index, text in enumerate(column):
         try:
-            values[index] = number(text)
+            values[index] = number(text.replace(b",", mark) if mark else text)
         except (ValueError, TypeError, OverflowError):
             bad.append(index)
     return values, bad
+
+
+def _is_decimal(column: Sequence[bytes], name: str, known: dict[str, bool]) -> bool:
+    """Whether the commas in a column are decimal ones, as its other numbers or those under the same name before say:
+    `0,93` and `12,5` are no thousands, `1,234` is what they are. "": what was found for any name."""
+    texts = [text for text in column if b"," in text]
+    certain = not all(map(_THOUSANDS.fullmatch, texts))
+    if certain or any(b"." in text for text in column):
+        decimal = certain and all(map(_DECIMAL.fullmatch, texts))
+    else:
+        decimal = known.get(name, known.get("", False) and not _COUNTED.search(name))
+    if certain and len(known) < _NAMES:
+        known[name], known[""] = decimal, known.get("", False) or decimal
+    return decimal
 
 
 def whole(column: Sequence[Any]) -> NDArray[Any]:

@@ -85,19 +85,19 @@ def unfinished(text: bytes) -> int:
 def _lists(line: bytes) -> list[tuple[str, list[bytes]]]:
     """The lists of numbers on a line, with their names."""
     found: list[tuple[str, list[bytes]]] = []
-    at = line.find(b"[")
-    begin = 0
+    at, begin, close = line.find(b"["), 0, -1
     while at >= 0:
-        close = line.find(b"]", at)
+        following = line.find(b"[", at + 1)
+        close = line.find(b"]", at) if close < at else close
         if close < 0:
             break
-        values = _values(line[at + 1 : close])
+        values = [] if 0 <= following < close else _values(line[at + 1 : close])
         named = _NAME.search(line, max(begin, at - 160), at) if values else None
         if named:
             begin = close + 1
             name = (named[1] or named[2]).decode("utf-8", "replace")
             found.append((_OF_LIST.sub("", name).strip(), values))
-        at = line.find(b"[", close if values else at + 1)
+        at = following
     return found
 
 

@@ -15,12 +15,14 @@ SCORES = (  # of images, segmentations, rankings and classifiers: higher is bett
 MEASURE = (
     rb"(?:(?:[a-z0-9]{1,24}[_/.-]{1,2}){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|"
     rb"xe|x-?ent(?:ropy)?|cross[-_ ]?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
-    rb"(?:grad[_ ]?)?norm|gnorm|reward|return|bce|huber|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
+    rb"(?:grad[_ ]?)?norm|gnorm|reward|return|bce|huber|score|f1|[wce]er|chrf|meteor|"
+    rb"bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15]|"
     + SCORES
     + rb"|l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge))"
     rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"
-    rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion))"
+    rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
+    rb"|(?:word|char(?:acter)?|phone|token|equal)[_ ]error[_ ]rate|exact[_ ]match)"
 )
 OF = (
     rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"
@@ -29,6 +31,9 @@ OF = (
     rb"[ ]){0,2}"
 )
 SCORE = expression(  # a name of such a score, whatever it is about
-    r"(?i)(?:.*[^a-z0-9])?(?:" + SCORES.decode() + r"|top[-_]?[15](?:[_ -]acc(?:uracy)?)?|f1|auc)(?:@\d{1,4})?"
+    r"(?i)(?:.*[^a-z0-9])?(?:" + SCORES.decode() + r"|top[-_]?[15](?:[_ -]acc(?:uracy)?)?|auc|f1(?:[ _-]score)?|"
+    r"bleu|[wce]er|[a-z]+[ _]error[ _]rate|exact[ _]match)(?:@\d{1,4})?"
 )
 LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + MEASURE + rb")$")
+ACCURACY = expression(r"(?i)(?:(?:val|valid|validation|test|eval|train|training) )?acc(?:uracy)?")
+NEVER_WHOLE = expression(rb"(?i)(?:.*[^a-z0-9])?(?:" + SCORES + rb")(?:@\d{1,4})?")  # `precision: 16` is of numbers

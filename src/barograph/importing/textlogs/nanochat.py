@@ -71,7 +71,7 @@ class Nanochat(engine.Dialect):
         ),
         forms.pairs(
             rb"(?<![\w./])Step (\d{1,15}) (?=\| [A-Za-z][\w@ ]*: [-+\dni])",
-            rb"[|,] ?([A-Za-z][\w@ ]{0,60}): ([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))(?=\s*(?:[,|]|$))",
+            rb"[|,] ?([A-Za-z][\w@ ]{0,60}): ([-+]?(?:\d[\d.]*(?:,\d+)*(?:[eE][-+]?\d+)?|nan|inf))(?=\s*(?:[,|]|$))",
             main=False,
         ),
     )

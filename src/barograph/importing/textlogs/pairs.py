@@ -35,6 +35,14 @@ _WITH_COMMAS = expression(  # `loss: 2,3104`, as other countries write it; three
 _POINT = expression(rb"\d\.\d")
 _COMMA = expression(rb"(?<=\d),(?=\d)")
 _SCORE = expression(rb"\bScore at iteration (\d{1,15}) is (?=[-+]?(?:\d|NaN|nan|inf))")  # DL4J calls its loss so
+_OBJECTIVE = expression(  # Kaldi's: `Average objective function for 'output' for minibatches 10-19 is -0.2`
+    rb"(?i)average objective function for '([\w-]{1,40})' for minibatches \d{1,9}-(\d{1,9}) is (?="
+    + forms.NUMBER
+    + rb")"
+)
+REACHED = expression(  # Lightning's: `'val/CER' reached 0.31 (best 0.31), saving model to …`
+    rb"(?<=: )'?([A-Za-z][\w./-]{0,60})'? reached (" + forms.NUMBER + rb") \(best [^\n]{0,4000}"
+)
 _SINGLE = expression(rb"(?<=\d)f(-?\d{1,2})(?![\w.])")  # Julia's numbers of single precision: `2.31f0`
 _TUPLE = expression(rb"\((\w{1,30}(?:, \w{1,30}){1,8})\) = \(([^()\n]{1,200})\)")  # `(step, loss) = (5, 2.31)`
 _SAYS_COUNT = expression(rb"(?i)(?<![a-z])(?:step|iter(?:ation)?|epoch|batch|update|ep|it)s?\W{0,4}\d|^\W{0,4}\d")
@@ -66,7 +74,7 @@ _TOTAL_ALONE = expression(  # `[epoch: 3/20, iter: 5/448] total: 1.0212`: nothin
 )
 _STEP_NAME = expression(rb"(?i)^(\W{0,8}(?:step|iter|epoch))_(\d{1,12})(?=[\s:,;|])")  # `step_5: loss 2.31`
 _STEP_BETWEEN = expression(  # `Train loss 100 2.31`
-    rb"(?i)(?<![\w./-])((?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval)[ _]loss) (\d{1,12}):? "
+    rb"(?i)(?<![\w./-])((?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval)[ _]loss) (\d{1,12}):? {1,8}"
     rb"(?=-?\d{1,9}\.\d|-?nan|-?inf)"
 )
 _LOSS_AT = expression(  # `val loss @ 500: 2.31`; `recall @ 10` counts no steps
@@ -204,6 +212,12 @@ def as_pairs(line: bytes) -> bytes:
         line = _AFTER.sub(rb" after \2 \1:", line)
     if b"Score at" in line:
         line = _SCORE.sub(rb"iteration \1 loss: ", line)
+    if b"inibatches" in line:
+        line = _OBJECTIVE.sub(rb"step \2 \1 objf: ", line)
+    if b"Saving dict for global step" in line:  # an estimator's evaluation
+        line = line.replace(b"Saving dict for", b"eval")
+    if b" reached " in line:
+        line = REACHED.sub(rb"\1: \2", line)
     if b" rate," in line:
         line = _DARKNET.sub(rb"\1 loss", line)
     line = _OVER.sub(b"", line)

@@ -28,7 +28,6 @@ from barograph.importing.textlogs import (
     measures,
     objects,
     pairs,
-    patterns,
     plain_lines,
     prefixes,
 )
@@ -37,19 +36,18 @@ _HINTS = (  # every row has one of these in it
     "tep;TEP;poch;POCH;ter;ITER;atch;pdate;upd;Upd;UPD;it ;riterion;bce;auc;-error;-merror;ndcg;"
     "cross_ent;Acc;uber;erlust;perte;Perte;rdida;perd;Perd;chritt;aso ;asso ;tape ;poque;poca;poka;it:;"
     "it=;s=;ep ;%|;Train: ;oss;ost;bjective;acc;nll;ppl;erplexity;ntropy;xent;Xent;ce;CE;xe;XE;bpb;"
-    "bpc; rate,;Score;"
-    "ing error;Acc;ACC;ound ;OUND ;pisode ;"
-    "l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;rlust;ehler;osten;osto;rreur;"
-    "Trin ;J(;f(x);"
+    "bpc; rate,;Score;ing error;ACC;ound ;OUND ;pisode ;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;"
+    "rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
     "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;accard;HD95;hd95;recision;ecall;NDCG;MRR;mrr;"
     "AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;R2;r2;F1;f1;"
+    "WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;"
     "progress: (;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
 _MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step if they rise
-_RIGHT = patterns.expression(r"(?i)(?:(?:val|valid|validation|test|eval|train|training) )?acc(?:uracy)?")
+_KINDS = 200  # of rows that are remembered
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 
 
@@ -59,7 +57,17 @@ def _many(rows: list[forms.Raw], own: dict[str, Any]) -> bool:
     total = sum(map(len, said))
     if "many" not in own and total >= 2 * _NUMBERED:
         own["many"] = total >= _NUMBERED * sum(len(set(epochs)) for epochs in said)
+    if own.get("many"):
+        often = own.setdefault("often", [])
+        new = ["\n".join(row.names) for row in rows if _counts(row) == ["_epoch"] and _comes_again(row)]
+        often += [key for key in dict.fromkeys(new) if key not in often][: _KINDS - len(often)]
     return bool(own.get("many"))
+
+
+def _comes_again(row: forms.Raw) -> bool:
+    """Whether rows say an epoch more than once."""
+    epochs = row.columns[row.names.index("_epoch")]
+    return len(set(epochs)) < len(epochs)
 
 
 def _of_data_held_out(name: str) -> bool:
@@ -120,7 +128,7 @@ class Plain(engine.Dialect):
         bare = [
             row
             for row in rows
-            if (all(map(_RIGHT.fullmatch, row.names)) and b"Acc" in lines[row.where[0]])
+            if (all(map(measures.ACCURACY.fullmatch, row.names)) and b"Acc" in lines[row.where[0]])
             or all(map(measures.SCORE.fullmatch, row.names))
         ]
         if not bare:
@@ -242,12 +250,13 @@ class Plain(engine.Dialect):
                 )
                 if counted:
                     placed.append(part._replace(steps=[found[at] for at in picks]))
-                elif own.get("steps"):  # means of an epoch, between rows that count steps
+                elif own.get("steps") or own.get("often"):  # means of an epoch, between rows that count steps
                     names = tuple(
                         f"epoch {name}" if name in own["per_step"] and not _of_data_held_out(name) else name
                         for name in part.names
                     )
-                    placed.append(part._replace(names=names, steps=None, main=False))
+                    axis = part.x if own.get("steps") else "row"
+                    placed.append(part._replace(names=names, steps=None, main=False, x=axis))
                 else:
                     placed.append(part._replace(steps=[found[at][1] for at in picks], x="epoch"))
         own["dropped"] = dropped
@@ -341,6 +350,8 @@ class Plain(engine.Dialect):
             return _behind(own, epoch, said["_batches"], main) + count if epoch >= first else count
         if not valued and epoch == own.get("epoch") and count < own.get("count", 0):
             return int(own.get("bases", {}).get(str(epoch), 0)) + count  # a heading of something else, such as a test
+        if valued and not main and epoch == own.get("epoch") and count < own.get("count", 0) and "now" in own:
+            return int(own["now"])  # an evaluation counts its own batches
         # no length is said: a count that falls as the epoch rises begins anew, behind the last one
         bases, last = own.setdefault("bases", {}), own.get("epoch", epoch)
         base = int(bases.get(str(last), 0))
@@ -370,7 +381,7 @@ def _uncounted(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
     if len(epochs) >= counting.ENOUGH and len(set(epochs)) == 1 and len(short) < 100:
         # an epoch's rows and no other's
         short += [key] if key not in short and len(set(zip(*row.columns, strict=True))) == len(epochs) else []
-    again = many or key in short
+    again = (many and key in own.get("often", ())) or key in short
     if "_share" not in row.names and not again:
         return row
     again |= len(set(epochs)) < _OWN_HEADING * len(epochs) and len(epochs) >= _NUMBERED

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import counting, forms, heldout, pairs, sentences
-from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF, SCORE
+from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, sentences
+from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, NEVER_WHOLE, OF, SCORE
 from barograph.importing.textlogs.patterns import expression
 
 _INTEGER = (
@@ -24,8 +24,13 @@ _COUNT = (
     + _INTEGER
     + rb"))?"
 )
+_SET = rb"".join(  # `warmup_steps: 2000` is a setting
+    rb"(?<!%s[ _-])" % word for word in b"warm warmup max save eval log logging decay every accumulation".split()
+)
 STEP = expression(
-    rb"(?<![A-Za-z0-9./-])(?<!per[ _])(?i:(?:(?:global|train|training|opt|optimizer|g)[_ ]?|opt(?:imizer)?\.)steps?|"
+    rb"(?<![A-Za-z0-9./-])(?<!per[ _])"
+    + _SET
+    + rb"(?i:(?:(?:global|train|training|opt|optimizer|g)[_ ]?|opt(?:imizer)?\.)steps?|"
     rb"num[_ ]updates|(?:train(?:er)?/(?:global_)?)?(?:step|iter(?:ation)?|update)"
     rb"(?:[_ ]?(?:idx|index|num(?:ber)?|no\.?)|s)?|upds?|data(?==0\d{3,14}/)|up(?=\.\s\d)|it|s(?==\d))" + _COUNT
 )
@@ -38,6 +43,8 @@ _SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 /
     + rb") (?P<what>tokens|samples|examples|sequences|images))(?![\w/]|\s?/s)"
 )
 _GLOBAL = expression(rb"(?<![A-Za-z0-9./-])(?i:global)[_ ]?(?i:steps?)" + _COUNT)  # counts on where others begin anew
+_TIMESTEPS = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:(?:num|total|env)[ _]?)?timesteps?)" + _COUNT)  # of an agent
+_OF_AGENT = expression(rb"(?i)reward|return|episode")
 DONE = expression(
     rb"(?<![\w.,/-])(?<!every )(?<!each )(?<!last )(?<!next )(?<!first )(?P<count>"
     + _INTEGER
@@ -101,6 +108,8 @@ _BARE = expression(
     r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|"
     r"reward(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch)){0,2}"
+    r"|(?:.*[^a-z])?(?:f1(?:[ _-]score)?|bleu|[wce]er|(?:word|char(?:acter)?|phone|token|equal)[ _]error[ _]rate|"
+    r"exact[ _]match)"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
@@ -147,7 +156,9 @@ MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit
 _OF_TRAINING = expression(r"(?i)train(?:ing)?(?=[_/. -])")
 _HELD_OUT = expression(r"(?i)(?:.*[^a-z])?(?:val|valid|validation|eval|evaluation|test|dev)(?![a-z])")
 _OF_RATE = expression(rb"(?i)lr$|learning[_ ]rate$")  # of training, wherever it stands
-_METER = expression(rb"(?<=[\s:=])(" + forms.NUMBER + rb") \((" + forms.NUMBER + rb")\)")  # `Loss 1.23 (1.30)`
+_METER = expression(  # `5.1 (+0.2)` and `5.1 (-0.2)` are differences
+    rb"(?<=[\s:=])((?:(?=-)|(?=[^\n(]{1,40}\([^-]))" + forms.NUMBER + rb") \((?!\+)(" + forms.NUMBER + rb")\)"
+)  # `Loss 1.23 (1.30)`
 _LOST = expression(rb"(?i)loss(?:es)?$")
 _OF_DATA = expression(r"(?i)(val|valid|eval|test|dev|train)[_/. ]")
 _PLURAL = expression(rb"(?i)(?:epochs|steps|iterations|iters)\b")
@@ -163,24 +174,14 @@ _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
 _PART = expression(rb"(?<![\w./])(\d{1,15})\s?/\s?(\d{1,15})(?![\w./:])")  # of an epoch: `[584000/2830676 particles]`
 _OVER = expression(rb"(?i)(?<![a-z])(?:finished|done|completed?|ended|end of|took|elapsed)(?![a-z])")  # of an epoch
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
-_BEST = expression(  # the best so far, which was measured at another step
-    rb"(?i)\W{0,8}(?:new )?(?:best|lowest|minimum|highest)(?: so far)? " + OF + MEASURE + rb"(?![a-z_])"
-)
 _OTHER_UNIT = expression(  # `181 samples/sec Train-accuracy=0.1`, `98.1/s/gpu LR: 0.1`
     rb"^(?:[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])|gpu\s(?=(?i:lr|learning rate)$))"
 )
 _LEVEL = expression(rb"^(?:INFO|DEBUG|NOTICE|WARN(?:ING)?)\s(?=[A-Za-z])")  # a logger's, ahead of the first name
-_VALUE = expression(rb"(?i)(?:loss|acc(?:uracy)?)\s{0,4}[:=]\s{0,4}-?\d")
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
+_SECONDS = expression(rb"\s?(?:s|secs?|seconds?|ms|min|minutes?|hours?|h)(?![A-Za-z/])")
+_OF_UNIT = expression(rb"\s[a-z]{1,12}/s(?:ec(?:ond)?)?(?![\w:=])")
 _GOES_ON = expression(rb"\.[A-Za-z]{2}")
-_WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:step|epoch|iter(?:ation)?) \d")
-_RAISED = expression(rb"\s{0,20}(?:\w{1,40}\.){0,6}[A-Z]\w{2,60}Error: ")
-_CALL = expression(rb"\w\((?:[^()\"'\n]{0,80}[\[,] ?|[\[{]? ?)[rbf]?[\"']")
-_STATEMENT = expression(rb"\s*(?:assert|return|print)\b")
-_COMMAND = expression(
-    rb"(?:^|[\s:\]])(?:python\d?|torchrun|accelerate|deepspeed)(?:\.\d{1,2})?\s\S[^\n]{0,4000}?\s--?[A-Za-z]"
-)
-_TEXT = expression(rb"\s*(?:(?:const |let |var )?\w{1,40} = [rbf]?[\"'`]|\{ ?\w{1,40}: ?[\"'`])")  # `line = "epoch 5`
 _PLANNED = expression(
     rb"(?i)\s*(?:[a-z][\w.-]{0,20} ){0,2}[\w.-]{0,40}?(?:epochs|steps|iterations)"
     rb"['\"]?\s?[:=]\s{0,40}\d[\d_,]{0,15}\s*,?\s*$|"
@@ -192,24 +193,9 @@ _TO_COME = expression(
 )  # `(next test at 1200 iterations)`
 _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
-_SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, …); not one of a step: Metrics(step=7, …)
-    rb"(?<!\w)\w{0,40}?(?i:config|arguments|args|settings|options|params)\w{0,40}\(\w{1,60}=|"
-    rb"[A-Z]\w{2,60}\((?!(?:global_)?(?:step|iteration|epoch)=\d)\w{1,60}="
-)
-_CODE = expression(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
-_PROSE = expression(
-    rb"[{}\"']|;\s*$|(?<!=)==(?![=>])|\w\(|"
-    rb"\b(?:best|weights?|threshold|target|patience|improved|from|default|diverged|stopping|terminating)\b",
-    re.I,
-)
-_NOTE = expression(rb"\([^()]{0,80}\)|\{[\dT:., -]{1,40}\}")  # `(best 2.1)`, `{12:00:07}`
-_SO_FAR = expression(  # `acc: 0.45, loss: 1.2 || best loss: 1.1`: behind a value, not behind a sentence
-    rb"(?i)(?<=[\d%])\s{0,4}(?:[|;,]|\|\|)\s{0,4}best[ _-][a-z _-]{1,30}[:=]\s{0,4}" + forms.NUMBER
-)
 _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
-_WIDEST = 4000  # bytes of a line that are looked at
 
 
 def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
@@ -217,6 +203,8 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
     step, batch, epoch = STEP.search(line), BATCH.search(line), EPOCH.search(line)
     if step and (b"lobal" in line or b"LOBAL" in line):
         step = _GLOBAL.search(line) or step
+    if step is None and b"imestep" in line and _OF_AGENT.search(line):
+        step = _TIMESTEPS.search(line)
     if step is None and batch is None and epoch is None:
         step = DONE.search(line) or ROUND.search(line) or _LETTER.search(line)
     bar = _BAR.search(line) if b"%" in line else None
@@ -230,12 +218,12 @@ def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
 
 def row(line: bytes) -> forms.Parsed | None:
     line = _alone(line)
-    if _is_text(line):
+    if programs.is_one(line):
         return None
     line = pairs.unpacked(line)
+    reached = b" reached " in line and pairs.REACHED.search(line) is not None
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
-    if printed:
-        line = line.translate(_UNMARKED)
+    line = line.translate(_UNMARKED) if printed else line
     line = _of_means(pairs.as_pairs(line))
     step, batch, epoch, bar = places = _places(line)
     counts = [match for match in places if match]
@@ -258,7 +246,7 @@ def row(line: bytes) -> forms.Parsed | None:
         if step and found.start() <= step.start() < step.end() < found.end(1):
             name = line[step.end() : found.end(1)].strip()  # `step-7 train_loss: 2.5`
         end = found.end(2 if found[1] else 5)
-        if (seen and seen.start() < end <= seen.end()) or _is_place(line, found, name) or _is_cut(line, end, number):
+        if (seen and seen.start() < end <= seen.end()) or _is_no_value(line, found, end, number, name):
             continue
         first = found.start() if first < 0 else first
         if _COUNTS.match(name) or found.start(2) in counted or (bar and end < bar.end() and scale == b"%"):
@@ -274,8 +262,8 @@ def row(line: bytes) -> forms.Parsed | None:
         measure = _is_measure(name)
         if measure is None or (number.isdigit() and scale is None and _LOST.search(name) and MONEY.search(line)):
             continue  # games that were lost
-        if number.isdigit() and scale is None and SCORE.fullmatch(name.decode("utf-8", "replace")):
-            continue  # `precision: 16`, of numbers
+        if number.isdigit() and scale is None and NEVER_WHOLE.fullmatch(name):
+            continue
         known |= measure and _OF_SETTING.search(name) is None
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
@@ -283,7 +271,7 @@ def row(line: bytes) -> forms.Parsed | None:
         phase = "" if _OF_RATE.match(name) else heldout.phase_at(phases, found.start(), alone)
         of_training |= not phase and _BARE.fullmatch(text) is not None and not heldout.PHASE.search(name)
         names.setdefault(_with_data(text, phase), number)
-    known |= bool(counts) and counting.are_of_data(names)
+    known |= reached or (bool(counts) and counting.are_of_data(names))
     if not known and b"," in line and not counts:
         turned, begin = _named_behind(line)
         names, first = names | turned, begin if first < 0 else first
@@ -292,7 +280,7 @@ def row(line: bytes) -> forms.Parsed | None:
     is_comment = known and (_COMMENT.match(line) is not None or sentences.is_one(line))
     if is_comment or (printed and not any(map(_BARE.fullmatch, names))):
         return None
-    elsewhere = known and bool(counts) and all(map(_ALL_BEST.match, names))  # the best so far
+    elsewhere = known and bool(counts) and _are_best(line, names)
     known &= not elsewhere
     if not counts:
         bare = any(_BARE.fullmatch(name) or SCORE.fullmatch(name) for name in names)
@@ -327,7 +315,7 @@ def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by
 
 def _alone(line: bytes) -> bytes:
     """A line without what another program wrote behind its row or before it."""
-    if b"(" in line and (called := _SETTINGS.search(line)) and _LOSSES.search(line, 0, called.start()):
+    if b"(" in line and (called := programs.SETTINGS.search(line)) and _LOSSES.search(line, 0, called.start()):
         line = line[: called.start()]  # `WorkNCCL(SeqNum=7, …)`
     if b"it" in line and (ends := [found.end() for found in _BAR_ENDS.finditer(line)]) and EPOCH.search(line, ends[-1]):
         behind = _LOSSES.search(line, ends[-1]) or not _LOSSES.search(line, 0, ends[-1])
@@ -345,10 +333,7 @@ def _named_behind(line: bytes) -> tuple[dict[str, Any], int]:
 def _is_of_settings(line: bytes, names: dict[str, Any], printed: bool) -> bool:
     """Whether a line without a step tells of settings, money or one of several things, or is a sentence."""
     settings = (printed and "loss" not in names) or MONEY.search(line) or ITEM.match(line) or _OF_ITEM.search(line)
-    behind = _SO_FAR.search(line) if b"est" in line else None
-    if behind is not None and _VALUE.search(line, 0, behind.start()):
-        line = line[: behind.start()]
-    return bool(settings or _PROSE.search(_NOTE.sub(b"", line)))
+    return bool(settings or programs.is_prose(line))
 
 
 def _of_means(line: bytes) -> bytes:
@@ -369,7 +354,8 @@ def _is_planned(line: bytes, count: re.Match[bytes], names: dict[str, Any]) -> b
     """Whether a line says settings: `Batch: 2, LR: 0.0001, Epochs: 50`."""
     if not names or _PLURAL.match(count[0]) is None or not any(mark in line[: count.start()] for mark in (b":", b"=")):
         return False
-    return all(_OF_RATE.match(name.encode()) for name in names)
+    said = [name.encode() for name in names]
+    return all(_OF_RATE.match(name) or not _is_measure(name) for name in said) and any(map(_OF_RATE.match, said))
 
 
 def _is_unfinished(bar: Any, of_training: bool, part: Any, found_pairs: list[re.Match[bytes]]) -> bool:
@@ -412,6 +398,14 @@ def _unit(seen: re.Match[bytes] | None) -> dict[str, Any]:
     return {f"_seen:{unit}": seen["ahead"] or seen["count"]}
 
 
+def _are_best(line: bytes, names: dict[str, Any]) -> bool:
+    """Whether all that a line measured is the best so far."""
+    if all(map(_ALL_BEST.match, names)):
+        return True
+    best = [name for name in names if _ALL_BEST.match(name)] if b"best" in line.lower() else []
+    return bool(best) and not any(_is_measure(name.encode()) for name in names if name not in best)
+
+
 def _is_measure(name: bytes) -> bool | None:
     """Whether a name is that of a known measure; None for the end of a sentence."""
     if _KNOWN.match(name):
@@ -447,6 +441,13 @@ def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[s
     return extra
 
 
+def _is_no_value(line: bytes, found: re.Match[bytes], end: int, number: bytes, name: bytes) -> bool:
+    """Whether a name and a number are a logger's own, `[NeMo I 12:00:00 wer:7] loss=2.31`, a place, or cut."""
+    if line.startswith(b"[NeMo ") and end <= line.find(b"]"):
+        return True
+    return _is_place(line, found, name) or _is_cut(line, end, number, name)
+
+
 def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
     """Whether a pair says who prints: a place in a program's text, `solver.cpp:195]`, `(trainer:464)`, or a process."""
     if _SOURCE.search(name) or name.rpartition(b" ")[2] in _PROCESS:
@@ -459,19 +460,6 @@ def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
     return edges in (b"()", b"[]") and not _KNOWN.match(name) and not _COUNTS.match(name)
 
 
-def _is_text(line: bytes) -> bool:
-    """Whether a line is a program's text, settings or a sentence, which hold no row."""
-    if line.startswith(b"E   ") or (b"rror: " in line and _RAISED.match(line)):
-        return True  # of pytest, and of an exception
-    if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line) or _WHEN.search(line) or _TEXT.match(line):
-        return True
-    if _BEST.match(line) or (b" --" in line and _COMMAND.search(line)):
-        return True
-    if b"(" not in line or _CALL.search(line) is None:  # a call with a text in its brackets
-        return False
-    return line.rstrip().endswith((b")", b");", b"),")) or _STATEMENT.match(line) is not None
-
-
 def _stands_alone(line: bytes, words: list[re.Match[bytes]], pairs: list[re.Match[bytes]]) -> bool:
     """Whether none of the words for data is a part of a name, which says nothing of what comes before: `val loss`; nor
     begins the second half of a line: `cost=2.3 Eval: error=0.4`."""
@@ -481,8 +469,13 @@ def _stands_alone(line: bytes, words: list[re.Match[bytes]], pairs: list[re.Matc
     return not within and not any(_OF_WORD.match(line, word.end()) for word in words)
 
 
-def _is_cut(line: bytes, end: int, number: bytes) -> bool:
-    """Whether a number is cut by another program's text, or one of a range: `2.slurmstepd`, `2.3-2.5`."""
+def _is_cut(line: bytes, end: int, number: bytes, name: bytes) -> bool:
+    """Whether a number is cut by another program's text, or one of a range: `2.slurmstepd`, `2.3-2.5`; or a time that
+    something cost, or of the next unit: `cost 0.6 seconds`, `34.5 tokens/sec 2.1 updates/sec`."""
+    if name.endswith((b"cost", b"Cost")) and _SECONDS.match(line, end):
+        return True
+    if b"/s" in name and _OF_UNIT.match(line, end):
+        return True
     return _RANGE.match(line, end) is not None or (b"." not in number and _GOES_ON.match(line, end) is not None)
 
 

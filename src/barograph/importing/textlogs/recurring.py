@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from barograph.core import roles
-from barograph.importing.textlogs import chunks, forms, heldout, plain_lines, sentences, templates
+from barograph.importing.textlogs import chunks, forms, heldout, plain_lines, programs, sentences, templates
 from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.plain import Plain
 
@@ -42,6 +42,7 @@ _END = expression(
     rb"[\s:=~\"'|>-]{0,40}(?:(?<![A-Za-z])(?:is|was|of|at)\s{1,8})?[\s:=~\"'|>-]{0,40}$"
 )  # what stands between a name and its number
 _WORD = expression(rb"[A-Za-z]{2}|[\x80-\xff]")
+_OTHER = expression(rb"[\xc3-\xf4][\x80-\xbf]{1,3}[\xc3-\xf4]")  # letters that are not English
 _RANK = expression(rb"\[(?i:rank|default|gpu|worker) ?\d{1,6}\]:?")
 _QUOTES = expression(rb"'s(?= )|['\"`]")
 _OF_COUNT = expression(
@@ -247,7 +248,7 @@ def _name(words: tuple[bytes, ...], at: int) -> str:
         if found:
             name = found[-1].decode("utf-8", "replace").rpartition(". ")[2]
             return _REACHED.sub("", _OF_STEPS.sub("", name.strip(" .'-")))
-        if _BLANKS.sub(b"", text) and not end:
+        if _BLANKS.sub(b"", text) and (not end or _OTHER.search(pieces[-1])):
             return ""
     return ""
 
@@ -288,7 +289,11 @@ class Repeated(Plain):
     def candidates(self, lines: list[bytes]) -> list[int]:
         if not any(lines):
             return []
-        return [index for index, line in enumerate(lines) if line and len(line) <= _WIDEST and _DIGITS.search(line)]
+        return [
+            index
+            for index, line in enumerate(lines)
+            if line and len(line) <= _WIDEST and _DIGITS.search(line) and not programs.is_of_the_best(line)
+        ]
 
     def rows_of(self, lines: list[bytes], picks: list[int], own: dict[str, Any]) -> tuple[list[forms.Raw], list[int]]:
         return self.shapes[0].take(lines, picks, own.setdefault("kinds", {}))

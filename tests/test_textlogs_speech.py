@@ -1,0 +1,145 @@
+"""How trainings of speech, translation and agents are printed: what is a row, at which step, and what is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textlog_readings import read
+
+
+def series(folder: Path, text: str) -> dict[str, list[tuple[int, float]]]:
+    path = folder / "small.log"
+    path.write_text(text)
+    found = read(path)
+    assert not found.restarts
+    return found.series
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "steps"),
+    [
+        ("Epoch {e}, global step {s}: 'val/CER' reached {v} (best {v}), saving model to 'a/step={s}.ckpt' as top 1",
+         "val/CER", 100),
+        ("Epoch {e}: val_ter reached {v} (best {v}), saving model to a/b.ckpt as top 3", "val_ter", 1),
+        ("LOG (train[5.5]:Show():train.cc:43) Average objective function for 'out' for minibatches {e}-{s} is -{v} "
+         "over 640 frames.", "out objf", 100),
+    ],
+)  # fmt: skip
+def test_values_in_a_programs_own_words(tmp_path: Path, line: str, name: str, steps: int) -> None:
+    values = {epoch: round(0.9 / epoch, 4) for epoch in range(1, 9)}
+    found = series(tmp_path, "".join(line.format(e=e, s=100 * e, v=v) + "\n" for e, v in values.items()))
+    assert {(step, abs(value)) for step, value in found[name]} == {(steps * e, v) for e, v in values.items()}
+
+
+def test_scores_of_two_words_stand_at_their_epoch(tmp_path: Path) -> None:
+    lines = "Epoch {e}/8\nTraining loss: {v}\nF1 score: {w}\nExact match: {w}\nWord error rate: {v}\n"
+    found = series(tmp_path, "".join(lines.format(e=e, v=1 - e / 10, w=e / 10) for e in range(1, 9)))
+    assert [step for step, _ in found["F1 score"]] == list(range(1, 9))
+    assert len(found["Exact match"]) == len(found["Word error rate"]) == len(found["Training loss"]) == 8
+
+
+def test_an_evaluation_that_counts_its_own_batches_stands_at_the_last_step(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(4):
+        text += "".join(f"Epoch {epoch} | Training | Steps: {step} | Loss: {9 - epoch - step / 100}\n"
+                        for step in (1, 11, 21))  # fmt: skip
+        text += f"Epoch {epoch} | Validation | Steps: 7 | Loss: {9.5 - epoch} | Dataset: small.csv\n"
+    found = series(tmp_path, text)
+    assert [step for step, _ in found["Loss"]] == [21 * epoch + step for epoch in range(4) for step in (1, 11, 21)]
+    assert [step for step, _ in found["val Loss"]] == [21, 42, 63, 84]
+
+
+def test_rows_called_cv_are_evaluations(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(3):
+        text += "".join(f"DEBUG TRAIN Batch {epoch}/{batch} loss {90 - 9 * epoch - batch / 100} lr 0.001 rank 0\n"
+                        for batch in range(0, 500, 100))  # fmt: skip
+        text += f"DEBUG CV Batch {epoch}/0 loss {95 - 9 * epoch} rank 0\nDEBUG CV Batch {epoch}/100 loss 90.5 rank 0\n"
+        text += f"INFO Epoch {epoch} CV info cv_loss {94.25 - 9 * epoch}\n"
+    found = series(tmp_path, text)
+    assert len(found["loss"]) == 15
+    assert [value for _, value in found["val cv_loss"]] == [94.25, 85.25, 76.25]
+    assert [step for step, _ in found["val cv_loss"]] == [400, 801, 1202]
+
+
+def test_an_epochs_mean_beside_rows_that_say_the_epoch_alone(tmp_path: Path) -> None:
+    text = ""
+    for epoch in (1, 2, 3):
+        text += "".join(f"Epoch {epoch} - Batch loss: {9 - epoch - at / 40:.3f}\n" for at in range(30))
+        text += f"Epoch {epoch} - Average loss: {8.5 - epoch}\n"
+    found = series(tmp_path, text)
+    assert [step for step, _ in found["Batch loss"]] == list(range(1, 91))
+    assert found["Average loss"] == [(30, 7.5), (60, 6.5), (90, 5.5)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/opt/env/bin/python /tmp/train.py --epoch=100 --lr=5e-4 --batch_size=12",
+        "Rooms: 256, Steps: 20000000, LR: 0.0003, Hidden: 12",
+        "INFO {'best_train_loss': inf, 'best_valid_loss': inf, 'batch_idx_train': 0, 'log_interval': 50}",
+        "INFO {'best_valid_loss': inf, 'warm_step': 2000, 'width': 64}",
+        "Reading the model cost 0.644 seconds.",
+        "The model is improving acc: 41.2 --> 45.3.",
+    ],
+)
+def test_settings_and_sentences_are_no_rows(tmp_path: Path, line: str) -> None:
+    lines = [f"step {step} loss {7 - step / 50:.3f}" for step in range(1, 40)]
+    found = series(tmp_path, "\n".join([line, *lines[:20], line, *lines[20:]]) + "\n")
+    assert list(found) == ["loss"]
+    assert len(found["loss"]) == 39
+
+
+def test_agents_count_their_time(tmp_path: Path) -> None:
+    text = "".join(f"Eval num_timesteps={1000 * at}, episode_reward={at * 2.5:.2f} +/- 1.25\n" for at in range(1, 9))
+    path = tmp_path / "small.log"
+    path.write_text(text + "".join(f"timestep: {1000 * at}, mean reward: {at * 3.5}\n" for at in range(9, 20)))
+    found = read(path).series
+    assert [step for step, _ in found["mean reward"]] == [1000 * at for at in range(9, 20)]
+
+
+def test_a_number_with_its_unit_behind_it_is_that_units(tmp_path: Path) -> None:
+    line = "Batch [{s}]\tSpeed: 12.5 samples/sec 345.5 tokens/sec 2.1 updates/sec\tperplexity={v}\n"
+    found = series(tmp_path, "".join(line.format(s=step, v=900 - step) for step in range(50, 550, 50)))
+    assert {value for _, value in found["tokens/sec"]} == {345.5}
+
+
+def test_a_difference_in_brackets_is_no_mean(tmp_path: Path) -> None:
+    text = ""
+    for step in range(0, 400, 25):
+        text += f" --> TIME: 10:00:00 -- STEP: {step}/900 -- GLOBAL_STEP: {step}\n"
+        text += f"   | > loss: {9 - step / 99:.3f} (8.125)\n"
+        text += f" --> EVAL PERFORMANCE\n   | > avg_loss: {7 - step / 99:.3f} ({'+' if step % 2 else '-'}0.250)\n"
+    found = series(tmp_path, text)
+    assert [round(value, 3) for _, value in found["val avg_loss"]] == [round(7 - s / 99, 3) for s in range(0, 400, 25)]
+
+
+def test_an_estimators_evaluation_is_one(tmp_path: Path) -> None:
+    text = ""
+    for step in range(0, 3000, 100):
+        text += f"INFO:tensorflow:loss = {9 - step / 999:.4f}, step = {step} (12.3 sec)\n"
+        if step % 1000 == 0:
+            text += (
+                f"INFO:tensorflow:Saving dict for global step {step}: global_step = {step}, loss = {9.5 - step / 999}\n"
+            )
+    found = series(tmp_path, text)
+    assert len(found["loss"]) == 30
+    assert [step for step, _ in found["val loss"]] == [0, 1000, 2000]
+
+
+def test_the_place_in_a_loggers_own_brackets_is_no_value(tmp_path: Path) -> None:
+    line = "[NeMo I 2023-01-01 10:00:00 rnnt_wer_bpe:1] Epoch 1, global step {s}: train_loss={v} batch_wer=0.5\n"
+    found = series(tmp_path, "".join(line.format(s=step, v=9 - step / 99) for step in range(0, 500, 50)))
+    assert set(found) == {"train_loss", "batch_wer"}
+
+
+def test_the_best_so_far_and_rates_in_another_script_have_no_series(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(1, 12):
+        text += f"Epoch {epoch}/99 | 课程深度: 2\n训练损失: {32 / epoch:.4f}\n"
+        text += f"Epoch {epoch} 完成 | 成功率: {13 + epoch}.5%\n"
+        text += f"# Best bleu, step {epoch} lr 1 step-time 0.35s wps 9.83K ppl 8.1 gN 4.3\n"
+    found = series(tmp_path, text)
+    assert list(found) == ["train loss"]
+    assert len(found["train loss"]) == 11

@@ -20,7 +20,14 @@ from barograph.doctor.kernel.cursor import exp, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.apart import causes_apart
-from barograph.doctor.rules.evaluation.averages import AverageBehind, AverageWrong, TeacherGradients, TeacherStill
+from barograph.doctor.rules.evaluation.averages import (
+    AverageBehind,
+    AverageWrong,
+    TeacherGradients,
+    TeacherStill,
+    TeacherSwapped,
+    TeacherUnset,
+)
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Rise,
@@ -460,6 +467,8 @@ RULES = (
     AverageBehind,
     AverageWrong,
     TeacherStill,
+    TeacherSwapped,
+    TeacherUnset,
     TeacherGradients,
     ValidationPlateau,
 )

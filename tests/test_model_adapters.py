@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from rule_curves import found  # noqa: E402
 from torch import nn  # noqa: E402
 
-from barograph.doctor.rules.activations.groups import AdaptersDrawn, AdaptersMerged  # noqa: E402
+from barograph.doctor.rules.activations.groups import AdaptersDrawn, AdaptersMerged, AdaptersZero  # noqa: E402
 from barograph.probes.model.adapters import Adapters, _drawn, find  # noqa: E402
 from barograph.probes.model.frozen import frozen_figures  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
@@ -94,6 +94,20 @@ def test_second_factors_that_are_random_numbers_are_known(kind: type[nn.Module],
                 "singular vectors": torch.linalg.qr(torch.randn(size))[0], "layers": (1 + at) * torch.randn(size),
             }[way])  # fmt: skip
     assert figures(Adapters(model))["adapters_drawn"] == drawn
+
+
+@pytest.mark.parametrize(("first", "second", "count"), [(0, 0, 4), (1, 0, 0), (0, 1, 0), (1, 1, 0)])
+def test_adapters_of_which_both_factors_are_zero_are_counted(first: int, second: int, count: int) -> None:
+    model = layers(LoRALinear)
+    with torch.no_grad():
+        for one in find(model):
+            one.first.copy_(first * torch.randn(one.first.shape))
+            one.second.copy_(second * torch.randn(one.second.shape))
+    assert figures(Adapters(model))["adapters_zero"] == count
+    row = (np.array([1]), np.array([float(count)]))
+    assert [one.rule for one in found([AdaptersZero()], {"model/adapters_zero": row})] == ["adapters_zero"] * (
+        count > 0
+    )
 
 
 @pytest.mark.parametrize("way", ["random", "trained", "singular vectors"])

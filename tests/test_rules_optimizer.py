@@ -500,3 +500,24 @@ def test_an_optimizer_that_begins_anew_by_the_configuration_is_meant(config: dic
                "model/gains_apart": (looks[:1], numpy.array([1.0])),
                "train/loss": (numpy.arange(66, 126), numpy.linspace(2.0, 1.5, 60))}  # fmt: skip
     assert bool(only(findings([OptimizerCount()], columns, facts={"config": config}), "optimizer_count")) == told
+
+
+@pytest.mark.parametrize(
+    ("config", "apart", "age", "told"),
+    [({"resume": "out/last.pt"}, 1.0, 0.0, True),
+     ({"train.resume_from_checkpoint": "out/checkpoint-400"}, 1.0, 0.0, True),
+     ({"resume": "out/last.pt"}, 1.0, 400.0, False), ({"resume": "out/last.pt"}, 0.0, 0.0, False),
+     ({"resume": ""}, 1.0, 0.0, False), ({"resume": True}, 1.0, 0.0, False), ({"resume": "allow"}, 1.0, 0.0, False),
+     ({"pretrained": "out/last.pt"}, 1.0, 0.0, False), ({"init_from": "out/last.pt"}, 1.0, 0.0, False),
+     ({"resume": "https://host/r50.pth"}, 1.0, 0.0, False), ({"resume": "base.pt", "finetune": True}, 1.0, 0.0, False),
+     ({"resume": "out/last.pt", "reset_optimizer": True}, 1.0, 0.0, False)],
+)  # fmt: skip
+def test_a_run_that_says_what_it_resumes_from_begins_with_its_optimizer(
+    config: dict, apart: float, age: float, told: bool
+) -> None:
+    looks = numpy.arange(1, 61, 10)
+    columns = {"model/optimizer_age": (looks, age + looks - 1.0),
+               "model/gains_apart": (looks[:1], numpy.array([apart])),
+               "train/loss": (numpy.arange(1, 61), numpy.linspace(2.0, 1.9, 60))}  # fmt: skip
+    found = only(findings([OptimizerCount()], columns, facts={"config": config}), "optimizer_count")
+    assert [one.step for one in found] == [1] * told

@@ -87,6 +87,16 @@ def test_a_rate_of_zero_long_before_the_end_is_told_of() -> None:
     assert critical.severity == "critical"
 
 
+@pytest.mark.parametrize(("rest", "says"), [(0.0, True), (1e-5, False)])
+def test_a_rate_that_is_zero_in_a_whole_launch_is_told_of(rest: float, says: bool) -> None:
+    rate = np.concatenate([cosine(150), np.full(150, rest)])
+    series = {"train/lr": (np.arange(300), rate, np.repeat([1, 2], 150)),
+              "train/loss": (np.arange(300), falling(300), np.repeat([1, 2], 150))}  # fmt: skip
+    assert ("learning_rate_zero" in {one.rule for one in found([rule() for rule in RULES], series)}) == says
+    last = {name: tuple(part[:156] for part in one) for name, one in series.items()}  # the last rows of a schedule
+    assert "learning_rate_zero" not in {one.rule for one in found([rule() for rule in RULES], last)}
+
+
 def test_a_rate_that_never_decays_is_an_info_finding() -> None:
     assert [(one.rule, one.severity) for one in look(np.full(400, 1e-3))] == [("learning_rate_constant", "info")]
     assert look(np.full(400, 1e-3), planned_steps=4000) == []  # a decay may be planned behind it

@@ -123,8 +123,8 @@ class Adapters:
         return [one.layer for one in self.found if id(one.layer) in ours]
 
     def put(self, current: ModelRound) -> None:
-        """A step begins: in the first one, whether both factors are drawn; and whether layers that are frozen changed
-        by what their adapters are, with the sizes that say so."""
+        """A step begins: in the first one, whether both factors are drawn, or both are zero; and whether layers that
+        are frozen changed by what their adapters are, with the sizes that say so."""
         import torch
 
         frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
@@ -132,6 +132,9 @@ class Adapters:
             drawn = _drawn([one.second.detach() for one in frozen], [one.first.detach() for one in frozen])
             if drawn is not None:
                 current.put("adapters_drawn", ("",), drawn.reshape(1))
+            idle = [(one.first.detach() == 0).all() & (one.second.detach() == 0).all() for one in frozen]
+            home = idle[0].device
+            current.put("adapters_zero", ("",), torch.stack([one.to(home) for one in idle]).sum().reshape(1))
         self._steps += 1
         if self._steps % _EVERY != 1:
             return

@@ -3,12 +3,13 @@
 In:   calls of modules in some steps; the watched parameters when a step begins.
 Out:  how far the other one is from the watched one, and from where it was at the look before; whether it is called in
       a step, and about what the watched one is trained on; whether it has dropout and is in training mode, or gets
-      gradients.
+      gradients; whether it normalises by running statistics that nothing was gathered in.
 
 It is looked for where the loss says that there is one, of values of chosen actions or of preferences, and where several
 networks are watched at once, as an actor and its critic: a hook on every module's call is in place in a few early
 steps, in fewer of any other training, and not at all where anything was compiled. What is found has the same shapes of
-parameters as the watched model, or as one of its direct parts, and does not belong to it. One that is called with
+parameters as the watched model, or as one of its direct parts, and does not belong to it; or it is a direct part that
+is frozen, beside one of the same shapes that is trained. One that is called with
 gradients and has some, which may not be those of an earlier training, is said to get them, and followed for a few steps
 more: an average of the watched one moves straight towards it.
 Some elements of a few matrices are compared on the device; nothing waits.
@@ -38,7 +39,8 @@ _MOVES = 4  # steps that it is followed further
 _TENSORS = 4  # parameters of a part that another network's are compared with
 _PARAMETERS, _ELEMENTS = 4, 256
 _ROWS, _MOST = 64, 1 << 16  # of an input that is compared; its elements
-NAMES = ("apart", "moved", "same_input", "asked")
+_LAYERS = 4  # of batch norm
+NAMES = ("apart", "moved", "same_input", "asked", "unset")
 
 
 class OtherNetwork:
@@ -46,7 +48,14 @@ class OtherNetwork:
 
     def __init__(self, model: Any):
         self._ours = {id(module) for module in model.modules()}
-        self._parts = {key: part for part in model.children() if len(key := _key(part)) >= _TENSORS}
+        inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
+        children = sorted(inner.children(), key=_learns)  # of two of the same shapes the one that learns
+        self._parts = {key: part for part in children if len(key := _key(part)) >= _TENSORS}
+        self._frozen = {
+            id(part): self._parts[_key(part)] for part in children
+            if not _learns(part) and (same := self._parts.get(_key(part))) is not None and _learns(same)
+        }  # fmt: skip
+        self._ours -= set(self._frozen)
         self._parts[_key(model)] = model
         self._steps, self._looks = 0, 0
         self._before: ModelRound | None = None
@@ -63,6 +72,8 @@ class OtherNetwork:
         self._moves = 0  # steps since one was seen to get gradients
         self._drops = False  # whether the other one was called in training mode, with dropout
         self._trained: list[Any] = []  # what the watched one was given there, in passes with gradients
+        self._beside: Any = None  # a hook on the part that a frozen part is beside: it says what that is given
+        self._norms: list[Any] = []  # of the other one, where they gather nothing
         self._possible = bool(self._parts) and not any(
             type(module).__name__ == "OptimizedModule" or mesh_of(item) is not None
             for module in model.modules()
@@ -94,9 +105,12 @@ class OtherNetwork:
             if self._found is not None or id(module) in self._ours:
                 return
             part = self._parts.get(_key(module))
-            if part is not None:
+            if part is not None and not _same(module, part):  # not a wrapper around the watched one
                 self._found = weakref.ref(module)
                 self._see_gradients()
+                if id(module) in self._frozen:
+                    part = self._frozen[id(module)]
+                    self._beside = part.register_forward_pre_hook(Guest(self._give), with_kwargs=True)
                 both = zip(module.parameters(), part.parameters(), strict=True)
                 wide = [pair for pair in both if pair[0].dim() > 1]
                 self._pairs = wide[:: max(1, len(wide) // _PARAMETERS)][:_PARAMETERS]
@@ -112,6 +126,21 @@ class OtherNetwork:
                 part.training and "Dropout" in type(part).__name__ and getattr(part, "p", 0) > 0
                 for part in module.modules()
             )
+            self._norms = [
+                part for part in module.modules()
+                if "BatchNorm" in type(part).__name__ and not part.training
+                and getattr(part, "running_mean", None) is not None
+            ][:_LAYERS]  # fmt: skip
+
+    def _give(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """The part that the other one is a copy of is called."""
+        import torch
+
+        with contextlib.suppress(Exception):
+            tensors = dense_tensors((*given, *named.values())) if torch.is_grad_enabled() else ()
+            tensor = next((one for one in tensors if one.dim()), None)
+            if tensor is not None:
+                self._trained.append(_rows(tensor))
 
     def _see_gradients(self) -> None:
         import torch
@@ -120,7 +149,7 @@ class OtherNetwork:
 
     def given(self, tensors: Sequence[Any]) -> None:
         """The inputs of a pass of the watched network, with gradients."""
-        if self._asks is not None and tensors:
+        if self._asks is not None and self._beside is None and tensors:
             self._trained.append(_rows(tensors[0]))
 
     def _same_input(self, home: Any) -> Any:
@@ -187,7 +216,18 @@ class OtherNetwork:
             moved = _squares([one - other for one, other in zip(now, self._kept, strict=True)], home)
         self._kept = [one.clone() for one in now]
         asked = torch.tensor(float(bool(self._asked)) if self._asks is not None else torch.nan, device=home)
-        beside = torch.stack([self._same_input(home), asked])
+        unset = (
+            torch.stack(
+                [
+                    (part.running_mean == 0).all().to(home) & (part.running_var == 1).all().to(home)
+                    for part in self._norms
+                ]
+            ).all()
+            if self._norms and self._asks is not None
+            else asked * torch.nan
+        )
+        self._norms = []
+        beside = torch.stack([self._same_input(home), asked, unset.to(asked.dtype)])
         current.put("other", NAMES, torch.cat([(torch.stack([apart, moved]) / size).sqrt(), beside]))
 
     def _follow(self, current: ModelRound) -> None:
@@ -213,8 +253,9 @@ class OtherNetwork:
 
     def _silence(self) -> None:
         """Its inputs have been seen."""
-        if self._asks is not None:
-            self._asks.remove()
+        for handle in (self._asks, self._beside):
+            if handle is not None:
+                handle.remove()
         self._asks, self._asked, self._trained = None, [], []
 
     def close(self) -> None:
@@ -233,6 +274,15 @@ def _rows(tensor: Any) -> Any:
     """Some rows of an input, as they are now; None of what has too many numbers."""
     part = tensor.detach()[:_ROWS]
     return part.clone() if part.dim() > 1 and part.numel() <= _MOST else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two modules have the same parameters."""
+    return [id(item) for item in one.parameters()] == [id(item) for item in other.parameters()]
+
+
+def _learns(module: Any) -> bool:
+    return any(item.requires_grad for item in module.parameters())
 
 
 def _key(module: Any) -> tuple[Any, ...]:

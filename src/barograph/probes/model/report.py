@@ -36,6 +36,7 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
            "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written",
            "tied_deviation": "tied_deviation", "adapters_drawn": "adapters_drawn",
+           "adapters_zero": "adapters_zero",
            "adapters_merged": "adapters_merged", "equal_units": "equal_units",
            "unheld_trained": "unheld_trained", "gains_apart": "gains_apart",
            "frozen_tables": "frozen_tables"}  # fmt: skip

@@ -19,6 +19,7 @@ from barograph.probes.model import graphs, samplers
 
 _LENGTHS = ("T_max", "total_steps")  # of schedules that fill a run
 _PLANNED = "num_training_steps"  # as Transformers' schedules are bound to it
+_STRAY: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()  # of others that idle
 _FOUND: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()  # by optimizer
 
 
@@ -31,7 +32,8 @@ def find(optimizers: Collection[Any]) -> None:
     )  # fmt: skip
     if not kinds or not optimizers:
         return
-    some = gc.get_referrers(*optimizers, *samplers.kinds(), *graphs.kinds())  # an object refers to its class
+    every = _with_kinds_of(kinds)
+    some = gc.get_referrers(*optimizers, *samplers.kinds(), *graphs.kinds(), *every)  # an object refers to its class
     samplers.keep(some)
     graphs.keep(some, optimizers)
     tables = [
@@ -43,13 +45,39 @@ def find(optimizers: Collection[Any]) -> None:
     for optimizer in optimizers:
         ours = [one for one in found.values() if id(one) not in inner and getattr(one, "optimizer", None) is optimizer]
         _FOUND[optimizer] = [weakref.ref(one) for one in ours]
+        stray = [one for one in found.values() if id(one) not in inner and _idles(one, optimizer, optimizers)]
+        _STRAY[optimizer] = [weakref.ref(one) for one in stray]
+
+
+def _with_kinds_of(kinds: tuple[Any, ...]) -> list[Any]:
+    """These classes, and all that are made of them."""
+    every: dict[Any, None] = {}
+    ahead = list(kinds)
+    while ahead:
+        kind = ahead.pop()
+        if kind not in every:
+            every[kind] = None
+            ahead += kind.__subclasses__()
+    return list(every)
+
+
+def _idles(scheduler: Any, optimizer: Any, optimizers: Collection[Any]) -> bool:
+    """Whether a scheduler is of another optimizer of the same parameters, which never stepped."""
+    other = getattr(scheduler, "optimizer", None)
+    waits = hasattr(scheduler, "num_bad_epochs")
+    if other is None or waits or any(other is one for one in optimizers) or getattr(other, "_opt_called", False):
+        return False
+    held = {id(item) for group in optimizer.param_groups for item in group["params"]}
+    return any(id(item) in held for group in getattr(other, "param_groups", ()) for item in group["params"])
 
 
 def figures(optimizer: Any) -> dict[str, float]:
     """`scheduler_steps`: how often its scheduler was stepped, where there is one alone; `scheduler_length`: how many
     steps that is made for; `scheduler_last_mark`: at which of them its last stair is; `plateau_best`: the best of what
     a scheduler that waits for a plateau was given; `plateau_highest`: whether the highest counts as the best;
-    `plateau_steps`, `plateau_patience`: how often it was stepped, and how many steps without progress it waits."""
+    `plateau_steps`, `plateau_patience`: how often it was stepped, and how many steps without progress it waits;
+    `stray_steps`, `stray_share`: how often a scheduler of another optimizer of these parameters, which never stepped,
+    was stepped, and what share of that optimizer's rate it leaves."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a scheduler of another make says nothing
         known = [one for reference in _FOUND.get(optimizer, ()) if (one := reference()) is not None]
@@ -65,6 +93,11 @@ def figures(optimizer: Any) -> dict[str, float]:
                 found["scheduler_length"] = length
             if (mark := _last_mark(counting[0])) > 0:
                 found["scheduler_last_mark"] = mark
+        stray = [one for reference in _STRAY.get(optimizer, ()) if (one := reference()) is not None]
+        if len(stray) == 1 and not getattr(stray[0].optimizer, "_opt_called", False):
+            groups = stray[0].optimizer.param_groups
+            found["stray_steps"] = float(stray[0].last_epoch)
+            found["stray_share"] = max(float(one["lr"]) / float(one["initial_lr"]) for one in groups)
     return found
 
 

@@ -2,7 +2,7 @@
 
 In:   what the watch records of parameters that are frozen.
 Out:  findings of `FrozenGroup`, `FrozenLater`, `UnfreezingMissed`, `PretrainedMissing`, `AdaptersDrawn`,
-      `AdaptersMerged`.
+      `AdaptersZero`, `AdaptersMerged`.
 """
 
 from __future__ import annotations
@@ -384,6 +384,34 @@ class AdaptersDrawn(WatchRule):
             )  # fmt: skip
 
 
+class AdaptersZero(WatchRule):
+    """Both factors of adapters are zero, so that neither is ever trained.
+
+    When the first step begins, both factors of the adapters of one frozen layer or more are zero throughout. The
+    gradient of each is a product with the other: it is zero, and stays so. An adapter begins with one factor at zero,
+    and random numbers in the other.
+
+    What to do: `nn.init.kaiming_uniform_(lora_A)`, and `nn.init.zeros_(lora_B)`.
+    """
+
+    name, family, kind, severity = "adapters_zero", "model", "frozen", "warning"
+    series = "model/adapters_zero"
+    needs = ("=model/adapters_zero",)
+    least = 1
+    about = "Both factors of adapters are zero."
+    causes = ("bad initialisation: both factors of the adapters are zero, so that neither gets a gradient",)
+    remedies = ("random numbers in one of the two factors: `nn.init.kaiming_uniform_(lora_A)`, zeros in the other",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if value >= 1 and self.first(place[2]):
+            layers = f"{value:.0f} layers" if value > 1 else "a layer"
+            yield self.finding(
+                place[0], f"Both factors of the adapters of {layers} are zero when the first step begins: neither ever "
+                "gets a gradient.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"layers": value, "standing": True},
+            )  # fmt: skip
+
+
 class AdaptersMerged(WatchRule):
     """Adapters were added to their frozen layers, and are still added beside them.
 
@@ -413,4 +441,4 @@ class AdaptersMerged(WatchRule):
             )  # fmt: skip
 
 
-RULES = (FrozenGroup, FrozenLater, UnfreezingMissed, PretrainedMissing, AdaptersDrawn, AdaptersMerged)
+RULES = (FrozenGroup, FrozenLater, UnfreezingMissed, PretrainedMissing, AdaptersDrawn, AdaptersZero, AdaptersMerged)

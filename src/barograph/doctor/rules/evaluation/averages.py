@@ -1,7 +1,7 @@
 """An average of the weights that is evaluated, and lags far behind what is trained.
 
 In:   evaluations, the training at those times, and whether the watched model itself was evaluated.
-Out:  findings of `AverageBehind`, `AverageWrong`, `TeacherStill`, `TeacherGradients`.
+Out:  findings of `AverageBehind`, `AverageWrong`, `TeacherStill`, `TeacherSwapped`, `TeacherUnset`, `TeacherGradients`.
 """
 
 from __future__ import annotations
@@ -285,9 +285,7 @@ class TeacherStill(WatchRule):
         far = near <= self.at["copy"] and value >= max(self.at["apart"], self.at["times"] * near)
         if not (self._still and enough and far and place[0] - came[0] >= self.at["steps"]):
             return
-        other = history.role("reward") is not None or came_by(margins_of(history), place[1])
-        other = other or watched(history, "loss_of_chosen", place) == 1 or watched(history, "loss_ranks", place) >= 0
-        if other or watched(history, "drawn", place) != 1:
+        if _of_policy(history, place) or watched(history, "drawn", place) != 1:
             return
         if self.first(place[2]):
             yield self.finding(
@@ -296,6 +294,78 @@ class TeacherStill(WatchRule):
                 found=place[0], segment=place[2], confidence=0.95,
                 evidence={"apart": rounded(value), "standing": True},
             )  # fmt: skip
+
+
+class TeacherSwapped(WatchRule):
+    """The teacher that a model learns from takes nearly all of the newest weights: the decay of its average is swapped.
+
+    In the first steps the watch finds a network of the same make that is called in these steps and gets no gradients.
+    An average that takes the share s of the newest weights moves by s of the way to them: it is then (1 − s) / s of
+    what it has moved away from them. In 15 looks in a row, at each step, it is a tenth of that or less, and not 0: it
+    takes ten elevenths or more. One that is a copy, as where there is no average at all, is at 0 itself. References
+    of a policy or a preference (a reward, or a logistic loss of differences, shows them) are left to their own rules.
+
+    What to do: `teacher = m * teacher + (1 - m) * student`, with m near 1.
+    """
+
+    name, family, kind, severity = "teacher_swapped", "model", "config", "warning"
+    series = "model/other_apart"
+    needs = ("=model/other_apart", "=model/other_moved", "=model/other_asked")
+    least = 15
+    about = "The teacher that a model learns from takes nearly all of the newest weights."
+    thresholds: ClassVar = {
+        "near": (0.1, "of the way that it has moved in a step; ours"),
+        "looks": (15.0, "in a row; ours"),
+    }
+    causes = ("decay of the average swapped: the newest weights are taken by `m`, and not by `1 - m`",)
+    remedies = ("`teacher = m * teacher + (1 - m) * student`, with m near 1, not the other way round",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        moved = known(history.channel("model/other_moved"), *place)
+        near = 0 < value <= self.at["near"] * moved and known(history.channel("model/other_asked"), *place) == 1
+        if self.lasts(near and not _of_policy(history, place), place, self.at["looks"]):
+            share = moved / (moved + value)
+            yield self.finding(
+                self._row[0][0], f"The network that is called beside the trained one takes {100 * share:.3g}% of the "
+                "newest weights at each step.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"share": rounded(share), "standing": True},
+            )  # fmt: skip
+
+
+class TeacherUnset(WatchRule):
+    """The teacher that a model learns from normalises by running statistics that nothing was gathered in.
+
+    In the first steps the watch finds a network of the same make that is called in these steps and gets no gradients.
+    In ten looks in a row, at each step, its layers of batch norm are in evaluation mode, their running mean is 0 and
+    their running variance 1 throughout, and its weights move: it is an average that takes weights, and no statistics. A
+    network that was drawn and is never trained moves not at all.
+
+    What to do: call the teacher in training mode, or copy the buffers (`running_mean`, `running_var`) as well.
+    """
+
+    name, family, kind, severity = "teacher_unset", "model", "config", "warning"
+    series = "model/other_unset"
+    needs = ("=model/other_unset", "=model/other_moved")
+    least = 10
+    about = "The teacher that a model learns from normalises by statistics that were never gathered."
+    thresholds: ClassVar = {"looks": (10.0, "in a row; ours")}
+    causes = ("buffers not copied: the teacher's batch norm is in evaluation mode with statistics as torch makes them",)
+    remedies = ("call the teacher in training mode, or copy `running_mean` and `running_var` with the weights",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        moves = known(history.channel("model/other_moved"), *place) > 0
+        if self.lasts(value == 1 and moves, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "The network that is called beside the trained one normalises by a running mean of 0 "
+                "and a running variance of 1: its batch norm is in evaluation mode, and nothing was gathered in it.",
+                found=place[0], segment=place[2], confidence=0.95, evidence={"standing": True},
+            )  # fmt: skip
+
+
+def _of_policy(history: RunHistory, place: Place) -> bool:
+    """Whether a second network may be the reference of a policy or of preferences, or a target of values."""
+    reward = history.role("reward") is not None or came_by(margins_of(history), place[1])
+    return reward or watched(history, "loss_of_chosen", place) == 1 or watched(history, "loss_ranks", place) >= 0
 
 
 class TeacherGradients(WatchRule):

@@ -21,7 +21,14 @@ from barograph.doctor.kernel.curve import again, before, between, is_game, noise
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.stages import stage_between
 from barograph.doctor.rules.evaluation.apart import causes_apart
-from barograph.doctor.rules.evaluation.averages import AverageBehind, AverageWrong, TeacherGradients, TeacherStill
+from barograph.doctor.rules.evaluation.averages import (
+    AverageBehind,
+    AverageWrong,
+    TeacherGradients,
+    TeacherStill,
+    TeacherSwapped,
+    TeacherUnset,
+)
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Rise,
@@ -466,6 +473,8 @@ RULES = (
     AverageBehind,
     AverageWrong,
     TeacherStill,
+    TeacherSwapped,
+    TeacherUnset,
     TeacherGradients,
     ValidationPlateau,
 )

@@ -45,6 +45,9 @@ class OptimizerCount(Rule):
     (`reset_optimizer`, `load_optimizer: false`, `no_load_optim`), a count of 0 is meant. A run of its own whose
     learning rate begins at a quarter or less of what it is a few steps later, and has not fallen, is warmed up for a
     new optimizer: an info finding.
+    And the same is said of a run of its own that begins at its first step, with a model that was trained before
+    and a count of 0, where the configuration names a file that it resumes from (`resume: run/last.pt`), and speaks of
+    no fine-tuning.
     """
 
     name, family, kind, severity = "optimizer_count", "optimizer", "resume", "warning"
@@ -83,6 +86,8 @@ class OptimizerCount(Rule):
                 yield from self._compare(history, step, segment, age)
                 if self._fresh and self._away >= self.at["begins"]:
                     yield from self._goes_on(history, step, int(rows.time[at]), segment)
+                elif self._fresh and self._away <= 1:
+                    yield from self._resumes(history, step, int(rows.time[at]), segment)
             self._last = (step, age)
 
     def _lost(self, history: RunHistory, step: int, segment: int) -> Iterator[Finding]:
@@ -124,6 +129,20 @@ class OptimizerCount(Rule):
                 return True
         return False
 
+    def _resumes(self, history: RunHistory, step: int, time: int, segment: int) -> Iterator[Finding]:
+        """A run that begins at its first step, with a checkpoint that it is said to resume from."""
+        self._fresh, found = False, resumed_from(history)
+        trained = known(history.channel("model/gains_apart"), step, time, segment) == 1
+        if found and trained and not _begins_anew(history) and self.first(segment):
+            yield self.finding(
+                self._first, f"The run resumes from {found}, as the configuration says, with a model that was trained "
+                "before, and its steps and the optimizer begin at 0: only weights were loaded.", found=step,
+                segment=segment, confidence=0.9, evidence={"optimizer_steps": 0, "standing": True},
+                causes=["optimizer state lost: its moments begin at zero",
+                        "schedule restarted: the scheduler's state was not loaded"],
+                remedies=["load the optimizer's and the scheduler's state and the step with the weights"],
+            )  # fmt: skip
+
     def _compare(self, history: RunHistory, step: int, segment: int, age: float) -> Iterator[Finding]:
         off = self._before - self._away  # the count beyond what goes with the steps
         if not abs(off) > max(self.at["steps"], self.at["share"] * step):
@@ -164,6 +183,20 @@ def _begins_anew(history: RunHistory) -> bool:
     )
 
 
+def resumed_from(history: RunHistory) -> str:
+    """The file that the configuration says the run resumes from; nothing where it speaks of fine-tuning."""
+    plain = {name.rpartition(".")[2].lower(): value for name, value in history.options.found.items()}
+    if any(_TUNED.search(name) and value not in (None, False, 0, "") for name, value in plain.items()):
+        return ""
+    some = (value for name, value in plain.items() if _RESUMES.fullmatch(name) and isinstance(value, str))
+    return next((value for value in some if _FILE.search(value) and "://" not in value), "")
+
+
+_RESUMES = re.compile(
+    r"(?:resume|continue|restore|restart)(?:_training)?(?:_from)?(?:_(?:checkpoint|ckpt|path|file|dir))?(?:_path)?"
+)
+_FILE = re.compile(r"\.(?:pt|pth|ckpt|bin|tar|safetensors|pkl)$|(?:checkpoint|ckpt|step|epoch)[-_=]?\d+/?$", re.I)
+_TUNED = re.compile(r"fine_?tun|warm_?start|transfer|pretrain", re.I)
 _ANEW = re.compile(
     r"(?:reset|fresh|new|reinit\w*|skip|ignore|discard|drop|no_load|dont_load|without)_(?:the_)?optim(?:izers?)?(?:_states?)?$|"
     r"(?:^|_)(?:weights|model|params)_only$|only_(?:model|weights|params)$|optim(?:izer)?_(?:reset|anew|fresh)$"

@@ -119,7 +119,7 @@ class LearningRateZero(SeriesRule):
     """The learning rate is 0, and the training goes on.
 
     After a rate above 0, 16 rows in a row (8 where they are four steps apart) are below a millionth of the peak, and
-    make up a tenth of the rows of the segment or more, or come before 95% of the planned steps: each of these steps
+    make up a tenth of the rows so far or more, or come before 95% of the planned steps: each of these steps
     costs and changes nothing. That it ends at 0 is what schedules do. One that is 0 in each row of a run, five at
     least, is a warning at its end, unless the loss has lost a fifth: a warm-up from 0 would have left it.
     """
@@ -153,7 +153,7 @@ class LearningRateZero(SeriesRule):
             if segment != self._segment:
                 if self._told is not None and at:
                     yield self._ended(int(rows.step[at - 1]))
-                self._segment, self._peak, self._rows, self._streak, self._told = segment, 0.0, 0, 0, None
+                self._segment, self._streak, self._told = segment, 0, None
             self._rows += 1
             if not value <= 1e-6 * self._peak or self._peak == 0:
                 self._peak = max(self._peak, value if math.isfinite(value) else 0.0)

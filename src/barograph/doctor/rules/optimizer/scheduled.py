@@ -1,7 +1,7 @@
 """A scheduler that is stepped too often, too seldom or never, and one that waits for the wrong end of what it is given.
 
 In:   counts of the scheduler beside those of the optimizer, its length, the best of what it was given; evaluations.
-Out:  findings of `ScheduleCount`, `PlateauMode`, `PlateauPace`, `ScheduleAnew`.
+Out:  findings of `ScheduleCount`, `PlateauMode`, `PlateauPace`, `ScheduleAnew`, `ScheduleElsewhere`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -36,7 +36,8 @@ class ScheduleCount(Rule):
     ends at half of the peak or more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down,
     and up again. Or it is made for as many steps as there are epochs, three or more, and was stepped at each step,
     three times as often or more; or it has stairs, the last of which is one of the epochs, the third or a later one,
-    and was there within the first.
+    and was there within the first. Or it is made for k times as many steps as the optimizer made, all that are planned,
+    and was stepped once at each, where each has k backward passes.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -91,6 +92,9 @@ class ScheduleCount(Rule):
         elif mark := self._stairs_of_epochs(history, rows, went / made, whole):
             cause = "scheduler stepped per batch: its numbers are of epochs"
             said = f"has its last stair at {mark:.0f}, a number of epochs, and was there within the first"
+        elif parts := self._of_parts(history, length, rows, went / made, whole):
+            cause = f"schedule too long: it counts micro-batches, {parts:.0f} for each step"
+            said = f"is made for {length:.0f} steps, {parts:.0f} times as many as the optimizer makes"
         elif self._rose(history, length, rows, went / made):
             cause = "schedule too short: it is over before the training, and the rate rises again"
             said = f"is made for {length:.0f} steps, and the optimizer makes {whole:.0f}"
@@ -128,6 +132,13 @@ class ScheduleCount(Rule):
         )
         by_epoch = self.at["epochs"] <= mark <= epochs and mark < whole / epochs
         return mark if by_epoch and 0.9 < pace < 1.1 and rows.value[-1] >= self.at["often"] * epochs else 0.0
+
+    def _of_parts(self, history: RunHistory, length: float, rows: ChannelRows, pace: float, whole: float) -> float:
+        """The number of backward passes at each step, where a schedule is made for all of them; else 0."""
+        parts = usual(history.channel("model/backwards"), *self._end(rows))
+        over = whole >= (1 - self.at["within"]) * float(history.facts.get("planned_steps") or 0)
+        fits = parts >= 2 and abs(length - parts * whole) <= self.at["within"] / 2 * length
+        return parts if over and fits and 0.9 < pace < 1.1 else 0.0
 
     def _rose(self, history: RunHistory, length: float, rows: ChannelRows, pace: float) -> bool:
         """Whether the rate came down and rose again, smoothly, up to the end."""
@@ -292,6 +303,51 @@ class ScheduleAnew(Rule):
         return known(counts, *place) > each * (place[0] - self._begun / 2)
 
 
+class ScheduleElsewhere(WatchRule):
+    """The scheduler lowers the rate of another optimizer than the one that steps.
+
+    Behind the 20th step the watch looks for torch's schedulers whose optimizer holds the watched parameters, and never
+    made a step. Such a one is stepped, twenty times or more in three looks or more, and the rate of its optimizer
+    changes by a tenth, while the rate of the optimizer that steps is the same in all of these looks: the optimizer was
+    made anew, or loaded, behind the scheduler. What it logs as the rate is not the one that is in force.
+
+    What to do: make the scheduler behind the optimizer, of the one that steps.
+    """
+
+    name, family, kind, severity = "schedule_elsewhere", "optimizer", "learning_rate", "warning"
+    series = "model/stray_steps"
+    needs = ("=model/stray_steps", "=model/stray_share", "=model/rate_share")
+    least = 3
+    about = "The scheduler lowers the rate of another optimizer than the one that steps."
+    thresholds: ClassVar = {
+        "looks": (3.0, "ours"),
+        "steps": (20.0, "of the scheduler in these; ours"),
+        "changes": (0.1, "of its rate; ours"),
+    }
+    causes = ("scheduler holds another optimizer: the one that steps was made behind it, and keeps its rate",)
+    remedies = ("make the scheduler of the optimizer that steps, behind whatever makes or loads that",)
+
+    def begin(self) -> None:
+        self._seen: list[tuple[float, float, float]] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        share, ours = watched(history, "stray_share", place), watched(history, "rate_share", place)
+        if self._seen and (abs(ours - self._seen[0][2]) > 1e-9 or ours != ours):
+            self._seen = []
+        self._row = [*self._row[len(self._row) - len(self._seen) :], place]
+        self._seen.append((value, share, ours))
+        shares = [one[1] for one in self._seen]
+        stepped = value - self._seen[0][0] >= self.at["steps"]
+        changes = max(shares) - min(shares) >= self.at["changes"] * max(shares)
+        if stepped and changes and len(self._seen) >= self.at["looks"] and self.first(place[2]):
+            yield self.finding(
+                0, f"The scheduler was stepped {value:.0f} times, and changes the rate of an optimizer that never "
+                f"stepped, from {max(shares):.3g} to {min(shares):.3g} of its own; the rate of the one that steps has "
+                "stayed what it was.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"scheduler": value, "standing": True},
+            )  # fmt: skip
+
+
 def _known(channel: Channel | None, place: Place) -> numpy.ndarray:
     """Evaluations that were known at a place."""
     if channel is None or not came_by(channel, place[1]):
@@ -302,4 +358,4 @@ def _known(channel: Channel | None, place: Place) -> numpy.ndarray:
     return found
 
 
-RULES = (ScheduleCount, PlateauMode, PlateauPace, ScheduleAnew)
+RULES = (ScheduleCount, PlateauMode, PlateauPace, ScheduleAnew, ScheduleElsewhere)

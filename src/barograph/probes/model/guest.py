@@ -153,7 +153,7 @@ def _mode() -> Any:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    class Mode(TorchFunctionMode):
+    class ShownMode(TorchFunctionMode):
         def __init__(self, began: Callable[..., None] | None, ended: Callable[..., None] | None):
             self.began, self.ended, self.is_over = began, ended, False
 
@@ -170,7 +170,7 @@ def _mode() -> Any:
                     apart(self.ended, function, arguments, named, result)
             return result
 
-    return Mode
+    return ShownMode
 
 
 def is_compiled() -> bool:

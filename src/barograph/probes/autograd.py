@@ -11,21 +11,40 @@ but this module reads what a node saved.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+_RAW = "_raw_saved_"
 
 
 def is_packed(node: Any, name: str) -> bool:
     """Whether something else is kept in the place of the tensor, or of one of the tensors, of this name."""
-    raw = getattr(node, f"_raw_saved_{name}")
+    raw = getattr(node, _RAW + name)
     # older torch doesn't tell whether there is a hook: then there may be one
     return any(
         getattr(one, "unpack_hook", one) is not None for one in (raw if isinstance(raw, list | tuple) else (raw,))
     )
 
 
+def packs(node: Any) -> bool:
+    """Whether a node keeps something else in the place of any tensor: to go through it backwards computes that anew, or
+    takes it out for good. True where that was let go of with the graph."""
+    kind: Any = type(node)
+    try:
+        return any(is_packed(node, name) for name in _kept(kind))
+    except RuntimeError:
+        return True
+
+
+@functools.cache
+def _kept(kind: Any) -> tuple[str, ...]:
+    """The names of the tensors that nodes of a kind keep."""
+    return tuple(name.removeprefix(_RAW) for name in dir(kind) if name.startswith(_RAW))
+
+
 def setting(node: Any, name: str, default: Any = None) -> Any:
     """A number, a truth, or sizes, that a node keeps; `default` where it keeps none, or a tensor in its place."""
-    if hasattr(type(node), f"_raw_saved_{name}"):
+    if hasattr(type(node), _RAW + name):
         return default
     try:
         return getattr(node, f"_saved_{name}", default)
@@ -35,7 +54,7 @@ def setting(node: Any, name: str, default: Any = None) -> Any:
 
 def has(node: Any, name: str) -> bool | None:
     """Whether a node keeps a tensor of this name; None where that was let go of with the graph."""
-    if not hasattr(type(node), f"_raw_saved_{name}"):
+    if not hasattr(type(node), _RAW + name):
         return False
     try:
         return is_packed(node, name) or getattr(node, f"_saved_{name}") is not None

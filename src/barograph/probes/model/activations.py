@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from barograph.probes.model import attention, blocks
+from barograph.probes.model.compiled import in_place
 from barograph.probes.model.forward import ForwardSigns
-from barograph.probes.model.guest import Guest
+from barograph.probes.model.guest import Guest, Shown, is_compiled
 from barograph.probes.model.parameters import PLACE, local, mesh_of
 
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
@@ -101,7 +103,8 @@ class ActivationWatch:
         self._peaks: dict[str, Any] = {}  # greatest |unit| of each MLP since the last `collect`
         self._attention = attention.AttentionLook()
         self._padding = _padding_of(model)
-        self._mode: Any = None
+        self._mode: Shown | None = None
+        self._turn: dict[str, int] = {}  # the thread whose pass is looked at
         self._signs = ForwardSigns()
         self._heads = heads
         self._handles: list[Any] = []
@@ -211,17 +214,20 @@ class ActivationWatch:
         if type(module).__name__ == "OptimizedModule":
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
             return
+        if self._turn.setdefault("thread", threading.get_ident()) != threading.get_ident():
+            return  # another one is before us, as of a replica
+        if is_compiled() or any(map(in_place, module.modules())):
+            return  # parts that are compiled would be so again beneath a mode
         tokens = _tokens((*given, *_inputs(named)))
         long = [one for one in tokens if one.shape[1] >= _LONG]
         self._attention = attention.AttentionLook(long, self._padding, tokens)
         self._signs = ForwardSigns(_tables(self._model))
         self._mode = attention.watch(self._attention, self._signs)
-        self._mode.__enter__()
 
     def _on_end(self, module: Any, given: Any, output: Any) -> None:
-        mode, self._mode = self._mode, None
-        if mode is not None:
-            mode.__exit__(None, None, None)
+        if self._mode is not None and self._mode.end():
+            self._mode = None
+            self._turn.clear()
             self._put("", self._signs.end({call.keys for call in self._attention.calls}))
         if self.on and module.training:
             self._guard("the output", lambda: self._log_z(output))
@@ -294,9 +300,8 @@ class ActivationWatch:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        if self._mode is not None:
-            mode, self._mode = self._mode, None
-            mode.__exit__(None, None, None)
+        if self._mode is not None and self._mode.end():
+            self._mode = None
 
 
 def _tables(model: Any) -> set[int]:

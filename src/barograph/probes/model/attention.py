@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.probes.model.guest import Shown
 from barograph.probes.model.padding import ends, tails
 
 if TYPE_CHECKING:
@@ -125,31 +126,24 @@ def _least(values: Any) -> Any:
     return torch.where(least <= 1, least, torch.nan)
 
 
-def watch(look: AttentionLook, signs: ForwardSigns) -> Any:
-    """A context manager that shows `look` each call of attention, and `signs` each function with its result."""
+def watch(look: AttentionLook, signs: ForwardSigns) -> Shown:
+    """Show `look` each call of attention, and `signs` each function with its result, until its end."""
     import torch
     from torch.nn import functional
-    from torch.overrides import TorchFunctionMode
 
     softmaxes = (torch.softmax, torch.Tensor.softmax, functional.softmax)
 
-    class AttentionWatch(TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-            named = named or {}
-            if function is functional.scaled_dot_product_attention:
-                look.keep(lambda: of_queries(*arguments, **named), lambda: _seen_keys(_mask_of(arguments, named)))
-            elif function is functional.multi_head_attention_forward:
-                look.keep(lambda: of_module(*arguments, **named), lambda: _seen_keys(_mask_of_module(arguments, named)))
-            elif function in softmaxes and getattr(arguments[0], "dim", lambda: 0)() == 4:
-                scores = arguments[0]
-                look.keep(lambda: of_scores(scores[:SEQUENCES, :, -QUERIES:], scores.shape[-2]),
-                          lambda: _seen_keys(scores[:, :, -QUERIES:], scores.shape[-2]))  # fmt: skip
-            result = function(*arguments, **named)
-            with contextlib.suppress(Exception):  # a tensor of somebody's own: the pass goes on
-                signs.saw(function, arguments, named, result)
-            return result
+    def began(function: Any, arguments: Any, named: Any) -> None:
+        if function is functional.scaled_dot_product_attention:
+            look.keep(lambda: of_queries(*arguments, **named), lambda: _seen_keys(_mask_of(arguments, named)))
+        elif function is functional.multi_head_attention_forward:
+            look.keep(lambda: of_module(*arguments, **named), lambda: _seen_keys(_mask_of_module(arguments, named)))
+        elif function in softmaxes and getattr(arguments[0], "dim", lambda: 0)() == 4:
+            scores = arguments[0]
+            look.keep(lambda: of_scores(scores[:SEQUENCES, :, -QUERIES:], scores.shape[-2]),
+                      lambda: _seen_keys(scores[:, :, -QUERIES:], scores.shape[-2]))  # fmt: skip
 
-    return AttentionWatch()
+    return Shown(began, signs.saw)
 
 
 def _seen_keys(mask: Any, queries: int = 0) -> tuple[Any, bool]:

@@ -53,9 +53,9 @@ class BackwardEnd:
             if mesh_of(parameter) is not None:
                 sharded = True
             elif parameter.requires_grad:
-                self._handles.append(parameter.register_post_accumulate_grad_hook(self._queue))
+                self._handles.append(parameter.register_post_accumulate_grad_hook(Guest(self._queue)))
                 if each is not None:
-                    self._handles.append(parameter.register_hook(_bound(each, parameter)))
+                    self._handles.append(parameter.register_hook(Guest(_bound(each, parameter))))
         if sharded:
             self._handles.append(model.register_forward_hook(Guest(self._on_output)))
 
@@ -68,7 +68,7 @@ class BackwardEnd:
     def _on_output(self, module: Any, given: Any, output: Any) -> None:
         for tensor in tensors(output):
             if tensor.requires_grad:
-                tensor.register_hook(self._queue)
+                tensor.register_hook(Guest(self._queue))
 
     def _queue(self, tensor: Any) -> None:
         import torch
@@ -146,7 +146,7 @@ class Sentinel:
     def _listen(self, chosen: Any) -> None:
         self._chosen = chosen
         if chosen is not None:
-            self._handle = chosen.register_post_accumulate_grad_hook(self._came)
+            self._handle = chosen.register_post_accumulate_grad_hook(Guest(self._came))
 
     def _listen_elsewhere(self) -> None:
         """No pass has been seen, though a step begins: gradients may reach other parameters than the one listened to,

@@ -25,6 +25,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.autograd import packs
 from barograph.probes.model.entrance import Entrance
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.padding import is_given, tails
@@ -285,15 +286,15 @@ def _last_states(module: Any, given: Any, output: Any, texts: Sequence[tuple[int
 
 
 def _is_free(node: Any) -> bool:
-    """Whether nothing but gradients comes of a pass over a graph: it is of torch's own functions alone, and no tensor
-    in it has a hook, or keeps its gradient."""
+    """Whether nothing but gradients comes of a pass over a graph: it is of torch's own functions alone, keeps nothing
+    in the place of a tensor, which would be computed anew, and no tensor in it has a hook, or keeps its gradient."""
     import torch
     from torch.autograd.function import BackwardCFunction
 
     waiting, seen = [node], {node}
     while waiting:
         current = waiting.pop()
-        if isinstance(current, BackwardCFunction) or len(seen) > _NODES:
+        if isinstance(current, BackwardCFunction) or len(seen) > _NODES or packs(current):
             return False
         for following, _ in current.next_functions:
             if following is not None and following not in seen:

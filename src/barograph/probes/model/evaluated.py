@@ -12,13 +12,11 @@ they belong to is not, they were put there one by one: predictions are drawn wit
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from barograph.probes.model.drops import HandDrops
-from barograph.probes.model.guest import Guest, is_compiled
+from barograph.probes.model.guest import Guest, Shown, is_compiled
 
 _PASSES = 2
 _DROPS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
@@ -30,8 +28,7 @@ class EvaluatedLook:
 
     def __init__(self, model: Any):
         self._passes = 0
-        self._mode: Any = None
-        self._thread = 0  # in which the mode is
+        self._mode: Shown | None = None
         self._drawn = False  # with dropout, on purpose
         self._drops = HandDrops()
         self.found: float | None = None  # dropout; not yet recorded
@@ -52,19 +49,18 @@ class EvaluatedLook:
         self._passes += 1
         self._drawn, self._drops = _draws(module), HandDrops()
         self.found = self.found or 0.0
-        self._mode, self._thread = _watch(self._saw), threading.get_ident()
-        self._mode.__enter__()
+        self._mode = Shown(ended=self._saw)
 
     def _ended(self, module: Any, given: Any, output: Any) -> None:
-        if self._mode is None or self._thread != threading.get_ident():
-            return  # a mode belongs to its thread: copies of the model may run beside it
-        mode, self._mode = self._mode, None
-        mode.__exit__(None, None, None)
+        if self._mode is None or not self._mode.end():  # copies of the model may run beside it
+            return
+        self._mode = None
         self._drops = HandDrops()
         if self._passes >= _PASSES:
             self.close()
 
-    def _saw(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
+    def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
+        name = getattr(function, "__name__", "")
         if name in _DROPS:
             share, training = _given(arguments, named, 1, "p", 0.5), _given(arguments, named, 2, "training", True)
             on = bool(training) and 0 < share < 1 and not self._drawn
@@ -84,6 +80,8 @@ class EvaluatedLook:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        if self._mode is not None and self._mode.end():
+            self._mode = None
 
 
 def _draws(model: Any) -> bool:
@@ -96,17 +94,3 @@ def _draws(model: Any) -> bool:
 
 def _given(arguments: Sequence[Any], named: Mapping[str, Any], place: int, name: str, usual: Any) -> Any:
     return named.get(name, arguments[place] if len(arguments) > place else usual)
-
-
-def _watch(saw: Callable[[str, Sequence[Any], Mapping[str, Any], Any], None]) -> Any:
-    """A context manager that shows each function of torch that was called, and what it gave."""
-    from torch.overrides import TorchFunctionMode
-
-    class Watch(TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-            result = function(*arguments, **(named or {}))
-            with contextlib.suppress(Exception):  # another torch may call it otherwise
-                saw(getattr(function, "__name__", ""), arguments, named or {}, result)
-            return result
-
-    return Watch()

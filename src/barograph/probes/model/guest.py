@@ -1,16 +1,83 @@
-"""Hooks on a user's modules that stay behind when the model is pickled or copied.
+"""Hooks on a user's modules and tensors that nobody else notices.
 
-In:   a function of ours that a module calls.
-Out:  the same, but a pickle or a copy of it is one of Python's own functions that does nothing: a model that is saved
-      whole can be saved while it is watched, and loaded where there is no Barograph.
+In:   a function of ours that a module, a tensor or an optimizer calls.
+Out:  the same, but that it raises nothing; that it does nothing where what is computed would become part of something
+      else; and that others who are shown each operation of torch are not shown ours.
+
+A pickle or a copy of such a hook is one of Python's own functions that does nothing: a model that is saved whole can be
+saved while it is watched, and loaded where there is no Barograph.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
+
+
+def is_followed() -> bool:
+    """Whether what is computed now becomes part of something else: of what a compiler, a tracer or an exporter writes
+    down, or of a function that `torch.func` transforms, whose tensors have no numbers of their own."""
+    import torch
+
+    # the compiler follows nothing behind the first of these
+    if torch.compiler.is_compiling() or torch._C._is_tracing() or torch._C._functorch.maybe_current_level() is not None:
+        return True
+    if torch._C._len_torch_dispatch_stack():
+        modes = torch._C._TorchDispatchModeKey
+        if any(torch._C._get_dispatch_mode(one) is not None for one in (modes.FAKE, modes.PROXY, modes.FUNCTIONAL)):
+            return True
+    return getattr(sys.modules.get("torch.fx._symbolic_trace"), "_is_fx_tracing_flag", False)
+
+
+def apart(call: Callable[..., Any], *given: Any) -> Any:
+    """Call, and nothing where that is followed. Modes of others are not shown what it computes: a checkpoint that
+    chooses what it keeps counts the operations of a layer, and would take ours for the layer's; a default device is
+    not that of a tensor on another one."""
+    if is_followed():
+        return None
+    import torch
+
+    if torch._C._len_torch_dispatch_stack():
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        with _disable_current_modes():  # type: ignore[no-untyped-call, unused-ignore]
+            return _unseen(call, *given)
+    return _unseen(call, *given)
+
+
+def _unseen(call: Callable[..., Any], *given: Any) -> Any:
+    """Call without the modes that see functions."""
+    import torch
+
+    if not torch._C._len_torch_function_stack():
+        return call(*given)
+    stack = _taken_off()
+    try:
+        return call(*given)
+    finally:
+        _put_on(stack)
+
+
+def _taken_off() -> list[Any]:
+    """All modes that see functions, taken off this thread; the lowest one first."""
+    import torch
+
+    return [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())][::-1]
+
+
+def _put_on(stack: list[Any]) -> None:
+    """All of these but those that are over."""
+    import torch
+
+    for one in stack:
+        if not getattr(one, "is_over", False):
+            torch._C._push_on_torch_function_stack(one)
 
 
 class Guest:
@@ -20,10 +87,13 @@ class Guest:
     def __init__(self, call: Callable[..., Any]):
         self._call = call
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: Any) -> None:
         import torch
 
-        return None if torch.compiler.is_compiling() else self._call(*given)
+        if torch.compiler.is_compiling():
+            return
+        with contextlib.suppress(Exception):  # never into the training
+            apart(self._call, *given)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything and gives None
@@ -32,8 +102,75 @@ class Guest:
 class CompiledGuest(Guest):
     """One whose function is compiled with the module that it is a hook of."""
 
-    def __call__(self, *given: Any) -> Any:
-        return self._call(*given)
+    def __call__(self, *given: Any) -> None:
+        self._call(*given)
+
+
+def leave(model: Any) -> None:
+    """Take all such hooks off a model's modules: what put them there has failed halfway, and keeps no account."""
+    for module in model.modules():
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for number, hook in list(hooks.items()):
+                if isinstance(hook, Guest):
+                    del hooks[number]
+                    for name in ("pre_hooks_with_kwargs", "hooks_with_kwargs", "hooks_always_called"):
+                        getattr(module, f"_forward_{name}").pop(number, None)
+
+
+def left_as_it_was(model: Any, make: Callable[[], Made]) -> Made:
+    """What is made, whose hooks are on the model; no hook stays where that fails."""
+    try:
+        return make()
+    except Exception:
+        leave(model)
+        raise
+
+
+class Shown:
+    """From now on, and until its end, functions of torch are shown: `began(function, arguments, named)` before each,
+    `ended(function, arguments, named, result)` behind it; what these raise, and compute, nobody notices.
+
+    A mode belongs to the thread in which it began. One whose end never came, as a pass was interrupted, is taken off
+    when the next pass has ended, or at the close, wherever it is among those that others have put on since.
+    """
+
+    def __init__(self, began: Callable[..., None] | None = None, ended: Callable[..., None] | None = None):
+        self._mode, self._thread = _mode()(began, ended), threading.get_ident()
+        _put_on([self._mode])
+
+    def end(self) -> bool:
+        """Whether it is over: only its own thread can end it."""
+        if self._thread != threading.get_ident():
+            return False
+        self._mode.is_over = True
+        _put_on(_taken_off())
+        return True
+
+
+@functools.cache
+def _mode() -> Any:
+    """The class, which there is but once: the compiler knows modes by their classes."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class ShownMode(TorchFunctionMode):
+        def __init__(self, began: Callable[..., None] | None, ended: Callable[..., None] | None):
+            self.began, self.ended, self.is_over = began, ended, False
+
+        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            named = named or {}
+            if torch.compiler.is_compiling():
+                return function(*arguments, **named)
+            if self.began is not None:
+                with contextlib.suppress(Exception):
+                    apart(self.began, function, arguments, named)
+            result = function(*arguments, **named)
+            if self.ended is not None:
+                with contextlib.suppress(Exception):  # a tensor of somebody's own, or of another torch
+                    apart(self.ended, function, arguments, named, result)
+            return result
+
+    return ShownMode
 
 
 def is_compiled() -> bool:

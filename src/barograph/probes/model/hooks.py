@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from barograph.probes.model import schedulers
+from barograph.probes.model.guest import is_followed
 from barograph.probes.model.parameters import shape_of
 
 _WRAPPER = "torch/optim/optimizer.py"  # where hooks are called, around each class of step
@@ -115,12 +116,14 @@ class OptimizerHooks:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
         def before(optimizer: Any, given: Any, named: Any) -> Any:
-            return self._on_before(optimizer, given, named) if self._is_ours(optimizer) else None
+            return None if is_followed() or not self._is_ours(optimizer) else self._on_before(optimizer, given, named)
 
         self._handles.append(register_optimizer_step_pre_hook(before))
 
     def _on_any(self, optimizer: Any, given: Any, named: Any) -> None:
         """Any optimizer of the process has stepped."""
+        if is_followed():
+            return
         if self._given:
             if optimizer not in self._followed and not self._takes_over(optimizer):
                 self._others(optimizer)
@@ -169,6 +172,8 @@ class OptimizerHooks:
             return False
 
     def _on_before(self, optimizer: Any, given: Any, named: Any) -> Any:
+        if is_followed():
+            return None
         within = self._within.get(id(optimizer), 0)
         if within and not _is_stepping(optimizer):
             within = 0  # a step failed, and never ended
@@ -196,6 +201,8 @@ class OptimizerHooks:
         return (given[0], first_then_before, *given[2:]), named
 
     def _on_after(self, optimizer: Any, given: Any, named: Any) -> None:
+        if is_followed():
+            return
         within = self._within.pop(id(optimizer), 1) - 1
         if within > 0:
             self._within[id(optimizer)] = within

@@ -38,10 +38,7 @@ def clock_of(model: Any) -> Callable[[], float]:
 
 
 class TimedActivations(ActivationWatch):
-    """An activation watch that says how long its hooks took, and that torch.compile finds empty.
-
-    A hook that looks at a tensor breaks a compiled graph, and raises where that must be whole.
-    """
+    """An activation watch that says how long its hooks took."""
 
     seconds = 0.0
     clock = staticmethod(time.perf_counter)
@@ -54,38 +51,6 @@ class TimedActivations(ActivationWatch):
         began = self.clock()
         super()._guard(name, look)
         self.seconds += self.clock() - began
-
-    def _on_output(self, name: str) -> Callable[..., None]:
-        return _outside(super()._on_output(name))
-
-    def _on_units(self, name: str) -> Callable[..., None]:
-        return _outside(super()._on_units(name))
-
-    def _on_bounded(self, name: str, kind: str) -> Callable[..., None]:
-        return _outside(super()._on_bounded(name, kind))
-
-    def _on_start(self, module: Any, given: Any, named: Any) -> None:
-        import torch
-
-        if not torch.compiler.is_compiling():
-            super()._on_start(module, given, named)
-
-    def _on_end(self, module: Any, given: Any, output: Any) -> None:
-        import torch
-
-        if not torch.compiler.is_compiling():
-            super()._on_end(module, given, output)
-
-
-def _outside(hook: Callable[..., None]) -> Callable[..., None]:
-    """The hook, but nothing while torch.compile traces it."""
-    import torch
-
-    def outside(*given: Any) -> None:
-        if not torch.compiler.is_compiling():
-            hook(*given)
-
-    return outside
 
 
 def _activations_of(model: Any, modules: Any, run: Recording) -> TimedActivations | None:

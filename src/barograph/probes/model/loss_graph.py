@@ -32,6 +32,7 @@ from barograph.probes.model import (
     written_out,
 )
 from barograph.probes.model.graphs import KeptGraphs
+from barograph.probes.model.guest import Guest
 from barograph.probes.model.objective import behind as _behind
 from barograph.probes.model.objective import kind as _kind
 from barograph.probes.model.objective import shape as _shape
@@ -327,13 +328,13 @@ class LossGraph:
             import torch
 
             with contextlib.suppress(Exception):
-                torch.autograd.Variable._execution_engine.queue_callback(self._keep)
+                torch.autograd.Variable._execution_engine.queue_callback(Guest(self._keep))
         if self._passes > 4 and self._passes % 50 and self._passes not in _LEAVES and self.asks is None:
             return
         import torch
 
         with contextlib.suppress(Exception):
-            torch.autograd.Variable._execution_engine.queue_callback(self._look)
+            torch.autograd.Variable._execution_engine.queue_callback(Guest(self._look))
 
     def _keep(self) -> None:
         """A pass of a step that is looked at is over: the number that it was called with."""

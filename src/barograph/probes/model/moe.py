@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from barograph.probes.model.guest import CompiledGuest
+from barograph.probes.model.guest import CompiledGuest, apart
 from barograph.probes.model.routers import Extract, Router, find_routers, read
 
 if TYPE_CHECKING:
@@ -240,8 +240,7 @@ class RouterWatch:
             if not self.enabled:
                 return
             try:
-                if self._counts(layer, module):
-                    self._add(layer, (*args, *kwargs.values()), output)
+                apart(self._saw, layer, module, (*args, *kwargs.values()), output)
             except Exception as error:  # never into the training
                 reason = str(error).splitlines()[0] if str(error) else ""
                 self._warn(layer, f"could not be read ({type(error).__name__}: {reason}); its passes are not counted")
@@ -249,6 +248,10 @@ class RouterWatch:
         # torch.compile leaves its graph here: what a hook keeps can't be part of one
         outside: Callable[..., None] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
         return outside
+
+    def _saw(self, layer: _Layer, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        if self._counts(layer, module):
+            self._add(layer, given, output)
 
     def _counts(self, layer: _Layer, module: nn.Module) -> bool:
         """Is this a pass of training, seen for the first time?

@@ -85,7 +85,7 @@ class OtherNetwork:
         import torch
 
         self._calls = 0
-        self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._came)
+        self._handle = torch.nn.modules.module.register_module_forward_pre_hook(Guest(self._came))
 
     def _listen_no_more(self) -> None:
         if self._handle is not None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, texts
+from barograph.probes.model.guest import Guest
 from barograph.probes.model.loss_graph import loss_of_pass, root_of_pass
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
@@ -174,7 +175,7 @@ class OutputLook:
                 self._count(rows, whole, tagged, found)
 
         self._of_places = tagged is not None
-        tensor.register_hook(self.timed(arrived))
+        tensor.register_hook(Guest(self.timed(arrived)))
 
     def _of_rows(
         self, rows: Tensor, gradient: Tensor, found: Softmax | None, rowed: list[Tensor], complete: bool
@@ -358,7 +359,7 @@ def _beside(output: Any, tensor: Tensor) -> list[int] | None:
     if other is None or tuple(other.shape) != (len(tensor),) or tensor.dim() < 2:
         return None
     came: list[int] = []
-    other.register_hook(lambda gradient: came.append(1))
+    other.register_hook(Guest(lambda gradient: came.append(1)))
     return came
 
 

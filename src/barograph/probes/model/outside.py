@@ -12,11 +12,10 @@ deviation 1 or 0.02, or all 0 or all 1. Trained weights are none of these.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.parameters import flat, local, mesh_of
+from barograph.probes.model.parameters import Known, flat, local, mesh_of
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -32,7 +31,7 @@ class OutsideLook:
     """Keeps some of the parameters from one look to the next."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[Any, Any]] | None = None
+        self._kept: list[tuple[int, Known, Any]] | None = None
 
     def put(
         self, current: ModelRound, leaves: Mapping[int, Any], ours: Collection[Any], stepped: Iterable[Any]
@@ -48,10 +47,10 @@ class OutsideLook:
             some = [
                 one for number, one in leaves.items() if number not in known and isinstance(one, torch.nn.Parameter)
             ]
-            self._kept = [(weakref.ref(one), _part(one).clone()) for one in some[:_MOST] if mesh_of(one) is None]
+            self._kept = [(id(one), Known(one), _part(one).clone()) for one in some[:_MOST] if mesh_of(one) is None]
             return
-        still = [(one, values) for held, values in kept
-                 if (one := held()) is not None and id(one) in leaves and id(one) not in known
+        still = [(one, values) for number, is_kept, values in kept
+                 if (one := leaves.get(number)) is not None and is_kept(one) and number not in known
                  and one.grad is not None and one.shape.numel()]  # fmt: skip
         if not still:
             return

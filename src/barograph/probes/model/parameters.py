@@ -6,6 +6,7 @@ Out:  names without wrappers (the same for a plain, a compiled, a DDP and an FSD
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -47,6 +48,31 @@ def local(tensor: Any) -> Tensor:
         tensor = torch.view_as_real(tensor.resolve_conj())
     result: Tensor = tensor
     return result
+
+
+class Known:
+    """Knows a tensor again, and does not keep it: by its storage, which is referred to weakly. Torch swaps no tensor to
+    which anything refers weakly (https://docs.pytorch.org/docs/stable/generated/torch.utils.swap_tensors.html), and
+    that is one of its ways to give a model another type."""
+
+    __slots__ = ("_number", "_storage")
+
+    def __init__(self, tensor: Any):
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        self._number, self._storage = id(tensor), None
+        with contextlib.suppress(NotImplementedError, RuntimeError):  # none of its own, as a sparse one
+            self._storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call, unused-ignore]
+
+    def __call__(self, tensor: Any) -> bool:
+        """Whether it is this one."""
+        known = self._storage
+        return bool(
+            known is not None
+            and self._number == id(tensor)
+            and tensor.untyped_storage()._cdata == known.cdata
+            and not known.expired()  # type: ignore[no-untyped-call, unused-ignore]
+        )
 
 
 PLACE = re.compile(r"^w?p(?:os|e)(?:_|$)|pos_?emb|position", re.I)

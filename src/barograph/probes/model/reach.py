@@ -142,7 +142,7 @@ class Reach:
             (self._ran if torch.is_grad_enabled() else self._ran_without).update(own)
             for one in output if isinstance(output, tuple) else (output,):
                 if isinstance(one, torch.Tensor) and one.requires_grad:
-                    one.register_hook(lambda gradient: self._reached.update(own))  # type: ignore[no-untyped-call]
+                    one.register_hook(Guest(lambda gradient: self._reached.update(own)))  # type: ignore[no-untyped-call]
 
         return hook
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from barograph.probes.model.backward import tensors
 from barograph.probes.model.guest import Guest
-from barograph.probes.model.parameters import Owned, mesh_of
+from barograph.probes.model.parameters import Known, Owned, mesh_of
 
 
 class _Sample:
@@ -34,7 +34,7 @@ class _Sample:
     def __init__(self, parameter: Any, at_start: bool):
         self.parameter, self.at_start = parameter, at_start
         self.sharded = mesh_of(parameter) is not None
-        self.mark: Callable[[], Any] = _nothing  # a weak reference: gradients are not kept alive
+        self.mark: Callable[[Any], bool] = _unknown  # gradients are not kept alive
         self.version = 0
         self.still = self.arrived = self.known = self.begun = False
 
@@ -44,15 +44,15 @@ class _Sample:
         self.known, self.arrived, self.begun = True, False, False
         self.still = gradient is not None
         if gradient is not None:
-            if self.mark() is not gradient:
-                self.mark = _weak(gradient)
+            if not self.mark(gradient):
+                self.mark = Known(gradient)
             self.version = _changes(self.parameter.grad)
 
     def add(self, between: int = 0) -> None:
         """A gradient has been accumulated. between: changes that may come between two of them in a step."""
         if self.still and not self.at_start:
             gradient = self.parameter.grad
-            if gradient is None or self.mark() is not gradient:
+            if gradient is None or not self.mark(gradient):
                 self.still = False
             else:
                 more = gradient._version - self.version
@@ -68,7 +68,7 @@ class _Sample:
             self.still = (
                 self.still
                 and gradient is not None
-                and self.mark() is gradient
+                and self.mark(gradient)
                 and _changes(self.parameter.grad) == self.version
             )
 
@@ -77,7 +77,7 @@ class _Sample:
         if not self.known or not self.arrived or self.begun < self.at_start:
             return None
         gradient = _inner(self.parameter.grad)
-        return self.still and gradient is not None and self.mark() is gradient
+        return self.still and gradient is not None and self.mark(gradient)
 
 
 class StaleGradients:
@@ -122,7 +122,7 @@ class StaleGradients:
         for sample in chosen:
             self._by_parameter[id(sample.parameter)] = sample
             if not sample.sharded:
-                handles.append(sample.parameter.register_post_accumulate_grad_hook(self._arrived))
+                handles.append(sample.parameter.register_post_accumulate_grad_hook(Guest(self._arrived)))
             if sample.at_start and self._on_output is None:
                 self._on_output = self._model.register_forward_hook(Guest(self._hook_output))
             sample.remember()
@@ -144,13 +144,9 @@ class StaleGradients:
                 sample.still = False
 
     def _hook_output(self, module: Any, given: Any, output: Any) -> None:
-        import torch
-
-        if torch.compiler.is_compiling():
-            return
         for tensor in tensors(output):
             if tensor.requires_grad:
-                tensor.register_hook(self._begins)
+                tensor.register_hook(Guest(self._begins))
                 return
 
     def _begins(self, gradient: Any) -> None:
@@ -198,12 +194,5 @@ def _changes(gradient: Any) -> int:
     return count if inner is gradient else count + int(inner._version)
 
 
-def _weak(tensor: Any) -> Callable[[], Any]:
-    from torch.utils.weak import TensorWeakRef  # type: ignore[attr-defined, unused-ignore]
-
-    result: Callable[[], Any] = TensorWeakRef(tensor)
-    return result
-
-
-def _nothing() -> None:
-    return None
+def _unknown(tensor: Any) -> bool:
+    return False

@@ -123,7 +123,7 @@ class ModelState:
         """Calls of a model that was compiled in place are seen around what is compiled."""
         with contextlib.suppress(Exception):
             for module in {id(one): one for one in (self._model, self._inner)}.values():
-                surround(module, self._timed(self._began_around), self._timed(self._ended_around))
+                surround(module, Guest(self._timed(self._began_around)), Guest(self._timed(self._ended_around)))
         if self._parts is None or self._parts.called or not is_compiled():
             return
         self._asked += 1
@@ -147,10 +147,6 @@ class ModelState:
 
     def _timed(self, hook: Callable[..., None]) -> Callable[..., None]:
         def timed(*given: Any) -> None:
-            import torch
-
-            if torch.compiler.is_compiling():  # nothing of a hook is for the compiler to follow
-                return
             began = self._clock()
             hook(*given)
             self._seconds += self._clock() - began
@@ -288,7 +284,7 @@ class ModelState:
                 with torch.no_grad():
                     _each(lambda: self._finite.returned(logits))
                 if self._sharded and getattr(logits, "requires_grad", False):
-                    logits.register_hook(partial(self._sentinel.came_to_output, model=self._inner))
+                    logits.register_hook(Guest(partial(self._sentinel.came_to_output, model=self._inner)))
             if "output_width" in self._passes:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.blocks import find
 from barograph.probes.model.frozen import trained_before
-from barograph.probes.model.parameters import flat, local
+from barograph.probes.model.parameters import Known, flat, local
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ class Unchanged:
         self._loose: list[Any] = []  # held by no optimizer
         self._named = False  # whether it is still to be said that these were trained before
         self._kept: list[tuple[Any, Tensor]] = []
-        self._seen: dict[int, tuple[weakref.ref[Any], int]] = {}  # the gradient of each, and its counter
+        self._seen: dict[int, tuple[Known, int]] = {}  # the gradient of each, and its counter
         self._suspects = 0
         self._foreign: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._before: weakref.ref[Any] | None = None  # the optimizer of others that stepped last
@@ -96,7 +96,7 @@ class Unchanged:
         kept, count = self._kept, self._suspects
         with_gradient = [one for one in parameters if one.grad is not None]
         suspects = [one for one in with_gradient if not _old(self._seen.get(id(one)), one.grad)]
-        self._seen = {id(one): (weakref.ref(one.grad), local(one.grad)._version) for one in with_gradient}
+        self._seen = {id(one): (Known(one.grad), local(one.grad)._version) for one in with_gradient}
         self._suspects = len(suspects)
         some = suspects[:: max(1, len(suspects) // _COMPARED)][:_COMPARED]
         self._kept = [(parameter, _part(parameter).clone()) for parameter in some]
@@ -142,9 +142,9 @@ def _by_block(model: Any, loose: set[int]) -> bool:
     return not frozen.isdisjoint(left)
 
 
-def _old(seen: tuple[weakref.ref[Any], int] | None, gradient: Any) -> bool:
+def _old(seen: tuple[Known, int] | None, gradient: Any) -> bool:
     """Whether this is the gradient that was seen a step ago, and nothing was added to it since."""
-    return seen is not None and seen[0]() is gradient and seen[1] == local(gradient)._version
+    return seen is not None and seen[0](gradient) and seen[1] == local(gradient)._version
 
 
 def _part(parameter: Any) -> Tensor:

@@ -20,6 +20,7 @@ from typing import Any, Literal, cast
 from barograph.probes.model import blocks, report
 from barograph.probes.model.backward import BackwardEnd, Sentinel
 from barograph.probes.model.findings import Witness
+from barograph.probes.model.guest import apart, left_as_it_was
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of, scaler_around
 from barograph.probes.model.looks import Looks, skipped_round, unscaled
 from barograph.probes.model.outlet import Outlet, due_lines
@@ -88,7 +89,7 @@ class ModelWatch:
             sharded = any(mesh_of(parameter) is not None for parameter in model.parameters())
             budget = None if sharded or any(given.values()) else BUDGET
         fixed = {"moe"} if run.world_size > 1 else set()  # experts are counted by a collective of all ranks
-        if not isinstance(memory_budget_mb, (int, float)) or not 0 <= memory_budget_mb < 1e9:
+        if not (isinstance(memory_budget_mb, (int, float)) and 0 <= memory_budget_mb < 1e9):
             raise ValueError(f"memory_budget_mb is a number of megabytes, not {memory_budget_mb!r:.60}")
         WatchSchedule(intervals, budget)  # refuses what is not an interval, before anything is hooked
         self.model = model
@@ -99,7 +100,8 @@ class ModelWatch:
         self.show, self._scaler = show, scaler
         self._run, self._outlet = run, Outlet(run)
         self._witness = Witness(lambda sentence, key: run.warn(sentence, key=f"watch {key}"))
-        self._looks = Looks(run, model, self.schedule, memory_budget_mb, modules, self._witness)
+        about = run, model, self.schedule, memory_budget_mb, modules, self._witness
+        self._looks = left_as_it_was(model, lambda: Looks(*about))
         self._blocks = tuple(blocks.find(model).blocks)
         self._given, self._start = optimizer is not None, run.current_step
         self._round, self._queue = cast("ModelRound | None", None), cast("deque[ModelRound]", deque())
@@ -138,6 +140,7 @@ class ModelWatch:
     def _begin(self) -> None:
         if not any(self.schedule.given.values()):
             return
+        self._run.at_finish.append(self.close)
         names = self._looks.refresh()
         if not names:
             meta = any(parameter.is_meta for parameter in self.model.parameters())
@@ -149,13 +152,11 @@ class ModelWatch:
                 "with torch.optim.Optimizer and what is made from it",
                 key=f"watch optimizer {name}",
             )
-        looks_at = bool(self.schedule.given["activations"])
-        self._state = ModelState(self.model, self._clock, looks_at, self._sentinel, self._outside)
+        about = self.model, self._clock, bool(self.schedule.given["activations"]), self._sentinel, self._outside
+        self._state = left_as_it_was(self.model, lambda: ModelState(*about))
         self._arm(_upcoming(self._run))
-        register = getattr(self._run, "at_each_round", None)
-        if register is not None:
+        if (register := getattr(self._run, "at_each_round", None)) is not None:
             register(self.poll)
-        self._run.at_finish.append(self.close)
 
     @property
     def optimizers(self) -> list[Any]:
@@ -163,8 +164,7 @@ class ModelWatch:
         return self._hooks.optimizers
 
     def __deepcopy__(self, memo: Any) -> ModelWatch:
-        """A copy of the model (for an average of its weights, say) is not watched, and copies no run."""
-        return self
+        return self  # a copy of the model (for an average of its weights, say) is not watched, and copies no run
 
     # -- which step it is --------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class ModelWatch:
             import torch
 
             with torch.no_grad():
-                call()
+                apart(call)
         except Exception as error:
             with contextlib.suppress(Exception):
                 reason = (str(error).splitlines() or [""])[0][:300]

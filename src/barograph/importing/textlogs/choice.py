@@ -25,6 +25,7 @@ SCANNED = 1 << 28  # bytes searched for the beginnings of further runs
 BEGINNINGS = 200  # of runs in a file that are looked at
 _ALIKE = 0.8  # of the most rows: counts as the same number
 _EVALUATIONS = 5  # without a row of training
+_LISTED = 3  # times the rows, read as whole histories: all others' are strays
 _OUTNUMBERED = 8  # times the rows, read by the plain reader: a dialect's are strays
 # never logs: read by other sources, or text in which rows are only quoted
 _ENDINGS = (
@@ -134,7 +135,7 @@ def most(text: bytes, whole: bool, lone: bool = False) -> tuple[Dialect, ...]:
 
 def _at_once(rest: Sequence[Dialect], text: bytes, told: int) -> list[Dialect]:
     """The dialects of whole histories, if these have many times the rows that all others read."""
-    return [one for one in rest if one.whole_runs and one.rows_in(text)[1] > max(1, _OUTNUMBERED * told)]
+    return [one for one in rest if one.whole_runs and one.rows_in(text)[1] > max(1, _LISTED * told)]
 
 
 def _evaluated(plain: Dialect, text: bytes) -> bool:

@@ -51,7 +51,7 @@ class Dialect:
     aliases: ClassVar[Aliases] = {}  # name → canonical name, and the factor to its unit
     closers: tuple[bytes, ...] = ()  # a last line that ends with one of these is whole without its line break
     last_resort = False
-    of_the_rest, whole_runs = False, False  # reads only what others left; what stands in lists goes before strays
+    of_the_rest, whole_runs = False, False  # reads only what others left; and lists ahead of strays
     bare = False  # lines are read without what a logger writes before them
 
     def rows_in(self, text: bytes) -> tuple[int, int]:

@@ -283,7 +283,7 @@ def floats(
 
 def _is_decimal(column: Sequence[bytes], name: str, known: dict[str, bool]) -> bool:
     """Whether the commas in a column are decimal ones, as its other numbers or those under the same name before say:
-    `0,93` and `12,5` are no thousands, `1,234` is what they are. "": what was found for any name."""
+    `0,93` and `12,5` have decimals, and so has `1,234` beside them. "": what was found for any name."""
     texts = [text for text in column if b"," in text]
     certain = not all(map(_THOUSANDS.fullmatch, texts))
     if certain or any(b"." in text for text in column):

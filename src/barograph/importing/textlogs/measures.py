@@ -31,9 +31,9 @@ OF = (
     rb"[ ]){0,2}"
 )
 SCORE = expression(  # a name of such a score, whatever it is about
-    r"(?i)(?:.*[^a-z0-9])?(?:" + SCORES.decode() + r"|top[-_]?[15](?:[_ -]acc(?:uracy)?)?|auc|f1(?:[ _-]score)?|"
-    r"bleu|[wce]er|[a-z]+[ _]error[ _]rate|exact[ _]match)(?:@\d{1,4})?"
+    r"(?i)\A(?:.*[^a-z0-9])?(?:" + SCORES.decode() + r"|top[-_]?[15](?:[_ -]acc(?:uracy)?)?|auc|f1(?:[ _-]score)?|"
+    r"bleu|[wce]er|(?:word|char(?:acter)?|phone|token|equal)[ _]error[ _]rate|exact[ _]match)(?:@\d{1,4})?"
 )
 LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + MEASURE + rb")$")
 ACCURACY = expression(r"(?i)(?:(?:val|valid|validation|test|eval|train|training) )?acc(?:uracy)?")
-NEVER_WHOLE = expression(rb"(?i)(?:.*[^a-z0-9])?(?:" + SCORES + rb")(?:@\d{1,4})?")  # `precision: 16` is of numbers
+NEVER_WHOLE = expression(rb"(?i)\A(?:.*[^a-z0-9])?(?:" + SCORES + rb")(?:@\d{1,4})?")  # `precision: 16` is of numbers

@@ -210,17 +210,7 @@ def as_pairs(line: bytes) -> bytes:
     line = _STEP_NAME.sub(rb"\1 \2", line)
     if b" after " in line:
         line = _AFTER.sub(rb" after \2 \1:", line)
-    if b"Score at" in line:
-        line = _SCORE.sub(rb"iteration \1 loss: ", line)
-    if b"inibatches" in line:
-        line = _OBJECTIVE.sub(rb"step \2 \1 objf: ", line)
-    if b"Saving dict for global step" in line:  # an estimator's evaluation
-        line = line.replace(b"Saving dict for", b"eval")
-    if b" reached " in line:
-        line = REACHED.sub(rb"\1: \2", line)
-    if b" rate," in line:
-        line = _DARKNET.sub(rb"\1 loss", line)
-    line = _OVER.sub(b"", line)
+    line = _OVER.sub(b"", _of_programs(line))
     if b" so far" in line and b"est " not in line:
         line = _SO_FAR.sub(rb"\g<name>", line)
     if b"nanx" in line:
@@ -250,6 +240,21 @@ def as_pairs(line: bytes) -> bytes:
     if b"'s " in line:
         line = line.replace(b"'s ", b" ")  # `training's log loss`
     return _QUOTED.sub(rb"\1\3 ", line) if b'"' in line or b"'" in line else line
+
+
+def _of_programs(line: bytes) -> bytes:
+    """A line as programs of one kind write it, as others do."""
+    if b"Score at" in line:
+        line = _SCORE.sub(rb"iteration \1 loss: ", line)
+    if b"inibatches" in line:
+        line = _OBJECTIVE.sub(rb"step \2 \1 objf: ", line)
+    if b"Saving dict for global step" in line:  # an estimator's evaluation
+        line = line.replace(b"Saving dict for", b"eval")
+    if b" reached " in line:
+        line = REACHED.sub(rb"\1: \2", line)
+    if b" rate," in line:
+        line = _DARKNET.sub(rb"\1 loss", line)
+    return line
 
 
 def _epoch_and_batch(found: re.Match[bytes]) -> bytes:

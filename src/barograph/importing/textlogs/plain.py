@@ -40,7 +40,7 @@ _HINTS = (  # every row has one of these in it
     "rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
     "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;accard;HD95;hd95;recision;ecall;NDCG;MRR;mrr;"
-    "AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;R2;r2;F1;f1;"
+    "AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;F1;f1;"
     "WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;"
     "progress: (;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )

@@ -108,8 +108,6 @@ _BARE = expression(
     r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|"
     r"reward(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch)){0,2}"
-    r"|(?:.*[^a-z])?(?:f1(?:[ _-]score)?|bleu|[wce]er|(?:word|char(?:acter)?|phone|token|equal)[ _]error[ _]rate|"
-    r"exact[ _]match)"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
@@ -260,31 +258,28 @@ def row(line: bytes) -> forms.Parsed | None:
             beside = both[1] or both[2]
         name = _TURNED.sub(rb"\2 \1", name)
         measure = _is_measure(name)
-        if measure is None or (number.isdigit() and scale is None and _LOST.search(name) and MONEY.search(line)):
-            continue  # games that were lost
-        if number.isdigit() and scale is None and NEVER_WHOLE.fullmatch(name):
+        if measure is None or (number.isdigit() and scale is None and _is_other(line, name)):
             continue
         known |= measure and _OF_SETTING.search(name) is None
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
         text = name.decode("utf-8", "replace")
         phase = "" if _OF_RATE.match(name) else heldout.phase_at(phases, found.start(), alone)
-        of_training |= not phase and _BARE.fullmatch(text) is not None and not heldout.PHASE.search(name)
+        of_training |= not phase and _is_bare(text) and not heldout.PHASE.search(name)
         names.setdefault(_with_data(text, phase), number)
     known |= reached or (bool(counts) and counting.are_of_data(names))
     if not known and b"," in line and not counts:
         turned, begin = _named_behind(line)
         names, first = names | turned, begin if first < 0 else first
-        known = any(map(_BARE.fullmatch, turned))
+        known = any(map(_is_bare, turned))
     # a comment in a program or a file of settings; `## Epoch 3` is a heading
     is_comment = known and (_COMMENT.match(line) is not None or sentences.is_one(line))
-    if is_comment or (printed and not any(map(_BARE.fullmatch, names))):
+    if is_comment or (printed and not any(map(_is_bare, names))):
         return None
     elsewhere = known and bool(counts) and _are_best(line, names)
     known &= not elsewhere
     if not counts:
-        bare = any(_BARE.fullmatch(name) or SCORE.fullmatch(name) for name in names)
-        if not known or not bare or _is_of_settings(line, names, printed):
+        if not (known and any(map(_is_bare, names))) or _is_of_settings(line, names, printed):
             return None
         names, first = _lead(line, names, first)
     elif _is_planned(line, counts[-1], names) or (elsewhere and first < min(match.start() for match in counts)):
@@ -414,6 +409,16 @@ def _is_measure(name: bytes) -> bool | None:
         return False
     head, _, tail = name.rpartition(b" ")  # "val loss", "test accuracy": the words belong together
     return True if heldout.PHASE.fullmatch(head) or _KNOWN.match(tail) else None
+
+
+def _is_other(line: bytes, name: bytes) -> bool:
+    """Whether a whole number is of something else: of games that were lost, or of `precision: 16`."""
+    return bool(NEVER_WHOLE.fullmatch(name) or (_LOST.search(name) and MONEY.search(line)))
+
+
+def _is_bare(name: str) -> bool:
+    """Whether a name is that of a loss, an accuracy or a score."""
+    return bool(_BARE.fullmatch(name) or SCORE.fullmatch(name))
 
 
 def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:

@@ -138,6 +138,12 @@ class Shown:
         self._mode, self._thread = _mode()(began, ended), threading.get_ident()
         _put_on([self._mode])
 
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        self.end()
+
     def end(self) -> bool:
         """Whether it is over: only its own thread can end it."""
         if self._thread != threading.get_ident():

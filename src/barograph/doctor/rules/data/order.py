@@ -10,6 +10,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
@@ -28,6 +29,7 @@ _FEW = 16  # targets of a batch
 _SORTED = 4  # times as many looks as are needed: a class of few examples comes once in an epoch
 _BY_GROUP = "data sorted: by class, or file by file, of which each has some classes"
 _COMPARED = 64  # batches of a pass
+_LENGTHS, _MIXED, _FAR = 256, 3, 1.5  # that are kept; batches of two lengths, or turns; times as many batches
 _ROWS, _ALIKE, _EARLY = "model/example_rows", 8, 4096  # looks; rows that are compared
 _NUMBER = "set the epoch's number before each epoch, in what draws the order: `dataset.epoch = epoch`"
 _REMEDY = "call `sampler.set_epoch(epoch)` before each epoch: the order is drawn from the seed and this number"
@@ -146,17 +148,18 @@ class _Passes:
     """Mean lengths of batches as they come: how they change, and where they begin anew."""
 
     def __init__(self) -> None:
-        self.began = self.anew = -1
+        self.began = self.anew = self.newest = -1
         self.ups = self.downs = self._behind = 0
         self._last = self._low = self._high = math.nan
         self._pass: list[float] = []
         self._pass_before: list[float] = []
+        self._stays: list[tuple[float, int]] = []  # each length, and how many batches in a row have it
 
     def add(self, step: int, length: float) -> None:
         """A batch."""
         if not math.isfinite(length):
             return
-        self.began = step if self.began < 0 else self.began
+        self.began, self.newest = (step if self.began < 0 else self.began), step
         fifth, change = (self._high - self._low) / 5, length - self._last
         back = self._low - fifth <= length <= self._high + fifth  # not on to what is longer or shorter than all so far
         if self._high > 1.5 * self._low and abs(change) >= 3 * fifth and back:
@@ -166,6 +169,10 @@ class _Passes:
             self.ups += change > 0
             self.downs += change < 0
             self._behind += 1
+        if length != self._last:
+            self._stays.append((length, 0))
+        if len(self._stays) <= _LENGTHS:
+            self._stays[-1] = length, self._stays[-1][1] + 1
         self._last = length
         self._pass = [*self._pass, length][:_COMPARED]
         self._low = length if math.isnan(self._low) else min(length, self._low)
@@ -176,6 +183,20 @@ class _Passes:
         """Whether the batches of this pass are as long as those of the one before, one by one, three different ones."""
         count = min(len(self._pass), len(self._pass_before))
         return self._pass[:count] == self._pass_before[:count] and len(set(self._pass[:count])) >= 3
+
+    def unplanned(self, lengths: float) -> bool:
+        """Whether they go one way to the end, as no plan of lengths has them: where one length follows another, batches
+        have some of both; or the numbers of batches of each length rise and fall by half, three times or more."""
+        if self.anew >= 0 or min(self.ups, self.downs) or len(self._stays) > _LENGTHS:
+            return False
+        mixed = sum(length % 1 > 0 for length, _ in self._stays[1:-1])
+        counts = [count for length, count in self._stays[1:-1] if length % 1 == 0]
+        turns = [0]
+        for one, following in pairwise(counts):
+            way = (following >= _FAR * one) - (one >= _FAR * following)
+            turns += [way] if way and way != turns[-1] else []
+        enough = len({length for length, _ in self._stays if length % 1 == 0}) >= lengths
+        return enough and (mixed >= _MIXED or len(turns) > _MIXED)
 
     def sorted(self, changes: float, against: float) -> bool:
         """Whether they go one way but where they begin anew."""
@@ -222,12 +243,14 @@ class SortedLengths(WatchRule):
     Shuffled, the mean lengths of batches differ by what chance gives: their variance is that of the rows within a batch
     over their number. Here it is four times that or more, and lengths rise from look to look more often than not (or
     fall), by four standard deviations of what is so by chance: n differences of numbers in random order have
-    (n ± √(n / 3)) / 2 rises. Batches of like lengths in random order have no such order. Where all rows of a batch have
+    (n ± √(n / 3)) / 2 rises. To the end of a run in which they never begin anew, it is enough that nearly all pairs of
+    looks go one way (Kendall's τ). Batches of like lengths in random order have no such order. Where all rows of a batch have
     one length in each look, as those of a planned change of length, they have to rise and to begin anew, or to take
     five different lengths or more in one order to the end of the run, of texts that are whole: in eight looks or more
     all rows have padding behind one token that stands nowhere else, and in no look they have not. A plan that cuts
-    texts cuts their ends. Where the
-    configuration has a curriculum, or groups examples by length on purpose, there is no finding; nor where a reward is
+    texts cuts their ends. Or the lengths of all batches are recorded and go one way to the end, and where one length
+    follows another, batches have some of both, three times or more; or each length has half as many batches again as
+    the one before, and two thirds of them, by turns. Where the configuration has a curriculum, or groups examples by length on purpose, there is no finding; nor where a reward is
     logged, for what a policy writes gets longer or shorter as it learns. Where the lengths of
     all batches are recorded (`data/length_mean`), they need only rise and begin anew: by three fifths of their range
     from one to the next, with at most one in twenty of the other changes downwards. So of the tokens that are logged
@@ -254,6 +277,7 @@ class SortedLengths(WatchRule):
         "looks": (12.0, "ours"),
         "whole": (8.0, "looks; ours"),
         "lengths": (5.0, "different ones, in one order; ours"),
+        "trend": (0.85, "of all pairs of looks go one way, less those that go the other; ours"),
         "against": (0.05, "of all changes, in the other direction; ours"),
     }
     remedies = ("shuffle the examples, or the order of batches of like lengths",)
@@ -272,8 +296,19 @@ class SortedLengths(WatchRule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
-        if history.facts.get("finished") and self._newest is not None and self._looked.anew < 0:
+        if not history.facts.get("finished"):
+            return
+        if self._newest is not None and self._looked.anew < 0:
             yield from self._judge(history, self._newest)
+        segment, passes = self._passes.get("mean length", (-1, _Passes()))
+        if passes.unplanned(self.at["lengths"]) and not _by_length(history) and self.first(segment):
+            way = "short" if passes.ups else "long"
+            yield self.finding(
+                passes.began, f"Batches come by length, {way} ones first: all {passes.ups + passes.downs} changes of "
+                f"their mean length go {'up' if passes.ups else 'down'}, to the end.", found=passes.newest,
+                segment=segment, confidence=_PROOF, evidence={"changes": passes.ups + passes.downs},
+                causes=[f"data sorted: by length, {way} ones first"],
+            )  # fmt: skip
 
     def _of_all(self, what: str, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """A row of a series that has each batch. what: it is of."""
@@ -327,13 +362,15 @@ class SortedLengths(WatchRule):
         steps = numpy.sign(numpy.diff(self._means))
         steps = steps[steps != 0]
         order = float(steps.sum()) / math.sqrt((len(steps) + 1) / 3)
+        trend = _trend(self._means)
         sure = chance > 0 or self._looked.sorted(self.at["looks"], self.at["against"]) or (
             self._looked.anew < 0 and abs(steps.sum()) == len(steps) and len(set(self._means)) >= self.at["lengths"]
             and _are_whole(history, place, self.at["whole"])
         )  # fmt: skip
         sure = sure and (self._looked.anew < 0 or _come_again(history, self._looked.anew, place) is not False)
-        if sure and between > self.at["apart"] * chance and abs(order) > self.at["sure"] and self.first(place[2]):
-            up = order > 0
+        ordered = abs(order) > self.at["sure"] or (self._looked.anew < 0 and abs(trend) > self.at["trend"])
+        if sure and ordered and between > self.at["apart"] * chance and self.first(place[2]):
+            up = (order if abs(order) > self.at["sure"] else trend) > 0
             yield self.finding(
                 self._began, f"Batches come by length, {'short' if up else 'long'} ones first: of {len(steps)} changes "
                 f"of their mean length {int((steps > 0).sum() if up else (steps < 0).sum())} go "
@@ -341,6 +378,13 @@ class SortedLengths(WatchRule):
                 evidence={"changes": len(steps), "order": order},
                 causes=[f"data sorted: by length, {'short' if up else 'long'} ones first"],
             )  # fmt: skip
+
+
+def _trend(means: list[float]) -> float:
+    """Kendall's τ: of all pairs, the share that rises less the share that falls."""
+    values = numpy.array(means)
+    signs = numpy.sign(values[None, :] - values[:, None])[numpy.triu_indices(len(values), 1)]
+    return float(signs.sum() / max(1, numpy.count_nonzero(signs)))
 
 
 def _are_whole(history: RunHistory, place: Place, looks: float) -> bool:

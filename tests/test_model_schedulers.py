@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rule_columns import findings
 from test_rules_objective import ROWS, every, warned
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.optim import lr_scheduler as made  # noqa: E402
 
+from barograph.doctor.rules.optimizer.scheduled import ScheduleCount  # noqa: E402
 from barograph.probes.model import schedulers  # noqa: E402
 
 STEPS = np.arange(20, ROWS, 10)
@@ -87,6 +89,26 @@ def test_a_scheduler_that_is_stepped_at_each_micro_batch_is_named_so() -> None:
     columns = {"loss": every(np.linspace(2.0, 1.0, ROWS))} | counted(4.0, ROWS)
     columns["model/backwards"] = STEPS, np.full(len(STEPS), 4.0)
     assert warned(columns)["schedule_count"].causes[0].startswith("scheduler stepped per micro-batch: 4 times")
+
+
+@pytest.mark.parametrize(
+    ("pace", "passes", "share", "world", "told"),
+    [
+        (2.0, 2.0, 1 / np.sqrt(1 + STEPS / 20), 1, True),
+        (2.0, 2.0, 0.97**STEPS, 1, True),
+        (2.0, 2.0, np.maximum(0.0, 1 - STEPS / ROWS), 1, False),  # made for as many, perhaps: it ends with the run
+        (2.0, 2.0, 1 / np.sqrt(1 + STEPS / 20), 2, False),  # once for each rank
+        (2.0, 1.0, 1 / np.sqrt(1 + STEPS / 20), 1, False),
+        (1.0, 1.0, 1 / np.sqrt(1 + STEPS / 20), 1, False),
+    ],
+)
+def test_a_schedule_without_a_length_is_held_against_the_backward_passes(
+    pace: float, passes: float, share: Any, world: int, told: bool
+) -> None:
+    columns = {"loss": every(np.linspace(2.0, 1.0, ROWS))} | counted(pace, 0, share)
+    columns["model/backwards"] = STEPS, np.full(len(STEPS), passes)
+    found = findings([ScheduleCount()], columns, facts={"finished": True, "world_size": world})
+    assert [one.causes[0][:35] for one in found.values()] == ["scheduler stepped per micro-batch: "] * told
 
 
 @pytest.mark.parametrize(

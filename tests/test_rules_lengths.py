@@ -49,3 +49,40 @@ def test_batches_by_length_are_told_by_their_tokens(
     found = findings_of([SortedLengths()], columns, pieces, config=config)
     assert [one.step for one in found] == [0] * told
     assert not told or found[0].causes == ["data sorted: by length, short ones first"]
+
+
+def lengths(kind: str) -> np.ndarray:
+    """Of each batch, in one pass to the end of the run."""
+    dice = np.random.default_rng(5)
+    stays = {"as often": [10] * 15, "plan that slows": [2, 3, 4, 5, 7, 9, 12, 15, 20, 25, 48], "texts": [
+        11, 15, 6, 4, 10, 17, 22, 22, 9, 7, 9, 18]}  # fmt: skip
+    if kind in stays:
+        return np.repeat(np.arange(16.0, 16 + len(stays[kind])), stays[kind])
+    rows = np.sort(dice.integers(16, 26, 150 * 8)).reshape(150, 8).mean(1)
+    return rows if kind == "mixed" else dice.permutation(rows)
+
+
+@pytest.mark.parametrize("pieces", [(), (20, 77, 140)])
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [("mixed", True), ("texts", True), ("as often", False), ("plan that slows", False), ("shuffled", False)],
+)
+def test_batches_by_length_that_never_begin_anew_are_told_where_no_plan_makes_them(
+    kind: str, says: bool, pieces: tuple[int, ...]
+) -> None:
+    columns = {"train/loss": (STEP, 3.0 / (1 + STEP / 50)), "data/length_mean": (STEP, lengths(kind))}
+    found = findings_of([SortedLengths()], columns, pieces)
+    assert [one.causes for one in found] == [["data sorted: by length, short ones first"]] * says
+
+
+@pytest.mark.parametrize(("noise", "says"), [(0.6, True), (6.0, False)])
+def test_lengths_that_rise_in_nearly_all_pairs_of_looks_are_in_order(noise: float, says: bool) -> None:
+    dice = np.random.default_rng(7)
+    means = 6 + 0.08 * LOOKS + dice.normal(0, noise, len(LOOKS))
+    columns = {
+        "train/loss": (STEP, 3.0 / (1 + STEP / 50)),
+        "model/input_length_mean": (LOOKS, means),
+        "model/input_length_std": (LOOKS, np.full(len(LOOKS), 3.0)),
+        "model/example_rows": (LOOKS, np.full(len(LOOKS), 16.0)),
+    }
+    assert bool(findings_of([SortedLengths()], columns)) == says

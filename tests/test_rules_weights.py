@@ -201,6 +201,9 @@ OPTIONS = {"num_heads": 4, "train_size": 640, "lr": 3e-3, "lr_scheduler_type": "
         (OPTIONS, {"frozen_gains_new": 0, "frozen_first_as_drawn": 1}, "info"),  # one random projection
         (OPTIONS, {"frozen_share": 0.2}, "info"),
         (OPTIONS, {"trained_parameters": 20}, "info"),  # of two players, say, one waits
+        (OPTIONS, {"frozen_gains_new": 0, "trained_parameters": 20, "trained_matrices": 0, "untrained": 1}, "warning"),
+        (OPTIONS, {"frozen_gains_new": 0, "trained_parameters": 20, "trained_matrices": 0, "untrained": 0}, "info"),
+        (OPTIONS | {"trainable": "norms"}, {"frozen_gains_new": 0, "trained_matrices": 0, "untrained": 1}, "info"),
     ],
 )
 def test_a_head_alone_that_is_trained_on_a_new_body_warns_unless_the_configuration_says_so(

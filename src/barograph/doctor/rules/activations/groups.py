@@ -8,7 +8,7 @@ Out:  findings of `FrozenGroup`, `FrozenLater`, `UnfreezingMissed`, `PretrainedM
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
@@ -53,18 +53,18 @@ class FrozenGroup(Rule):
     A bias or a norm's gains that are all that is trained, beside eight frozen parameters or more. Frozen blocks
     behind parameters that are trained, whose normalisation weights are all exactly 1: nobody ever trained these
     (the same of two such layers or more in the frozen model that adapters are for); or any such blocks, where a
-    preference is learnt. And frozen layers whose weights are as torch draws them, uniform up to one over the root
-    of their inputs, while what is before them is trained; or where two or more are in front of it, and more than
-    four parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a
-    deviation of 1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info finding,
-    but where its body was never trained, as gains that are all exactly 1 or two layers as drawn show, and a
-    configuration of three options or more says nothing of it: no probe, nothing frozen, no part that is chosen. So
-    does one random projection. Of blocks and layers, so does a stage in which less is frozen than before,
-    and what the configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`), or to be frozen, by
-    the names of all that is (`frozen_stem`, `freeze: stem`). The other way round, it warns where the configuration
-    names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`), and that
-    part is trained, or frozen, as a whole, while a twentieth of all elements or more is frozen, and nothing of that
-    name is as it is said to be.
+    preference is learnt. And frozen layers whose weights are as torch draws them, uniform up to one over the root of
+    their inputs, while what is before them is trained; or where two or more are in front of it, and more than four
+    parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a deviation of
+    1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info finding, but where its
+    body was never trained, as gains that are all exactly 1 or two layers as drawn show, and a configuration of three
+    options or more says nothing of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a
+    model that is all new, are the same. One random projection stays one, too. Of blocks and layers, so does a stage in
+    which less is frozen than before, and what the configuration says is to be trained later (`unfreeze_at`, `freeze:
+    gradual`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`). The other way round, it
+    warns where the configuration names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be trained
+    (`trainable: head`), and that part is trained, or frozen, as a whole, while a twentieth of all elements or more is
+    frozen, and nothing of that name is as it is said to be.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -90,7 +90,7 @@ class FrozenGroup(Rule):
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
                              "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new", "lone_vector",
-                             "frozen_tables", "untrained")
+                             "frozen_tables", "untrained", "trained_matrices")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
@@ -153,8 +153,8 @@ class FrozenGroup(Rule):
             key, layers = "drawn", whole(behind + front)
             message = f"{layers} layer{'s are' if layers > 1 else ' is'} frozen as drawn by torch ({names})."
         elif (
-            (front > 1 or figures["frozen_gains_new"] == 1) and not adapted and not staged
-            and trained <= _PROBE and figures["frozen_share"] >= _MOST and said_thin(history) is False
+            (_vectors(figures) or ((front > 1 or figures["frozen_gains_new"] == 1) and trained <= _PROBE))
+            and not adapted and not staged and figures["frozen_share"] >= _MOST and said_thin(history) is False
         ):  # fmt: skip
             key, share = "new body", 1 - figures["frozen_share"]
             message = (
@@ -178,6 +178,11 @@ class FrozenGroup(Rule):
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
             | ({"standing": True} if key in ("drawn", "blocks", "new", "tables", "new body") else {}),
         )  # fmt: skip
+
+
+def _vectors(figures: Mapping[str, float]) -> bool:
+    """Whether gains and biases alone are trained, of a model that is all new."""
+    return figures["untrained"] == 1 and figures["trained_matrices"] == 0
 
 
 def _texts(history: RunHistory, step: int, time: int) -> dict[str, str]:

@@ -242,20 +242,21 @@ class SortedLengths(WatchRule):
 
     Shuffled, the mean lengths of batches differ by what chance gives: their variance is that of the rows within a batch
     over their number. Here it is four times that or more, and lengths rise from look to look more often than not (or
-    fall), by four standard deviations of what is so by chance: n differences of numbers in random order have
-    (n ± √(n / 3)) / 2 rises. To the end of a run in which they never begin anew, it is enough that nearly all pairs of
-    looks go one way (Kendall's τ). Batches of like lengths in random order have no such order. Where all rows of a batch have
+    fall), by four standard deviations of what is so by chance: n differences of numbers in random order have (n ± √(n /
+    3)) / 2 rises. To the end of a run in which they never begin anew, it is enough that nearly all pairs of looks go
+    one way (Kendall's τ). Batches of like lengths in random order have no such order. Where all rows of a batch have
     one length in each look, as those of a planned change of length, they have to rise and to begin anew, or to take
     five different lengths or more in one order to the end of the run, of texts that are whole: in eight looks or more
     all rows have padding behind one token that stands nowhere else, and in no look they have not. A plan that cuts
     texts cuts their ends. Or the lengths of all batches are recorded and go one way to the end, and where one length
     follows another, batches have some of both, three times or more; or each length has half as many batches again as
-    the one before, and two thirds of them, by turns. Where the configuration has a curriculum, or groups examples by length on purpose, there is no finding; nor where a reward is
-    logged, for what a policy writes gets longer or shorter as it learns. Where the lengths of
-    all batches are recorded (`data/length_mean`), they need only rise and begin anew: by three fifths of their range
-    from one to the next, with at most one in twenty of the other changes downwards. So of the tokens that are logged
-    of each step, which are of the targets of two texts, say: where they are the loss's targets in eight looks or more
-    of batches of as many rows, and those behind the new beginning are as many, one by one, as those of the pass before.
+    the one before, and two thirds of them, by turns. Where the configuration has a curriculum, or groups examples by
+    length on purpose, there is no finding; nor where a reward is logged, for what a policy writes gets longer or
+    shorter as it learns. Where the lengths of all batches are recorded (`data/length_mean`), they need only rise and
+    begin anew: by three fifths of their range from one to the next, with at most one in twenty of the other changes
+    downwards. So of the tokens that are logged of each step, which are of the targets of two texts, say: where they are
+    the loss's targets in eight looks or more of batches of as many rows, and those behind the new beginning are as
+    many, one by one, as those of the pass before.
 
     Samplers that sort large pieces of shuffled data, to save padding, begin anew, too: with other examples. So it takes
     examples that come again behind the place where lengths begin anew (`model/rows_again`; where that is not known,

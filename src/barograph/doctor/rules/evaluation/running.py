@@ -1,7 +1,7 @@
 """Evaluations with batch norm's running statistics that are still those that torch begins with.
 
-In:   the weight of a batch in running statistics, evaluation and training losses.
-Out:  findings of `StatisticsSlow`.
+In:   the weight of a batch in running statistics, and the configured one; evaluation and training losses.
+Out:  findings of `StatisticsSlow`, `StatisticsOther`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import is_game
-from barograph.doctor.rules.data.examples import watched
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
 
 if TYPE_CHECKING:
@@ -75,4 +76,33 @@ class StatisticsSlow(Walker):
             )  # fmt: skip
 
 
-RULES = (StatisticsSlow,)
+class StatisticsOther(WatchRule):
+    """Batch norm gives a new batch another weight in its running statistics than the configuration says.
+
+    The configuration has a `bn_momentum` (`batch_norm_momentum`, `norm_momentum`), and the layers have a quarter of it
+    or less. Keras and others name what is kept of the old ones: a weight near one less what is configured is meant so.
+
+    What to do: give the configured number to the layers; in torch it is the weight of the newest batch.
+    """
+
+    name, family, kind, severity = "statistics_other", "evaluation", "config", "warning"
+    series = "model/norm_momentum"
+    needs = ("=model/norm_momentum",)
+    least = 1
+    about = "Batch norm has another momentum than the configuration says."
+    thresholds: ClassVar = {"share": (0.25, "of the configured weight; ours")}
+    causes = ("normalisation statistics stale: batch norm's momentum is smaller than the configuration says",)
+    remedies = ("give the layers the configured momentum: in torch it is the weight of the newest batch",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        said = numeric_setting(history, "bn_momentum", "batch_norm_momentum", "batchnorm_momentum", "norm_momentum")
+        if not 0 < said < 1 or not 0 < value <= self.at["share"] * min(said, 1 - said) or not self.first(place[2]):
+            return
+        yield self.finding(
+            place[0], f"Batch norm gives each batch a weight of {value:g} in its running statistics, and the "
+            f"configuration says {said:g}.", found=place[0], segment=place[2], confidence=0.9,
+            evidence={"weight": value, "configured": said, "standing": True},
+        )  # fmt: skip
+
+
+RULES = (StatisticsSlow, StatisticsOther)

@@ -1,7 +1,7 @@
 """An evaluation that is measured in another unit than the training.
 
 In:   evaluation and training losses, the number of classes.
-Out:  findings of `EvaluationSummed`, `EvaluationDivided`.
+Out:  findings of `EvaluationSummed`, `EvaluationDivided`, `TrainingSummed`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import usual
 from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.rules.data.examples import watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
 
 if TYPE_CHECKING:
@@ -171,4 +172,57 @@ class EvaluationDivided(Walker):
             )  # fmt: skip
 
 
-RULES = (EvaluationSummed, EvaluationDivided)
+class TrainingSummed(Walker):
+    """The loss that is trained is a sum over the batch, where the evaluation has a mean.
+
+    An evaluation before the second step is of the model as the first step has it, so that both losses are the same but
+    for chance and dropout. The first backward pass is called with as many times that evaluation's loss as the batch has
+    rows, or pairs of rows, four or more (within 8%), and so is the training's loss at the third evaluation (within a
+    factor of 1.6: it falls). As many backward passes a step would make such a number, too, where they are added for the
+    log: then there is no finding.
+
+    What to do: the mean over the batch, `loss.mean()`; the learning rate and any clipping then are what they were for.
+    """
+
+    name, kind, severity = "training_summed", "config", "warning"
+    proves = "training"
+    needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss", "=model/loss_given", "=model/example_rows")
+    least = 3
+    about = "The loss that is trained is a sum over the batch, where the evaluation has a mean."
+    thresholds: ClassVar = {
+        "rows": (4.0, "of a batch; ours"),
+        "near": (0.08, "of their number, in ln; ours"),
+        "later": (1.6, "times more or less at the third evaluation; ours"),
+        "early": (1.0, "steps before the first evaluation; ours"),
+    }
+    causes = ("wrong reduction: the loss is summed over the batch, not averaged",)
+    remedies = ("take the mean over the batch: `loss.mean()`, or `reduction='mean'`",)
+
+    def begin(self) -> None:
+        self._points: list[EvaluationPoint] = []
+
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        given, loss = history.channel("model/loss_given"), history.role("loss")
+        if len(self._points) >= self.least or not (0 < point.value < math.inf and 0 < point.train < math.inf):
+            return
+        self._points.append(point)
+        if len(self._points) < self.least or given is None or loss is None or is_game(history, loss) or not given.end:
+            return
+        began, first = given.rows(0, 1), self._points[0]
+        place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
+        rows, passes = watched(history, "example_rows", place), watched(history, "backwards", place)
+        early = first.step <= int(began.step[0]) + self.at["early"] and int(began.segment[0]) == point.segment
+        times = float(began.value[0]) / first.value
+        for count in (rows, rows / 2):
+            near = times > 0 and count >= self.at["rows"] and abs(math.log(times / count)) < self.at["near"]
+            later = abs(math.log(point.train / point.value / count)) < math.log(self.at["later"]) if near else False
+            if early and later and count != passes and self.first(point.segment):
+                yield self.finding(
+                    0, f"The first backward pass is called with {float(began.value[0]):.4g}, {times:.3g} times the "
+                    f"loss of the evaluation before it ({first.value:.4g}), with {rows:.0f} rows in the batch: it is "
+                    "the sum of what the evaluation averages.", found=point.step, segment=point.segment,
+                    confidence=0.95, evidence={"times": rounded(times), "rows": rows, "standing": True},
+                )  # fmt: skip
+
+
+RULES = (EvaluationSummed, EvaluationDivided, TrainingSummed)

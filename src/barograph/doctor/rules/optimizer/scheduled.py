@@ -37,7 +37,9 @@ class ScheduleCount(Rule):
     and up again. Or it is made for as many steps as there are epochs, three or more, and was stepped at each step,
     three times as often or more; or it has stairs, the last of which is one of the epochs, the third or a later one,
     and was there within the first. Or it is made for k times as many steps as the optimizer made, all that are planned,
-    and was stepped once at each, where each has k backward passes.
+    and was stepped once at each, where each has k backward passes. Or it has no length of its own, was stepped exactly
+    once at each of k backward passes of a step, there are not k ranks, and the rate does not end at a tenth of its peak
+    or less, but by the same factor again and again.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -54,6 +56,7 @@ class ScheduleCount(Rule):
         "seldom": (0.2, "steps of the scheduler for one of the optimizer; ours"),
         "often": (3.0, "times the number of epochs; ours"),
         "behind": (0.2, "of its length, that cosine annealing goes on behind its end; ours"),
+        "ended": (0.1, "of the peak: the schedule may end with the run; ours"),
         "high": (0.5, "of the peak, at the end; ours"),
     }
     remedies = ("call `scheduler.step()` once behind each `optimizer.step()`",)
@@ -95,6 +98,9 @@ class ScheduleCount(Rule):
         elif parts := self._of_parts(history, length, rows, went / made, whole):
             cause = f"schedule too long: it counts micro-batches, {parts:.0f} for each step"
             said = f"is made for {length:.0f} steps, {parts:.0f} times as many as the optimizer makes"
+        elif not length > 0 and (parts := self._each_pass(history, rows, went / made)):
+            cause = f"scheduler stepped per micro-batch: {parts:.0f} times at each step"
+            said = f"was stepped {went:.0f} times in {made:.0f} steps of the optimizer, once at each backward pass"
         elif self._rose(history, length, rows, went / made):
             cause = "schedule too short: it is over before the training, and the rate rises again"
             said = f"is made for {length:.0f} steps, and the optimizer makes {whole:.0f}"
@@ -139,6 +145,20 @@ class ScheduleCount(Rule):
         over = whole >= (1 - self.at["within"]) * float(history.facts.get("planned_steps") or 0)
         fits = parts >= 2 and abs(length - parts * whole) <= self.at["within"] / 2 * length
         return parts if over and fits and 0.9 < pace < 1.1 else 0.0
+
+    def _each_pass(self, history: RunHistory, rows: ChannelRows, pace: float) -> float:
+        """The number of backward passes at each step, where a schedule without a length is stepped at each; else 0. One
+        that comes down to nothing just at the end may count them on purpose; and one is stepped for each of several
+        ranks, as accelerate does it (https://huggingface.co/docs/accelerate/concept_guides/performance)."""
+        place = self._end(rows)
+        parts, share = usual(history.channel("model/backwards"), *place), history.channel("model/rate_share")
+        if share is None or parts < 2 or pace != parts or history.facts.get("world_size") == parts:
+            return 0.0
+        rates = share.rows().value[-int(self.at["steps"]) // 10 :]
+        falls = numpy.log(rates[1:] / rates[:-1]) if len(rates) > self.least and (rates > 0).all() else numpy.zeros(0)
+        steadily = len(falls) > 1 and bool(falls[0] < 0 and numpy.ptp(falls) < 1e-3 * abs(falls[0]))
+        ends = rates[-1] <= self.at["ended"] * share.rows().value.max()
+        return parts if steadily or not ends else 0.0
 
     def _rose(self, history: RunHistory, length: float, rows: ChannelRows, pace: float) -> bool:
         """Whether the rate came down and rose again, smoothly, up to the end."""

@@ -1,0 +1,75 @@
+"""Gradients of a scaled loss with which an optimizer steps, past the scaler that would divide them.
+
+In:   what backward passes are called with, the logged loss, the norm of the gradients, the scaler's scale.
+Out:  findings of `GradientsUndivided`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.cursor import came_by
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import watched
+from barograph.doctor.rules.loss.given import GivenLosses
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class GradientsUndivided(Rule):
+    """The loss is scaled, and the optimizer steps with gradients that nothing has divided by the scale.
+
+    In six steps in a row backward passes were called with one and the same power of two times the logged loss, 1024 or
+    more (within 0.2%), and no GradScaler made the steps, as the watch would have seen. The norm of the gradients, ahead
+    of clipping where there is any, is an eighth of that number or more: divided by it they would be of a usual size,
+    and nobody has divided them. An optimizer such as Adam hardly minds the factor; clipping and weight decay do, and
+    steps whose gradients overflowed are not left out.
+
+    What to do: `scaler.unscale_(optimizer)`, clip, `scaler.step(optimizer)`, `scaler.update()`.
+    """
+
+    name, family, kind, severity = "gradients_undivided", "gradient", "loss_scale", "warning"
+    proves = "training"
+    needs = ("=model/loss_given", "=model/grad_norm|=model/grad_norm_before", "loss")
+    least = 6
+    about = "The loss is scaled, and the optimizer steps with gradients that nothing has divided by the scale."
+    thresholds: ClassVar = {
+        "steps": (6.0, "in a row; ours"),
+        "scale": (1024.0, "ours"),
+        "same": (0.002, "of a power of two; ours"),
+        "norm": (0.125, "of the scale; ours"),
+    }
+    causes = ("scaler passed by: `optimizer.step()` is called, not `scaler.step(optimizer)`",
+              "gradients clipped while scaled: the scaler had not divided them yet")  # fmt: skip
+    remedies = ("`scaler.unscale_(optimizer)`, then clip, then `scaler.step(optimizer)` and `scaler.update()`",)
+
+    def reset(self) -> None:
+        self._given = GivenLosses()
+        self._row: list[tuple[int, int]] = []  # step and segment
+        self._scale = math.nan
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for one in self._given.new(history):
+            step, time, segment = one.place
+            scale = 2.0 ** round(math.log2(one.times)) if 0 < one.times < math.inf else 0.0
+            known = scale >= self.at["scale"] and abs(one.times / scale - 1) < self.at["same"]
+            if not known or scale != self._scale or (self._row and self._row[0][1] != segment):
+                self._row, self._scale = [], scale
+            self._row += [(step, segment)] if known else []
+            if len(self._row) < self.at["steps"] or came_by(history.channel("model/loss_scale"), time):
+                continue
+            norms = (watched(history, name, one.place) for name in ("grad_norm_before", "grad_norm"))
+            norm = max((norm for norm in norms if norm == norm), default=math.nan)
+            if self.at["norm"] * scale <= norm < math.inf and self.first(segment):
+                yield self.finding(
+                    self._row[0][0], f"The loss is multiplied by {scale:.6g}, no scaler makes the steps, and the "
+                    f"gradients' norm is {norm:.4g}: nothing divides them.", found=step, segment=segment,
+                    confidence=0.9, evidence={"scale": scale, "norm": norm, "standing": True},
+                )  # fmt: skip
+
+
+RULES = (GradientsUndivided,)

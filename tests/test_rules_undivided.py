@@ -1,0 +1,83 @@
+"""Gradients of a scaled loss that nothing divides, and a loss that is the sum of what an evaluation averages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rule_curves import falling, found
+
+from barograph.doctor.rules.evaluation.running import StatisticsOther
+from barograph.doctor.rules.evaluation.units import TrainingSummed
+from barograph.doctor.rules.gradient.undivided import GradientsUndivided
+
+STEPS, LOOKS, EVALUATED = np.arange(120), np.array([*range(6), *range(20, 120, 20)]), np.arange(0, 120, 20)
+
+
+@pytest.mark.parametrize("pieces", [(), (4, 30, 70)])
+@pytest.mark.parametrize(
+    ("times", "norm", "scale", "says"),
+    [
+        (4096.0, 3000.0, None, True),
+        (4096.0, 0.9, None, False),  # divided by hand
+        (4096.0, 3000.0, 4096.0, False),  # a scaler makes the steps, and divides in them
+        (3000.0, 3000.0, None, False),  # weights of the loss
+        (64.0, 60.0, None, False),  # a sum over a batch
+        (1.0, 1.0, None, False),
+    ],
+)
+def test_steps_past_the_scaler_are_told_of(
+    times: float, norm: float, scale: float | None, says: bool, pieces: tuple[int, ...]
+) -> None:
+    loss = falling(120, 3.6, 2.0)
+    series = {
+        "train/loss": (STEPS, loss),
+        "model/loss_given": (LOOKS, times * loss[LOOKS]),
+        "model/grad_norm_before": (LOOKS, np.full(len(LOOKS), norm)),
+        "model/grad_norm": (LOOKS, np.full(len(LOOKS), min(1.0, norm))),
+    }
+    if scale:
+        series["model/loss_scale"] = LOOKS, np.full(len(LOOKS), scale)
+    told = found([GradientsUndivided()], series, pieces)
+    assert [one.causes[0][:16] for one in told] == ["scaler passed by"] * says
+
+
+@pytest.mark.parametrize("pieces", [(), (1, 30, 70)])
+@pytest.mark.parametrize(
+    ("times", "rows", "passes", "first", "says"),
+    [
+        (16.3, 16.0, 1.0, 0, True),
+        (8.2, 16.0, 1.0, 0, True),  # rows are pairs of answers
+        (16.3, 32.0, 2.0, 0, True),
+        (4.0, 4.0, 4.0, 0, False),  # logged as the sum of a step's passes
+        (1.1, 16.0, 1.0, 0, False),
+        (12.0, 16.0, 1.0, 0, False),
+        (3.0, 3.0, 1.0, 0, False),
+        (16.3, 16.0, 1.0, 20, False),  # nobody knows the evaluation of the model that began
+    ],
+)
+def test_a_loss_of_as_many_times_the_first_evaluation_as_the_batch_has_rows_is_a_sum(
+    times: float, rows: float, passes: float, first: int, says: bool, pieces: tuple[int, ...]
+) -> None:
+    loss = falling(120, 0.69, 0.4)
+    some = EVALUATED[first <= EVALUATED]
+    series = {
+        "train/loss": (STEPS, times * loss),
+        "eval/loss": (some, loss[some]),
+        "model/loss_given": (LOOKS, times * loss[LOOKS]),
+        "model/example_rows": (LOOKS, np.full(len(LOOKS), rows)),
+        "model/backwards": (LOOKS, np.full(len(LOOKS), passes)),
+    }
+    told = found([TrainingSummed()], series, pieces)
+    assert [one.causes[0][:15] for one in told] == ["wrong reduction"] * says
+
+
+@pytest.mark.parametrize(
+    ("weight", "said", "says"),
+    [(0.001, 0.1, True), (0.1, 0.1, False), (0.01, 0.99, False), (0.05, 0.1, False), (0.001, None, False)],
+)
+def test_a_momentum_of_batch_norm_that_is_not_the_configured_one_is_told_of(
+    weight: float, said: float | None, says: bool
+) -> None:
+    config = {} if said is None else {"bn_momentum": said}
+    told = found([StatisticsOther()], {"model/norm_momentum": ([0], [weight])}, config=config)
+    assert bool(told) == says

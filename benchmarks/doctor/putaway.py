@@ -6,9 +6,10 @@ Out:  which part of the bench the training is in: "putaway", "opened", or "" for
 Put away are programs, whole, with their healthy runs. Who writes rules reads neither their tables, nor the programs,
 nor their rows in the README. `score.py --split putaway` scores them alone, once, when the rules stand.
 
-Opened is what was put away before, nine times: five of the programs over `programs/loop.py` and two faults in every
+Opened is what was put away before, ten times: five of the programs over `programs/loop.py` and two faults in every
 program; then the programs of `opened.py`, `third.py`, `fourth.py`, `fifth.py`, `sixth.py`, `seventh.py`,
-`eighth.py` and `ninth.py`. It is looked at since November 2026, and is there to tune on: `score.py --split opened`.
+`eighth.py`, `ninth.py` and `tenth.py`. It is looked at since November 2026, and is there to tune on:
+`score.py --split opened`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ import sixth
 import tenth
 import third
 
-PROGRAMS: tuple[str, ...] = tenth.PROGRAMS
+PROGRAMS: tuple[str, ...] = ()  # all are opened: an eleventh half is to be written by somebody who reads no rule
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
-                   *ninth.PROGRAMS)  # fmt: skip
+                   *ninth.PROGRAMS, *tenth.PROGRAMS)  # fmt: skip
 OPENED_FAULTS = ("weight_tying_broken", "data_by_length")
 
 

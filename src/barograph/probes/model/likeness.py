@@ -40,7 +40,8 @@ _MANY = 5.0  # dimensions, in which one in twenty is that near by chance
 _WIDE, _DIFFERENT = 64, 32  # numbers of a row; different ones
 _BATCHES, _ROWS, _COMPARED = 8, 8, 256  # batches of different examples; rows of each; batches at most
 _COLUMNS = 4  # before the signs: mean, size, whether the row has many different numbers, how many numbers it has
-_SHORTEST, _PAIRS, _SAME = 8, 20, 0.35  # steps of an epoch; pairs of batches; distance of theirs, of that of all pairs
+_SHORTEST, _SAME = 8, 0.35  # steps of an epoch; squared distance of its batches, of that of all pairs
+_CHANCE = 1e-4  # that groups that are drawn are the same so often
 _GROUPED, _EXPECTED = 4, 4.0  # times fewer pairs in one batch than in all are none; pairs that tell so
 
 Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
@@ -159,9 +160,13 @@ class Likeness:
         first, second = numpy.triu_indices(len(steps), 1)
         after = steps[second] - steps[first]
         squares = ((means[first] - means[second]) ** 2).sum(1)
-        for period in range(1, int(after.max()) // 2 + 1):
-            same = after % period == 0
-            if same.sum() >= _PAIRS and squares[same].mean() < _SAME * squares.mean():
+        longest = int(after.max()) // 2
+        alike = max(1 / len(steps), float((squares < _SAME * squares.mean()).mean()))
+        least = math.log(_CHANCE / max(1, longest)) / min(math.log(alike), -1e-9)  # batches that come again
+        for period in range(1, longest + 1):
+            if len(steps) - len(numpy.unique(steps % period)) < least:
+                continue
+            if squares[after % period == 0].mean() < _SAME * squares.mean():
                 return period if period >= _SHORTEST else 0  # of fewer, groups take turns
         return 0
 

@@ -39,9 +39,9 @@ class EvaluationOverlaps(Rule):
     differ: the nearest row of the training is nearer than 0.35 of the distance of the tenth nearest. That says
     something in many dimensions, where the fortieth nearest is hardly farther than the tenth. Groups of ten examples or
     more that are that near each other, as classes are, say nothing; nor do classes of fewer than thirty rows each,
-    of those of the training that were looked at. Where a tenth or more of the training's own rows are that near to
-    another (`model/evaluated_near_groups`), the examples come in groups, as a customer's months or a machine's
-    recordings do, which may be on both sides on purpose: that is an info finding.
+    of those of the training that were looked at. Where the share of the training's own rows that are that near to
+    another (`model/evaluated_near_groups`) is half of the evaluation's or more, the examples come in groups, as a
+    customer's months or a machine's recordings do, which may be on both sides on purpose: that is an info finding.
 
     A quarter of the rows that were looked at, eight or more, and some in each pass, in two evaluations in a row. Where
     a series is split by time, the first windows of the evaluation may overlap with the last ones of the training: a few
@@ -62,7 +62,7 @@ class EvaluationOverlaps(Rule):
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
-        "grouped": (0.1, "of the training's rows, that are near another; ours"),
+        "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
     }
 
     def reset(self) -> None:
@@ -88,7 +88,7 @@ class EvaluationOverlaps(Rule):
                 row.append((place[0], place[2]))
                 known = came_by(evaluations_of(history), place[1])
                 groups = watched(history, "evaluated_near_groups", place) if name == "near" else 0.0
-                grouped = groups >= self.at["grouped"]
+                grouped = groups >= self.at["grouped"] * value
                 if known and len(row) >= self.at["evaluations"] and self.first(name, place[2]):
                     yield self.finding(
                         row[0][0], f"Of {count:.0f} examples of an evaluation that were looked at {value * count:.0f} "

@@ -25,17 +25,17 @@ class Round:
 def told(batches: list[Any], evaluated: Any = None, known: bool = False) -> dict[str, float]:
     """The last word on batches [n, …], and on an evaluation behind them."""
     look, found = Likeness(), {}
-    for batch in batches:
+    for step, batch in enumerate(batches):
         current = Round()
         look.trained(batch)
         look.put(current, True)  # type: ignore[arg-type]
-        found |= look.fields_of(current.numbers, [known] * len(batch))
+        found |= look.fields_of(current.numbers, [known] * len(batch), step)
     if evaluated is not None:
         current = Round()
         for part in evaluated.split(16):
             look.evaluated(part)
         look.put(current, True)  # type: ignore[arg-type]
-        found |= look.fields_of(current.numbers, [])
+        found |= look.fields_of(current.numbers, [], len(batches))
     return found
 
 
@@ -113,3 +113,37 @@ def test_batches_that_came_before_and_what_has_no_numbers_say_nothing() -> None:
     assert not told(list(drawn(320, 8).split(16)), known=True)
     assert not told([torch.ones(16, 8, dtype=torch.long)] * 20)
     assert not told([torch.full((16, 8), torch.nan)] * 20)
+
+
+@pytest.mark.parametrize(
+    ("kind", "grouped"), [("a copy of each", False), ("made anew in each epoch", False), ("six of each", True)]
+)
+def test_copies_are_told_from_others_of_a_group(kind: str, grouped: bool) -> None:
+    originals, order = drawn(200, 1, 12, 12), torch.Generator().manual_seed(9)
+    rows, batches = originals, []
+    if kind == "six of each":
+        rows = (originals[:, None] + 0.1 * drawn(200, 6, 1, 12, 12, seed=5)).flatten(0, 1)[:1200]
+    for epoch in range(1 if kind != "made anew in each epoch" else 5):
+        shown = rows[torch.randperm(len(rows), generator=order)]
+        batches += list((shown + 0.1 * drawn(*shown.shape, seed=epoch + 20)).split(25))
+    found = told(batches, originals[:64] + 0.1 * drawn(64, 1, 12, 12, seed=7))
+    assert found["evaluated_near"] > 0.9 and (found["evaluated_near_groups"] > 0.1) == grouped
+
+
+@pytest.mark.parametrize(("kind", "period"), [("sorted", 12.0), ("drawn", 0.0), ("take turns", 0.0), ("shuffled", 0.0)])
+def test_groups_in_a_fixed_order_are_told_from_groups_that_are_drawn(kind: str, period: float) -> None:
+    groups, order = drawn(12, 1, 8, 8, seed=1), torch.Generator().manual_seed(2)
+    which = {
+        "sorted": torch.arange(60) % 12, "drawn": torch.randint(12, (60,), generator=order),
+        "take turns": torch.arange(60) % 3,
+    }.get(kind)  # fmt: skip
+    rows = drawn(60, 16, 1, 8, 8, seed=3)
+    if which is not None:
+        rows = rows + 1.5 * groups[which][:, None]
+    assert told(list(rows))["apart_period"] == period
+
+
+def test_rows_of_another_width_are_not_compared() -> None:
+    batches = [drawn(16, 1, 8, (8, 12, 16)[at % 3], seed=at).abs() for at in range(60)]
+    found = told(batches)
+    assert found["apart_batches"] == 20 and found["rows_apart_even"] < 0.1

@@ -39,8 +39,13 @@ def test_one_order_of_batches_that_are_alike_is_a_warning(
     ("even", "pairs", "batches", "says"),
     [(0.4, 32.0, 14.0, True), (0.1, 32.0, 14.0, False), (0.4, 0.0, 14.0, False), (0.4, 32.0, 8.0, False)],
 )
-def test_a_loss_of_pairs_needs_no_epochs(even: float, pairs: float, batches: float, says: bool) -> None:
+@pytest.mark.parametrize("period", [20.0, 0.0])
+def test_a_loss_of_pairs_needs_no_examples_that_come_again(
+    even: float, pairs: float, batches: float, says: bool, period: float
+) -> None:
+    says = says and period > 0  # else groups are drawn for each batch
     names = {"rows_apart_even": even, "rows_apart": 0.6, "apart_batches": batches, "loss_pairs": pairs}
+    names["apart_period"] = period
     columns: dict[str, Any] = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in names.items()}
     found = findings([SortedExamples()], columns)
     assert len(found) == says
@@ -57,13 +62,17 @@ def test_a_loss_of_pairs_needs_no_epochs(even: float, pairs: float, batches: flo
         (0.5, 1.0, 100.0, False),  # classes of few examples, each near each other
     ],
 )
-def test_near_copies_in_evaluations_are_a_warning(near: float, passes: float, width: float, says: bool) -> None:
+@pytest.mark.parametrize("groups", [0.0, 0.8])
+def test_near_copies_in_evaluations_are_a_warning(
+    near: float, passes: float, width: float, says: bool, groups: float
+) -> None:
     step = np.arange(30, 150, 30)
     names = {
         "evaluated_near": near, "evaluated_near_rows": 64.0, "evaluated_near_passes": passes, "output_width": width,
-        "top_target_share": 0.2, "distinct_rows": 900.0, "example_rows": 32.0,
+        "top_target_share": 0.2, "distinct_rows": 900.0, "example_rows": 32.0, "evaluated_near_groups": groups,
     }  # fmt: skip
     columns: dict[str, Any] = {f"model/{name}": (step, np.full(len(step), value)) for name, value in names.items()}
     columns |= {"eval/loss": (step, np.ones(len(step))), "train/loss": np.ones(150)}
     found = findings([EvaluationOverlaps()], columns)
     assert [one.causes[0][:15] for one in found.values()] == ["validation leak"] * says
+    assert {one.severity for one in found.values()} <= {"info" if groups else "warning"}

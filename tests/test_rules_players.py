@@ -122,6 +122,17 @@ def test_a_target_network_is_updated_now_and_then(
     assert cause is None or found[0].kind == "rl"
 
 
+@pytest.mark.parametrize(("often", "tells"), [(50, True), (100, False), (5, False), (0.005, False)])
+def test_a_target_network_that_is_not_updated_as_often_as_is_said_is_found_before_the_end(
+    often: float, tells: bool
+) -> None:
+    step = STEP[:250]
+    columns = {"model/other_apart": (step, 0.001 * step), "model/other_moved": (step[1:], np.zeros(249)),
+               "model/loss_of_chosen": (step, np.ones(250))}  # fmt: skip
+    found = findings([TargetNetwork()], columns, facts={"config": {"dqn.target_update_interval": often}})
+    assert [finding.found for finding in found.values()] == [150] * tells
+
+
 def test_a_critic_whose_values_are_logged_beside_a_reward_has_a_target_network_too() -> None:
     series = {"model/other_apart": 0.001 * STEP, "model/other_moved": np.zeros(ROWS), "train/reward": RETURNS}
     assert not one(TargetNetwork, series)

@@ -36,6 +36,15 @@ LOSSES = {
     "of layers": (lambda given: entropy(given) + torch.stack([given.pow(2).mean()] * 70).sum(), 0),
     "of experts": (lambda given: entropy(given) + (given.softmax(1).mean(0) * given.mean(0)).sum(), 0),
     "orthogonal": (lambda given: entropy(given) + (given.T @ given - torch.eye(4)).pow(2).sum(), 0),
+    "weights of one": (
+        lambda given: (
+            entropy(given)
+            + (functional.cross_entropy(given, TARGETS, reduction="none") * torch.full((32,), 1 / 32)).sum()
+        ),
+        0,
+    ),
+    "a plan of transport": (lambda given: entropy(given) + (torch.full((32, 4), 1 / 128) * given.square()).sum(), 0),
+    "columns with themselves": (lambda given: entropy(given) + ((given.T @ given / 32).diagonal() - 1).pow(2).sum(), 0),
     "orthogonal weights": (lambda given: entropy(given) + (LAYER.weight @ LAYER.weight.T).pow(2).sum(), 0),
 }
 

@@ -9,7 +9,7 @@ import pytest
 import rule_curves
 
 from barograph.doctor.rules.evaluation.running import StatisticsSlow
-from barograph.doctor.rules.evaluation.units import EvaluationDivided, EvaluationSummed
+from barograph.doctor.rules.evaluation.units import EvaluationDivided, EvaluationSummed, EvaluationTotal
 
 STEPS, EVALUATED = np.arange(1, 401), np.arange(50, 401, 50)
 
@@ -130,3 +130,31 @@ def test_running_statistics_that_have_hardly_moved_are_found(kind: str, pieces: 
     series |= {f"model/{name}": (first, np.array([value])) for name, value in figures.items()}
     found = rule_curves.found([StatisticsSlow()], series, pieces)
     assert [one.found for one in found] == [150] * wrong
+
+
+TOTALS = {
+    "never reset": (lambda each: each.cumsum(), True),
+    "harder texts": (lambda each: (1.2 * each).cumsum(), True),
+    "summed over four batches, and never reset": (lambda each: (4 * each).cumsum(), False),  # nothing says which
+    "reset": (lambda each: each, False),
+    "the count goes on, too": (lambda each: each.cumsum() / np.arange(1, len(each) + 1), False),
+    "overfitting": (lambda each: each[0] * np.linspace(1, 4, len(each)), False),
+    "overfitting fast": (lambda each: each[0] * np.arange(1, len(each) + 1), False),
+    "diverging": (lambda each: each[0] * 2.0 ** np.arange(len(each)), False),
+    "of epochs": (lambda each: each[0] + np.sqrt(np.arange(len(each))), False),
+}
+
+
+@pytest.mark.parametrize("kind", TOTALS)
+@pytest.mark.parametrize("pieces", [(), (77, 200)])
+def test_an_evaluation_whose_total_is_never_reset_is_found(kind: str, pieces: tuple[int, ...]) -> None:
+    course, wrong = TOTALS[kind]
+    loss = train()
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, course(loss[EVALUATED - 1]))}
+    assert bool(rule_curves.found([EvaluationTotal()], series, pieces)) == wrong
+
+
+def test_a_total_that_grows_evenly_beside_a_loss_that_stays_is_not_told_from_another_course() -> None:
+    loss = np.full(400, 2.0)
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, loss[EVALUATED - 1].cumsum())}
+    assert not rule_curves.found([EvaluationTotal()], series)

@@ -48,7 +48,7 @@ class ExampleLook:
         self._beside_trained: set[float] = set()
         self._looks = self._steps = self._evaluating = 0
         self._parts: dict[str, list[Tensor]] = {}  # see `overlaps`; of the step, and of an evaluation
-        self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their place; -1: several
+        self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their first place
         self._alike = Likeness()
         self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
 
@@ -134,7 +134,7 @@ class ExampleLook:
         if "evaluated" in numbers:
             found |= self._seen_in_training(*numbers["evaluated"]) | self._parts_seen(numbers)
         rows = [int(row) for row in numbers["examples"][1][0]] if "examples" in numbers else []
-        found |= self._alike.fields_of(numbers, [row in self._trained for row in rows])
+        found |= self._alike.fields_of(numbers, [row in self._trained for row in rows], step)
         if rows:
             found["batch_copies"] = 1 - len(set(rows)) / len(rows)
             found["example_rows"] = float(len(rows))
@@ -168,11 +168,14 @@ class ExampleLook:
                 marks, places = numbers[name][1][0].reshape(-1, 2, _WIDTH[name]).swapaxes(0, 1).reshape(2, -1)
                 for mark, place in zip(marks.tolist(), places.tolist(), strict=True):
                     if mark >= 0:
-                        known[mark] = int(place) if known.get(mark, place) == place else -1
+                        known[mark] = min(int(place), known.get(mark, int(place)))
 
     def _parts_seen(self, numbers: Mapping[str, Any]) -> dict[str, float]:
-        """How many of an evaluation's rows have a part that was at another place of a row of the training, or all
-        numbers of one in whatever order; and the share of passes that had any."""
+        """How many of an evaluation's rows have a part that was at an earlier place of a row of the training, or all
+        numbers of one in whatever order; and the share of passes that had any.
+
+        A row of the training that has a part earlier goes on behind the evaluation's, and has what is asked there. One
+        that has it later ends before, as where a series is split by time and its past is given."""
         found: dict[str, float] = {}
         for name, known in self._trained_parts.items():
             if f"evaluated_{name}" not in numbers or not known:
@@ -183,7 +186,7 @@ class ExampleLook:
             width = _WIDTH[name]
             rows = values[0].reshape(-1, 2, width)
             seen = [
-                any(mark in known and (name == "numbers" or known[mark] != place)
+                any(mark in known and (name == "numbers" or known[mark] < place)
                     for mark, place in zip(*row.tolist(), strict=True))
                 for row in rows
             ]  # fmt: skip

@@ -7,7 +7,11 @@ Out:  a sketch of each row: products of its numbers with fixed signs, which keep
 
 A near copy has one row far nearer than the tenth nearest. In tight groups of many examples the tenth is near, too; in
 few dimensions chance alone brings one near, which the fortieth nearest tells: where it is not much farther than the
-tenth, the dimensions are many.
+tenth, the dimensions are many. Where the training's own rows are as near each other, in one batch as in several, the
+examples come in groups: another one of a group that is known is not a copy.
+
+Batches are alike in a fixed order if those a number of steps apart, an epoch's, have nearly the same means. Groups that
+are drawn for each batch have no such number.
 """
 
 from __future__ import annotations
@@ -35,7 +39,10 @@ _TENTH, _FORTIETH, _LEAST = 10, 40, 200  # nearest; rows of the training, at lea
 _MANY = 5.0  # dimensions, in which one in twenty is that near by chance
 _WIDE, _DIFFERENT = 64, 32  # numbers of a row; different ones
 _BATCHES, _ROWS, _COMPARED = 8, 8, 256  # batches of different examples; rows of each; batches at most
-_COLUMNS = 3  # before the signs: mean, size, whether the row has many different numbers
+_COLUMNS = 4  # before the signs: mean, size, whether the row has many different numbers, how many numbers it has
+_SHORTEST, _SAME = 8, 0.35  # steps of an epoch; squared distance of its batches, of that of all pairs
+_CHANCE = 1e-4  # that groups that are drawn are the same so often
+_GROUPED, _EXPECTED = 4, 4.0  # times fewer pairs in one batch than in all are none; pairs that tell so
 
 Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
@@ -45,11 +52,14 @@ class Likeness:
 
     def __init__(self) -> None:
         self._signs: dict[tuple[int, str], Tensor] = {}
-        self._sums: Floats = numpy.zeros(_SIGNS)  # of the signs: what a row of ones has
+        self._sums: dict[float, Floats] = {}  # of the signs, by width: what a row of ones has
         self._rows: Tensor | None = None
         self._evaluated: list[Tensor] = []
         self._trained = numpy.empty((_KEPT, _SIGNS))
+        self._from = numpy.zeros(_KEPT, int)  # the steps of the rows that are kept
         self._kept = 0
+        self._width = -1.0  # of rows that are compared: others have other signs
+        self._steps: list[int] = []
         self._means: list[Floats] = []
         self._within: list[Floats] = []
         self._counts: list[int] = []
@@ -92,41 +102,45 @@ class Likeness:
         if (width, str(lines.device)) not in self._signs:
             drawn = numpy.random.default_rng(width).integers(0, 2, (width, _SIGNS)) * 2.0 - 1
             signs = torch.from_numpy(drawn / math.sqrt(width)).to(lines)
-            self._sums = drawn.sum(0) / math.sqrt(width)
+            self._sums[float(width)] = drawn.sum(0) / math.sqrt(width)
             self._signs[width, str(lines.device)] = signs
         varied = lines.new_zeros(len(lines))
         if width >= _WIDE:
             varied = ((lines.sort(1).values.diff(dim=1) != 0).sum(1) >= _DIFFERENT).float()
-        own = torch.stack([lines.mean(1), lines.square().mean(1).sqrt(), varied])
+        widths = torch.full_like(varied, width)
+        own = torch.stack([lines.mean(1), lines.square().mean(1).sqrt(), varied, widths])
         return torch.cat([own, (lines @ self._signs[width, str(lines.device)]).T])
 
-    def fields_of(self, numbers: Mapping[str, Any], known: list[bool]) -> dict[str, float]:
+    def fields_of(self, numbers: Mapping[str, Any], known: list[bool], step: int) -> dict[str, float]:
         """What is recorded of a step. known: of the rows of its batch, whether they had come before."""
         found: dict[str, float] = {}
         if "evaluated_likeness" in numbers:
             found |= self._near(*numbers["evaluated_likeness"])
         if "likeness" in numbers and len(known) == len(numbers["likeness"][0]):
             rows = numbers["likeness"][1].T
-            if not numpy.isfinite(rows).all():
+            self._width = float(rows[0, 3]) if self._width < 0 else self._width
+            if not numpy.isfinite(rows).all() or rows[0, 3] != self._width:
                 return found
             if 2 * sum(known) < len(known) and len(self._means) < _COMPARED:
-                found |= self._apart(rows)
+                found |= self._apart(rows, step)
             new = rows[(rows[:, 2] == 1) & ~numpy.array(known, bool), _COLUMNS:][: _KEPT - self._kept]
             self._trained[self._kept : self._kept + len(new)] = new
+            self._from[self._kept : self._kept + len(new)] = step
             self._kept += len(new)
         return found
 
-    def _apart(self, rows: Floats) -> dict[str, float]:
+    def _apart(self, rows: Floats, step: int) -> dict[str, float]:
         """Which part of the variance lies between batches: in the column where it is most, and in half of the sketches'
         columns or more when each row has mean 0 and deviation 1, so that no brightness of a batch counts."""
         if len(rows) < _ROWS:
             return {}
         mean, size, sketch = rows[:, :1], rows[:, 1:2], rows[:, _COLUMNS:]
         spread = numpy.sqrt(numpy.maximum(size**2 - mean**2, 1e-12))
-        columns = numpy.concatenate([mean, size, sketch, (sketch - mean * self._sums) / spread], 1)
+        columns = numpy.concatenate([mean, size, sketch, (sketch - mean * self._sums[self._width]) / spread], 1)
         self._means.append(columns.mean(0))
         self._within.append(columns.var(0, ddof=1))
         self._counts.append(len(rows))
+        self._steps.append(step)
         if len(self._means) < _BATCHES:
             return {}
         within = numpy.mean(self._within, 0)
@@ -137,18 +151,34 @@ class Likeness:
             "rows_apart": float(share[:-_SIGNS].max()),
             "rows_apart_even": float(numpy.median(share[-_SIGNS:])),
             "apart_batches": float(len(self._means)),
+            "apart_period": float(self._period()),
         }
+
+    def _period(self) -> int:
+        """After how many steps batches have nearly the same means, in the even columns; 0 where there is no such."""
+        steps, means = numpy.array(self._steps), numpy.array(self._means)[:, -_SIGNS:]
+        first, second = numpy.triu_indices(len(steps), 1)
+        after = steps[second] - steps[first]
+        squares = ((means[first] - means[second]) ** 2).sum(1)
+        longest = int(after.max()) // 2
+        alike = max(1 / len(steps), float((squares < _SAME * squares.mean()).mean()))
+        least = math.log(_CHANCE / max(1, longest)) / min(math.log(alike), -1e-9)  # batches that come again
+        for period in range(1, longest + 1):
+            if len(steps) - len(numpy.unique(steps % period)) < least:
+                continue
+            if squares[after % period == 0].mean() < _SAME * squares.mean():
+                return period if period >= _SHORTEST else 0  # of fewer, groups take turns
+        return 0
 
     def _near(self, passes: tuple[str, ...], values: Floats) -> dict[str, float]:
         """Share of an evaluation's rows that are near copies of one that was trained on."""
         trained = self._trained[: self._kept]
         rows = values.T
-        told = numpy.flatnonzero(numpy.isfinite(rows).all(1) & (rows[:, 2] == 1))
+        told = numpy.flatnonzero(numpy.isfinite(rows).all(1) & (rows[:, 2] == 1) & (rows[:, 3] == self._width))
         told = told[:: max(1, -(-len(told) // _EVALUATED))]
         if self._kept < _LEAST or not len(told):
             return {}
-        rows = rows[told, _COLUMNS:]
-        squares = (rows**2).sum(1)[:, None] + (trained**2).sum(1) - 2 * rows @ trained.T
+        squares = _squares(rows[told, _COLUMNS:], trained)
         nearest = numpy.partition(squares, (0, _TENTH - 1, _FORTIETH - 1), axis=1)
         first, tenth, fortieth = numpy.sqrt(numpy.maximum(nearest[:, [0, _TENTH - 1, _FORTIETH - 1]], 0)).T
         farther = float(numpy.median(numpy.log(numpy.maximum(fortieth, 1e-12) / numpy.maximum(tenth, 1e-12))))
@@ -160,4 +190,25 @@ class Likeness:
             "evaluated_near": float(near.mean()),
             "evaluated_near_rows": float(len(near)),
             "evaluated_near_passes": len(having) / len({passes[at] for at in told}),
+            "evaluated_near_groups": self._grouped() if near.any() else 0.0,
         }
+
+    def _grouped(self) -> float:
+        """Share of the training's rows that are that near to another one of it; 0 where those of one batch never are,
+        as with copies of one example that are made anew in each epoch."""
+        trained, origin = self._trained[: self._kept], self._from[: self._kept]
+        some = numpy.arange(0, self._kept, max(1, -(-self._kept // _EVALUATED)))
+        squares = _squares(trained[some], trained)
+        squares[numpy.arange(len(some)), some] = numpy.inf
+        tenth = numpy.partition(squares, _TENTH - 1, axis=1)[:, _TENTH - 1 : _TENTH]
+        near, together = squares < _NEARER**2 * tenth, origin[some][:, None] == origin
+        expected = float((near.sum(1) * (together.sum(1) - 1)).sum() / (self._kept - 1))
+        if expected >= _EXPECTED and (near & together).sum() * _GROUPED < expected:
+            return 0.0
+        return float(near.any(1).mean())
+
+
+def _squares(rows: Floats, others: Floats) -> Floats:
+    """Squared distances [rows, others]."""
+    found: Floats = (rows**2).sum(1)[:, None] + (others**2).sum(1) - 2 * rows @ others.T
+    return found

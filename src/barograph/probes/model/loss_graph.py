@@ -48,6 +48,7 @@ _SHAPED = {
 _ADDED = _SHAPED | {"Neg", "Add", "Sub"}  # between a loss and its terms
 _SCALED = frozenset({"Mul", "Div"})
 _OF_LAYERS = frozenset({"Addmm", "Mm", "Bmm", "Convolution"})
+_OF_SOME = frozenset({"Stack", "Cat", "Mean", "Diagonal"})  # of averages of their own, and of columns with themselves
 _THROUGH = _ADDED | _SCALED | {"Mean", "Sum", "Stack", "Cat"}
 _PROOFS = frozenset(
     {
@@ -224,15 +225,17 @@ def _classes(term: Any) -> float:
 
 
 def _added_up(term: Any) -> float:
-    """How many numbers of a layer's outputs a sum adds up; 0 of parameters, of averages of their own, and of products
-    of columns with each other, as of what is to be orthogonal."""
+    """How many numbers of a layer's outputs a sum adds up; 0 of parameters, of averages of their own, of products of
+    columns with each other, as of what is to be orthogonal, and of what has weights, which may add up to one."""
     under = next(iter(_behind(term)), None)
     if under is None:
         return 0.0
     of_loss = _kind(term) != "Sum"
+    if not of_loss and _kind(under) in _SCALED:
+        return 0.0
     near = [node for node, _ in objective.nodes([under], 8)]
     layers = any(_kind(node) in _OF_LAYERS for node in near)
-    if not layers or (not of_loss and any(_kind(node) in ("Stack", "Cat", "Mean") for node in near)):
+    if not layers or (not of_loss and any(_kind(node) in _OF_SOME for node in near)):
         return 0.0
     sizes = _shape(under) if of_loss else tuple(setting(term, "self_sym_sizes", ()))
     square = len(sizes) > 1 and sizes[-1] == sizes[-2] and any(_kind(node) in ("Mm", "Bmm") for node in near)

@@ -29,10 +29,12 @@ class SortedExamples(SameOrder):
     are drawn anew in each epoch, and a stream that is read once, are other things, as is text, which is read from its
     beginning.
 
-    A loss that compares the examples of a batch with each other needs no epochs: where batches are of one class each,
-    nearly all that an example is compared with is of its own class. Half of the sketches or more have three tenths of
-    their variance between batches, in twelve batches or more, of rows of mean 0 and deviation 1: a brightness that is
-    drawn once for a batch does not count.
+    A loss that compares the examples of a batch with each other needs no examples that come again, as augmented ones
+    never do: where batches are of one class each, nearly all that an example is compared with is of its own class. Half
+    of the sketches or more have three tenths of their variance between batches, in twelve batches or more, of rows of
+    mean 0 and deviation 1: a brightness that is drawn once for a batch does not count. The means of batches that are a
+    number of steps apart, eight or more, are nearly the same (`model/apart_period`): one domain, or few classes, that
+    are drawn for each batch on purpose, or take turns, are another thing.
 
     What to do: shuffle, in each epoch anew.
     """
@@ -58,11 +60,14 @@ class SortedExamples(SameOrder):
         """value: which part of the variance lies between batches, in half of the sketches or more."""
         batches = watched(history, "apart_batches", place)
         compared = watched(history, "loss_pairs", place) > 1 and history.role("reward") is None
-        if value >= self.at["even"] and batches >= self.at["compared"] and compared and self.first(place[2]):
+        period = watched(history, "apart_period", place)
+        known_apart = value >= self.at["even"] and batches >= self.at["compared"] and period > 0
+        if known_apart and compared and self.first(place[2]):
             yield self.finding(
                 place[0], "The loss tells the examples of a batch from each other, and they are alike: "
-                f"{100 * value:.0f}% of their variance lies between {batches:.0f} batches.", found=place[0],
-                segment=place[2], confidence=0.9, evidence={"apart": value}, causes=[_ONE_CLASS],
+                f"{100 * value:.0f}% of their variance lies between {batches:.0f} batches, and those {period:.0f} "
+                "steps apart are alike.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"steps": period, "apart": value}, causes=[_ONE_CLASS],
             )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

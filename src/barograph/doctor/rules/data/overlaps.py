@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _KEPT = 2048  # rows of the training that the watch keeps sketches of
+_GROUPED = ", as {:.0f}% of the training's are to each other: groups of examples are on both sides"
 
 
 class EvaluationOverlaps(Rule):
@@ -26,7 +27,9 @@ class EvaluationOverlaps(Rule):
 
     Of rows of floating point numbers the watch compares more than whole rows. Of a series it takes fingerprints of four
     pieces, a quarter of the window long, chosen by what is in them and not by their place: a piece that was trained on,
-    at another place of its window, is one of a window that overlaps. Of a picture it takes one fingerprint of all its
+    at an earlier place of its window, is one of a window that overlaps and goes on behind the evaluation's. Where it
+    stood later, the training's window ended before, as where each series is split by time and the past is given to
+    say what follows. Of a picture it takes one fingerprint of all its
     numbers, whatever their order, which is the same when it is mirrored, turned or rolled. Exact numbers are compared:
     noise, or a normalisation of each window by itself, hides all of it, and what is alike by chance is not found. Rows
     in which numbers are repeated say nothing, and where all examples are made of a few, as drawn letters are, their
@@ -36,7 +39,9 @@ class EvaluationOverlaps(Rule):
     differ: the nearest row of the training is nearer than 0.35 of the distance of the tenth nearest. That says
     something in many dimensions, where the fortieth nearest is hardly farther than the tenth. Groups of ten examples or
     more that are that near each other, as classes are, say nothing; nor do classes of fewer than thirty rows each,
-    of those of the training that were looked at.
+    of those of the training that were looked at. Where the share of the training's own rows that are that near to
+    another (`model/evaluated_near_groups`) is half of the evaluation's or more, the examples come in groups, as a
+    customer's months or a machine's recordings do, which may be on both sides on purpose: that is an info finding.
 
     A quarter of the rows that were looked at, eight or more, and some in each pass, in two evaluations in a row. Where
     a series is split by time, the first windows of the evaluation may overlap with the last ones of the training: a few
@@ -57,6 +62,7 @@ class EvaluationOverlaps(Rule):
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
+        "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
     }
 
     def reset(self) -> None:
@@ -81,11 +87,15 @@ class EvaluationOverlaps(Rule):
                     continue
                 row.append((place[0], place[2]))
                 known = came_by(evaluations_of(history), place[1])
+                groups = watched(history, "evaluated_near_groups", place) if name == "near" else 0.0
+                grouped = groups >= self.at["grouped"] * value
                 if known and len(row) >= self.at["evaluations"] and self.first(name, place[2]):
                     yield self.finding(
                         row[0][0], f"Of {count:.0f} examples of an evaluation that were looked at {value * count:.0f} "
-                        f"{what}.", key=name, found=place[0], segment=place[2], confidence=0.95,
-                        evidence={"share": value}, causes=[cause], remedies=[remedy],
+                        f"{what}{_GROUPED.format(100 * groups) if grouped else ''}.", key=name, found=place[0],
+                        segment=place[2], severity="info" if grouped else self.severity,
+                        confidence=0.5 if grouped else 0.95, evidence={"share": value}, causes=[cause],
+                        remedies=[remedy],
                     )  # fmt: skip
 
     def _by_class(self, history: RunHistory, place: Place) -> bool:
@@ -98,7 +108,7 @@ class EvaluationOverlaps(Rule):
 
 _PARTS = {  # by series: what is said, why, and what to do
     "overlap": (
-        "overlap with windows that were trained on, at another place",
+        "overlap with windows that were trained on and that go on behind them",
         "validation leak: windows of one series overlap, and were split after they had been cut",
         "cut the series into parts for training and evaluation first, then windows out of each part",
     ),

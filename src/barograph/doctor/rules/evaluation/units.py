@@ -1,7 +1,7 @@
 """An evaluation that is measured in another unit than the training.
 
 In:   evaluation and training losses, the number of classes.
-Out:  findings of `EvaluationSummed`, `EvaluationDivided`, `TrainingSummed`.
+Out:  findings of `EvaluationSummed`, `EvaluationDivided`, `TrainingSummed`, `EvaluationTotal`.
 """
 
 from __future__ import annotations
@@ -225,4 +225,53 @@ class TrainingSummed(Walker):
                 )  # fmt: skip
 
 
-RULES = (EvaluationSummed, EvaluationDivided, TrainingSummed)
+class EvaluationTotal(Walker):
+    """The evaluation loss is the total of all evaluations so far: what it is added up in is never set to 0 again.
+
+    In five evaluations in a row, from the first on, what each has more than the one before is close to the training
+    loss: 0.6 to 1.6 times it, by a factor that changes by less than 12%; and the training loss falls by a seventh or
+    more, with what is added. The first is close to the training loss itself. A model that overfits does not get worse
+    by as much as its training loss each time, let alone by less when that falls.
+
+    What to do: set the total, and the count, to 0 at the beginning of each evaluation.
+    """
+
+    name, kind, severity = "evaluation_total", "config", "warning"
+    needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss")
+    least = 5
+    about = "The evaluation loss is the total of all evaluations so far."
+    thresholds: ClassVar = {
+        "evaluations": (5.0, "from the first on; ours"),
+        "times": (1.6, "the training loss, that is added, or one part of as many; ours"),
+        "steady": (0.12, "of that factor, in ln; ours"),
+        "fall": (0.15, "of the training loss, in ln; ours"),
+    }
+    causes = ("evaluation never reset: losses are added to those of the evaluations before",)
+    remedies = ("set the total, and the count, to 0 at the beginning of each evaluation",)
+
+    def begin(self) -> None:
+        self._points: list[EvaluationPoint] = []
+
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if len(self._points) >= self.at["evaluations"]:
+            return
+        self._points.append(point)
+        loss = history.role("loss")
+        if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss):
+            return
+        before = [0.0, *(one.value for one in self._points)]
+        factors = [(one.value - last) / one.train for one, last in zip(self._points, before, strict=False)]
+        least, most = min(factors), max(factors)
+        falls = math.log(self._points[0].train / point.train) if point.train > 0 < self._points[0].train else 0.0
+        close = 1 / self.at["times"] <= least and most <= self.at["times"]
+        close = close and most < math.exp(self.at["steady"]) * least
+        if close and falls >= self.at["fall"] and self.first(point.segment):
+            yield self.finding(
+                0, f"Each of {len(self._points)} evaluations has {least:.3g} to {most:.3g} times the training loss "
+                f"more than the one before: {self._points[0].value:.4g} at the first, {point.value:.4g} at step "
+                f"{point.step}, while the training loss falls to {point.train:.4g}.", found=point.step,
+                segment=point.segment, confidence=0.95, evidence={"evaluations": len(self._points), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (EvaluationSummed, EvaluationDivided, TrainingSummed, EvaluationTotal)

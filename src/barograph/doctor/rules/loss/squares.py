@@ -144,8 +144,9 @@ class SumBesideMean(GraphRule):
 
     In the graph of the loss a sum of 64 numbers or more, which come from a layer, is added to a mean, and nothing
     multiplies or divides it on the way: it weighs as much beside the mean as that many of its own means would, and more
-    in a larger batch. Sums of weights, and of averages, as of several layers, do not count; nor does anything that is
-    multiplied by a factor, for the graph does not know it when the backward pass is over.
+    in a larger batch. Sums of weights, and of averages, as of several layers, do not count; nor do correlations of
+    columns, nor anything that is multiplied by a factor, in the sum or behind it: the graph does not know it when the
+    backward pass is over, and weights may add up to one.
 
     What to do: the mean of both; or divide the sum by the number of examples.
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import came_by, known, named, newest, usual
+from barograph.doctor.kernel.cursor import came_by, known, named, newest, numeric_setting, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.objective import PARTS
@@ -123,16 +123,23 @@ def _median(channel: Channel, place: Place) -> float:
     return float(numpy.median(values)) if len(values) else math.nan
 
 
+_UPDATED = (
+    "target_update", "target_update_interval", "target_update_freq", "target_update_every", "target_network_frequency",
+    "target_network_update_freq", "update_target_every", "sync_target_every",
+)  # fmt: skip
+
+
 class TargetNetwork(WatchRule):
     """The network that the targets of values come from is never updated, or at each step.
 
     The watch finds a network of the same make as the trained one, or as a critic that is trained beside an actor, which
     gets no gradients; and the loss is an error of the values of chosen actions, or such values (`q`) are logged beside
-    a reward. One that is equal to the trained one at each of 20 steps in a row, and at all later
-    looks up to the 200th step, holds nothing back: targets move with the values. One that has not changed in the whole
-    run, of 300 steps or more, or in 5,000 steps, while the trained one has: its targets are those of a network that
-    knows nothing. One that is nearer to the trained one than a tenth of a step, at 20 looks in a row and up to the
-    200th step, is averaged with the weights swapped: 0.995 of the new, 0.005 of the old.
+    a reward. One that is equal to the trained one at each of 20 steps in a row, and at all later looks up to the 200th
+    step, holds nothing back: targets move with the values. One that has not changed in the whole run, of 300 steps or
+    more, or in 5,000 steps, or in three times as many as the configuration gives it, 100 or more, while the trained one
+    has: its targets are those of a network that knows nothing. One that is nearer to the trained one than a tenth of a
+    step, at 20 looks in a row and up to the 200th step, is averaged with the weights swapped: 0.995 of the new, 0.005
+    of the old.
 
     What to do: copy the network into it every some hundred steps, or average it with a share of 0.005.
     """
@@ -147,6 +154,9 @@ class TargetNetwork(WatchRule):
         "steps": (200.0, "in which it is always equal; ours"),
         "run": (300.0, "steps of a run in which it never changes; ours"),
         "long": (5000.0, "steps, of a run that goes on; ours"),
+        "least": (100.0, "steps in which it never changes, where the configuration says how often it does; ours"),
+        "times": (3.0, "as many steps as the configuration says; ours"),
+        "often": (10.0, "steps from one change to the next that the configuration says, at least; ours"),
         "apart": (0.01, "of the weights' size, how far the trained one has come; ours"),
         "near": (0.1, "of a step, the median layer's; ours"),
     }
@@ -193,7 +203,9 @@ class TargetNetwork(WatchRule):
                 remedies=["`target = 0.995 * target + 0.005 * network`, not the other way round"],
                 evidence={"standing": True},
             )  # fmt: skip
-        yield from self._never(history, self.at["long"])
+        often = numeric_setting(history, *_UPDATED)  # in steps of an environment, perhaps: those are more
+        said = max(self.at["least"], self.at["times"] * often) if often >= self.at["often"] else math.inf
+        yield from self._never(history, min(self.at["long"], said))
 
     def _never(self, history: RunHistory, steps: float) -> Iterator[Finding]:
         """Whether it has not changed in this number of steps."""

@@ -37,12 +37,13 @@ def as_dicts(text: bytes, own: dict[str, Any]) -> bytes:
             at += 1
             continue
         _remember(b"\n".join(lines[said:at]), own)
-        pairs, end = {}, at + 1
+        pairs: dict[bytes, bytes] = {}
+        end = at + 1
         while end < min(len(lines), at + _LONGEST) and (row := _pair(lines[end])):
             pairs[row[0]] = row[1]
             end += 1
         said = end
-        values = {name: number for name, text in pairs.items() if (number := _as_number(text))}
+        values = {name: number for name, said_value in pairs.items() if (number := _as_number(said_value))}
         if len(values) > 1 and found[1].decode() not in own.get("dicts", ()):
             table = b", ".join(b"'%s': %s" % pair for pair in values.items())
             lines[at:end] = [b"{%s}" % table, *[b""] * (end - at - 1)]

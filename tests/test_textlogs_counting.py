@@ -227,3 +227,43 @@ def test_an_error_that_begins_above_one_and_falls_is_a_loss(tmp_path: Path) -> N
     assert "Training_Error loss" in read(written(tmp_path, lines)).series
     shares = ["#Epoch\tTraining Error", *(f"{at}\t{0.61 * 0.97**at:.5f}" for at in range(20))]
     assert "Training_Error" in read(written(tmp_path, shares)).series
+
+
+def test_a_count_out_of_all_is_a_count(tmp_path: Path) -> None:
+    text = "".join(
+        f"Epoch/Epochs: {epoch}/9 | Iter: {batch}/800 | Disc Loss: {1 / (1 + epoch + batch):.4f}\n"
+        for epoch in range(4)
+        for batch in (0, 300, 600)
+    )
+    series = read(written(tmp_path, text.splitlines())).series
+    assert [step for step, _ in series["Disc Loss"]][:4] == [0, 300, 600, 800]
+
+
+def test_a_score_and_its_best_beside_a_loss_are_an_evaluation(tmp_path: Path) -> None:
+    text = "".join(
+        "".join(f"Epoch: [{at}/8] Iter:[{b}/90], Loss: {2 / (at + 1):.3f}, Acc:0.81\n" for b in (0, 30, 60))
+        + f"Loss: {2.2 / (at + 1):.3f}, MeanIU:  0.4{at}, Best_mIoU:  0.4{at}\n"
+        for at in range(8)
+    )
+    series = read(written(tmp_path, text.splitlines())).series
+    assert len(series["Loss"]) == 24 and len(series["val Loss"]) == len(series["val MeanIU"]) == 8
+    assert len(series["Best_mIoU"]) == 8
+
+
+def test_a_best_loss_beside_a_loss_leaves_it_the_training_s(tmp_path: Path) -> None:
+    text = "".join(
+        f"Epoch {at}/8 loss: {2 / (at + 1):.3f}\nloss: {2 / (at + 1):.3f}, best_loss: {2 / (at + 1):.3f}\n"
+        for at in range(8)
+    )
+    assert "val loss" not in read(written(tmp_path, text.splitlines())).series
+
+
+def test_how_many_were_right_is_no_bar(tmp_path: Path) -> None:
+    text = "".join(
+        f"step {at * 50} / 900 (epoch {at}.00 / 18):\n  loss_average = {2 / at:.3f}\n"
+        f"  validation accuracy: 0.6{at} ({at + 60} / 120), loss: {2.1 / at:.3f}\n"
+        for at in range(1, 9)
+    )
+    series = read(written(tmp_path, text.splitlines())).series
+    assert [step for step, _ in series["validation accuracy"]] == [at * 50 for at in range(1, 9)]
+    assert len(series["val loss"]) == 8

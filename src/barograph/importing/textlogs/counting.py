@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from barograph.importing.textlogs import forms
+from barograph.importing.textlogs import forms, measures
 from barograph.importing.textlogs.patterns import expression
 
 ENOUGH = 3  # rows that decide
@@ -36,6 +36,7 @@ _LOSS_BEGINS = (1.0, 30.0)  # above an accuracy's most, below a percentage's usu
 _PERCENT = 100.0
 _FALLEN, _OF_COURSE = 0.7, 6  # of the first third, and of at least six rows: what falls that far is a loss
 _ERROR = expression(r"(?i)(?:train(?:ing)?[_ ])?err(?:or)?")
+_BEST = expression(r"(?i)(?:.*[^a-z])?best[_ .-]?.+")
 _SAID = expression(r"(?i)(?:.*[^a-z])?(?:.*loss|acc(?:uracy)?|ppl|perplexity|auc|f1|score|error|bpb)(?:[^a-z].*)?")
 
 
@@ -104,6 +105,28 @@ def of_evaluators(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]
             main, names = False, [_OF_TRAINING.sub(phase, name) for name in names]
         columns = [column for place, column in enumerate(row.columns) if place != at]
         result.append(row._replace(names=(*names[:at], *names[at + 1 :]), columns=columns, main=main))
+    return result
+
+
+def beside_bests(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows without a count that say a score and its best so far beside a loss, which rows that count say as well:
+    `Loss: 0.98, mIoU: 0.49, Best_mIoU: 0.52` is an evaluation."""
+    counted, result = own.setdefault("names_with_counts", []), []
+    for row in rows:
+        if row.main and len(counted) < _KEPT and any(name[0] == "_" for name in row.names):
+            counted += [name for name in row.names if name[0] != "_" and name not in counted]
+    for row in rows:
+        best = [name for name in row.names if _BEST.fullmatch(name)]
+        again = [name for name in row.names if name in counted and name.lower().endswith("loss")]
+        if (
+            row.main
+            and again
+            and any(map(measures.SCORE.fullmatch, best))
+            and all(name[0] != "_" for name in row.names)
+        ):
+            names = tuple(name if name in best else f"val {name}" for name in row.names)
+            row = row._replace(names=names, main=False)
+        result.append(row)
     return result
 
 

@@ -3,6 +3,7 @@
 In:   `{'loss': 2.301, 'grad_norm': 1.23, 'learning_rate': 4.9e-05, 'epoch': 0.04}`,
       `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`, `{'step': 10, 'loss': 2.1}`:
       with either quotes, values in quotes, nan, over several lines, progress bars between.
+      The tables with which a Trainer ends are read where no dict says the same: `***** train metrics *****`.
 Out:  the names as printed. The step is that of the progress bar behind a dict, which is exact; where several stand
       behind one bar, their epochs place them. Where there is no bar, rows are numbered 1, 2, 3 and a note says so.
       An evaluation has the step of the row before it.
@@ -21,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from barograph.importing.source import ImportedPoints, Item
-from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs import engine, forms, hf_summaries
 from barograph.importing.textlogs.patterns import expression
 
 _PAIR = expression(rb"""(['"])([\w./@ -]{1,100})\1: ?['"]?(""" + forms.NUMBER + rb""")['"]?(?=\s*[,}])""")
@@ -68,24 +69,30 @@ def _epoch(row: forms.Raw, place: int, missing: float = 0.0) -> float:
 
 
 def _evaluations(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
-    """Evaluations before any row of training, numbered: 0, 1, 2. A log may have nothing else."""
+    """Evaluations before any row of training, numbered: 0, 1, 2. A log may have nothing else.
+
+    So are the tables of several trainings, each with the evaluation behind it.
+    """
     order = sorted(
         (int(index), number, at)
         for number, row in enumerate(rows)
-        if row.steps is None and "eval_loss" in row.names
+        if row.steps is None and not {"eval_loss", "train_loss"}.isdisjoint(row.names)
         for at, index in enumerate(row.where)
     )
     steps: dict[int, list[int]] = {number: [0] * len(rows[number].where) for _, number, _ in order}
-    for count, (_, number, at) in enumerate(order, int(own.get("evaluations", 0))):
-        steps[number][at] = count
-    own["evaluations"] = own.get("evaluations", 0) + len(order)
+    for _, number, at in order:
+        of_training = "eval_loss" not in rows[number].names
+        if not (own.get("trained") and not of_training):
+            own["evaluations"] = own.get("evaluations", 0) + 1
+        own["trained"] = of_training
+        steps[number][at] = own["evaluations"] - 1
     return [row._replace(steps=steps[number]) if number in steps else row for number, row in enumerate(rows)]
 
 
 class PrintedDicts(engine.Dialect):
     kind = "hf_printed"
     about = "dicts that Hugging Face's Trainer and TRL print"
-    hints = (b"loss'", b'loss"', b"_runtime'", b'_runtime"', b"%|", b"Total optimization")
+    hints = (b"loss'", b'loss"', b"_runtime'", b'_runtime"', b"%|", b"Total optimization", b" metrics ****")
     looks = expression(rb"""^\s*\{['"](?:loss|eval_loss|train_runtime)['"]: """)
     shapes = (forms.Lines(_dict),)
     begins = (b"***** Running training *****",)
@@ -107,6 +114,7 @@ class PrintedDicts(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
+        text = hf_summaries.as_dicts(text, own)
         if b"{'" not in text and b'{"' not in text:
             return text
 
@@ -116,7 +124,14 @@ class PrintedDicts(engine.Dialect):
 
         return _OPEN.sub(join, text)
 
+    def rows_in(self, text: bytes) -> tuple[int, int]:
+        """Tables at the end of a training count as its rows, where it left no others."""
+        rows, main = super().rows_in(text)
+        return rows, main or min(rows, hf_summaries.tables(text))
+
     def hold(self, text: bytes) -> int:
+        if table := hf_summaries.unfinished(text):
+            return table
         start = max(text.rfind(b"\n{'"), text.rfind(b'\n{"'), text.rfind(b"\r{'")) + 1
         if not start and not text.startswith((b"{'", b'{"')):
             return 0

@@ -149,10 +149,19 @@ _OF_SET = expression(
     rb"(?<![\w/.])(loss|Loss|acc|accuracy|Accuracy):(train|val|valid|eval|test|dev)(?=[=:\t ,|]{1,3}[\sA-Za-z\d+-])"
 )
 _QUOTED = expression(rb"([=:\s])([\"'])(" + forms.NUMBER + rb")\2")  # `step="100"`, as an attribute is written
+_OF_ALL = expression(  # what counts, and out of how many
+    rb"(?i)(?<![\w/.-])(epochs?|iter(?:ation)?s?|steps?|batch(?:es)?)/(?:(?:total|max|num|n)[_ ]?)?"
+    rb"(?:epochs?|iter(?:ation)?s?|steps?|batch(?:es)?|total|max)(?=\s?[:=]?\s{0,6}\[?\d{1,9}\s?/\s?\d)"
+)
+_RIGHT = expression(  # `accuracy: 0.95 (1140 / 1200)`: how many were right of how many
+    rb"(?i)((?<![a-z])acc(?:uracy)?\s?[:= ]\s{0,4}\d{1,3}(?:\.\d{1,12})?\s?%?\s?)\(\s{0,8}\d{1,15}\s?/\s?\d{1,15}\)"
+)
 
 
 def names_as_words(text: bytes) -> bytes:
-    """A text in which `loss:val=0.4` is `val_loss=0.4`."""
+    """A text in which `loss:val=0.4` is `val_loss=0.4`, and `Epoch/Epochs: 3/50` is `Epoch: 3/50`."""
+    if b"/" in text and any(word in text for word in (b"poch/", b"ter/", b"tep/", b"atch/", b"pochs/", b"POCH/")):
+        text = _OF_ALL.sub(rb"\1", text)
     return _OF_SET.sub(rb"\2_\1", text) if b"oss:" in text or b"cc:" in text or b"racy:" in text else text
 
 
@@ -176,6 +185,7 @@ def as_pairs(line: bytes) -> bytes:
     if (b"tr" in line or b"Tr" in line or b"TR" in line) and b"oss" not in line:
         line = _BOTH.sub(rb"\1train: \4\5\6: \7", line)
     if b"(" in line:
+        line = _RIGHT.sub(rb"\1", line) if b"cc" in line or b"CC" in line else line
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1\2", line))
     if b"**" in line:
         line = _BOLD.sub(b"", line)

@@ -143,7 +143,7 @@ class Plain(engine.Dialect):
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""
         rows = _begun(lines, [row for row in rows if not _is_tally(lines, row)])
-        rows = counting.not_planned(rows, own)
+        rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.lasts_of_evaluations(counting.settled(self.leads(lines, rows, own), own))
         many = _many(rows, own)

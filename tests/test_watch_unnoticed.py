@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,3 +212,84 @@ def test_a_tensor_is_known_again_and_may_be_swapped() -> None:
     assert not known(tensor)
     sparse = torch.eye(3).to_sparse()
     assert not Known(sparse)(sparse)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_watched_model_and_its_copies_are_compiled_by_torchscript(tmp_path: Path) -> None:
+    def scripted(model: Any, optimizer: Any, ids: Any, number: int) -> Any:
+        functional.cross_entropy(model(model[0].weight[:4]), ids[:, 0]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if number != 3:
+            return 0.0
+        made = [torch.jit.script(one) for one in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model)))]
+        assert len({str(one.graph) for one in made}) == 1
+        return sum(float(one(torch.ones(2, 8)).detach().sum()) for one in made)
+
+    same(tmp_path, lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 20)), scripted)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_beside_torchscript_is_watched(tmp_path: Path, whole: bool) -> None:
+    model: Any = nn.Sequential(nn.Embedding(20, 8), torch.jit.script(nn.Linear(8, 8)), nn.Linear(8, 20))
+    model = torch.jit.script(model) if whole else model
+    train(tmp_path, True, model, plainly)
+    stored = barograph.StoredRun(next((tmp_path / "p").iterdir()))
+    assert len(stored.series("model/grad_norm")) == STEPS
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_attention_is_looked_at_beside_what_is_compiled_elsewhere(tmp_path: Path) -> None:
+    from barograph.probes.model.activations import ActivationWatch
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model, inner = Model(drops=0.0), Model(drops=0.0)
+    loss = torch.compile(lambda logits: logits.square().mean(), backend="eager")
+    gelu = torch.compile(lambda x: functional.gelu(x), backend="eager")
+    inner.calls[0] = lambda block, x: gelu(block(x))
+    looks = [ActivationWatch(one) for one in (model, inner)]
+    ids = torch.randint(20, (4, 10))
+    seen = []
+    for _ in range(3):
+        loss(model(ids)).backward()
+        inner(ids)
+        seen.append([look.sees_attention for look in looks])
+        for look in looks:
+            look.collect()
+    assert seen == [[False, False], [True, False], [True, False]]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    for look in looks:
+        look.close()
+    torch._dynamo.utils.counters.clear()
+
+
+def test_weights_whose_memory_is_let_go_of_are_not_read(tmp_path: Path) -> None:
+    """As FSDP's older kind does with the weights of a layer that does not run."""
+    from barograph.probes.autograd import is_here
+    from barograph.probes.model.parameters import local
+
+    tensor = torch.ones(3)
+    assert is_here(tensor)
+    assert len(local(tensor)) == 3
+    tensor.untyped_storage().resize_(0)
+    assert not is_here(tensor)
+    assert not local(tensor).numel()
+    assert is_here(torch.eye(3).to_sparse())
+    assert is_here(torch.ones(3, device="meta"))
+
+
+def test_no_hook_stays_of_a_rank_with_nothing_to_record(tmp_path: Path) -> None:
+    from torch.optim import optimizer as optimizers
+
+    before = len(optimizers._global_optimizer_post_hooks)
+    model = Model()
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    families = ("gradients", "updates", "weights", "histograms", "activations", "spectral", "optimizer_state", "moe")
+    run.watch(model, every_step_norms=False, **dict.fromkeys(families, 0))
+    run.finish()
+    assert len(optimizers._global_optimizer_post_hooks) == before
+    assert not any(one._post_accumulate_grad_hooks for one in model.parameters())

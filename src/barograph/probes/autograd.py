@@ -63,8 +63,21 @@ def has(node: Any, name: str) -> bool | None:
 
 
 def tensor(node: Any, name: str) -> Any:
-    """A tensor, or the tensors, that a node keeps; None where it keeps none, or something in its place."""
+    """A tensor, or the tensors, that a node keeps; None where it keeps none, something in its place, or one whose
+    memory is let go of."""
     try:
-        return None if is_packed(node, name) else getattr(node, f"_saved_{name}")
+        kept = None if is_packed(node, name) else getattr(node, f"_saved_{name}")
+        return kept if isinstance(kept, list | tuple) or is_here(kept) else None
     except (AttributeError, RuntimeError):  # none of this name; let go of, or changed in place
         return None
+
+
+def is_here(tensor: Any) -> bool:
+    """Whether a tensor has the memory of its numbers. FSDP's older kind takes it from the weights of a layer that does
+    not run, and to read those ends the process."""
+    if tensor is None or tensor.is_meta or not tensor.numel():
+        return True
+    try:
+        return bool(tensor.untyped_storage().nbytes())
+    except (NotImplementedError, RuntimeError):  # none of its own, as a sparse one
+        return True

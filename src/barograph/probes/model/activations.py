@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from barograph.probes.model import attention, blocks
-from barograph.probes.model.compiled import in_place
+from barograph.probes.model.compiled import CompiledWithin
 from barograph.probes.model.forward import ForwardSigns
-from barograph.probes.model.guest import Guest, Shown, is_compiled
+from barograph.probes.model.guest import Shown, after, before
 from barograph.probes.model.parameters import PLACE, local, mesh_of
 
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
@@ -104,6 +104,7 @@ class ActivationWatch:
         self._attention = attention.AttentionLook()
         self._padding = _padding_of(model)
         self._mode: Shown | None = None
+        self._within = CompiledWithin()
         self._turn: dict[str, int] = {}  # the thread whose pass is looked at
         self._signs = ForwardSigns()
         self._heads = heads
@@ -122,15 +123,15 @@ class ActivationWatch:
             chosen |= places.embeddings
         self._any = bool(chosen)
         for name, module in chosen.items():
-            self._handles.append(module.register_forward_hook(Guest(self._on_output(name))))
+            self._handles.append(after(module, self._on_output(name)))
         if modules is None:
             for name, module in places.downs.items():
-                self._handles.append(module.register_forward_pre_hook(Guest(self._on_units(name))))
+                self._handles.append(before(module, self._on_units(name)))
             for name, module in places.bounded.items():
-                self._handles.append(module.register_forward_hook(Guest(self._on_bounded(name, type(module).__name__))))
+                self._handles.append(after(module, self._on_bounded(name, type(module).__name__)))
         if self._heads:
-            self._handles.append(self._model.register_forward_pre_hook(Guest(self._on_start), with_kwargs=True))
-            self._handles.append(self._model.register_forward_hook(Guest(self._on_end), always_call=True))
+            self._handles.append(before(self._model, self._on_start, with_kwargs=True))
+            self._handles.append(after(self._model, self._on_end, always_call=True))
 
     def _named(self, modules: Any) -> dict[str, Any]:
         found = {blocks.plain(name): module for name, module in self._model.named_modules()}
@@ -209,6 +210,8 @@ class ActivationWatch:
         return hook
 
     def _on_start(self, module: Any, given: Any, named: Any) -> None:
+        if module.training:
+            self._within.began()
         if not self.on or not module.training or self._mode is not None:
             return
         if type(module).__name__ == "OptimizedModule":
@@ -216,7 +219,7 @@ class ActivationWatch:
             return
         if self._turn.setdefault("thread", threading.get_ident()) != threading.get_ident():
             return  # another one is before us, as of a replica
-        if is_compiled() or any(map(in_place, module.modules())):
+        if self._within.may_be(module):
             return  # parts that are compiled would be so again beneath a mode
         tokens = _tokens((*given, *_inputs(named)))
         long = [one for one in tokens if one.shape[1] >= _LONG]
@@ -225,6 +228,7 @@ class ActivationWatch:
         self._mode = attention.watch(self._attention, self._signs)
 
     def _on_end(self, module: Any, given: Any, output: Any) -> None:
+        self._within.ended()
         if self._mode is not None and self._mode.end():
             self._mode = None
             self._turn.clear()

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.probes.model.guest import Guest, is_compiled
+from barograph.probes.model.guest import after, before, is_compiled
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.written import Written, some_of
 
@@ -110,8 +110,8 @@ class EvaluatedWeights:
         """Be told of calls of a copy, or of its one part that has all its weights."""
         came = partial(self._came, weakref.ref(copy))
         self._handles += [
-            part.register_forward_pre_hook(Guest(came), with_kwargs=True),
-            part.register_forward_hook(Guest(self._went), always_call=True),
+            before(part, came, with_kwargs=True),
+            after(part, self._went, always_call=True),
         ]
 
     def passed(self, trains: bool) -> None:

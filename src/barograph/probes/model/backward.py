@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.contrasts import is_logarithm
-from barograph.probes.model.guest import Guest
+from barograph.probes.model.guest import Guest, after
 from barograph.probes.model.loss_graph import LossGraph
 from barograph.probes.model.outside import OutsideLook
 from barograph.probes.model.parameters import mesh_of
@@ -57,7 +57,7 @@ class BackwardEnd:
                 if each is not None:
                     self._handles.append(parameter.register_hook(Guest(_bound(each, parameter))))
         if sharded:
-            self._handles.append(model.register_forward_hook(Guest(self._on_output)))
+            self._handles.append(after(model, self._on_output))
 
     def disarm(self) -> None:
         """Take the hooks away."""

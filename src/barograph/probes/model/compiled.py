@@ -12,9 +12,13 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
+from barograph.probes.model.guest import compilations, is_compiled
+
+_ASKED = "torch._dynamo.repro.after_dynamo"  # which `torch.compile` imports when it is called, and before it compiles
 _PLACE = "_compiled_call_impl"
 
 
@@ -74,3 +78,43 @@ def made_of(module: Any) -> Any:
 def in_place(module: Any) -> bool:
     """Whether a module was compiled in place."""
     return vars(module).get(_PLACE) is not None
+
+
+class CompiledWithin:
+    """Whether anything is compiled that a model's calls go through: a mode that sees functions would have it compiled
+    anew.
+
+    A function is compiled when it is first called. So what is compiled while no call of the model goes on, such as an
+    optimizer's step or another model, is none of it; of what was compiled before this was made it isn't known.
+    """
+
+    def __init__(self) -> None:
+        self.found = is_compiled()
+        self._counts: dict[int, int] = {}  # when the call began, by its thread
+        self._seen = False  # a whole call
+
+    def began(self) -> None:
+        """A call of the model begins, of the kind that is looked at."""
+        if not self.found:
+            self._counts[threading.get_ident()] = compilations()
+
+    def ended(self) -> None:
+        """A call of the model is over."""
+        count = self._counts.pop(threading.get_ident(), None)
+        if count is not None:
+            self._seen = True
+            self.found |= compilations() != count
+
+    def may_be(self, model: Any) -> bool:
+        """Whether the call that begins may go through what is compiled, or will be."""
+        if self.found or (_ASKED in sys.modules and not self._seen):
+            return True
+        return any(map(_is_compiled, model.modules()))
+
+
+def _is_compiled(module: Any) -> bool:
+    """Whether a module was compiled in place, is what `torch.compile` made of another one, or calls what it made."""
+    mine = vars(module)
+    if mine.get(_PLACE) is not None or type(module).__name__ == "OptimizedModule":
+        return True
+    return any(hasattr(one, "_torchdynamo_orig_callable") for one in mine.values() if callable(one))

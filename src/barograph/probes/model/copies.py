@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from barograph.probes.model.examples import fingerprints
-from barograph.probes.model.guest import Guest
+from barograph.probes.model.guest import before
 from barograph.probes.model.parameters import mesh_of, trainable
 from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS
 
@@ -37,11 +37,7 @@ class RankCopies:
         whole = not sharded and not any(mesh_of(item) is not None or hasattr(item, "ds_id") for item in held)
         self._some = held[:: max(1, len(held) // _PARAMETERS)][:_PARAMETERS] if whole else []
         self._first = _print([item.detach() for item in self._some])  # the weights before the first step
-        see = (
-            inner.register_forward_pre_hook(Guest(self._see), with_kwargs=True)
-            if whole or (sharded and not split)
-            else None
-        )
+        see = before(inner, self._see, with_kwargs=True) if whole or (sharded and not split) else None
         self._handle = see
 
     def _see(self, module: Any, given: Any, named: Any) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.autograd import packs
 from barograph.probes.model.entrance import Entrance
-from barograph.probes.model.guest import Guest
+from barograph.probes.model.guest import after
 from barograph.probes.model.padding import is_given, tails
 from barograph.probes.model.parameters import mesh_of
 
@@ -81,7 +81,7 @@ class DependenceLook:
         self._texts = [tuple(one.shape) for one in self._tokens]
         if not self._handles:
             leaves = {name: one for name, one in self._model.named_modules() if next(one.children(), None) is None}
-            self._handles = [one.register_forward_hook(Guest(self._gave)) for one in leaves.values()]
+            self._handles = [after(one, self._gave) for one in leaves.values()]
             self._mixes = {id(one) for name, one in leaves.items() if _brings_together(name, one)}
 
     def _gave(self, module: Any, given: Any, output: Any) -> None:

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from barograph.probes.model.compiled import CompiledWithin
 from barograph.probes.model.drops import HandDrops
-from barograph.probes.model.guest import Guest, Shown, is_compiled
+from barograph.probes.model.guest import Shown, after, before
 
 _PASSES = 2
 _DROPS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
@@ -29,13 +30,14 @@ class EvaluatedLook:
     def __init__(self, model: Any):
         self._passes = 0
         self._mode: Shown | None = None
+        self._within = CompiledWithin()
         self._drawn = False  # with dropout, on purpose
         self._drops = HandDrops()
         self.found: float | None = None  # dropout; not yet recorded
         self.of_batch = False  # a batch norm with the statistics of the batch
         self._handles = [
-            model.register_forward_pre_hook(Guest(self._began)),
-            model.register_forward_hook(Guest(self._ended), always_call=True),
+            before(model, self._began),
+            after(model, self._ended, always_call=True),
         ]
 
     def _began(self, module: Any, given: Any) -> None:
@@ -43,15 +45,19 @@ class EvaluatedLook:
 
         if module.training or torch.is_grad_enabled() or self._mode is not None:
             return
-        if is_compiled():  # parts that are compiled would be so again beneath a mode
+        if self._within.found:
             self.close()
             return
+        self._within.began()
+        if self._within.may_be(module):
+            return  # parts that are compiled would be so again beneath a mode
         self._passes += 1
         self._drawn, self._drops = _draws(module), HandDrops()
         self.found = self.found or 0.0
         self._mode = Shown(ended=self._saw)
 
     def _ended(self, module: Any, given: Any, output: Any) -> None:
+        self._within.ended()
         if self._mode is None or not self._mode.end():  # copies of the model may run beside it
             return
         self._mode = None

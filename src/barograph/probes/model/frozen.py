@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.autograd import is_here
 from barograph.probes.model.adapters import NAMED, Adapters, zero_halves
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
-from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.parameters import local, mesh_of, own
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -183,7 +184,7 @@ def _is_vector_of_layer(model: Any, parameter: Any) -> bool:
     """Whether it is the bias of a layer whose matrix is frozen, or the gains or the bias of a normalisation."""
     for module in model.modules():
         if any(item is parameter for item in module._parameters.values()):
-            weight = module._parameters.get("weight")
+            weight = own(module, "weight")
             return (
                 parameter.dim() == 1 and len(parameter) >= _LEAST_GAINS and weight is not None
                 and ("Norm" in type(module).__name__ or (weight is not parameter and weight.dim() > 1))
@@ -255,7 +256,7 @@ def trained_before(named: Iterable[tuple[str, Any]]) -> Any:
 
 def _as_drawn(module: Any) -> Any:
     """`as_drawn` of a frozen layer."""
-    weight = module._parameters.get("weight")
+    weight = own(module, "weight")
     return None if weight is None or weight.requires_grad else as_drawn(module)
 
 
@@ -264,7 +265,7 @@ def as_drawn(module: Any) -> Any:
     device. None of other layers."""
     import torch
 
-    weight = module._parameters.get("weight")
+    weight = own(module, "weight")
     if not isinstance(module, (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)) or weight is None:
         return None
     if weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN:
@@ -277,7 +278,8 @@ def as_drawn(module: Any) -> Any:
 
 def _table_as_drawn(weight: Any) -> Any:
     """Whether an embedding is as it is drawn, normally with a deviation of 1 or 0.02: 1 or 0 on its device."""
-    if weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN * 4:
+    few = weight.numel() < _LEAST_DRAWN * 4
+    if few or weight.is_meta or mesh_of(weight) is not None or not is_here(weight):
         return None
     some = weight.detach().reshape(-1)[:_COMPARED].float()
     deviation, error = some.std(), 4 / (2 * len(some)) ** 0.5

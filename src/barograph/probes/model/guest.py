@@ -14,7 +14,7 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 Made = TypeVar("Made")
@@ -106,6 +106,71 @@ class CompiledGuest(Guest):
         self._call(*given)
 
 
+class _Nowhere:
+    """The handle of a hook that is on no module."""
+
+    def remove(self) -> None:
+        """There is nothing to take away."""
+
+
+def before(module: Any, call: Callable[..., Any], **how: Any) -> Any:
+    """Have a function called before each call of a module, until the handle's `remove`."""
+    return _put("register_forward_pre_hook", module, call, how)
+
+
+def after(module: Any, call: Callable[..., Any], **how: Any) -> Any:
+    """Have a function called behind each call of a module, until the handle's `remove`."""
+    return _put("register_forward_hook", module, call, how)
+
+
+def _put(kind: str, module: Any, call: Callable[..., Any], how: dict[str, Any]) -> Any:
+    import torch
+
+    if isinstance(module, torch.jit.RecursiveScriptModule):  # type: ignore[attr-defined, unused-ignore]
+        return _Nowhere()  # a module of TorchScript takes no hooks
+    _spare_scripts()
+    return getattr(module, kind)(call if isinstance(call, Guest) else Guest(call), **how)
+
+
+def _is_ours(hook: Any) -> bool:
+    """Whether a hook is one of ours, or what a copy of a module has in its place."""
+    return isinstance(hook, Guest) or getattr(hook, "__func__", None) is contextlib.nullcontext.__exit__
+
+
+@contextlib.contextmanager
+def _without(model: Any) -> Iterator[None]:
+    """No hook of ours is on a model's modules; they are in their places again behind this."""
+    tables = [hooks for one in model.modules() for hooks in (one._forward_pre_hooks, one._forward_hooks)]
+    found = [(hooks, list(hooks.items())) for hooks in tables if any(map(_is_ours, hooks.values()))]
+    for hooks, items in found:
+        for number, hook in items:
+            if _is_ours(hook):
+                del hooks[number]
+    try:
+        yield
+    finally:
+        for hooks, items in found:
+            hooks.clear()
+            hooks.update(items)
+
+
+@functools.cache
+def _spare_scripts() -> None:
+    """From now on TorchScript compiles modules without hooks of ours: it reads the source of each hook, and fails where
+    that has no types, or none that are those of the module."""
+    recursive: Any = sys.modules.get("torch.jit._recursive")
+    make = getattr(recursive, "create_script_module", None)
+    if make is None:
+        return
+
+    @functools.wraps(make)
+    def create_script_module(nn_module: Any, *given: Any, **named: Any) -> Any:
+        with _without(nn_module):
+            return make(nn_module, *given, **named)
+
+    recursive.create_script_module = create_script_module
+
+
 def leave(model: Any) -> None:
     """Take all such hooks off a model's modules: what put them there has failed halfway, and keeps no account."""
     for module in model.modules():
@@ -182,6 +247,11 @@ def _mode() -> Any:
 def is_compiled() -> bool:
     """Whether anything was compiled: hooks on its modules would have it compiled anew, and one on all modules has
     torch warn at each call of it."""
+    return compilations() > 0
+
+
+def compilations() -> int:
+    """A number that grows whenever anything is compiled."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = getattr(dynamo, "counters", {})
-    return any(counters.get(name) for name in ("frames", "stats"))
+    return sum(sum(counters.get(name, {}).values()) for name in ("frames", "stats"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from barograph.probes.model.guest import Guest, is_compiled
+from barograph.probes.model.guest import after, is_compiled
 from barograph.probes.model.objective import behind, kind
 
 _TRIES = 3  # passes
@@ -48,7 +48,7 @@ class Head:
                 self._tries = _TRIES
                 return None
             leaves = [module for module in self._model.modules() if next(module.children(), None) is None]
-            self._handles = [module.register_forward_hook(Guest(self._gave)) for module in leaves]
+            self._handles = [after(module, self._gave) for module in leaves]
             return None
         self._tries += 1
         self._let_go()
@@ -56,7 +56,7 @@ class Head:
             return None
         layer, tensor = ran[-1]
         self._layer = layer
-        self._handles = [layer.register_forward_hook(Guest(self._gave))]
+        self._handles = [after(layer, self._gave)]
         return tensor
 
     def _gave(self, module: Any, given: Any, output: Any) -> None:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from barograph.probes.model.guest import CompiledGuest, apart
+from barograph.probes.model.guest import CompiledGuest, after, apart
 from barograph.probes.model.routers import Extract, Router, find_routers, read
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class RouterWatch:
         routers = find_routers(model, modules, top_k=top_k, score=score, extract=extract)
         self._layers = {router.layer: _Layer(router) for router in routers}
         self._handles = [
-            layer.router.module.register_forward_hook(CompiledGuest(self._hook(layer)), with_kwargs=True)
+            after(layer.router.module, CompiledGuest(self._hook(layer)), with_kwargs=True)
             for layer in self._layers.values()
         ]
 

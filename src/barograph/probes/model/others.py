@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import dense_tensors
-from barograph.probes.model.guest import Guest, is_compiled
+from barograph.probes.model.guest import Guest, before, is_compiled
 from barograph.probes.model.parameters import flat, local, mesh_of
 
 if TYPE_CHECKING:
@@ -110,11 +110,11 @@ class OtherNetwork:
                 self._see_gradients()
                 if id(module) in self._frozen:
                     part = self._frozen[id(module)]
-                    self._beside = part.register_forward_pre_hook(Guest(self._give), with_kwargs=True)
+                    self._beside = before(part, self._give, with_kwargs=True)
                 both = zip(module.parameters(), part.parameters(), strict=True)
                 wide = [pair for pair in both if pair[0].dim() > 1]
                 self._pairs = wide[:: max(1, len(wide) // _PARAMETERS)][:_PARAMETERS]
-                self._asks = module.register_forward_pre_hook(Guest(self._ask), with_kwargs=True)
+                self._asks = before(module, self._ask, with_kwargs=True)
 
     def _ask(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """The other network is called."""

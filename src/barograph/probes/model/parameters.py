@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.probes.autograd import is_here
 from barograph.probes.model.blocks import plain
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def trainable(model: Any) -> dict[str, Any]:
 
 
 def local(tensor: Any) -> Tensor:
-    """What of a tensor is in this process, as real numbers: the shard of a DTensor; a complex one as pairs."""
+    """What of a tensor is in this process, as real numbers: the shard of a DTensor; a complex one as pairs; of one
+    whose memory is let go of, nothing."""
     tensor = tensor.detach()
     if mesh_of(tensor) is not None:
         tensor = tensor.to_local()
@@ -46,8 +48,14 @@ def local(tensor: Any) -> Tensor:
         import torch
 
         tensor = torch.view_as_real(tensor.resolve_conj())
-    result: Tensor = tensor
+    result: Tensor = tensor if is_here(tensor) else tensor.new_empty(0)
     return result
+
+
+def own(module: Any, name: str) -> Any:
+    """A parameter of a module itself; None where it has none of this name."""
+    mine = module._parameters
+    return mine[name] if name in mine else None  # noqa: SIM401 (TorchScript's table has no `get`)
 
 
 class Known:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from barograph.probes.model.activations import dense_tensors, first_tensor
-from barograph.probes.model.guest import Guest, is_compiled
+from barograph.probes.model.guest import after, before, is_compiled
 from barograph.probes.model.head import reaches
 
 _TRIES = 3  # steps
@@ -61,8 +61,8 @@ class CalledParts:
         for module in self._model.modules():
             if module is not self._model:
                 self._handles += [
-                    module.register_forward_pre_hook(Guest(self._began), with_kwargs=True),
-                    module.register_forward_hook(Guest(self._ended), always_call=True),
+                    before(module, self._began, with_kwargs=True),
+                    after(module, self._ended, always_call=True),
                 ]
         self._depth = 0
         self._ask(self._loss_is)

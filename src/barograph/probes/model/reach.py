@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.model.blocks import plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.frozen import as_drawn
-from barograph.probes.model.guest import Guest
-from barograph.probes.model.parameters import PLACE, flat, local, mesh_of
+from barograph.probes.model.guest import Guest, after
+from barograph.probes.model.parameters import PLACE, flat, local, mesh_of, own
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -105,7 +105,7 @@ class Reach:
                 own = [id(item) for item in module.parameters(recurse=False) if id(item) in silent]
                 if own and next(module.children(), None) is None:
                     self._silent |= dict.fromkeys(own, module)
-                    self._handles.append(module.register_forward_hook(Guest(self._run(own))))
+                    self._handles.append(after(module, self._run(own)))
 
     def _say(self, current: ModelRound, waiting: Collection[str], names: Mapping[int, str]) -> None:
         """What has run since."""
@@ -155,7 +155,7 @@ class Reach:
 
 def _as_made(module: Any) -> Any:
     """Whether a layer is as torch makes it; None of others than linear ones, convolutions and normalisations."""
-    weight, bias = (module._parameters.get(name) for name in ("weight", "bias"))
+    weight, bias = (own(module, name) for name in ("weight", "bias"))
     if "Norm" not in type(module).__name__ or weight is None or weight.is_meta or mesh_of(weight) is not None:
         return as_drawn(module)
     return ((weight == 1).all() & (bias == 0).all() if bias is not None else (weight == 1).all()).float()
@@ -181,7 +181,7 @@ def untied_figures(current: ModelRound, model: Any) -> None:
     embeddings, outputs = [], []
     answers = _output_layers(model)
     for name, module in model.named_modules():
-        weight = module._parameters.get("weight")
+        weight = own(module, "weight")
         if weight is None or weight.dim() != 2 or weight.is_meta:
             continue
         if isinstance(module, torch.nn.Embedding):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from barograph.probes.model.guest import Guest
+from barograph.probes.model.guest import before
 
 _ALONG = ("RNN", "LSTM", "GRU", "MultiheadAttention")
 
@@ -25,16 +25,14 @@ class RowsLook:
         self._rows = 0  # of the model's first input
         self._seen: list[tuple[int, int]] = []
         self._handles = [
-            module.register_forward_pre_hook(Guest(self._given), with_kwargs=True)
+            before(module, self._given, with_kwargs=True)
             for module in model.modules()
             if type(module).__name__ in _ALONG and getattr(module, "batch_first", True) is False
         ]
         self._along = len(self._handles)
         self._embedded: set[Any] = set()
         self._handles += [
-            module.register_forward_pre_hook(Guest(self._embeds))
-            for module in model.modules()
-            if type(module).__name__ == "Embedding"
+            before(module, self._embeds) for module in model.modules() if type(module).__name__ == "Embedding"
         ]
 
     def began(self, tensors: Sequence[Any], due: bool) -> None:

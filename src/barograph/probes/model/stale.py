@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barograph.probes.model.backward import tensors
-from barograph.probes.model.guest import Guest
+from barograph.probes.model.guest import Guest, after
 from barograph.probes.model.parameters import Known, Owned, mesh_of
 
 
@@ -124,7 +124,7 @@ class StaleGradients:
             if not sample.sharded:
                 handles.append(sample.parameter.register_post_accumulate_grad_hook(Guest(self._arrived)))
             if sample.at_start and self._on_output is None:
-                self._on_output = self._model.register_forward_hook(Guest(self._hook_output))
+                self._on_output = after(self._model, self._hook_output)
             sample.remember()
 
     def _let_go(self, optimizer: int) -> None:

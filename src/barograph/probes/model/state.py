@@ -31,7 +31,7 @@ from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
 from barograph.probes.model.graphs import UsedGraphs
-from barograph.probes.model.guest import Guest, is_compiled
+from barograph.probes.model.guest import Guest, after, before, is_compiled
 from barograph.probes.model.head import Head
 from barograph.probes.model.noising import TimeArgument
 from barograph.probes.model.others import OtherNetwork
@@ -109,8 +109,8 @@ class ModelState:
         # an evaluation often goes past DDP; a hook on what torch.compile returns is around what is compiled
         self._inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
         self._handles = [
-            self._inner.register_forward_pre_hook(Guest(self._timed(self._began)), with_kwargs=True),
-            self._inner.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
+            before(self._inner, self._timed(self._began), with_kwargs=True),
+            after(self._inner, self._timed(self._ended), always_call=True),
         ]
         self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
         self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called)
@@ -133,8 +133,8 @@ class ModelState:
                 if made is not None:
                     self._parts.called = True
                     self._handles += [
-                        made.register_forward_pre_hook(Guest(self._timed(self._began)), with_kwargs=True),
-                        made.register_forward_hook(Guest(self._timed(self._ended)), always_call=True),
+                        before(made, self._timed(self._began), with_kwargs=True),
+                        after(made, self._timed(self._ended), always_call=True),
                     ]
 
     def _began_around(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
@@ -192,9 +192,9 @@ class ModelState:
         if first is not None:
             begins.append((first, self._before_part))
         for module, call in begins:
-            self._handles.append(module.register_forward_pre_hook(Guest(self._timed(call)), with_kwargs=True))
+            self._handles.append(before(module, self._timed(call), with_kwargs=True))
         for module in parts.last if parts.alone is None else [parts.alone]:
-            self._handles.append(module.register_forward_hook(Guest(self._timed(self._after_part))))
+            self._handles.append(after(module, self._timed(self._after_part)))
 
     def _before_part(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """What begins a pass of a model that is called by its parts."""

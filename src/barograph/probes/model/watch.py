@@ -138,9 +138,9 @@ class ModelWatch:
         self._safely("set-up", self._begin)
 
     def _begin(self) -> None:
+        self._run.at_finish.append(self.close)
         if not any(self.schedule.given.values()):
             return
-        self._run.at_finish.append(self.close)
         names = self._looks.refresh()
         if not names:
             meta = any(parameter.is_meta for parameter in self.model.parameters())

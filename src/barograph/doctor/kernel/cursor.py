@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -37,14 +38,17 @@ class RowCursor:
         self._ends[channel.name] = end
         return channel.rows(at)
 
+    def each(self, channel: Channel | None) -> Iterator[tuple[tuple[int, int, int], float]]:
+        """New rows, one by one: step, time and segment; value."""
+        rows = self.new(channel)
+        if rows is not None:
+            places = zip(rows.step.tolist(), rows.time.tolist(), rows.segment.tolist(), strict=True)
+            yield from zip(places, rows.value.tolist(), strict=True)
+
     def in_order(self, *channels: Channel | None) -> list[tuple[int, tuple[int, int, int], float]]:
         """New rows of several channels in the order of their times, so that what they say together is said at the same
         row while they grow and later: which channel it is of, from 0; step, time and segment; value."""
-        found = []
-        for which, rows in enumerate(map(self.new, channels)):
-            if rows is not None:
-                lists = (column.tolist() for column in (rows.step, rows.time, rows.segment, rows.value))
-                found += [(which, tuple(place), value) for *place, value in zip(*lists, strict=True)]
+        found = [(which, *row) for which, channel in enumerate(channels) for row in self.each(channel)]
         return sorted(found, key=lambda one: (one[1][1], one[0]))
 
 

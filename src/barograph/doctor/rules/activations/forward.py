@@ -232,11 +232,8 @@ class UnusedParameters(Rule):
         self._cursor = RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/unused_parameters"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            count, names = whole(float(rows.value[at])), names_of(history, "unused", step, time)
+        for (step, time, segment), value in self._cursor.each(history.channel("model/unused_parameters")):
+            count, names = whole(value), names_of(history, "unused", step, time)
             if not count > 0 or not self.first(segment, names):
                 continue
             share = known(history.channel("model/unused_share"), step, time, segment)
@@ -286,10 +283,7 @@ class InputScale(Rule):
         self._row: list[tuple[int, int]] = []
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/input_std"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+        for (step, _, segment), value in self._cursor.each(history.channel("model/input_std")):
             usual = sorted(self._before)[len(self._before) // 2] if self._before else 0.0
             times = value / usual if usual > 0 else 1.0
             if len(self._before) < self.at["before"] or not (

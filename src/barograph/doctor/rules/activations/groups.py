@@ -81,11 +81,8 @@ class FrozenGroup(Rule):
         self._frozen: dict[int, int] = {}
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/frozen_parameters"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            count, figures = whole(float(rows.value[at])), {
+        for (step, time, segment), value in self._cursor.each(history.channel("model/frozen_parameters")):
+            count, figures = whole(value), {
                 name: _of_step(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",

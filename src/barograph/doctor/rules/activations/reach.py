@@ -59,13 +59,10 @@ class UnreachedParameters(Rule):
         self._cursor = RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/unreached_parameters"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        for (step, time, segment), value in self._cursor.each(history.channel("model/unreached_parameters")):
             share = known(history.channel("model/unreached_share"), step, time, segment)
             names = names_of(history, "unreached", step, time)
-            count = whole(float(rows.value[at]))
+            count = whole(value)
             if count > 0 and self.first(segment, names):
                 grave = "critical" if share >= self.at["all"] else "warning"
                 grave = "info" if _POOLER.match(names) else grave
@@ -79,21 +76,18 @@ class UnreachedParameters(Rule):
 
     def _without(self, history: RunHistory) -> Iterator[Finding]:
         """Layers in the optimizer that run under `no_grad()`."""
-        rows = self._cursor.new(history.channel("model/without_graph_parameters"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        for (step, time, segment), value in self._cursor.each(history.channel("model/without_graph_parameters")):
             share = known(history.channel("model/without_graph_share"), step, time, segment)
             drawn = known(history.channel("model/without_graph_as_drawn"), step, time, segment)
             names = names_of(history, "without_graph", step, time)
-            if rows.value[at] > 0 and self.first(segment, names, "without"):
+            if value > 0 and self.first(segment, names, "without"):
                 yield self.finding(
-                    max(0, step - 20), f"{whole(float(rows.value[at]))} parameters in the optimizer had no gradient in "
+                    max(0, step - 20), f"{whole(value)} parameters in the optimizer had no gradient in "
                     f"20 steps, for their layers run without gradients: {names}"
                     f"{'; their weights are as they were drawn' if drawn > 0 else ''}.",
                     found=step, segment=segment, confidence=0.95 if drawn > 0 else 0.4, key="without",
                     severity="warning" if share >= self.at["share"] and drawn > 0 else "info", causes=[_WITHOUT],
-                    evidence={"parameters": whole(float(rows.value[at])), "share": rounded(share)}
+                    evidence={"parameters": whole(value), "share": rounded(share)}
                     | ({"standing": True} if drawn > 0 else {}),
                 )  # fmt: skip
 
@@ -141,11 +135,8 @@ class OutsideParameters(Rule):
         self._cursor = RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/outside_parameters"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            count = whole(float(rows.value[at]))
+        for place, value in self._cursor.each(history.channel("model/outside_parameters")):
+            count = whole(value)
             if not count > 0 or not self.first(place[2]):
                 continue
             drawn, elements = (
@@ -181,10 +172,7 @@ class UntiedWeights(Rule):
         self._cursor = RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/untied"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        for (step, time, segment), _ in self._cursor.each(history.channel("model/untied")):
             same = known(history.channel("model/untied_copy"), step, time, segment) == 1
             said = _says_tied(history) or known(history.channel("model/untied_said"), step, time, segment) == 1
             if not (same or said) or not self.first(segment):
@@ -248,11 +236,8 @@ class ConstantOutput(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         width = history.channel("model/output_width")
-        rows = self._cursor.new(history.channel("model/output_spread"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            same = known(width, step, time, segment) > 1 and rows.value[at] < self.at["spread"]
+        for (step, time, segment), value in self._cursor.each(history.channel("model/output_spread")):
+            same = known(width, step, time, segment) > 1 and value < self.at["spread"]
             self._varied |= not same
             if not same or (self._row and self._row[0][1] != segment):
                 self._row = []
@@ -264,9 +249,9 @@ class ConstantOutput(Rule):
                 alike = self._alike(history, step, time, segment) if not self._varied else []
                 yield self.finding(
                     began, f"The output is the same for every input since step {began}: it varies by "
-                    f"{rows.value[at]:.2g} of its size over a batch.",
+                    f"{value:.2g} of its size over a batch.",
                     found=step, segment=segment, confidence=0.95 if alike else 0.9,
-                    evidence={"spread": rounded(float(rows.value[at]))} | ({"standing": True} if alike else {}),
+                    evidence={"spread": rounded(value)} | ({"standing": True} if alike else {}),
                     causes=alike or self._causes(history, step, time, segment), kind="data" if alike else self.kind,
                 )  # fmt: skip
 

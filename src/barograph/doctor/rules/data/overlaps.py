@@ -71,10 +71,8 @@ class EvaluationOverlaps(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for name, (what, cause, remedy) in _PARTS.items():
-            rows = self._cursor.new(history.channel(f"model/evaluated_{name}"))
-            for at in range(len(rows) if rows is not None else 0):
-                assert rows is not None
-                place, value = (int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])), float(rows.value[at])
+            for (step, time, segment), value in self._cursor.each(history.channel(f"model/evaluated_{name}")):
+                place, value = (step, time, segment), value
                 row = self._row.setdefault(name, [])
                 count = watched(history, f"evaluated_{name}_rows", place)
                 batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))

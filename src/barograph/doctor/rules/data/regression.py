@@ -97,10 +97,8 @@ class TargetsOutOfRange(WatchRule):
         """Rows of what is nothing but logistic losses or errors, by a figure of the watch."""
         if channel is not None and figure == "loss_error" and is_game(history, channel):
             return  # the graph may be that of another player's loss
-        rows = self._cursor.new(channel)
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place, value = (int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])), float(rows.value[at])
+        for (step, time, segment), value in self._cursor.each(channel):
+            place, value = (step, time, segment), value
             below = self._below[figure] = [*self._below.get(figure, ())[-19:], value < 0]
             self._above |= {figure} if value > 0 else set()
             whole = figure == "loss_error"

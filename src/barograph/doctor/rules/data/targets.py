@@ -57,24 +57,22 @@ class TargetShift(Rule):
         self._some_looks = 0
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/target_shift"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            here = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
+        for (step, time, segment), value in self._cursor.each(history.channel("model/target_shift")):
+            here = step, segment, value
             if here[2] not in (0, 2, 3, _BEHIND) or (self._row and self._row[0][1:] != here[1:]):
                 self._row = []
             if here[2] not in (0, 2, 3, _BEHIND):
                 continue
             self._row = [*self._row, here][: int(self.at["looks"])]
-            if here[2] == _BEHIND and not self._reads(history, int(rows.time[at]), here):
+            if here[2] == _BEHIND and not self._reads(history, time, here):
                 continue
-            some = here[2] == 0 and self._some(history, int(rows.time[at]), here)
+            some = here[2] == 0 and self._some(history, time, here)
             self._some_looks += some
-            if some and not self._is_causal(history, int(rows.time[at]), here) and self._some_looks < self.at["waits"]:
+            if some and not self._is_causal(history, time, here) and self._some_looks < self.at["waits"]:
                 continue
             if len(self._row) == self.at["looks"] and self.first(*here[1:]):
-                one = known(history.channel("model/one_target"), here[0], int(rows.time[at]), here[1])
-                some = some and not self._is_causal(history, int(rows.time[at]), here)
+                one = known(history.channel("model/one_target"), here[0], time, here[1])
+                some = some and not self._is_causal(history, time, here)
                 yield self._say(self._row[0][0], here, some, one)
 
     def _reads(self, history: RunHistory, time: int, here: tuple[int, int, float]) -> bool:
@@ -246,7 +244,7 @@ class BroadcastTargets(Rule):
             count = 0
             if looks is not None:
                 known_ones = looks.rows()
-                here = (known_ones.segment == segment) & (known_ones.time <= rows.time[at])
+                here = (known_ones.segment == segment) & (known_ones.time <= int(rows.time[at]))
                 count = int((here & (known_ones.step >= self._values[0][0]) & (known_ones.step <= step)).sum())
             if len(values) >= self.at["share"] * count and self.first(segment):
                 yield self.finding(
@@ -311,14 +309,11 @@ class EvaluationInputs(Rule):
         loss = history.role("loss")
         if loss is None or is_game(history, loss):
             return
-        rows = self._cursor.new(history.channel("model/eval_input_std"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            other = _other_scale(history, float(rows.value[at]), place, self.at)
+        for place, value in self._cursor.each(history.channel("model/eval_input_std")):
+            other = _other_scale(history, value, place, self.at)
             if not other or self._since is None or self._since[1] != place[2]:
                 self._since = (place[0], place[2]) if other else None
-            apart = other and self._apart(history, float(rows.value[at]), *place)
+            apart = other and self._apart(history, value, *place)
             if not apart or (self._row and self._row[0][1] != place[2]):
                 self._row = []
             if not apart:
@@ -329,15 +324,15 @@ class EvaluationInputs(Rule):
                 here = known(history.channel("model/eval_input_mean"), *place)
                 yield self.finding(
                     self._since[0] if self._since else self._row[0][0],
-                    f"Evaluations are given inputs of mean {here:.3g} and deviation {rows.value[at]:.3g}, "
+                    f"Evaluations are given inputs of mean {here:.3g} and deviation {value:.3g}, "
                     f"where those of the training have {mean:.3g} and {deviation:.3g}.",
                     found=place[0], segment=place[2], confidence=0.3 if is_curriculum(history) else 0.95,
                     severity="info" if is_curriculum(history) else self.severity,
-                    causes=[*([_TWICE] if self._twice(history, float(rows.value[at]), place) else []),
-                            *([_TRAINED_TWICE] if self._trained_twice(mean, here, float(rows.value[at])) else []),
+                    causes=[*([_TWICE] if self._twice(history, value, place) else []),
+                            *([_TRAINED_TWICE] if self._trained_twice(mean, here, value) else []),
                             *self.causes],
                     evidence={"mean": rounded(mean), "deviation": rounded(deviation), "eval_mean": rounded(here),
-                              "eval_deviation": rounded(float(rows.value[at]))},
+                              "eval_deviation": rounded(value)},
                 )  # fmt: skip
 
     def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:

@@ -56,11 +56,7 @@ class AverageAnew(Rule):
         self._last = 0
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/evaluated_apart"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            value = float(rows.value[at])
+        for (step, time, segment), value in self._cursor.each(history.channel("model/evaluated_apart")):
             whose = known(history.channel("model/evaluated_whose"), step, time, segment) == _COPY
             if segment != self._segment:
                 before, self._before, self._segment = self._before, [], segment

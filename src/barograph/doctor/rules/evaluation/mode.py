@@ -270,13 +270,10 @@ class EvaluationGradients(Rule):
         if evaluations is None:
             return
         for cursor, name in ((self._cursor, "gradients_in_evaluation"), (self._unused, "graphs_unused")):
-            rows = cursor.new(history.channel(f"model/{name}"))
-            for at in range(len(rows) if rows is not None else 0):
-                assert rows is not None
-                place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            for place, value in cursor.each(history.channel(f"model/{name}")):
                 if place[2] != self._segment:
                     self._segment, self._began, self._elsewhere = place[2], {}, False
-                if rows.value[at] == 1:
+                if value == 1:
                     yield from self._saw(evaluations, name, place)
 
     def _saw(self, evaluations: Channel, name: str, place: tuple[int, int, int]) -> Iterator[Finding]:
@@ -326,13 +323,10 @@ class StaleStatistics(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._never(history)
-        rows = self._cursor.new(history.channel("model/stale_statistics"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment = int(rows.step[at]), int(rows.segment[at])
-            if rows.value[at] != 1 or (self._row and self._row[0][1] != segment):
+        for (step, _, segment), value in self._cursor.each(history.channel("model/stale_statistics")):
+            if value != 1 or (self._row and self._row[0][1] != segment):
                 self._row = []
-            if rows.value[at] == 1:
+            if value == 1:
                 self._row.append((step, segment))
                 if len(self._row) == self.at["rows"] and self.first(segment):
                     yield self.finding(
@@ -343,11 +337,8 @@ class StaleStatistics(Rule):
 
     def _never(self, history: RunHistory) -> Iterator[Finding]:
         """Layers in evaluation mode whose statistics are as torch makes them."""
-        rows = self._cursor.new(history.channel("model/unset_statistics"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment = int(rows.step[at]), int(rows.segment[at])
-            self._unset[segment] = self._unset.get(segment, 0) + 1 if rows.value[at] == 1 else 0
+        for (step, _, segment), value in self._cursor.each(history.channel("model/unset_statistics")):
+            self._unset[segment] = self._unset.get(segment, 0) + 1 if value == 1 else 0
             if self._unset[segment] == self.at["rows"] and self.first(segment, "unset"):
                 yield self.finding(
                     0 if step <= self.at["rows"] else step, "Batch norm is in evaluation mode while the model is "

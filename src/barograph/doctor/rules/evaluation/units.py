@@ -259,10 +259,12 @@ class EvaluationTotal(Walker):
         loss = history.role("loss")
         if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss):
             return
+        if not all(0 < one.train < math.inf and 0 < one.value < math.inf for one in self._points):
+            return
         before = [0.0, *(one.value for one in self._points)]
         factors = [(one.value - last) / one.train for one, last in zip(self._points, before, strict=False)]
         least, most = min(factors), max(factors)
-        falls = math.log(self._points[0].train / point.train) if point.train > 0 < self._points[0].train else 0.0
+        falls = math.log(self._points[0].train / point.train)
         close = 1 / self.at["times"] <= least and most <= self.at["times"]
         close = close and most < math.exp(self.at["steady"]) * least
         if close and falls >= self.at["fall"] and self.first(point.segment):

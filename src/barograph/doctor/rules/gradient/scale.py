@@ -325,11 +325,10 @@ class ClippedWhileScaled(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         scales = history.channel("model/loss_scale")
-        rows = self._cursor.new(history.channel("model/grad_norm")) if scales is not None else None
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment = int(rows.step[at]), int(rows.segment[at])
-            norm, scale = float(rows.value[at]), known(scales, step, int(rows.time[at]), segment)
+        for (step, time, segment), value in self._cursor.each(
+            history.channel("model/grad_norm") if scales is not None else None
+        ):
+            norm, scale = value, known(scales, step, time, segment)
             small = 0 < norm < self.at["norm"] and scale >= self.at["scale"]
             if self._count and not (small and abs(norm * scale / self._product - 1) < self.at["same"]):
                 self._count = 0
@@ -337,7 +336,7 @@ class ClippedWhileScaled(Rule):
                 self._count, self._begin, self._product = 0, (step, segment), norm * scale
                 self._first, self._clipped = scale, False
             self._count += small
-            left = known(history.channel("model/clip_coefficient"), step, int(rows.time[at]), segment)
+            left = known(history.channel("model/clip_coefficient"), step, time, segment)
             self._clipped = self._clipped or scale != self._first or left < self.at["left"]
             enough = self._count >= self.at["fewer" if self._clipped else "rows"]
             if small and enough and self.first(segment):
@@ -381,14 +380,11 @@ class LossNotScaled(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._of_given(history)
-        rows = self._cursor.new(history.channel("model/loss_weight"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        for (step, time, segment), value in self._cursor.each(history.channel("model/loss_weight")):
             half, scale = (
                 known(history.channel(f"model/{name}"), step, time, segment) for name in ("half_output", "loss_scale")
             )
-            weight = float(rows.value[at]) * (scale if scale == scale else 1.0)
+            weight = value * (scale if scale == scale else 1.0)
             if half != 1 or scale <= self.at["scale"] or not 0 < weight <= self.at["most"]:
                 self._count = 0
                 continue

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_MOST = 2.0**32  # no scale is above it
+
 
 class GradientsUndivided(Rule):
     """The loss is scaled, and the optimizer steps with gradients that nothing has divided by the scale.
@@ -55,7 +57,7 @@ class GradientsUndivided(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for one in self._given.new(history):
             step, time, segment = one.place
-            scale = 2.0 ** round(math.log2(one.times)) if 0 < one.times < math.inf else 0.0
+            scale = 2.0 ** round(math.log2(one.times)) if 1 < one.times < _MOST else 0.0
             known = scale >= self.at["scale"] and abs(one.times / scale - 1) < self.at["same"]
             if not known or scale != self._scale or (self._row and self._row[0][1] != segment):
                 self._row, self._scale = [], scale

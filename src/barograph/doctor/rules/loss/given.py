@@ -40,10 +40,8 @@ class GivenLosses:
     def new(self, history: RunHistory) -> Iterator[Given]:
         """Those that have come since."""
         channel = history.channel(self._series)
-        rows = self._cursor.new(channel)
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            self._waiting.append((int(rows.step[at]), int(rows.time[at]), int(rows.segment[at]), float(rows.value[at])))
+        for (step, time, segment), value in self._cursor.each(channel):
+            self._waiting.append((step, time, segment, value))
         loss = history.role(self._role)
         if not self._waiting or loss is None or not loss.end or loss.name.startswith("model/"):
             return

@@ -6,6 +6,7 @@ Out:  findings of `SquaresAdded`, `SquaresSummed`, `ErrorsAveraged`, `SumBesideM
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -174,7 +175,7 @@ def _weight_of_sum(history: RunHistory, place: Place) -> float:
     to be seen."""
     weight, passes = (watched(history, name, place) for name in ("square_weight", "backwards"))
     weight *= max(1.0, passes) if passes == passes else 1.0
-    whole = weight >= 1 and abs(weight / round(weight) - 1) < _WHOLE
+    whole = 1 <= weight < math.inf and abs(weight / round(weight) - 1) < _WHOLE
     summed = watched(history, "loss_adds", place) == 1 and not scaled_loss(history, place[1])
     return float(round(weight)) if whole and summed else 0.0
 

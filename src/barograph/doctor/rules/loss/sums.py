@@ -256,11 +256,8 @@ class LossWeight(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         weight = history.channel("model/loss_weight")
         of_squares = weight is None or not weight.end
-        rows = self._cursor.new(history.channel("model/square_weight") if of_squares else weight)
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            what = self._what(history, float(rows.value[at]), *place)
+        for place, value in self._cursor.each(history.channel("model/square_weight") if of_squares else weight):
+            what = self._what(history, value, *place)
             half = numeric_setting(history, *ACCUMULATION) == 2  # half of a mean square, divided by two, is meant
             if of_squares and (what != "twice" or half or scaled_loss(history, place[1])):
                 what = ""  # see `squares_summed` and `loss_divided`
@@ -271,7 +268,7 @@ class LossWeight(Rule):
             self._row.append((place[0], place[2], what))
             looks = self.at["single" if what == "stepped" else "looks"]
             if len(self._row) == looks and self.first(place[2], what):
-                yield self._say(history, float(rows.value[at]), what, *place)
+                yield self._say(history, value, what, *place)
         yield from self._of_graph(history, of_squares)
         yield from self._of_given(history)
         yield from self._of_counts(history)
@@ -338,20 +335,14 @@ class LossWeight(Rule):
     def _of_graph(self, history: RunHistory, alone: bool) -> Iterator[Finding]:
         """What the loss's own graph shows: a mean that nothing divides, or, alone, where the gradient of the output is
         none of a cross-entropy, a sum."""
-        rows = self._cursor.new(history.channel("model/loss_summed"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        for place, value in self._cursor.each(history.channel("model/loss_summed")):
             if not alone and not known(history.channel("model/loss_ranks"), *place) >= 0:
                 continue  # a preference's output is of tokens, and its loss of answers
-            if rows.value[at] >= self.at["targets"] and self.first(place[2], "summed"):
+            if value >= self.at["targets"] and self.first(place[2], "summed"):
                 self._row = [(place[0], place[2], "summed")]
-                yield self._say(history, float(rows.value[at]), "summed", *place)
-        rows = self._cursor.new(history.channel("model/backwards"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            if not self._adds(history, float(rows.value[at]), *place):
+                yield self._say(history, value, "summed", *place)
+        for place, value in self._cursor.each(history.channel("model/backwards")):
+            if not self._adds(history, value, *place):
                 self._added = []
                 continue
             self._added.append((place[0], place[2], "added"))

@@ -67,10 +67,8 @@ class OptimizerCount(Rule):
         self._away = self._before = math.nan  # steps less count, where two records agree; that of the launch before
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/optimizer_age"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment, age = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
+        for (step, time, segment), value in self._cursor.each(history.channel("model/optimizer_age")):
+            age = value
             if segment != self._segment:
                 anew = self._last is not None and step < 0.5 * self._last[0] and step <= self._first + 1
                 if self._last == (self._first, 0.0):  # momentum alone is counted at its first step, and no more
@@ -85,9 +83,9 @@ class OptimizerCount(Rule):
                 self._away = step - age if same else math.nan
                 yield from self._compare(history, step, segment, age)
                 if self._fresh and self._away >= self.at["begins"]:
-                    yield from self._goes_on(history, step, int(rows.time[at]), segment)
+                    yield from self._goes_on(history, step, time, segment)
                 elif self._fresh and self._away <= 1:
-                    yield from self._resumes(history, step, int(rows.time[at]), segment)
+                    yield from self._resumes(history, step, time, segment)
             self._last = (step, age)
 
     def _lost(self, history: RunHistory, step: int, segment: int) -> Iterator[Finding]:

@@ -72,11 +72,9 @@ class ClipNotInForce(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         limit = numeric_setting(history, *_LIMITS)
         off = not 0 < limit < math.inf or setting(history, "gradient_clip_algorithm", "clip_mode") == "value"
-        rows = self._cursor.new(history.channel("model/grad_norm"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, norm = int(rows.step[at]), int(rows.time[at]), float(rows.value[at])
-            yield from self._of_nothing(history, (step, time, int(rows.segment[at])), norm)
+        for (step, time, segment), value in self._cursor.each(history.channel("model/grad_norm")):
+            norm = value
+            yield from self._of_nothing(history, (step, time, segment), norm)
             if off or not self.at["above"] * limit < norm < math.inf:
                 continue
             self._over.append((step, norm))
@@ -86,7 +84,7 @@ class ClipNotInForce(Rule):
             yield self.finding(
                 self._over[0][0], f"Gradients are to be clipped at a norm of {limit:.4g}, and the optimizer is given "
                 f"norms of up to {largest:.4g}, as backward left them.",
-                found=step, segment=int(rows.segment[at]), confidence=0.9,
+                found=step, segment=segment, confidence=0.9,
                 evidence={"limit": limit, "norm": rounded(self._over[0][1]), "standing": True},
             )  # fmt: skip
 
@@ -146,18 +144,15 @@ class OptimizerRemade(Rule):
         self._begun = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/optimizers_replaced"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        for (step, time, segment), value in self._cursor.each(history.channel("model/optimizers_replaced")):
             self._begun = step if self._begun < 0 else self._begun
-            if rows.value[at] < self.at["times"] or not self._matters(history, step, time, segment):
+            if value < self.at["times"] or not self._matters(history, step, time, segment):
                 continue
             if self.first(segment):
                 yield self.finding(
-                    self._begun, f"{whole(float(rows.value[at]))} optimizers, one after the other, have taken over the "
+                    self._begun, f"{whole(value)} optimizers, one after the other, have taken over the "
                     "same parameters.", found=step, segment=segment, confidence=0.95,
-                    evidence={"optimizers": whole(float(rows.value[at])), "standing": True},
+                    evidence={"optimizers": whole(value), "standing": True},
                 )  # fmt: skip
 
     def _matters(self, history: RunHistory, step: int, time: int, segment: int) -> bool:

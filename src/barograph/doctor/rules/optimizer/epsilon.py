@@ -67,12 +67,11 @@ class EpsilonDominates(Rule):
 
     def _proven(self, history: RunHistory) -> Iterator[Finding]:
         size, read = history.channel("model/trained_elements"), history.channel("model/epsilon")
-        rows = self._cursor.new(history.channel("model/grad_norm")) if read is not None and size is not None else None
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        for (step, time, segment), value in self._cursor.each(
+            history.channel("model/grad_norm") if read is not None and size is not None else None
+        ):
             epsilon, elements = (known(channel, step, time, segment) for channel in (read, size))
-            root = float(rows.value[at]) / math.sqrt(max(1.0, elements))
+            root = value / math.sqrt(max(1.0, elements))
             if not (epsilon >= self.at["read"] and 0 < self.at["times"] * root < epsilon):
                 self._looks = []
                 continue

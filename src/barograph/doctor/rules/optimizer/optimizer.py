@@ -87,12 +87,8 @@ class UnchangedParameters(Rule):
         self._peak = 0.0  # the highest learning rate at the rows looked at
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/unchanged"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            yield from self._count(
-                history, float(rows.value[at]), int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            )
+        for (step, time, segment), value in self._cursor.each(history.channel("model/unchanged")):
+            yield from self._count(history, value, step, time, segment)
         norms = self._cursor.new(param_norm_of(history))
         if norms is not None:
             same = norms.value == numpy.concatenate([[self._value], norms.value[:-1]])
@@ -334,11 +330,8 @@ class ClearedGradients(Rule):
         self._count = self._began = 0
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/cleared_gradients"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment = int(rows.step[at]), int(rows.segment[at])
-            zeros = known(history.channel("model/grad_norm"), step, int(rows.time[at]), segment) == 0
+        for (step, time, segment), _ in self._cursor.each(history.channel("model/cleared_gradients")):
+            zeros = known(history.channel("model/grad_norm"), step, time, segment) == 0
             self._began = step if not self._count else self._began
             self._count += 1
             if (zeros or self._count >= self.at["rows"]) and self.first(segment):

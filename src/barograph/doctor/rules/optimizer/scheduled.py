@@ -155,8 +155,11 @@ class ScheduleCount(Rule):
         if share is None or parts < 2 or pace != parts or history.facts.get("world_size") == parts:
             return 0.0
         rates = share.rows().value[-int(self.at["steps"]) // 10 :]
-        falls = numpy.log(rates[1:] / rates[:-1]) if len(rates) > self.least and (rates > 0).all() else numpy.zeros(0)
-        steadily = len(falls) > 1 and bool(falls[0] < 0 and numpy.ptp(falls) < 1e-3 * abs(falls[0]))
+        sound = len(rates) > self.least and bool(((rates > 0) & numpy.isfinite(rates)).all())
+        falls = numpy.diff(numpy.log(rates)) if sound else numpy.zeros(0)
+        if not sound or not (falls < 0).all():
+            return 0.0  # over, or rising again: `ScheduleTooFast`
+        steadily = bool(numpy.ptp(falls) < 1e-3 * abs(falls[0]))
         ends = rates[-1] <= self.at["ended"] * share.rows().value.max()
         return parts if steadily or not ends else 0.0
 
@@ -292,10 +295,9 @@ class ScheduleAnew(Rule):
         self._last, self._before = (0, math.nan), (0, math.nan)  # step and share; the last of the launch before
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows, count = self._cursor.new(history.channel("model/rate_share")), int(self.at["rows"])
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, share, segment = int(rows.step[at]), float(rows.value[at]), int(rows.segment[at])
+        count = int(self.at["rows"])
+        for (step, time, segment), value in self._cursor.each(history.channel("model/rate_share")):
+            share = value
             if segment != self._segment:
                 self._fresh, self._begun, self._before, self._earlier = [], step, self._last, self._segment
             self._segment, self._last = segment, (step, share)
@@ -308,7 +310,7 @@ class ScheduleAnew(Rule):
             away = abs(math.log(max(self._fresh[1], 1e-12) / max(self._before[1], 1e-12)))
             alike = numpy.allclose(self._fresh[1:], self._start[1:], rtol=1e-6, atol=0)
             resumed = self._begun >= 0.5 * self._before[0] and away >= math.log(self.at["ratio"])
-            place = step, int(rows.time[at]), segment
+            place = step, time, segment
             if alike and resumed and not self._went_on(history, place) and self.first(segment):
                 yield self.finding(
                     self._begun, f"After the resume at step {self._begun} the schedule is at {self._fresh[1]:.3g} of "

@@ -31,10 +31,7 @@ class SettingRule(Rule):
         self._cursor = RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel(self.series))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+        for (step, _, segment), value in self._cursor.each(history.channel(self.series)):
             if self.is_beyond(value) and self.first(segment):
                 yield self.finding(
                     step, self.sentence(value), found=step, segment=segment, confidence=0.95,
@@ -176,10 +173,7 @@ class DropoutTooHigh(Rule):
         self._begun: dict[int, tuple[int, float]] = {}  # by segment: since when, and how high
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/dropout"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+        for (step, _, segment), value in self._cursor.each(history.channel("model/dropout")):
             if value >= self.at["dropout"] and segment not in self._begun:
                 self._begun[segment] = (step, value)
                 yield self._say(step, value, step, segment, "info", "")
@@ -238,21 +232,15 @@ class IdleOptimizer(Rule):
         self._cursor = RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/unstepped"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment = int(rows.step[at]), int(rows.segment[at])
+        for (step, _, segment), value in self._cursor.each(history.channel("model/unstepped")):
             if self.first(segment, "unstepped"):
                 yield self.finding(
-                    max(0, step - whole(float(rows.value[at]))), f"No optimizer was stepped in {rows.value[at]:.0f} "
+                    max(0, step - whole(value)), f"No optimizer was stepped in {value:.0f} "
                     "steps, though backward passes left gradients: no weight has changed.", found=step,
                     segment=segment, confidence=0.95, key="all", evidence={"standing": True},
                 )  # fmt: skip
-        rows = self._cursor.new(history.channel("model/idle_optimizers"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            count = whole(float(rows.value[at]))
+        for (step, time, segment), value in self._cursor.each(history.channel("model/idle_optimizers")):
+            count = whole(value)
             gradient = known(history.channel("model/idle_gradient"), step, time, segment)
             if count > 0 and (gradient > 0 or not math.isfinite(gradient)) and self.first(segment):
                 yield self.finding(
@@ -282,11 +270,8 @@ class SharedParameters(Rule):
         self._cursor = RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/shared_parameters"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            count = whole(float(rows.value[at]))
+        for (step, time, segment), value in self._cursor.each(history.channel("model/shared_parameters")):
+            count = whole(value)
             if count > 0 and self.first(segment):
                 yield self.finding(
                     max(0, step - 20), f"{count} parameters are stepped by two optimizers in each step: "

@@ -58,11 +58,8 @@ class ClippedAway(Rule):
         self._low: list[tuple[int, int]] = []  # steps and segments
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/clip_coefficient"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            if not 0 < rows.value[at] < self.at["left"]:
+        for (step, time, segment), value in self._cursor.each(history.channel("model/clip_coefficient")):
+            if not 0 < value < self.at["left"]:
                 self._low = []
                 continue
             self._low = [look for look in self._low if look[1] == segment] + [(step, segment)]
@@ -75,18 +72,18 @@ class ClippedAway(Rule):
                 continue
             norm = known(history.channel("model/grad_norm_before"), step, time, segment)
             if self.first(segment):
-                other = self._other_cause(history, float(rows.value[at]), norm, (step, time, segment))
+                other = self._other_cause(history, value, norm, (step, time, segment))
                 if other:
                     yield self.finding(
-                        began, f"Clipping leaves {rows.value[at]:.2g} of the gradient, whose norm is {norm:.3g}.",
+                        began, f"Clipping leaves {value:.2g} of the gradient, whose norm is {norm:.3g}.",
                         found=step, segment=segment, confidence=0.6, causes=[other, *self.causes], remedies=[],
-                        evidence={"coefficient": rounded(float(rows.value[at])), "norm": rounded(norm)},
+                        evidence={"coefficient": rounded(value), "norm": rounded(norm)},
                     )  # fmt: skip
                     continue
                 yield self.finding(
-                    began, f"Clipping leaves {rows.value[at]:.2g} of the gradient, whose norm is {norm:.3g}, and the "
+                    began, f"Clipping leaves {value:.2g} of the gradient, whose norm is {norm:.3g}, and the "
                     f"loss went from {first:.4g} to {level:.4g}.", found=step, segment=segment, confidence=0.95,
-                    evidence={"coefficient": rounded(float(rows.value[at])), "norm": rounded(norm), "standing": True},
+                    evidence={"coefficient": rounded(value), "norm": rounded(norm), "standing": True},
                     remedies=[f"clip the gradient norm at {norm:.2g} or above"],
                 )  # fmt: skip
 
@@ -205,11 +202,9 @@ class ClearedPasses(Rule):
         self._row: list[int] = []
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(history.channel("model/cleared_passes"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
-            meant = count >= 2 or (count == 1 and self._halved(history, step, int(rows.time[at]), segment))
+        for (step, time, segment), value in self._cursor.each(history.channel("model/cleared_passes")):
+            count = whole(value)
+            meant = count >= 2 or (count == 1 and self._halved(history, step, time, segment))
             self._row = [*self._row, step] if meant else []
             if len(self._row) >= 3 and self.first(segment):
                 yield self.finding(
@@ -308,21 +303,19 @@ class EvaluationWrites(Rule):
         self._segment, self._evaluated = -1, -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows, loss = self._cursor.new(history.channel("model/written")), history.role("eval_loss")
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        loss = history.role("eval_loss")
+        for (step, time, segment), value in self._cursor.each(history.channel("model/written")):
             if segment != self._segment:
                 self._segment, self._evaluated, self._row = segment, -1, []
-            if not rows.value[at] > self.at["change"]:
+            if not value > self.at["change"]:
                 continue
             evaluations = _evaluations(loss, self._evaluated, step, time, segment)
             if not evaluations or evaluations[-1] < step - 1 or (self._row and step < self._row[-1][0] + 2):
                 self._row = [(-1, math.nan)]  # something else writes too
             elif not self._row or (self._row[0][0] >= 0 and len(evaluations) == 1):
-                self._row.append((step, float(rows.value[at])))
+                self._row.append((step, value))
             elif self._row[0][0] >= 0:
-                self._row = [(step, float(rows.value[at]))]
+                self._row = [(step, value)]
             self._evaluated = evaluations[-1] if evaluations else self._evaluated
             if len(self._row) >= self.at["evaluations"] and self._row[0][0] >= 0 and self.first(segment):
                 yield self.finding(

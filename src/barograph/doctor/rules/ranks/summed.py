@@ -87,14 +87,11 @@ class SummedOverRanks(WatchRule):
 
     def _of_weights(self, history: RunHistory, world: int) -> Iterator[Finding]:
         """A loss that is divided by the number of ranks, whose gradients a wrapper averages."""
-        rows = self._weights.new(history.channel("model/loss_weight"))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            place = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        for place, value in self._weights.each(history.channel("model/loss_weight")):
             averaged, passes, width = (
                 watched(history, name, place) for name in ("averaged_ranks", "backwards", "output_width")
             )
-            same = abs(float(rows.value[at]) * world - 1) < 0.002 and averaged == world and passes == 1
+            same = abs(value * world - 1) < 0.002 and averaged == world and passes == 1
             if not same or numeric_setting(history, *ACCUMULATION) > 1 or scaled_loss(history, place[1]):
                 self._divided = []
                 continue
@@ -107,7 +104,7 @@ class SummedOverRanks(WatchRule):
                 yield self.finding(
                     self._divided[0][0], f"The loss is divided by {world}, the number of ranks, and its gradients are "
                     "averaged over them, too.", found=place[0], segment=place[2], confidence=0.9,
-                    evidence={"weight": rounded(float(rows.value[at])), "ranks": world, "standing": True},
+                    evidence={"weight": rounded(value), "ranks": world, "standing": True},
                     causes=[_OFTEN, _TWICE],
                     remedies=["leave the loss of each rank a mean: the wrapper averages over ranks"],
                 )  # fmt: skip

@@ -84,14 +84,11 @@ class ReferenceMoves(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._noisy(history)
         name = next((name for name in (*CHOSEN, *MARGINS) if history.channel(name) is not None), "")
-        rows = self._cursor.new(history.channel(name))
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            if segment != self._segment or rows.value[at] != 0:
+        for (step, time, segment), value in self._cursor.each(history.channel(name)):
+            if segment != self._segment or value != 0:
                 self._segment, self._count, self._began = segment, 0, step
             idle = known(history.role("lr"), step, time, segment) == 0
-            if rows.value[at] != 0 or idle or numpy.isnan(rows.value[at]):
+            if value != 0 or idle or numpy.isnan(value):
                 continue
             self._count += 1
             if self._count == self.at["rows"] + 1 and self.first(segment):
@@ -157,20 +154,18 @@ class PreferenceReversed(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         name = next((name for name in MARGINS if history.channel(name) is not None), "")
-        rows, loss = self._cursor.new(history.channel(name)), history.role("loss")
-        for at in range(len(rows) if rows is not None else 0):
-            assert rows is not None
-            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        loss = history.role("loss")
+        for (step, time, segment), value in self._cursor.each(history.channel(name)):
             low = known(loss, step - 1, time, segment) < self.at["share"] * math.log(2)  # of a row that is complete
-            if not (low and rows.value[at] < 0) or segment != self._segment:
+            if not (low and value < 0) or segment != self._segment:
                 self._segment, self._count, self._began = segment, 0, step
-            if not (low and rows.value[at] < 0):
+            if not (low and value < 0):
                 continue
             self._count += 1
             if self._count == self.at["rows"] and self.first(segment):
                 yield self.finding(
                     self._began, f"The margin of chosen over rejected answers is negative since step {self._began}, "
-                    f"{rows.value[at]:.3g}, while the loss is below ln 2.", found=step, segment=segment,
+                    f"{value:.3g}, while the loss is below ln 2.", found=step, segment=segment,
                     confidence=0.95,
                 )  # fmt: skip
 
@@ -312,7 +307,8 @@ class MarginTurned(Rule):
         self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows, loss = self._cursor.new(margins_of(history)), history.role("loss")
+        loss = history.role("loss")
+        rows = self._cursor.new(margins_of(history))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])

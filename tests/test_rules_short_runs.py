@@ -159,6 +159,23 @@ def test_two_zeros_beside_norms_that_are_not_finite_hide_nan() -> None:
     assert not look({"train/loss": rows([0.2, 0.0, 0.1]), "train/norm": rows([nan, nan, nan])}, ZeroLoss)
 
 
+@pytest.mark.parametrize(
+    ("evaluated", "severity"),
+    [
+        ([0.9, 0.7, 0.5, 0.4, 0.3, 0.25, 0.2, 0.2], "info"),
+        ([0.9] * 8, "critical"),
+        ([0.9, 0.95, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6], "critical"),
+    ],
+)
+def test_a_loss_that_is_printed_as_zero_while_the_evaluation_falls_is_not_what_is_trained(
+    evaluated: list[float], severity: str
+) -> None:
+    series = {"train/loss": rows([0.9, *[0.0] * 7]), "eval/loss": rows(evaluated)}
+    (one,) = look(series, ZeroLoss)
+    assert one.severity == severity
+    assert (one.causes[0][:15] == "loss not logged") == (severity == "info")
+
+
 def test_a_rate_of_zero_in_each_row_is_a_warning_and_a_warm_up_from_zero_is_none() -> None:
     loss = rows([0.57, 0.58, 0.58, 0.57, 0.56, 0.57, 0.57])
     (one,) = warned(look({"train/loss": loss, "train/lr": rows([0.0] * 7)}, LearningRateZero))

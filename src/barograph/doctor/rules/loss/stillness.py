@@ -68,7 +68,8 @@ class ZeroLoss(SeriesRule):
     then: two rows are enough). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
 
     Silent or an info finding: a loss that was below 0.05 before, or in its last row, which has been fitted and rounded;
-    losses of policies and games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays
+    one beside which evaluations get better, which is not what is trained; losses of policies and games (GANs), which
+    may be 0 while reward and KL move. A policy loss that was not 0 and stays
     0 for 20 rows while the gradient norm is 0 too is a warning, and so is one that is 0 for half of the rows while a
     held-out rate stands at its bound.
     """
@@ -160,6 +161,8 @@ class ZeroLoss(SeriesRule):
             severity = "warning" if done or (still and self._nonzero >= 3 * self.at["policy_rows"]) else "info"
         elif not (hidden or still) and not self._nonzero:
             severity = "warning"
+        moves = not hidden and _evaluation_falls(history, step, found_step, segment)
+        severity = "info" if moves else severity
         unlogged = not game and not self._nonzero and math.isfinite(norm) and not still
         kind, message, causes, remedies = _reading_of_zero(game, fitted, hidden, still, step, found_step)
         if game and history.role("reward") is None and history.role("kl") is None and not fitted and not hidden:
@@ -168,8 +171,9 @@ class ZeroLoss(SeriesRule):
         if len(margins) and margins.min() > _CERTAIN and not hidden:
             severity, causes, remedies = "warning", list(_APART), list(_PREFER)
             message += f", with margins of {float(numpy.median(margins)):.3g}"
-        if unlogged:
-            causes = ["loss not logged: it is 0 in each row, while the gradient norm is not"]
+        if unlogged or moves:
+            beside = "the evaluation falls" if moves else "the gradient norm is not"
+            causes = [f"loss not logged: it is 0 in each row, while {beside}"]
             remedies = ["Log the loss of each step under this name."]
         self._told = self.finding(
             step,
@@ -185,6 +189,12 @@ class ZeroLoss(SeriesRule):
             confidence=0.95 if severity == "critical" else 0.6,
         )
         yield again(self._told)
+
+
+def _evaluation_falls(history: RunHistory, step: int, last: int, segment: int) -> bool:
+    """Whether evaluations from a step on, three or more, get better by a twentieth: the model learns."""
+    losses = between(history.role("eval_loss"), step, last + 1, segment)
+    return len(losses) >= _EVALUATED and bool(0 < losses[-1] < _BETTER * losses[0])
 
 
 def _least(history: RunHistory, channel: Channel, begin: int, segment: int, least: int) -> int:
@@ -211,6 +221,7 @@ def _is_hidden(history: RunHistory, channel: Channel, begin: int, segment: int) 
     return len(norms) >= _HIDDEN and not numpy.isfinite(norms).any()
 
 
+_EVALUATED, _BETTER = 3, 0.95  # evaluations, and what is left of their loss
 _PREFERRED = 3  # zeros of a preference
 _CERTAIN = 10.0  # nats of a margin: what is left of the loss is e⁻¹⁰
 _APART = ("learning rate too high: the policy has run away from its reference, and tells all pairs apart for certain",

@@ -18,7 +18,6 @@ from typing import Any
 
 from barograph.probes.model.guest import compilations, is_compiled
 
-_ASKED = "torch._dynamo.repro.after_dynamo"  # which `torch.compile` imports when it is called, and before it compiles
 _PLACE = "_compiled_call_impl"
 
 
@@ -91,7 +90,6 @@ class CompiledWithin:
     def __init__(self) -> None:
         self.found = is_compiled()
         self._counts: dict[int, int] = {}  # when the call began, by its thread
-        self._seen = False  # a whole call
 
     def began(self) -> None:
         """A call of the model begins, of the kind that is looked at."""
@@ -102,14 +100,11 @@ class CompiledWithin:
         """A call of the model is over."""
         count = self._counts.pop(threading.get_ident(), None)
         if count is not None:
-            self._seen = True
             self.found |= compilations() != count
 
     def may_be(self, model: Any) -> bool:
         """Whether the call that begins may go through what is compiled, or will be."""
-        if self.found or (_ASKED in sys.modules and not self._seen):
-            return True
-        return any(map(_is_compiled, model.modules()))
+        return self.found or any(map(_is_compiled, model.modules()))
 
 
 def _is_compiled(module: Any) -> bool:

@@ -172,8 +172,8 @@ class ZeroLoss(SeriesRule):
             severity, causes, remedies = "warning", list(_APART), list(_PREFER)
             message += f", with margins of {float(numpy.median(margins)):.3g}"
         if unlogged or moves:
-            beside = "the evaluation falls" if moves else "the gradient norm is not"
-            causes = [f"loss not logged: it is 0 in each row, while {beside}"]
+            other = "the evaluation falls" if moves else "the gradient norm is not"
+            causes = [f"loss not logged: it is 0 in each row, while {other}"]
             remedies = ["Log the loss of each step under this name."]
         self._told = self.finding(
             step,

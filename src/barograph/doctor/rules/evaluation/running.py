@@ -85,7 +85,7 @@ class StatisticsOther(WatchRule):
     What to do: give the configured number to the layers; in torch it is the weight of the newest batch.
     """
 
-    name, family, kind, severity = "statistics_other", "model", "config", "warning"
+    name, family, kind, severity = "statistics_other", "eval", "config", "warning"
     series = "model/norm_momentum"
     needs = ("=model/norm_momentum",)
     least = 1

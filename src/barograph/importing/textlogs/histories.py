@@ -17,6 +17,7 @@ import numpy as np
 
 from barograph.core import roles
 from barograph.importing.textlogs import engine, forms, plain_lines
+from barograph.importing.textlogs.keras_text import ALIASES
 from barograph.importing.textlogs.patterns import expression
 
 _LEAST = 4  # values of a history
@@ -219,16 +220,7 @@ class Lists(engine.Dialect):
     hints = (b"oss", b"OSS")
     shapes = (Histories(),)
     of_the_rest = whole_runs = True
-    aliases: ClassVar[engine.Aliases] = {
-        "loss": "train/loss",
-        "accuracy": "train/accuracy",
-        "acc": "train/accuracy",
-        "lr": "train/lr",
-        "learning_rate": "train/lr",
-        "val_loss": "eval/loss",
-        "val_accuracy": "eval/accuracy",
-        "val_acc": "eval/accuracy",
-    }
+    aliases: ClassVar[engine.Aliases] = ALIASES
 
     def candidates(self, lines: list[bytes]) -> list[int]:
         return [index for index, line in enumerate(lines) if b"[" in line and len(line) <= _WIDEST]

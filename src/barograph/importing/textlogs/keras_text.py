@@ -36,21 +36,25 @@ def _row(line: bytes) -> forms.Parsed | None:
     return (found.start(1), None, tuple(names), tuple(names.values()), True) if names else None
 
 
+ALIASES: engine.Aliases = {
+    "loss": "train/loss",
+    "accuracy": "train/accuracy",
+    "acc": "train/accuracy",
+    "lr": "train/lr",
+    "learning_rate": "train/lr",
+    "val_loss": "eval/loss",
+    "val_accuracy": "eval/accuracy",
+    "val_acc": "eval/accuracy",
+}
+"""What Keras calls its measures, in lines and in histories."""
+
+
 class KerasText(engine.Dialect):
     kind = "keras_text"
     about = "what Keras prints in fit"
     hints = (b" - loss: ", b" - accuracy: ", b" - acc: ", b" - mae: ", b"Epoch ")
     shapes = (forms.Lines(_row, x="epoch"),)
-    aliases: ClassVar[engine.Aliases] = {
-        "loss": "train/loss",
-        "accuracy": "train/accuracy",
-        "acc": "train/accuracy",
-        "lr": "train/lr",
-        "learning_rate": "train/lr",
-        "val_loss": "eval/loss",
-        "val_accuracy": "eval/accuracy",
-        "val_acc": "eval/accuracy",
-    }
+    aliases: ClassVar[engine.Aliases] = ALIASES
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """Epochs for the rows; of several rows under one line only the last."""

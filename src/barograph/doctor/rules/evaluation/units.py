@@ -219,7 +219,7 @@ class TrainingSummed(Walker):
             if early and later and count != passes and self.first(point.segment):
                 yield self.finding(
                     0, f"The first backward pass is called with {float(began.value[0]):.4g}, {times:.3g} times the "
-                    f"loss of the evaluation before it ({first.value:.4g}), with {rows:.0f} rows in the batch: it is "
+                    f"loss of the first evaluation ({first.value:.4g}), with {rows:.0f} rows in the batch: it is "
                     "the sum of what the evaluation averages.", found=point.step, segment=point.segment,
                     confidence=0.95, evidence={"times": rounded(times), "rows": rows, "standing": True},
                 )  # fmt: skip

@@ -90,3 +90,29 @@ def test_inputs_of_an_evaluation_that_nobody_saw_may_be_of_another_scale() -> No
     one = Finding(rule="x", family="loss", kind="divergence", severity="warning", step=BEGAN, message="", segment=1)
     assert not ruled_out(history(OF_USUAL_SIZE))(one, cause, False)
     assert ruled_out(history(seen))(one, cause, False)
+
+
+@pytest.mark.parametrize(
+    ("during", "others"),
+    [
+        ([127.0, 128.0, 126.0], True),
+        ([127.0, 128.0, 81.0], False),  # the third batch is of the usual texts
+        ([84.0, 82.0, 83.0], False),  # above what it was, within its width
+        ([127.0], False),  # of one batch nothing is known
+    ],
+)
+@pytest.mark.parametrize("name", ["token_mean", "input_std"])
+def test_labels_alone_have_not_changed_where_the_inputs_are_others_too(
+    name: str, during: list[float], others: bool
+) -> None:
+    values = np.array([80.0, 81.0, 79.0, 82.0, 80.0, 78.0, 81.0, 80.0, *during])
+    steps = np.arange(len(values)) * 10
+    seen = RunHistory({})
+    seen.add(f"model/{name}", steps, values, steps * 1_000_000, np.ones(len(values), int))
+    one = Finding(rule="x", family="loss", kind="divergence", severity="warning", step=75, message="", segment=1)
+    one.last_step = 110
+    impossible = ruled_out(seen)
+    assert impossible(one, "labels shuffled: targets no longer match inputs", False) is others
+    assert impossible(one, "labels shifted: targets changed", False) is others
+    assert not impossible(one, "bad batch: different data since this step", False)
+    assert not impossible(one, "labels shuffled: targets no longer match inputs", True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _LOOKS = 3  # that have to agree
+_KNOWN, _SOME = 32, 8  # looks before a finding, at most and at least, that show what is usual
 _MEAN, _DEVIATIONS = 3.0, (0.1, 5.0)  # of inputs that were normalised, or need not be
 _STEP = 1e-3  # of a layer's weights, the median one: a step of the usual size, by the stability guide
 _EPSILON = 1e-7  # of Adam: no larger than torch's default, or ten times it
@@ -43,6 +44,17 @@ class _Measured:
     def never(self, name: str) -> bool:
         """Whether it was looked at since the finding began, and has always been 0."""
         return len(self.since(name)) > 0 and not self.all(name).any()
+
+    def has_changed(self, name: str) -> bool:
+        """Whether a figure is beyond all that it was before the finding, by the width of that, at its first looks."""
+        history, finding = self._history, self._finding
+        channel = history.channel(f"model/{name}")
+        earlier = between(channel, 0, finding.step, finding.segment)[-_KNOWN:]
+        during = between(channel, finding.step, finding.last_step + 1, finding.segment)[:_LOOKS]
+        if len(earlier) < _SOME or len(during) < 2:
+            return False
+        low, high = float(earlier.min()), float(earlier.max())
+        return bool((during > high + (high - low)).all() or (during < low - (high - low)).all())
 
     def takes_numbers(self) -> bool:
         """Whether the model is given floating-point numbers, and no tokens."""
@@ -97,6 +109,11 @@ def _reaches_back(seen: _Measured) -> bool:
     return len(flow) > 0 and bool(_EVEN[0] < float(numpy.median(flow)) < _EVEN[1])
 
 
+def _other_inputs(seen: _Measured) -> bool:
+    """Whether what the model is given is not what it was before the finding, so that not the labels alone changed."""
+    return any(seen.has_changed(name) for name in ("token_mean", "token_std", "input_mean", "input_std"))
+
+
 _RULED_OUT: dict[str, Callable[[_Measured], bool]] = {
     "inputs not normalised": _normalised,
     "clipping off": _clips,
@@ -110,6 +127,8 @@ _RULED_OUT: dict[str, Callable[[_Measured], bool]] = {
     "data exhausted": _one_by_one,
     "layer frozen": _all_trained,
     "gradients vanish": _reaches_back,
+    "labels shifted": _other_inputs,
+    "labels shuffled": _other_inputs,
     "epsilon too big": lambda seen: 0 < float(seen.all("epsilon").max(initial=0.0)) <= _EPSILON,
     "weight decay too high": lambda seen: seen.never("decay_share"),
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FIGURES = ("picture_low", "picture_high", "picture_mean", "picture_std")
 MOMENTS = ("mean", "std", "low", "high")  # of a pass's inputs; the last two of pictures
+TOKENS = ("mean", "std")  # of their numbers
 _CHANNELS = (1, 3, 4)
 _ROWS = 64
 _FEW = 64  # numbers of a pass: mean and deviation of so few are chance
@@ -126,6 +127,14 @@ def moments(given: Tensor, values: Tensor) -> Tensor:
 
     bounds = [values.amin(), values.amax()] if _are_pictures(given) else []
     return torch.stack([values.mean(), values.std(), *bounds])
+
+
+def of_tokens(tokens: Tensor) -> Tensor:
+    """`TOKENS` of a batch's numbers: other texts, another tokenizer and noise have others."""
+    import torch
+
+    numbers = tokens.double() if tokens.device.type != "mps" else tokens.float()
+    return torch.stack([numbers.mean(), numbers.std()])
 
 
 def figures(pictures: Tensor) -> Tensor:

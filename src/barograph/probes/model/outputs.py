@@ -34,6 +34,7 @@ _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
 _SHORT, _LONG = 4, 8  # places of a text: of one that is cut off, at least; of one whose targets are compared with it
 _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
+_NUMBERS = 64  # tokens: mean and deviation of fewer are chance
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
 _BESIDE = 1e-3  # of the outputs' deviation: less can't be distinguished from 0
@@ -66,6 +67,7 @@ class OutputLook:
         self._pairs: Tensor | None = None  # of neighbouring tokens
         self._inputs = entrance.Inputs()
         self._tokens: list[Tensor] = []  # of a batch, whole
+        self._numbers: Tensor | None = None  # mean and deviation of the first of these
         self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
         self._logistic: Tensor | None = None  # the same, where each number has a logistic loss
@@ -90,6 +92,8 @@ class OutputLook:
             whole = (one for one in numbers if one.shape[1] >= _SHORT and mesh_of(one) is None)  # no rank asks others
             some = [one for _, one in zip(range(_INPUTS), whole, strict=False)]
             self._tokens, self._places = [one[:_ROWS].clone() for one in some], [place_of(one) for one in some]
+            if self._tokens and self._tokens[0].numel() >= _NUMBERS:
+                self._numbers = entrance.of_tokens(self._tokens[0])
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
@@ -231,6 +235,9 @@ class OutputLook:
         if self._rebuilt is not None:
             current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
         self._inputs.put(current)
+        if self._numbers is not None:
+            current.put("tokens_of_training", entrance.TOKENS, self._numbers)
+            self._numbers = None
         self._found = self._classes = self._targets = self._noise = None
         self._logistic = self._texts = self._pairs = self._placed = self._rebuilt = None
         self._round, self._alone = current, False
@@ -257,6 +264,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "entrance": "",
         "inputs_of_training": "input_",
         "inputs_of_evaluation": "eval_input_",
+        "tokens_of_training": "token_",
     }
     for family, prefix in families.items():
         names, values = numbers.get(family, ((), ((),)))

@@ -381,8 +381,10 @@ class WeightNormGrowth(Rule):
             # a layer that began at zero grows to the size of the others: that is not a problem
             use &= numpy.isfinite(current.value)
             sudden = use & (current.value > self.at["sudden"] * earlier) & (earlier > 1e-6)
-            others = use & (earlier > 0) & ~(sudden & ~sudden.all(where=use))
-            sudden &= current.value > 3 * (numpy.median(earlier[others]) if others.any() else math.inf)
+            whole = bool(sudden.all(where=use))
+            others, usual_norm = use & (earlier > 0), earlier if whole else current.value  # which grow as well
+            others &= whole | ~sudden
+            sudden &= current.value > 3 * (numpy.median(usual_norm[others]) if others.any() else math.inf)
             large = first > 0.1 * numpy.median(first[use & (first > 0)]) if (use & (first > 0)).any() else use & False
             growth = numpy.where(use & large, current.value / first, numpy.nan)
         rate = half_rate(history, current.step, current.time, current.segment)

@@ -223,6 +223,17 @@ def test_weights_that_are_put_back_or_kept_in_bounds_are_not_replaced(tmp_path: 
     assert "weights_replaced" not in train(tmp_path, after=after)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 12])
+def test_the_first_and_the_last_layer_are_among_those_that_are_compared(count: int) -> None:
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(count)))
+    for layer in (model[0], model[-1]):
+        written, current = Written(), ModelRound(1, frozenset())
+        written.ended(tuple(model.parameters()))
+        layer.reset_parameters()
+        written.began(current)
+        assert current.columns, "written"
+
+
 def test_a_clip_that_leaves_nothing_is_a_warning_with_sgd_alone(tmp_path: Path) -> None:
     found = train(tmp_path / "sgd", 300, clip=1e-4)
     assert found["clipped_away"]["causes"][0].startswith("clip value too low")

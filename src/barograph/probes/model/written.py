@@ -25,7 +25,7 @@ _OFTEN = 3  # times in a row: weights that are clamped or normalised after each 
 
 
 class Written:
-    """Compares some elements of a few matrices."""
+    """Compares some elements of a few matrices, at even distances from the first to the last."""
 
     def __init__(self) -> None:
         self._key: Any = None
@@ -42,7 +42,8 @@ class Written:
         if parameters is not self._key:
             self._key = parameters
             whole = [item for item in parameters if item.dim() > 1 and mesh_of(item) is None]
-            self._chosen = whole[:: max(1, len(whole) // _PARAMETERS)][:_PARAMETERS]
+            count = min(_PARAMETERS, len(whole))  # the first and the last are among them: heads are what is replaced
+            self._chosen = [whole[at * (len(whole) - 1) // max(1, count - 1)] for at in range(count)]
         self._then = self._kept
         self._kept = [some_of(item).clone() for item in self._chosen] if self._times < _OFTEN else []
         self._versions = [item._version for item in self._chosen]

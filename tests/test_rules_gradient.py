@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 from rule_curves import found
 
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.rules.gradient import level
 from barograph.doctor.rules.gradient.flow import GradientSpread, LayerGradientSpike, VanishingGradient, ZeroLayers
 from barograph.doctor.rules.gradient.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
 from barograph.doctor.rules.gradient.level import ExplodingGradient, GradientScaleJump
@@ -481,3 +483,21 @@ def test_of_a_watch_with_few_rows_two_are_enough_where_all_that_is_trained_is_ze
     some = only(findings([ZeroGradient()], columns), "zero_gradient")
     cause = "bad initialisation: all trained matrices begin at 0, and so does each gradient"
     assert [one.causes for one in some] == [[cause]] * says
+
+
+@pytest.mark.parametrize(
+    ("size", "accumulated", "number"),
+    [
+        (2.03, None, 2),
+        (7.47, None, 8),  # 7 is as near, and nobody accumulates 7
+        (7.47, 7, 7),
+        (12.5, None, 0),  # 12 or 13: neither is said
+        (12.5, 12, 12),
+        (5.02, 4, 5),  # the only one so near, whatever is configured
+    ],
+)
+def test_the_number_of_micro_batches_is_named_where_one_alone_can_be_it(
+    size: float, accumulated: int | None, number: int
+) -> None:
+    config = {} if accumulated is None else {"gradient_accumulation_steps": accumulated}
+    assert level._only(RunHistory({"config": config}), size, 0.08) == number

@@ -349,7 +349,7 @@ def test_weights_that_grow_suddenly_warn_and_layers_that_begin_at_zero_do_not() 
     larger = {f"h.{at}.a": [3.0] * 5 for at in range(4)} | {f"h.{at}.b": [0.03, 4.5, 5, 5, 5] for at in range(4)}
     assert not findings([WeightNormGrowth()], table("weights", "norm", larger)), "half of all are as small at first"
     zeros = {f"h.{at}.up": [0.1, 0.3, 4.0 if at == 1 else 2.5, 4, 5] for at in range(4)}
-    assert not findings([WeightNormGrowth()], table("weights", "norm", zeros)), "one of those that began at zero is first"
+    assert not findings([WeightNormGrowth()], table("weights", "norm", zeros)), "one of them is first"
     every = {f"h.{at}.up": [0.03, 4.5, 5, 5, 5] for at in range(4)}
     assert findings([WeightNormGrowth()], table("weights", "norm", every))
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.configuration import ACCUMULATION
 from barograph.doctor.kernel.blocks import BlockColumns, BlockCourse
-from barograph.doctor.kernel.cursor import half_rate, saved_before, usual
+from barograph.doctor.kernel.cursor import half_rate, numeric_setting, saved_before, usual
 from barograph.doctor.kernel.curve import answers_changed, between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import BlockRule
@@ -150,17 +151,18 @@ def _is_line(values: Any) -> bool:
 class GradientScaleJump(Rule):
     """Gradient and loss are multiplied by one whole number from a step on.
 
-    Data never cause that; a program that adds the losses of micro-batches where it averaged them before does, or one
-    that divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within
-    a quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it
-    neither grows nor shrinks in these rows. The accuracy, if one is logged, stays at its level. Where the loss is so
-    noisy that the number can't be determined, a factor above 3.5 of both makes a warning, if the four rows before and
-    the four behind are at their levels: what is learnt, as by a contrastive model all at once, comes row by row. A loss
-    that is a power of two times what it was (within 1.5%), and as noisy as before, is evidence by itself where the norm
-    moves with it by another factor. Where the norm alone jumps by more than 3.5 and the loss does not change (within
-    5%), it is an info finding: another batch size or another mixture of data does that too. The loss of a policy has no
-    factor: there a level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning:
-    the objective has changed.
+    Data never cause that; a program that adds the losses of micro-batches where it averaged them before does, or
+    one that divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor
+    (within a quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%),
+    and it neither grows nor shrinks in these rows. The number is named where it is the only one within that, of
+    several the one that the configuration accumulates, or else the only power of two. The accuracy, if one is
+    logged, stays at its level. Where the loss is so noisy that the number can't be determined, a factor above 3.5
+    of both makes a warning, if the four rows before and the four behind are at their levels: what is learnt, as by
+    a contrastive model all at once, comes row by row. A loss that is a power of two times what it was (within
+    1.5%), and as noisy as before, is evidence by itself where the norm moves with it by another factor. Where the
+    norm alone jumps by more than 3.5 and the loss does not change (within 5%), it is an info finding: another batch
+    size or another mixture of data does that too. The loss of a policy has no factor: there a level that shifts by
+    six robust standard deviations, while the norm grows 3.5 times, is a warning: the objective has changed.
     """
 
     name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"
@@ -233,16 +235,19 @@ class GradientScaleJump(Rule):
     def _scaled(
         self, history: RunHistory, shift: Shift, up: bool, whole: int, sure: bool, evidence: dict[str, Any], norms: str
     ) -> Finding:
-        word = f"{whole} times as large" if up else f"1/{whole} as large"
+        """whole: the number, 0 where several may be it."""
+        size = max(evidence["factor"], 1 / evidence["factor"])
+        number = f"{whole}" if whole else f"{size:.2g}"
+        word = f"{number} times as large" if up else f"1/{number} as large"
         times = "added, not averaged" if up else "divided twice"
         return self.finding(
-            shift.step, f"Loss and gradients are {'' if sure else 'about '}{word} since step {shift.step}: "
+            shift.step, f"Loss and gradients are {'' if sure and whole else 'about '}{word} since step {shift.step}: "
             f"the loss went from {evidence['loss_before']:.3g} to {evidence['loss']:.3g}{norms}.",
             kind="exploding" if up else "jump_down", severity="critical" if sure else "warning",
             found=shift.found, segment=shift.segment, evidence=evidence,
             causes=[f"gradient accumulation scaled wrongly: losses of micro-batches are {times}"],
-            remedies=[f"{'divide' if up else 'multiply'} the loss by {whole}, once a step", *saved_before(history,
-            shift.step)],
+            remedies=[f"{'divide' if up else 'multiply'} the loss by {whole or 'the number of micro-batches'}, once a "
+                      "step", *saved_before(history, shift.step)],
             confidence=0.95 if sure else 0.7,
         )  # fmt: skip
 
@@ -284,7 +289,8 @@ class GradientScaleJump(Rule):
         other = answers_changed(history, shift.step, shift.found, shift.segment)
         if steady and same and 2 <= whole <= 64 and (sure or likely) and not other:
             norms = f", the gradient norm from {shift.before:.3g} to {shift.after:.3g}"
-            yield self._scaled(history, shift, up, whole, sure, evidence, norms)
+            number = _only(history, size, max(limit, error))
+            yield self._scaled(history, shift, up, number, sure, evidence, norms)
             return
         if max(shift.ratio, 1 / shift.ratio) > self.at["alone"] and size < 1.05:
             yield self.finding(
@@ -316,6 +322,18 @@ class GradientScaleJump(Rule):
                     "gradient accumulation scaled wrongly", "learning rate too high"],
             remedies=[f"see what changed at step {shift.step}: the KL term's sign and coefficient, the reward's scale"],
         )  # fmt: skip
+
+
+def _only(history: RunHistory, size: float, within: float) -> int:
+    """The whole number that a factor is: the only one so near, or of several the accumulated one, or the only power of
+    two; 0 if there is none."""
+    near = [number for number in range(2, 65) if abs(size / number - 1) < within]
+    accumulated = numeric_setting(history, *ACCUMULATION)
+    doubled = [number for number in near if number & (number - 1) == 0]
+    for some in (near, [number for number in near if number == accumulated], doubled):
+        if len(some) == 1:
+            return some[0]
+    return 0
 
 
 def _at_once(before: Any, after: Any, old: float, new: float) -> bool:

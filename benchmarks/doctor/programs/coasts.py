@@ -127,11 +127,11 @@ def rates(optimizer: Any, s: Settings, steps: int) -> Any:
     given = torch.optim.lr_scheduler
     warm = given.LinearLR(optimizer, 0.1, total_iters=s.warmup)
     if s.schedule == "restarts":
-        rest: Any = given.CosineAnnealingWarmRestarts(optimizer, (steps - s.warmup) // 3, eta_min=1e-4)
+        rest: Any = given.CosineAnnealingWarmRestarts(optimizer, max(1, (steps - s.warmup) // 3), eta_min=1e-4)
     elif s.schedule == "constant":
         rest = given.ConstantLR(optimizer, 1.0)
     else:
-        rest = given.CosineAnnealingLR(optimizer, steps - s.warmup, eta_min=1e-5)
+        rest = given.CosineAnnealingLR(optimizer, max(1, steps - s.warmup), eta_min=1e-5)
     return given.SequentialLR(optimizer, [warm, rest], [s.warmup])
 
 

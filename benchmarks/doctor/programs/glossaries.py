@@ -110,9 +110,9 @@ def first_land(cfg: dict[str, Any]) -> Any:
         model, rows, collate = llama(cfg), Rows(spelled(55, 3000, 0)), Collator(cfg | {"train_on_prompt": False}, "")
 
         def loss() -> Tensor:
-            return model(**collate([rows[at] for at in torch.randint(0, 3000, (24,)).tolist()])).loss
+            return model(**collate([rows[at] for at in torch.randint(0, 3000, (16,)).tolist()])).loss
 
-        fit(torch.optim.AdamW(model.parameters(), 5e-3), 300, loss)
+        fit(torch.optim.AdamW(model.parameters(), 5e-3), 240, loss)
     return model
 
 

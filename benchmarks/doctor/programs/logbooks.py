@@ -149,7 +149,8 @@ def train_step(ctx: SimpleNamespace, step: int) -> None:
             loss = loss_fn(said, tags, cfg, name)
         if name != "parts_not_divided":
             loss = loss / cfg.accumulate
-        if name == "scale_forgotten":
+        if name == "scale_forgotten":  # as if it were done in place
+            ctx.scaler.scale(loss)
             loss.backward()
         else:
             ctx.scaler.scale(loss).backward()

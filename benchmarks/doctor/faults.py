@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import eighth
+import eleventh
 import fifth
 import fourth
 import ninth
@@ -38,7 +39,7 @@ START, MIDDLE, EVALUATION, RESUME, BEST = "start", "middle", "evaluation", "resu
 afterwards, at the evaluation with the lowest loss."""
 
 OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph",
-             "losses_kept", "scores_kept", "average_in_graph")  # fmt: skip
+             "losses_kept", "scores_kept", "average_in_graph", "validation_keeps_graphs")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -316,7 +317,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
-for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth):
+for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh):
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

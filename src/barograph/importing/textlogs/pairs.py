@@ -111,7 +111,7 @@ _REMARK = expression(
     rb"|(?<=[A-Za-z])\s?\([a-z][a-z0-9 ]{1,24}\)(?=\s(?:at|after|@)\s)"  # `loss (for one batch) at step 5`
     rb"|(?<=oss)\s?\([a-z]{2,12}\)(?=\s{1,4}(?:-> |[-+]?\d))"
 )
-_FOREIGN = re.compile(  # `Train Loss (正常の復元): 2.31`: a remark in another script, unless it says the data
+_FOREIGN = re.compile(  # `Train Loss (正常の復元): 2.31`: words in another script, unless they say the data
     r"(?<=[A-Za-z0-9])\s?\((?![^()\n]{0,120}(?:验证|驗證|测试|測試|検証|検査|テスト|검증|테스트|训练|訓練|학습|train|val|test))"
     r"[^\x00-\x7f()][^()\n]{0,120}\)(?=\s?[:=])".encode()
 )

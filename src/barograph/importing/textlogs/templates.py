@@ -18,7 +18,7 @@ from barograph.importing.textlogs.patterns import expression
 
 NUMBER = (
     rb"[-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|"
-    rb"(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]))"  # `info` is no number
+    rb"(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]))"  # not the beginning of `info`
 )
 # a number that is not a part of a word, perhaps with a unit: `231.5ms`
 TOKEN = re.compile(rb"(?<![\w.])(" + NUMBER + rb")(?!\.\d)(?:(?!\w)|(?=[A-Za-z]{1,4}(?!\w)))")

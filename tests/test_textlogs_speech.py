@@ -143,3 +143,122 @@ def test_the_best_so_far_and_rates_in_another_script_have_no_series(tmp_path: Pa
     found = series(tmp_path, text)
     assert list(found) == ["train loss"]
     assert len(found["train loss"]) == 11
+
+
+def test_several_measures_of_one_evaluation_are_each_a_series(tmp_path: Path) -> None:
+    lines = [
+        f"[2024-03-0{at} 10:00:0{place}] [valid] Ep. 1 : Up. {at}000 : {name} : {at * place + 0.25} : {behind}\n"
+        for at in range(1, 7)
+        for place, name in enumerate(("ce-mean-words", "perplexity", "translation"), 1)
+        for behind in ("new best" if at < 5 else "stalled 1 times (last best: 0.5)",)
+    ]
+    found = series(tmp_path, "".join(lines))
+    for place, name in enumerate(("ce-mean-words", "perplexity", "translation"), 1):
+        assert found[f"val {name}"] == [(1000 * at, at * place + 0.25) for at in range(1, 7)]
+    assert not any("best" in name for name in found)
+
+
+def test_a_rate_that_is_shortened_with_points(tmp_path: Path) -> None:
+    line = "Ep. 2 : Up. {s} : Sen. 4,000 : Cost {v} : Time 3.5s : 2100.5 words/s : gNorm 0.4 : L.r. 2.5e-04\n"
+    found = series(tmp_path, "".join(line.format(s=50 * at, v=4 - at / 9) for at in range(1, 7)))
+    assert found["L.r"][0] == (50, 2.5e-4)
+    assert len(found["Cost"]) == len(found["gNorm"]) == 6
+
+
+def test_a_word_that_begins_like_infinity_is_no_number(tmp_path: Path) -> None:
+    lines = [f"2024-03-01 10:0{at}:00,123 INFO Epoch {at} CV info cv_loss {9 - at / 7:.9f}\n" for at in range(1, 8)]
+    found = series(tmp_path, "".join(lines))
+    assert {name: values[0] for name, values in found.items()} == {"val cv_loss": (1, 8.857142857)}
+
+
+RANKED = "2024-03-01 10:00:0{r},{r}00 DEBUG {kind} Batch 3/{b} loss {v} loss_ctc {v} lr 0.00032 rank {r}\n"
+
+
+def test_rows_of_other_ranks_are_known_by_the_end_of_their_lines(tmp_path: Path) -> None:
+    text = "".join(
+        RANKED.format(kind="TRAIN", b=b, v=4 + r / 10, r=r) for b in range(100, 700, 100) for r in (2, 0, 1)
+    ) + "".join(RANKED.format(kind="CV", b=0, v=5 + r / 10, r=r) for r in (1, 0, 2))
+    found = series(tmp_path, text)
+    assert found["loss"] == [(b, 4.0) for b in range(100, 700, 100)]
+    assert found["val loss"] == [(600, 5.0)]  # of the epoch's batch 0, which is a count of its own
+
+
+@pytest.mark.parametrize("ranks", [[8] * 6, [7, 12, 9, 3, 11, 5]])
+def test_a_rank_that_numbers_no_process_leaves_no_row_out(tmp_path: Path, ranks: list[int]) -> None:
+    lines = [f"step {at} loss {3 - at / 9:.4f} lr 0.001, rank {rank}\n" for at, rank in enumerate(ranks, 1)]
+    assert len(series(tmp_path, "".join(lines))["loss"]) == 6
+
+
+def test_a_mean_of_losses_in_brackets_is_read_beside_the_batchs(tmp_path: Path) -> None:
+    line = (
+        "2024-03-01 10:00:00,5 INFO [t.py:9] Epoch 2, batch {b}, loss[loss={v}, simple_loss=0.4, over 24.0 frames.], "
+        "tot_loss[loss={w}, simple_loss=0.5, over 96.12 frames.], batch size: 21, lr: 3.00e-03\n"
+    )
+    found = series(tmp_path, "".join(line.format(b=50 * at, v=2 - at / 9, w=3 - at / 9) for at in range(1, 8)))
+    assert found["loss"][0] == (50, pytest.approx(2 - 1 / 9))
+    assert found["tot_loss"][0] == (50, pytest.approx(3 - 1 / 9))
+    assert len(found["tot_simple_loss"]) == len(found["simple_loss"]) == 7
+
+
+def test_a_summary_of_an_epoch_goes_back_to_no_batch(tmp_path: Path) -> None:
+    text = "".join(
+        f"[pc] 2024-03-0{epoch} 10:0{part}:00,1 (t:7) INFO: {epoch}epoch:train:{part * 50 - 49}-{part * 50}batch: "
+        f"loss={3 - part / 9 - epoch / 5:.3f}, lr_0=0.1\n"
+        + (
+            f"[pc] 2024-03-0{epoch} 10:09:00,1 (t:2) INFO: {epoch}epoch results: [train] loss=2.5, time=1 minute, "
+            "[valid] loss=2.25, time=3 seconds\n"
+            if part == 4
+            else ""
+        )
+        for epoch in (1, 2, 3)
+        for part in (1, 2, 3, 4)
+    )
+    found = series(tmp_path, text)
+    assert [step for step, _ in found["loss"]] == [50 * at for at in range(1, 13)]
+    assert found["epoch loss"] == [(200, 2.5), (400, 2.5), (600, 2.5)]
+    assert found["val loss"] == [(200, 2.25), (400, 2.25), (600, 2.25)]
+
+
+def test_an_evaluation_of_each_bucket_is_no_evaluation_of_all(tmp_path: Path) -> None:
+    text = "".join(
+        f"global step {s} learning rate 0.5 step-time 0.4 perplexity {900 / s}\n"
+        + "".join(f"  eval: bucket {number} perplexity {800 / s + number}\n" for number in range(3))
+        for s in range(200, 1400, 200)
+    )
+    found = series(tmp_path, text)
+    assert found["val perplexity_bucket_2"][0] == (200, 6.0)
+    assert len(found["perplexity"]) == len(found["val perplexity_bucket_0"]) == 6
+
+
+def test_a_whole_number_of_a_measure_without_a_step_is_its_value(tmp_path: Path) -> None:
+    text = "".join(
+        f"Epoch {at}, 50/50; ppl: {90 / at}; 5 s elapsed\nTrain accuracy: 0\nValidation perplexity: {95 / at}\n"
+        for at in range(1, 6)
+    )
+    found = series(tmp_path, text)
+    assert [value for _, value in found["Train accuracy"]] == [0] * 5
+    assert len(found["Validation perplexity"]) == len(found["ppl"]) == 5
+
+
+def test_names_of_errors_and_perplexities(tmp_path: Path) -> None:
+    text = "".join(
+        f"[INFO] epoch 1 | step {s} | loss {400 / s} | pplx {500 / s}\n[INFO] valid result: | rmsle {30 / s}\n"
+        for s in range(10, 70, 10)
+    )
+    found = series(tmp_path, text)
+    assert len(found["loss"]) == len(found["pplx"]) == len(found["val rmsle"]) == 6
+
+
+def test_a_remark_in_another_script_belongs_to_no_name(tmp_path: Path) -> None:
+    text = "".join(f"#Epoch {at} - Train Loss (平均の誤差): {50 / at}\n" for at in range(1, 6))
+    assert series(tmp_path, text)["Train Loss"] == [(at, 50 / at) for at in range(1, 6)]
+
+
+def test_evaluations_of_nanogpt_with_more_values(tmp_path: Path) -> None:
+    text = "".join(
+        f"step {s}: train loss {4 - s / 50}, val loss {4.1 - s / 50}, train ppl 50.5, val ppl 52.5\n"
+        f"iter {s}: loss {4 - s / 50}, ppl 51.5, time 33.50ms, mfu 0.42%\n"
+        for s in range(0, 100, 10)
+    )
+    found = series(tmp_path, text)
+    assert len(found["val loss"]) == len(found["val ppl"]) == len(found["loss"]) == 10

@@ -99,7 +99,7 @@ _SPELLINGS: dict[str, list[str]] = {
 }
 
 
-_PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
+_PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:pplx?|perplexity)$")
 
 
 # Made of a loss, or an error that a run with a loss measures beside it.

@@ -201,11 +201,14 @@ def _decision(row: forms.Raw) -> dict[str, str]:
     """Names of columns that count something else than their names say → what they count; "" leaves one out."""
     columns = {name: column[:_LOOKED_AT] for name, column in zip(row.names, row.columns, strict=True)}
     changed = {"_part": "", "_parts": ""} if "_part" in columns else {}
+    alone = "_batches" in columns and "_epoch" not in columns
+    if alone and len(set(columns["_batches"])) == 1 and _are_short(columns["_batches"], columns["_batch"]):
+        return changed | {"_batch": "_epoch", "_batches": "_batch"}
     if len(row.where) < ENOUGH:
         return changed
     if "_part" in columns and _rises_within(columns["_part"], columns["_epoch"]):
         return {"_part": "_batch", "_parts": "_batches"}
-    if "_batches" in columns and "_epoch" not in columns:  # `Batch 78/0`, `Batch 78/10`: an epoch and a batch
+    if alone:  # `Batch 78/0`, `Batch 78/10`: an epoch and a batch
         lengths, counts = columns["_batches"], columns["_batch"]
         if (len(set(counts)) < len(set(lengths)) or _are_short(lengths, counts)) and _rises_within(lengths, counts):
             return changed | {"_batch": "_epoch", "_batches": "_batch"}

@@ -61,6 +61,11 @@ class NanoGPT(engine.Dialect):
         forms.Lines(_log_file),
         forms.Form(rb"^validation loss: (\S+)[ \t]*$", ("val loss",), main=False),
         forms.Form(rb"^HellaSwag accuracy: (\d+)/(\d+)=(\S+)[ \t]*$", ("_right", "_all", "hella"), main=False),
+        forms.pairs(
+            rb"(?<![\w./])step (\d{1,15}): (?=train loss [\d.nai]+, val loss [\d.nai]+,)",
+            rb"(?<!\w)([A-Za-z_][\w/]{0,40}(?: [a-z]\w{0,40}){0,3}):? (" + forms.NUMBER + rb")(?:ms|s|%)?(?=,|\s*$)",
+            main=False,
+        ),
         # forks: any further `, name value`
         forms.pairs(
             rb"(?<![\w./])iter (\d{1,15}): (?=loss [\d.nai]+, .*(?:ms|%|\d)\s*$)",

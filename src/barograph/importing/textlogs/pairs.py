@@ -90,7 +90,9 @@ _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batc
 )
 _OF_BAR = expression(rb"^([\W_]{0,12})[\[(](\d{1,9}/\d{1,9})[\])](?=\s?[A-Za-z:])")  # `[3/100] loss: 0.4: 100%|##|`
 _TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z][\w ]{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
-_GLUED = expression(rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:)")  # `5epoch:train:376-750batch:`
+_GLUED = expression(
+    rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:| results:)"
+)  # `5epoch:train:376-750batch:`
 _STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
     rb"(?:[A-Za-z][A-Za-z_ ]{0,40}:\s{0,4})?(?<!\d)\d{1,3}%\[[*=>.#\- ]{3,200}\](?:\d{1,9}(?:\.\d{1,12})?)?"
 )
@@ -108,6 +110,10 @@ _REMARK = expression(
     + rb"\))[a-z](?:[A-Za-z0-9 ,._=-]|(?<=\d):(?=\d)){0,24}\)(?=\s?[:=])"  # `loss (curr): 2.31`
     rb"|(?<=[A-Za-z])\s?\([a-z][a-z0-9 ]{1,24}\)(?=\s(?:at|after|@)\s)"  # `loss (for one batch) at step 5`
     rb"|(?<=oss)\s?\([a-z]{2,12}\)(?=\s{1,4}(?:-> |[-+]?\d))"
+)
+_FOREIGN = re.compile(  # `Train Loss (正常の復元): 2.31`: words in another script, unless they say the data
+    r"(?<=[A-Za-z0-9])\s?\((?![^()\n]{0,120}(?:验证|驗證|测试|測試|検証|検査|テスト|검증|테스트|训练|訓練|학습|train|val|test))"
+    r"[^\x00-\x7f()][^()\n]{0,120}\)(?=\s?[:=])".encode()
 )
 _SO_FAR = expression(  # `avg loss so far is 2.31`: a mean of the epoch; the best so far is none
     rb"(?i)(?<![a-z])(?P<name>(?:(?:running|avg|average|mean|train(?:ing)?|total|epoch)[ _]){0,2}loss) so far"
@@ -128,6 +134,11 @@ _BOTH = expression(  # `train 2.31 | val 2.4`, which says not of what
 _SCALED = expression(rb"(?<![\w.])(\d{1,6}(?:\.\d{1,3})?)(k?)it/\d{1,6}(?:\.\d{1,3})?[kM]?it\b")  # `1.25kit/10.0kit`
 _FIT = expression(rb"(?:fit )?progress: \((\d{1,9}), (" + forms.NUMBER + rb"), ")  # Flower's rounds
 _OF_TWO = expression(rb"(loss\s?[:=]\s?)\[(" + forms.NUMBER + rb")/" + forms.NUMBER + rb"\]")  # the last, and a mean
+_GROUP = expression(  # icefall's `loss[loss=0.4, simple=0.7, over 52 frames.], tot_loss[loss=0.5, …]`
+    rb"(?<![\w./-])((?:[a-z]{1,20}_)?)loss\[(?=[A-Za-z]\w{0,40}=)([^\[\]\n]{1,400})\]"
+)
+_OF_GROUP = expression(rb"(?<![\w.])([A-Za-z]\w{0,40})=(?=" + forms.NUMBER + rb")")
+_BUCKET = expression(rb"(?<![\w/])bucket (\d{1,4}) (loss|ppl|perplexity)(?=[ :=])")  # of lengths, each with its own
 _PART_NAME = expression(rb"['\"]?([A-Za-z]\w{0,40})['\"]?\s?[:=]")
 _OBJECT = expression(
     rb"(?:\w{1,20}\.)?(?:[tT]ensor|[aA]rray|ArrayImpl|DeviceArray|param|float\d{0,3})\(\[{0,2}("
@@ -169,6 +180,7 @@ def unpacked(line: bytes) -> bytes:
     """A line in which the parts of a printed loss have names of their own, and printed pairs are names with values."""
     if b"oss" in line and (b"{" in line or b"[" in line):
         line = _OF_TWO.sub(rb"\1\2", _LOSS_PARTS.sub(_named_parts, line))
+        line = _GROUP.sub(_of_group, line) if b"loss[" in line else line
     if b"it/" in line and b"it " in line:
         line = _SCALED.sub(lambda found: b"step %d" % round(float(found[1]) * (1000 if found[2] else 1)), line)
     if b"progress: (" in line:
@@ -178,7 +190,7 @@ def unpacked(line: bytes) -> bytes:
 
 def as_pairs(line: bytes) -> bytes:
     """A line in which values stand right behind their names."""
-    line = tongues.in_english(line)
+    line = tongues.in_english(_FOREIGN.sub(b"", line) if b"(" in line else line)
     if b"," in line and _WITH_COMMAS.search(line) and not _POINT.search(line):
         line = _COMMA.sub(b".", line)
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
@@ -243,7 +255,7 @@ def as_pairs(line: bytes) -> bytes:
         line = _LIST.sub(_parts, line) if b"oss" in line else line
         line = _BRACKETS.sub(_epoch_and_batch, line)
         line = _LISTED.sub(rb"\1\2", line)
-    if b"epoch:" in line or b"batch:" in line:
+    if b"epoch:" in line or b"batch:" in line or b"epoch results:" in line:
         line = _GLUED.sub(rb"\2 \1", line)
     if b"\xef\xbc\x9a" in line:  # a wide colon
         line = line.replace(b"\xef\xbc\x9a", b": ")
@@ -262,6 +274,10 @@ def _of_programs(line: bytes) -> bytes:
         line = line.replace(b"Saving dict for", b"eval")
     if b" reached " in line:
         line = REACHED.sub(rb"\1: \2", line)
+    if b"(last best: " in line:  # Marian's, behind an evaluation that is none
+        line = line[: line.index(b"(last best: ")]
+    if b"bucket " in line:
+        line = _BUCKET.sub(rb"\2_bucket_\1", line)
     if b" rate," in line:
         line = _DARKNET.sub(rb"\1 loss", line)
     return line
@@ -292,6 +308,11 @@ def _parts(found: re.Match[bytes]) -> bytes:
 def _before(found: re.Match[bytes]) -> bytes:
     """`loss (val)` as `val loss`."""
     return b"".join([found[2], b" ", found[1].strip()])
+
+
+def _of_group(found: re.Match[bytes]) -> bytes:
+    """`tot_loss[loss=0.4, simple_loss=0.7]` as `tot_loss=0.4, tot_simple_loss=0.7`."""
+    return _OF_GROUP.sub(lambda name: b"%s%s=" % (found[1], name[1]), found[2])
 
 
 def _named_parts(found: re.Match[bytes]) -> bytes:

@@ -36,12 +36,12 @@ _HINTS = (  # every row has one of these in it
     "tep;TEP;poch;POCH;ter;ITER;atch;pdate;upd;Upd;UPD;it ;riterion;bce;auc;-error;-merror;ndcg;"
     "cross_ent;Acc;uber;erlust;perte;Perte;rdida;perd;Perd;chritt;aso ;asso ;tape ;poque;poca;poka;it:;"
     "it=;s=;ep ;%|;Train: ;oss;ost;bjective;acc;nll;ppl;erplexity;ntropy;xent;Xent;ce;CE;xe;XE;bpb;"
-    "bpc; rate,;Score;ing error;ACC;ound ;OUND ;pisode ;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;strat;erlies;"
-    "rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
+    "bpc; rate,;Score;ing error;ACC;ound ;OUND ;pisode ;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;msle;MSLE;mape;MAPE;"
+    "strat;erlies;rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
     "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;accard;HD95;hd95;recision;ecall;NDCG;MRR;mrr;"
     "AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;F1;f1;"
-    "WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;"
+    "chrf;chrF;WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;"
     "progress: (;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )
 _NUMBERED = 5  # rows without a step that are numbered
@@ -111,6 +111,7 @@ class Plain(engine.Dialect):
         "s/it": ("train/duration_ms", 1000.0),
         "tok/s": "train/tokens_per_second",
         "tokens/s": "train/tokens_per_second",
+        "L.r": "train/lr",
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:

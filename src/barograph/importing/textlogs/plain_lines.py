@@ -101,13 +101,14 @@ _PAIR = expression(
 _RATE = expression(
     rb"(?<![\w.])("
     + forms.NUMBER
-    + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
+    + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|words|samples|steps)/s(?:ec)?)(?!\w)"
 )
 _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|xe|"
-    r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|ppl|perplexity|bpb|"
-    r"reward(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?mse|mae|bce|huber)"
-    r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch)){0,2}"
+    r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|pplx?|perplexity|bpb|"
+    r"reward(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?msl?e|mae|s?mape|bce|huber)"
+    r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch|"
+    r"bucket_\d+)){0,2}"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
@@ -249,7 +250,7 @@ def row(line: bytes) -> forms.Parsed | None:
         first = found.start() if first < 0 else first
         if _COUNTS.match(name) or found.start(2) in counted or (bar and end < bar.end() and scale == b"%"):
             continue  # what counts, and how much of a bar is full
-        if not (counts or names or scale or len(number) > 15) and number.isdigit() and not _KNOWN.match(name):
+        if not (counts or names or scale or len(number) > 15) and number.isdigit() and not _is_measure(name):
             names[f"_first:{name.decode('utf-8', 'replace')}"] = number  # perhaps the step: others will tell
             continue
         if beside and heldout.PHASE.fullmatch(name):

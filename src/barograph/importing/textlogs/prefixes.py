@@ -20,6 +20,9 @@ _RANK = expression(
     rb"\[(?i:default|rank|gpu|worker)[ _]?(\d{1,6})\]|(?i:\brank)[ _:=]{0,3}(\d{1,6})\b"
     rb"|^\s*(\d{1,6}):\s|^\[\d+,(\d{1,6})\]<std|^(?:default|gpu|node|worker)(\d{1,6}):"
 )
+_BEHIND = expression(  # `loss 2.31 lr 0.001 rank 3`, at a line's end
+    rb"[\d,;|)\]]\s{1,4}[\[(]?(?:(?i:global|local)[ _])?(?i:rank)[ :=]{1,3}(\d{1,5})[\])]?\s{0,8}$"
+)
 _WRITTEN = bytes.maketrans(b",/_", b".- ")
 LONGEST = 400  # bytes of a line's beginning that are looked at
 
@@ -51,6 +54,16 @@ def times(prefixes: Iterable[bytes]) -> NDArray[np.int64]:
 def ranks(prefixes: Iterable[bytes]) -> NDArray[np.int64]:
     """The rank in each; -1 where there is none."""
     return np.array([rank(prefix) for prefix in prefixes], np.int64)
+
+
+def ranks_behind(lines: Sequence[bytes], of_several: bool) -> NDArray[np.int64]:
+    """The rank at each line's end, where these are ranks: 0 is among them, and they come again (of_several: others
+    did); -1 for all others."""
+    found = [_BEHIND.search(line[-40:]) if b"ank" in line[-20:] else None for line in lines]
+    result = np.array([int(match[1]) if match else -1 for match in found], np.int64)
+    several = set(result[result >= 0].tolist())
+    again = of_several or len(several) < (result >= 0).sum()
+    return result if 0 in several and again else np.full(len(lines), -1, np.int64)
 
 
 def rank(prefix: bytes) -> int:

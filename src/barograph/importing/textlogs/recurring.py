@@ -61,6 +61,7 @@ _OF_DATA = re.compile(
 _OF_EPISODES = re.compile(r"(?i)avg|average|mean|total")  # of what is counted in episodes: their rewards
 _OF_STEPS = re.compile(r"(?:steps|iterations|iters|updates|epochs|batches) (?:the )?(?=[a-zA-Z])")  # behind a count
 _REACHED = re.compile(r"(?<=\w) (?:reached|(?:improved|dropped|fell|went|rose) to)$")  # between a name and its number
+_LEVEL = re.compile(r"^(?:\w+ )?(?:info|INFO) (?=\w)")  # a logger's, or a word: `CV info cv_loss`
 _OUT_OF = (b"/", b"of", b"out of")  # between a count and its last
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
 _COUNTED = (
@@ -89,15 +90,15 @@ class Recurring(forms.Lines):
         for index in picks:
             alike.setdefault(lines[index].translate(None, _NUMERIC)[:_BEGINS], []).append(index)
         rows: list[forms.Raw] = []
-        for found in alike.values():
-            if (known or len(found) >= _ALIKE) and _read(lines, found[:_TRIED], known):
-                rows += _read(lines, found, known)
+        for begin, found in alike.items():
+            if (known or len(found) >= _ALIKE) and _read(lines, found[:_TRIED], known, begin):
+                rows += _read(lines, found, known, begin)
         taken = {index for row in rows for index in row.where.tolist()}
         return rows, [index for index in picks if index not in taken]
 
 
-def _read(lines: list[bytes], picks: list[int], known: Known) -> list[forms.Raw]:
-    """The rows among lines: of those whose words are the same up to the second number."""
+def _read(lines: list[bytes], picks: list[int], known: Known, begin: bytes) -> list[forms.Raw]:
+    """The rows among lines that begin alike: of those whose words are the same up to the second number."""
     groups: dict[tuple[bytes, ...], list[tuple[int, list[bytes]]]] = {}
     for index in picks:
         parts = templates.TOKEN.split(lines[index], _MOST)
@@ -107,7 +108,7 @@ def _read(lines: list[bytes], picks: list[int], known: Known) -> list[forms.Raw]
         groups.setdefault(key, []).append((index, parts))
     rows: list[forms.Raw] = []
     for key, group in groups.items():
-        word = b"\n".join(key).decode("latin-1")
+        word = b"\n".join((begin, *key)).decode("latin-1")
         kind = known.get(word) or (_of_lines(lines, group) if len(group) >= _ALIKE else None)
         if kind is not None:
             if len(known) < _KEPT:
@@ -247,7 +248,7 @@ def _name(words: tuple[bytes, ...], at: int) -> str:
         found = _WORDS.findall(pieces[-1]) if pieces else []
         if found:
             name = found[-1].decode("utf-8", "replace").rpartition(". ")[2]
-            return _REACHED.sub("", _OF_STEPS.sub("", name.strip(" .'-")))
+            return _REACHED.sub("", _OF_STEPS.sub("", _LEVEL.sub("", name.strip(" .'-"))))
         if _BLANKS.sub(b"", text) and (not end or _OTHER.search(pieces[-1])):
             return ""
     return ""

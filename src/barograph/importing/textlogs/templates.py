@@ -17,7 +17,8 @@ from typing import Any
 from barograph.importing.textlogs.patterns import expression
 
 NUMBER = (
-    rb"[-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN][aA][nN]|[iI]nf(?:inity)?)"
+    rb"[-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|"
+    rb"(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]))"  # not the beginning of `info`
 )
 # a number that is not a part of a word, perhaps with a unit: `231.5ms`
 TOKEN = re.compile(rb"(?<![\w.])(" + NUMBER + rb")(?!\.\d)(?:(?!\w)|(?=[A-Za-z]{1,4}(?!\w)))")

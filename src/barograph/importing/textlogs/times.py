@@ -28,15 +28,16 @@ class Times:
         """Without the rows of other ranks; times from the beginnings of lines, and from `leads` before them."""
         known, kept = self.state["ranks"], []
         for block in blocks:
-            if leads is not None or block.starts.any():
+            behind = prefixes.ranks_behind([lines[index] for index in block.where.tolist()], bool(known))
+            if leads is not None or block.starts.any() or (behind >= 0).any():
                 before = [lines[index][: min(start, prefixes.LONGEST)] for index, start in block.places()]
                 if leads is not None:
                     before = [leads[index] + text for (index, _), text in zip(block.places(), before, strict=True)]
-                if not b"".join(before).strip():  # blanks alone
+                if not b"".join(before).strip() and (behind < 0).all():  # blanks alone
                     kept.append(block)
                     continue
                 block.times = prefixes.times(before)
-                ranks = prefixes.ranks(before)
+                ranks = np.maximum(prefixes.ranks(before), behind)
                 if (ranks >= 0).any():
                     key = "\n".join(block.names)
                     if key not in known and len(known) < _NAMES:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, sentences
+from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, rates, sentences
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, NEVER_WHOLE, OF, SCORE
 from barograph.importing.textlogs.patterns import expression
 
@@ -279,7 +279,9 @@ def row(line: bytes) -> forms.Parsed | None:
     elsewhere = known and bool(counts) and _are_best(line, names)
     known &= not elsewhere
     if not counts:
-        if not (known and any(map(_is_bare, names))) or _is_of_settings(line, names, printed):
+        if not (known and any(map(_is_bare, names))):
+            return None if printed else rates.row(line)
+        if _is_of_settings(line, names, printed):
             return None
         names, first = _lead(line, names, first)
     elif _is_planned(line, counts[-1], names) or (elsewhere and first < min(match.start() for match in counts)):

@@ -51,7 +51,7 @@ def test_the_row_of_all_classes_is_the_evaluation_of_its_epoch(tmp_path: Path) -
     series = read(written(tmp_path, text)).series
     assert series["val precision"] == [(at, float(f"0.5{at}")) for at in EPOCHS]
     assert series["val mAP@.5"] == [(at, float(f"0.3{at}")) for at in EPOCHS]
-    assert series["val mAP@.5:.95"] == [(at, 0.0) for at in EPOCHS]
+    assert series["val mAP@.5-.95"] == [(at, 0.0) for at in EPOCHS]
     assert not {"val Images", "val Labels"} & set(series)
 
 

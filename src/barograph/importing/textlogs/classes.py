@@ -17,10 +17,12 @@ from barograph.importing.textlogs.patterns import expression
 
 _VALUE = rb"(?:np\.float\d\d\()?" + forms.NUMBER + rb"\)?"
 _LIST = expression(
-    rb"(?im)((?:(?<=[\s:|,\]])|^)(?:[a-z][a-z-]{0,20}[ _]){0,3}(?:" + SCORES + rb"))\s?[:=]?\s?\[\s?(" + _VALUE
-    + rb"(?:,\s?" + _VALUE + rb"){1,63})\s?\](?=[ \t]{0,8}\r?$)"
+    rb"(?i)((?:(?<=[\s:|,\]])|^)(?:[a-z][a-z-]{0,20}[ _]){0,3}(?:" + SCORES + rb"))\s?[:=]?\s?\[\s?(" + _VALUE
+    + rb"(?:,\s?" + _VALUE + rb"){1,63})\s?\]\s{0,8}$"
 )  # fmt: skip
 _NUMBER = expression(forms.NUMBER)
+_ENDS = (b"]\n", b"]\r", b"] \n")  # of lines
+_WIDEST = 4000  # bytes of a line
 _TIMES = 2  # lists of one name that are as long: those of a history grow, or come once
 _NAMES = 20  # that are remembered
 _HEADING = expression(
@@ -34,22 +36,34 @@ _COUNTS = (b"Images", b"Labels", b"Instances", b"Targets")
 
 def named(text: bytes, own: dict[str, Any]) -> bytes:
     """A text in which such scores have names; own: lists that came before, and the heading that goes on."""
-    if b"[" in text and (found := [*_LIST.finditer(text)]):
-        known, lengths = own.setdefault("lists", {}), Counter((match[1], match[2].count(b",")) for match in found)
-        for (name, length), times in lengths.items():
-            key = name.decode("utf-8", "replace")
-            if times >= _TIMES and len(known) < _NAMES:
-                known.setdefault(key, length)
-        text = _LIST.sub(lambda match: _parts(match, known), text) if known else text
+    if b"]" in text and any(end in text for end in _ENDS):
+        text = _of_lists(text, own)
     if b"mAP" in text or "classes" in own:
         text = _of_all(text, own)
     return text
 
 
+def _of_lists(text: bytes, own: dict[str, Any]) -> bytes:
+    """A text in which the scores in lists have names, where lists of one name and length come again."""
+    lines = text.split(b"\n")
+    found = {
+        index: match
+        for index, line in enumerate(lines)
+        if len(line) < _WIDEST and b"," in line and line.rstrip().endswith(b"]") and (match := _LIST.search(line))
+    }
+    known, lengths = own.setdefault("lists", {}), Counter((match[1], match[2].count(b",")) for match in found.values())
+    for (name, length), times in lengths.items():
+        if times >= _TIMES and len(known) < _NAMES:
+            known.setdefault(name.decode("utf-8", "replace"), length)
+    for index, match in found.items():
+        lines[index] = lines[index][: match.start()] + _parts(match, known)
+    return b"\n".join(lines) if known and found else text
+
+
 def _parts(found: re.Match[bytes], known: dict[str, int]) -> bytes:
     if known.get(found[1].decode("utf-8", "replace")) != found[2].count(b","):
         return found[0]
-    values = [_NUMBER.search(part) for part in found[2].split(b",")]
+    values = [_NUMBER.search(part.rpartition(b"(")[2]) for part in found[2].split(b",")]
     said = [(at, value[0]) for at, value in enumerate(values, 1) if value and value[0].lower() != b"nan"]
     return b", ".join(b"%s_%d=%s" % (found[1], at, value) for at, value in said) or found[0]
 
@@ -84,6 +98,6 @@ def _heading(line: bytes) -> list[bytes]:
     for word in words:
         if opened := _OPENS.match(word):
             of, word = (opened[1] + b" " if several else b""), word[opened.end() :]
-        name = word.strip(b"():")
+        name = word.strip(b"():").replace(b":", b"-")
         names.append(of + _SPELT.get(name, name))
     return names

@@ -139,7 +139,7 @@ def test_errors_of_a_training_below_their_heading_are_counted(tmp_path: Path) ->
     assert [step for step, _ in reading.series["training_error loss"]] == list(range(1, 10))
 
 
-def test_a_table_of_markdown_may_mark_the_best_separate_thousands_and_end_with_remarks(tmp_path: Path) -> None:
+def test_a_table_of_markdown_may_mark_the_best_separate_thousands_and_end_with_notes(tmp_path: Path) -> None:
     text = (
         "| Epoch | Train Loss | Val Loss | Force RMSE (eV/\u00c5) | Improvement |\n|---|---|---|---|---|\n"
         "| **Initial** | - | 6,132,000.25 | 11.81 | Baseline |\n"
@@ -162,7 +162,7 @@ def test_columns_that_say_their_data_in_brackets_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"| Epochs | Accuracy | Notes |", b"| Epochs | Loss | Remarks |", b"| Steps | Loss | Description |"]
+    "line", [b"| Epochs | Accuracy | Notes |", b"| Epochs | Loss | Comments |", b"| Steps | Loss | Description |"]
 )
-def test_trials_with_remarks_are_no_steps(line: bytes) -> None:
+def test_trials_with_notes_are_no_steps(line: bytes) -> None:
     assert columns.heading(line) == []

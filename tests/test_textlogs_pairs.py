@@ -490,4 +490,4 @@ def test_the_square_of_r_is_a_score(tmp_path: Path) -> None:
     path.write_text(
         "".join(f"epoch {at}/9 - train loss: 0.{90 - at}, validation R\u00b2: 0.{at + 1}\n" for at in range(6))
     )
-    assert read(path).series["validation R2"] == [(at, (at + 1) / 10) for at in range(6)]
+    assert read(path).series["validation r2"] == [(at, (at + 1) / 10) for at in range(6)]

@@ -72,7 +72,7 @@ _VALUED = expression(rb"[ #:]\d{1,15}\.\d{2,}$")
 _PLURAL = expression(rb"(?i)(?:epochs|steps|iterations)")
 _SETTING = expression(
     rb"(?i)(?:batch[ _-]?size|batch|optimi[sz]er|model|dropout|params|parameters|data ?set|hidden[ _]size|layers|seed|"
-    rb"notes?|comments?|remarks?|description|setup|changes?)"
+    rb"notes?|comments?|description|setup|changes?)"
 )
 _AHEAD = expression(  # as Hugging Face's model cards begin their table
     rb"(?i)\|?[ \t]{0,20}(?:train(?:ing)?[ _])?loss[ \t]{0,20}\|[ \t]{0,20}epochs?[ \t]{0,20}\|"
@@ -273,7 +273,7 @@ def _plain(cell: bytes) -> bytes:
     return cell.replace(b",", b"") if b"," in cell and _THOUSANDS.fullmatch(cell) else cell
 
 
-def _is_remark(cell: bytes) -> bool:
+def _is_note(cell: bytes) -> bool:
     """Whether a cell holds words."""
     return _LETTERS.search(cell) is not None and not (_NUMBER.fullmatch(cell) or _says_nothing(cell))
 
@@ -308,7 +308,7 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
     cells = [_plain(cell) for cell in cells]
     if len(cells) != count or not _WHOLE.fullmatch(cells[0]):
         return []
-    if between == b"|" and _is_remark(cells[-1]) and _ROW.match(line):
+    if between == b"|" and _is_note(cells[-1]) and _ROW.match(line):
         cells[-1] = b""  # of a table of Markdown: what somebody says of the row
     elif _SAID.search(line):
         return []

@@ -270,7 +270,7 @@ def _of_programs(line: bytes) -> bytes:
     if b"Score at" in line:
         line = _SCORE.sub(rb"iteration \1 loss: ", line)
     if b"R\xc2\xb2" in line or b"R^2" in line:
-        line = line.replace(b"R\xc2\xb2", b"R2").replace(b"R^2", b"R2")
+        line = line.replace(b"R\xc2\xb2", b"r2").replace(b"R^2", b"r2")
     if b"Validation Checks" in line:
         line = _TRAINED.sub(rb"loss: \1, grad_norm: \2", line)
     if b"inibatches" in line:

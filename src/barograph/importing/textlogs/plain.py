@@ -233,10 +233,8 @@ class Plain(engine.Dialect):
             if not count and own.get("beside"):
                 placed.append(row._replace(steps=None, main=False))
                 continue
-            scores = not count and any(step is not None for step in found)
-            scores &= rates.are_alone(row.names) or all(
-                map(measures.SCORE.fullmatch, row.names)
-            )  # of several things below one epoch
+            scores = rates.are_alone(row.names) or all(map(measures.SCORE.fullmatch, row.names))  # below one epoch
+            scores &= not count and any(step is not None for step in found)
             if not count and not scores and not self.has_own(row, found, said, own):
                 numbered = _numbered(row, own)
                 placed += numbered

@@ -279,10 +279,8 @@ def row(line: bytes) -> forms.Parsed | None:
     elsewhere = known and bool(counts) and _are_best(line, names)
     known &= not elsewhere
     if not counts:
-        if not (known and any(map(_is_bare, names))):
+        if not (known and any(map(_is_bare, names))) or _is_of_settings(line, names, printed):
             return None if printed else rates.row(line)
-        if _is_of_settings(line, names, printed):
-            return None
         names, first = _lead(line, names, first)
     elif _is_planned(line, counts[-1], names) or (elsewhere and first < min(match.start() for match in counts)):
         return None  # `best_acc=0.67 epoch=8` says no epoch of the lines below

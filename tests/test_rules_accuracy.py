@@ -65,3 +65,24 @@ def test_where_the_evaluation_holds_the_trainings_own_accuracy_is_not_looked_at(
 def test_pieces_of_any_size_give_the_same(cuts: list[int]) -> None:
     accuracy = np.where((AT >= 30) & (AT < 50), 0.1, risen())
     assert look(accuracy, cuts) == look(accuracy)
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"), [("val mIoU", 1.0), ("psnr", 40.0), ("valid_0 auc", 1.0), ("mAP@.5", 100.0)]
+)
+@pytest.mark.parametrize("pieces", [(), (7, 41, 50)])
+def test_a_score_that_is_lost_is_a_warning_where_nothing_else_was_evaluated(name: str, scale: float, pieces) -> None:
+    lost = scale * np.where(AT >= 40, 0.1, risen())
+    (one,) = look(lost, pieces, name)
+    assert (one.severity, one.step) == ("warning", 40) and name in one.message
+    assert not look(lost, pieces, name, **{"eval/loss": (AT, 2 - AT / 100)})
+    assert not look(scale * risen(), pieces, name)
+
+
+@pytest.mark.parametrize("name", ["train mIoU", "best psnr", "lpips", "fid", "val precision"])
+def test_what_is_no_score_of_an_evaluation_is_left_alone(name: str) -> None:
+    assert not look(np.where(AT >= 40, 0.1, risen()), name=name)
+
+
+def test_a_signal_to_noise_ratio_that_falls_by_little_is_left_alone() -> None:
+    assert not look(30 + np.where(AT >= 40, 0.2, risen(noise=0.002)), name="psnr")

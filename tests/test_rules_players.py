@@ -299,3 +299,11 @@ def test_a_batch_compared_with_itself_has_no_mask_or_itself_as_the_answer(
              (("similarity_to_itself", 1.0), ("loss_pairs", 64.0))}  # fmt: skip
     (told,) = findings_of([SameSides()], {"loss": (STEP, np.full(len(STEP), level)), **graph})
     assert (told.severity, [cause.partition(":")[0] for cause in told.causes]) == (severity, causes)
+
+
+@pytest.mark.parametrize(("generator", "told"), [(12.0, True), (1.2, False)], ids=["lost", "even"])
+@pytest.mark.parametrize("names", [("D_fake_loss", "G_GAN_loss"), ("d_real_loss", "g_adv_loss"), ("d_loss", "g_loss")])
+def test_a_player_whose_parts_are_logged_wins(names: tuple[str, str], generator: float, told: bool) -> None:
+    first = 0.001 + 0.0005 * np.random.default_rng(3).random(64) if told else np.full(64, 0.4)
+    found = one(PlayerWins, dict(zip(names, (first, np.full(64, generator)), strict=True)))
+    assert len(found) == told and (not told or "discriminator has won" in found[0].message)

@@ -9,6 +9,7 @@ from textlog_readings import find, read
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.importing.textlogs import columns
 
 LOSS = [(at, round(1 + 4 / at, 4)) for at in range(1, 10)]
 
@@ -136,3 +137,32 @@ def test_a_detectors_parts_behind_an_epoch_and_a_batch_are_losses(tmp_path: Path
 def test_errors_of_a_training_below_their_heading_are_counted(tmp_path: Path) -> None:
     reading = read(written(tmp_path, "training error\t\n" + rows(" 4{v}e+01\t\n"), "loss.txt"))
     assert [step for step, _ in reading.series["training_error loss"]] == list(range(1, 10))
+
+
+def test_a_table_of_markdown_may_mark_the_best_separate_thousands_and_end_with_notes(tmp_path: Path) -> None:
+    text = (
+        "| Epoch | Train Loss | Val Loss | Force RMSE (eV/\u00c5) | Improvement |\n|---|---|---|---|---|\n"
+        "| **Initial** | - | 6,132,000.25 | 11.81 | Baseline |\n"
+        "| **1** | 451,163.5 | 45,038.5 | 3.43 | 71% force RMSE reduction |\n"
+        "| **2** | 29,092.5 | 15,837.5 | 2.83 | 17% improvement |\n"
+        "| **3** | 820.5 | 165.25 | **0.72** | **better** |\n"
+    )
+    path = tmp_path / "README.md"
+    path.write_text(text)
+    series = read(path).series
+    assert series["Train_Loss"] == [(1, 451163.5), (2, 29092.5), (3, 820.5)]
+    assert series["Val_Loss"] == [(1, 45038.5), (2, 15837.5), (3, 165.25)]
+    assert series["Force_RMSE"] == [(1, 3.43), (2, 2.83), (3, 0.72)]
+
+
+def test_columns_that_say_their_data_in_brackets_are_told_apart() -> None:
+    assert columns.heading(b"| Epoch | Loss (train) | Loss (val) | MAE (eV) |")[1:] == [
+        b"Epoch", b"train_Loss", b"val_Loss", b"MAE",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line", [b"| Epochs | Accuracy | Notes |", b"| Epochs | Loss | Comments |", b"| Steps | Loss | Description |"]
+)
+def test_trials_with_notes_are_no_steps(line: bytes) -> None:
+    assert columns.heading(line) == []

@@ -461,3 +461,33 @@ def test_words_ahead_of_a_measure_are_no_part_of_its_name(tmp_path: Path) -> Non
     )
     path.write_text("".join(lines))
     assert [value for _, value in read(path).series["test acc"]] == [71.5, 72.5, 73.5, 74.5, 75.5]
+
+
+def test_an_epoch_and_an_iteration_with_one_name_are_two_counts(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(f"epoch/iter: {5 + at // 3}/{1000 + 50 * at}  total_loss: 7.{90 - at}\n" for at in range(6))
+    )
+    assert [step for step, _ in read(path).series["total_loss"]] == [1000 + 50 * at for at in range(6)]
+
+
+def test_what_matlab_makes_small_is_the_loss(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(
+            f"Epoch {25 * at}/1000, Time 1.{at}, Performance 0.{90 - at}/1e-12, Gradient 1.{at}/1e-06, "
+            f"Validation Checks {at}/500\n"
+            for at in range(6)
+        )
+    )
+    series = read(path).series
+    assert series["loss"] == [(25 * at, (90 - at) / 100) for at in range(6)]
+    assert series["grad_norm"] == [(25 * at, 1 + at / 10) for at in range(6)]
+
+
+def test_the_square_of_r_is_a_score(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(f"epoch {at}/9 - train loss: 0.{90 - at}, validation R\u00b2: 0.{at + 1}\n" for at in range(6))
+    )
+    assert read(path).series["validation r2"] == [(at, (at + 1) / 10) for at in range(6)]

@@ -173,3 +173,12 @@ def test_iterations_of_an_epoch_in_such_lines_count_on(tmp_path: Path) -> None:
     reading = read(written(tmp_path, "\n".join(lines) + "\n"))
     assert [step for step, _ in reading.series["D_A_loss"]] == [150, 300, 450, 600, 750, 900, 1050, 1200, 1350]
     assert not reading.restarts
+
+
+def test_rows_whose_times_have_other_units_are_all_read(tmp_path: Path) -> None:
+    spent = ("270us", "906us", "1.06ms", "1.38ms", "58s", "1m 4s")
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(f"{at}:\tlearn: 0.68{60 - at}\ttotal: {time}\tremaining: 9ms\n" for at, time in enumerate(spent))
+    )
+    assert [step for step, _ in read(path).series["learn/loss"]] == list(range(6))

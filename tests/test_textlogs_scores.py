@@ -103,3 +103,9 @@ def test_a_row_below_a_heading_that_says_the_epoch_again_is_the_evaluations(tmp_
 def test_the_next_epoch_below_a_heading_is_the_trainings(tmp_path: Path) -> None:
     text = "".join(f"epoch: {at}, loss: {falls(at)}\nevaluating...\n" for at in STEPS)
     assert set(read(written(tmp_path, text)).series) == {"loss"}
+
+
+@pytest.mark.parametrize("name", ["val MIoU1", "Mean IU", "val FWIoU"])
+def test_spellings_of_an_overlap_are_scores(tmp_path: Path, name: str) -> None:
+    text = "".join(f"Epoch {at}: train loss {falls(at)}\n{name}: 0.{at + 20}1\n" for at in STEPS)
+    assert [step for step, _ in read(written(tmp_path, text)).series[name]] == list(STEPS)

@@ -232,7 +232,7 @@ def utf16(text: str) -> tuple[bytes, str]:
 
 
 def packed(text: str) -> tuple[bytes, str]:
-    return gzip.compress(text.encode()), "log.gz"
+    return gzip.compress(text.encode(), mtime=0), "log.gz"
 
 
 def coloured(text: str) -> tuple[bytes, str]:

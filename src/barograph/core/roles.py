@@ -69,6 +69,12 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         ("eval/accuracy",),
         rf"(?:.*/)?{_HELD_OUT}(?:uation)?[_/. ]{_RIGHT}|(?:.*/)?{_RIGHT}[_/. ]{_HELD_OUT}",
     ),
+    "score": (  # of images, segmentations, rankings and classifiers, where higher is better
+        ("eval/score",),
+        r"(?!.*(?:train|best|loss))(?:.*[^a-z])?(?:psnr|ssim|dice(?:_(?:score|coeff?(?:icient)?))?|dsc|"
+        r"(?:m_?|mean_|fw_?)?io_?u\d?|mean_iu|jaccard|n_?dcg|mrr|hit_?rate|auroc|auprc|auc|kappa|r2|f1(?:_score)?|"
+        r"m_?ap(?:_?\d{2})?|bleu)(?:@\.?\d{1,4}(?:[-:]\.?\d{1,4})?)?",
+    ),
     "epoch": (("train/epoch",), ""),
     "reward": (
         ("train/reward", "reward"),

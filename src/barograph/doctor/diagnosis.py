@@ -131,8 +131,10 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     judged_by, reason = judge.name if judge is not None else None, None
     if judge is not None and not findings and len(judge) < FEW:
         judged_by, reason = None, _too_few(len(judge), judge.name)
-    if not findings and judge is not None and judge in (examiner.seen.role(name) for name in _ACCURACIES):
-        judged_by, reason = None, reason or "of the accuracy alone only a collapse can be seen"
+    if not findings and judge is not None:
+        word = next((word for role, word in _SCORES.items() if judge is examiner.seen.role(role)), "")
+        if word:
+            judged_by, reason = None, reason or f"of {word} alone only a collapse can be seen"
     return {
         "run": run,
         "source": source,
@@ -188,9 +190,9 @@ def _stops(run: StoredRun, examiner: Examiner) -> dict[str, int] | None:
     return {"step": int(step[-1]), "planned": planned} if reached < _REACHED * planned else None
 
 
-_JUDGES = ("reward", "loss", "eval_loss", "accuracy", "eval_accuracy")
+_JUDGES = ("reward", "loss", "eval_loss", "accuracy", "eval_accuracy", "score")
 FEW = 4  # rows of such a series; of fewer nothing can be said, unless something was found
-_ACCURACIES = ("accuracy", "eval_accuracy")  # of which rules see no more than a collapse
+_SCORES = {"accuracy": "the accuracy", "eval_accuracy": "the accuracy", "score": "a score"}  # rules see a collapse
 _NAMED = 50  # series by name
 _MESSAGES = 50  # of a log, told by the doctor
 _REACHED = 0.98  # of the plan: as good as done

@@ -47,7 +47,7 @@ _ONE_VALUE = expression(  # the same of one column: `Cost function value`, `% me
 )
 _FIRST = expression(rb"(?i)(?<![\w./])" + _COUNT + rb"(?=[\s|,])")
 _SAID = expression(rb"(?i)" + _MEASURE)
-_WORD = expression(rb"[A-Za-z][\w ./@%()#:'-]{0,60}|#")
+_WORD = expression(rb"[A-Za-z\x80-\xff][\w ./@%()#:'\x80-\xff-]{0,60}|#")
 _NUMBER = expression(forms.NUMBER + rb"(?:%|[kKMGT]i?B?)?")
 _WHOLE = expression(rb"(\d{1,15})(?:/\d{1,15})?")
 _BAR = expression(
@@ -63,11 +63,16 @@ _OF_THINGS = expression(  # ahead of what counts: a row is one of several models
     rb"[ \t]{0,20}\|[^\n]{0,80}$"
 )
 _OF_SET = expression(rb"(?i)(.{1,60}?)(?: function)?(?: values?| history)?(?: \((train|test|val\w{0,8}) set\))?$")
-_ASIDE = expression(rb"'s(?=[ _])|[ _]?\([a-z]{1,12}\)")  # `training's loss`, `loss (curr)`
+_ASIDE = expression(  # `training's loss`, `loss (curr)`, `MAE (eV/Å)`
+    rb"'s(?=[ _])|[ _]?\((?:[a-z]{1,12}|[A-Za-z\x80-\xff%][A-Za-z\d\x80-\xff/^%.-]{0,14})\)"
+)
+_DATA_BEHIND = expression(rb"(?i)(.{1,60}?)[ _]?\((train(?:ing)?|val(?:id(?:ation)?)?|test|eval|dev)\)")  # `Loss (val)`
+_THOUSANDS = expression(rb"\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,12})?")
 _VALUED = expression(rb"[ #:]\d{1,15}\.\d{2,}$")
 _PLURAL = expression(rb"(?i)(?:epochs|steps|iterations)")
 _SETTING = expression(
-    rb"(?i)(?:batch[ _-]?size|batch|optimi[sz]er|model|dropout|params|parameters|data ?set|hidden[ _]size|layers|seed)"
+    rb"(?i)(?:batch[ _-]?size|batch|optimi[sz]er|model|dropout|params|parameters|data ?set|hidden[ _]size|layers|seed|"
+    rb"notes?|comments?|description|setup|changes?)"
 )
 _AHEAD = expression(  # as Hugging Face's model cards begin their table
     rb"(?i)\|?[ \t]{0,20}(?:train(?:ing)?[ _])?loss[ \t]{0,20}\|[ \t]{0,20}epochs?[ \t]{0,20}\|"
@@ -96,6 +101,8 @@ _AMPERSANDS = expression(rb"(?m)^([^&\n]{1,80}(?: & [^&\n]{1,80}?){1,40}) ?\\\\(
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
 _TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)")
+_LETTERS = expression(rb"[A-Za-z]{3}")
+_ROW = expression(rb"[ \t]{0,8}\|[^\n]{1,4000}\|[ \t\r]{0,8}$")
 _LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
 
 
@@ -203,7 +210,7 @@ def heading(line: bytes) -> list[bytes]:
         return []  # `Iteration #7   val loss at 2.31`
     if _PLURAL.fullmatch(cells[0]) and any(map(_SETTING.fullmatch, cells)):
         return []  # how long trials with such settings were trained
-    cells = [_ASIDE.sub(b"", cell) for cell in cells]
+    cells = [_ASIDE.sub(b"", _DATA_BEHIND.sub(rb"\2 \1", cell)) for cell in cells]
     cells = [_SHORT.get(cell.lower().rstrip(b"."), cell).replace(b" ", b"_") for cell in cells]
     if not any(b"loss" in cell.lower() for cell in cells):
         parts = any(cell.lower() in _PARTS for cell in cells)
@@ -260,6 +267,17 @@ def _parts(cell: bytes) -> list[bytes]:
     return parts if all(map(_NUMBER.fullmatch, parts)) else []
 
 
+def _plain(cell: bytes) -> bytes:
+    """A cell without the marks of the best so far, and without separators of thousands."""
+    cell = cell.strip(b"*'\"[]")
+    return cell.replace(b",", b"") if b"," in cell and _THOUSANDS.fullmatch(cell) else cell
+
+
+def _is_note(cell: bytes) -> bool:
+    """Whether a cell holds words."""
+    return _LETTERS.search(cell) is not None and not (_NUMBER.fullmatch(cell) or _says_nothing(cell))
+
+
 def _says_nothing(cell: bytes) -> bool:
     """Whether a cell is empty, or a time of day or how long something took."""
     return cell in _NO_VALUE or _TIME.fullmatch(cell) is not None
@@ -287,8 +305,12 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
         first, *cells = (b"", *(cell.strip() for cell in line.strip(b" \t|").split(between)))
         cells = cells[-count:]
         first, _, cells[0] = cells[0].rpartition(b" ")  # a bar or a tab of the logger's own is left out with the rest
-    if len(cells) != count or not _WHOLE.fullmatch(cells[0]) or _SAID.search(line):
+    cells = [_plain(cell) for cell in cells]
+    if len(cells) != count or not _WHOLE.fullmatch(cells[0]):
         return []
-    cells = [cell.strip(b"*'\"[]") for cell in cells]  # the best so far is marked
+    if between == b"|" and _is_note(cells[-1]) and _ROW.match(line):
+        cells[-1] = b""  # of a table of Markdown: what somebody says of the row
+    elif _SAID.search(line):
+        return []
     numbers = sum(bool(_parts(cell)) or _WHOLE.fullmatch(cell) is not None for cell in cells)
     return [first, *cells] if numbers > 1 and numbers + sum(map(_says_nothing, cells)) == count else []

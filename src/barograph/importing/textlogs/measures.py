@@ -9,7 +9,8 @@ from __future__ import annotations
 from barograph.importing.textlogs.patterns import expression
 
 SCORES = (  # of images, segmentations, rankings and classifiers: higher is better but for the last ones
-    rb"psnr|ssim|lpips|fid|dice(?:[-_ ](?:score|coeff?(?:icient)?))?|dsc|m?iou|jaccard|hd95|precision|recall|ndcg|mrr|"
+    rb"psnr|ssim|lpips|fid|dice(?:[-_ ](?:score|coeff?(?:icient)?))?|dsc|(?:m|fw)?iou\d?|mean[ _]iu|jaccard|hd95|"
+    rb"precision|recall|ndcg|mrr|"
     rb"hit(?:[-_ ]?rate)?|auroc|auprc|kappa|r2"
 )
 MEASURE = (
@@ -33,7 +34,7 @@ OF = (
 )
 SCORE = expression(  # a name of such a score, whatever it is about
     r"(?i)\A(?:.*[^a-z0-9])?(?:" + SCORES.decode() + r"|top[-_]?[15](?:[_ -]acc(?:uracy)?)?|auc|f1(?:[ _-]score)?|"
-    r"bleu|[wce]er|(?:word|char(?:acter)?|phone|token|equal)[ _]error[ _]rate|exact[ _]match)(?:@\d{1,4})?"
+    r"bleu|[wce]er|(?:word|char(?:acter)?|phone|token|equal)[ _]error[ _]rate|exact[ _]match)(?:@\d{1,4}|_\d{1,2})?"
 )
 LAST_WORD = expression(rb"(?i)(?:^|[ \]])(" + MEASURE + rb")$")
 ACCURACY = expression(r"(?i)(?:(?:val|valid|validation|test|eval|train|training) )?acc(?:uracy)?")

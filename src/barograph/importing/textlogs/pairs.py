@@ -164,6 +164,17 @@ _OF_ALL = expression(  # what counts, and out of how many
     rb"(?i)(?<![\w/.-])(epochs?|iter(?:ation)?s?|steps?|batch(?:es)?)/(?:(?:total|max|num|n)[_ ]?)?"
     rb"(?:epochs?|iter(?:ation)?s?|steps?|batch(?:es)?|total|max)(?=\s?[:=]?\s{0,6}\[?\d{1,9}\s?/\s?\d)"
 )
+_EPOCH_AND_STEP = expression(  # `epoch/iter: 52/13673`
+    rb"(?i)(?<![\w/.-])(epoch)s?/(iter(?:ation)?|step|batch)(?:es|s)?\s?[:=]?\s{0,6}\[?(\d{1,9})\s?/\s?(\d{1,15})\]?(?![\d.])"
+)
+_OF_GROUPS = expression(  # of parameters: `lr:(1.0e-04,)`, `LR: [0.001, 0.01]`
+    rb"(?i)(?<![A-Za-z])((?:lr|learning[_ ]rate)['\"]?\s?[:=]\s?)[\[(]\s?(" + forms.NUMBER + rb")(?:,\s?" + forms.NUMBER
+    + rb"){0,15},?\s?[\])]"
+)  # fmt: skip
+_TRAINED = expression(  # MATLAB's `train`: what is made small, and its gradient, each with its goal
+    rb"Performance (" + forms.NUMBER + rb")/" + forms.NUMBER + rb", Gradient (" + forms.NUMBER + rb")/" + forms.NUMBER
+    + rb", Validation Checks \d{1,9}/\d{1,9}"
+)  # fmt: skip
 _RIGHT = expression(  # `accuracy: 0.95 (1140 / 1200)`: how many were right of how many
     rb"(?i)((?<![a-z])acc(?:uracy)?\s?[:= ]\s{0,4}\d{1,3}(?:\.\d{1,12})?\s?%?\s?)\(\s{0,8}\d{1,15}\s?/\s?\d{1,15}\)"
 )
@@ -172,7 +183,7 @@ _RIGHT = expression(  # `accuracy: 0.95 (1140 / 1200)`: how many were right of h
 def names_as_words(text: bytes) -> bytes:
     """A text in which `loss:val=0.4` is `val_loss=0.4`, and `Epoch/Epochs: 3/50` is `Epoch: 3/50`."""
     if b"/" in text and any(word in text for word in (b"poch/", b"ter/", b"tep/", b"atch/", b"pochs/", b"POCH/")):
-        text = _OF_ALL.sub(rb"\1", text)
+        text = _OF_ALL.sub(rb"\1", _EPOCH_AND_STEP.sub(rb"\1 \3 \2 \4 ", text))
     return _OF_SET.sub(rb"\2_\1", text) if b"oss:" in text or b"cc:" in text or b"racy:" in text else text
 
 
@@ -183,6 +194,8 @@ def unpacked(line: bytes) -> bytes:
         line = _GROUP.sub(_of_group, line) if b"loss[" in line else line
     if b"it/" in line and b"it " in line:
         line = _SCALED.sub(lambda found: b"step %d" % round(float(found[1]) * (1000 if found[2] else 1)), line)
+    if (b"(" in line or b"[" in line) and (b"lr" in line or b"LR" in line or b"earning" in line):
+        line = _OF_GROUPS.sub(rb"\1\2", line)
     if b"progress: (" in line:
         line = _FIT.sub(rb"round \1, loss: \2, ", line)
     return _TUPLES.sub(rb"\2: \3", line) if b"('" in line or b'("' in line else line
@@ -268,6 +281,10 @@ def _of_programs(line: bytes) -> bytes:
     """A line as programs of one kind write it, as others do."""
     if b"Score at" in line:
         line = _SCORE.sub(rb"iteration \1 loss: ", line)
+    if b"R\xc2\xb2" in line or b"R^2" in line:
+        line = line.replace(b"R\xc2\xb2", b"r2").replace(b"R^2", b"r2")
+    if b"Validation Checks" in line:
+        line = _TRAINED.sub(rb"loss: \1, grad_norm: \2", line)
     if b"inibatches" in line:
         line = _OBJECTIVE.sub(rb"step \2 \1 objf: ", line)
     if b"Saving dict for global step" in line:  # an estimator's evaluation

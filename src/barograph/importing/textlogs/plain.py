@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import (
     below,
+    classes,
     columns,
     counting,
     engine,
@@ -30,6 +31,7 @@ from barograph.importing.textlogs import (
     pairs,
     plain_lines,
     prefixes,
+    rates,
 )
 
 _HINTS = (  # every row has one of these in it
@@ -39,9 +41,9 @@ _HINTS = (  # every row has one of these in it
     "bpc; rate,;Score;ing error;ACC;ound ;OUND ;pisode ;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;msle;MSLE;mape;MAPE;"
     "strat;erlies;rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
-    "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;accard;HD95;hd95;recision;ecall;NDCG;MRR;mrr;"
-    "AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;F1;f1;"
-    "chrf;chrF;WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;"
+    "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;ean IU;accard;HD95;hd95;recision;ecall;"
+    "NDCG;MRR;mrr;AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;F1;f1;chrf;chrF;"
+    "lr;LR;earning ;earning_;WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;"
     "progress: (;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )
 _NUMBERED = 5  # rows without a step that are numbered
@@ -109,8 +111,7 @@ class Plain(engine.Dialect):
         "ms/iter": "train/duration_ms",
         "ms/step": "train/duration_ms",
         "s/it": ("train/duration_ms", 1000.0),
-        "tok/s": "train/tokens_per_second",
-        "tokens/s": "train/tokens_per_second",
+        **dict.fromkeys(("tok/s", "tokens/s"), "train/tokens_per_second"),
         "L.r": "train/lr",
     }
 
@@ -119,7 +120,7 @@ class Plain(engine.Dialect):
             text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = pairs.names_as_words(objects.on_one_line(below.named(text, own), own))
-        return headings.said_below(columns.said_in_rows(text, own), own)
+        return headings.said_below(columns.said_in_rows(classes.named(text, own), own), own)
 
     def rows_of(self, lines: list[bytes], picks: list[int], own: dict[str, Any]) -> tuple[list[forms.Raw], list[int]]:
         """Rows that say an accuracy or scores alone, and no step, are rows where others say a step."""
@@ -227,14 +228,14 @@ class Plain(engine.Dialect):
         placed: list[forms.Raw] = []
         for row, found, count, said in zip(rows, steps, counts, heads, strict=True):
             kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
-            if not kept:
+            if not kept or (rates.are_alone(row.names) and all(step is None for step in found)):
                 continue
             row = row._replace(names=tuple(row.names[at] for at in kept), columns=[row.columns[at] for at in kept])
             if not count and own.get("beside"):
                 placed.append(row._replace(steps=None, main=False))
                 continue
-            scores = not count and any(step is not None for step in found)
-            scores = scores and all(map(measures.SCORE.fullmatch, row.names))  # of several things below one epoch
+            scores = rates.are_alone(row.names) or all(map(measures.SCORE.fullmatch, row.names))  # below one epoch
+            scores &= not count and any(step is not None for step in found)
             if not count and not scores and not self.has_own(row, found, said, own):
                 numbered = _numbered(row, own)
                 placed += numbered
@@ -403,7 +404,7 @@ def _find_order(
     for _, number, at in order:
         count = {name for name, column in counts[number].items() if column[at] != b""}
         if not count:
-            groups[-1] |= values[number]
+            groups[-1] |= values[number] - {rates.NAME}
         elif count - {"_over"} == {"_epoch"} and not values[number]:
             groups.append(set())
         elif count & {"_step", "_batch"}:

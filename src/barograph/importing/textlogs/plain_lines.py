@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, sentences
+from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, rates, sentences
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, NEVER_WHOLE, OF, SCORE
 from barograph.importing.textlogs.patterns import expression
 
@@ -281,7 +281,7 @@ def row(line: bytes) -> forms.Parsed | None:
     known &= not elsewhere
     if not counts:
         if not (known and any(map(_is_bare, names))) or _is_of_settings(line, names, printed):
-            return None
+            return None if printed else rates.row(line)
         names, first = _lead(line, names, first)
     elif _is_planned(line, counts[-1], names) or (elsewhere and first < min(match.start() for match in counts)):
         return None  # `best_acc=0.67 epoch=8` says no epoch of the lines below

@@ -1,6 +1,6 @@
-"""Accuracies that are lost again, also where no loss tells.
+"""Accuracies and scores that are lost again, also where no loss tells.
 
-In:   the accuracies of the training and of the evaluation.
+In:   the accuracies of the training and of the evaluation; where there are none, a score.
 Out:  findings of `AccuracyCollapse`.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.roles import plays
 from barograph.doctor.kernel.blocks import SteppedCourse
 from barograph.doctor.kernel.cursor import RowCursor
 from barograph.doctor.kernel.curve import again, rounded
@@ -27,13 +28,15 @@ class AccuracyCollapse(Rule):
     Rows of the evaluation's accuracy (of the training's where there is none), merged into at most 64 over the whole
     run: the last tenth, three at least, lie below the best, the median of three in a row, by three fifths of what was
     gained since the start and by six standard deviations of the change from one to the next. The gain is 0.15 at
-    least. If the accuracy comes back it is an info finding. Rewards have rules of their own.
+    least. If the accuracy comes back it is an info finding. Rewards have rules of their own. Where there is no
+    accuracy a score that is higher where the model is better (PSNR, Dice, mIoU, AUC) is looked at, if it is all that
+    was evaluated: its gain is 0.15 of its best at least, if that is above 1.
     """
 
     name, family, kind, severity = "accuracy_collapse", "eval", "eval", "warning"
-    needs = ("eval_accuracy|accuracy",)
+    needs = ("eval_accuracy|accuracy|score",)
     least = 10
-    about = "The accuracy is lost again."
+    about = "The accuracy, or a score, is lost again."
     thresholds: ClassVar = {
         "gain": (0.15, "since the start, for a loss of it to be one; ours"),
         "lost": (0.6, "share of the gain; ours"),
@@ -51,7 +54,7 @@ class AccuracyCollapse(Rule):
         self._told: Finding | None = None
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        channel = history.role("eval_accuracy") or history.role("accuracy")
+        channel = history.role("eval_accuracy") or history.role("accuracy") or _score(history)
         rows = self._cursor.new(channel)
         if channel is None or rows is None or history.role("reward") is not None:
             return
@@ -78,18 +81,27 @@ class AccuracyCollapse(Rule):
                 yield again(self._told)
                 self._told = None
             return
-        if gain < self.at["gain"] or max(last) > best - max(self.at["lost"] * gain, self.at["deviations"] * noise):
+        scale = max(1.0, best) if plays("score", channel.name) else 1.0
+        if gain < scale * self.at["gain"] or max(last) > best - max(
+            self.at["lost"] * gain, self.at["deviations"] * noise
+        ):
             return
         high = [at for at in range(place, len(values)) if values[at] > best - 0.3 * gain]
         step = course.step(min(max(high, default=place) + 1, len(values) - 1))
+        word = channel.name if plays("score", channel.name) else "accuracy"
         self._told = self.finding(
-            step, f"The accuracy was {best:.3g} and is {values[-1]:.3g} since step {step}; it began at {start:.3g}",
+            step, f"The {word} was {best:.3g} and is {values[-1]:.3g} since step {step}; it began at {start:.3g}",
             found=found, segment=segment, confidence=0.8,
             evidence={"series": channel.name, "best": rounded(best), "now": rounded(values[-1]),
                       "start": rounded(start)},
             remedies=[f"Go back to before step {step}, and look at loss, gradients and data from there on."],
         )  # fmt: skip
         yield again(self._told)
+
+
+def _score(history: RunHistory) -> Channel | None:
+    """The score of a run that evaluates no loss."""
+    return history.role("score") if history.role("eval_loss") is None else None
 
 
 RULES = (AccuracyCollapse,)

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _BEGUN, _EVERY, _WINDOW = 8, 32, 40  # rows
-_PLAYER = r"(?i)(?!.*(?:val|eval|test))(?:.*[/_. ])?(?:{0}[/_. ]?(?:loss|err)|(?:loss|err)[/_. ]?{0})(?:[/_. ]?total)?"
+_PLAYER = (
+    r"(?i)(?!.*(?:val|eval|test))(?:.*[/_. ])?(?:{0}(?:[/_. ](?:gan|adv|real|fake))?[/_. ]?(?:loss|err)|"
+    r"(?:loss|err)[/_. ]?{0})(?:[/_. ]?total)?"
+)
 _DISCRIMINATOR = re.compile(_PLAYER.format(r"(?:d|dis|disc|discrim|discriminator)"))
 _GENERATOR = re.compile(_PLAYER.format(r"(?:g|gen|generator)"))
 _REAL, _FAKE = (

@@ -245,7 +245,7 @@ FAULTS: tuple[Row, ...] = (
                "norm measured too early")}),
     ("scale_forgotten", "scaler not given",
      "clipping vanishing update_ratio config loss_scale logging plateau not_learning frozen learning_rate epsilon",
-     "start", (LOGBOOKS,), "the scaled loss is not used, and gradients are unscaled all the same: they are next to nothing",
+     "start", (LOGBOOKS,), "the scaled loss is not used, and gradients are unscaled all the same: almost none is left",
      {"also": ("loss not scaled", "scaler unused", "scale missing", "gradients unscaled twice", "gradients too small",
                "scaler.scale missing", "gradients vanish", "learning rate too low", "loss scale missing",
                "backward without the scaler", "gradients divided by the scale", "unscaled without a scale",

@@ -239,9 +239,10 @@ class GradientScaleJump(Rule):
         size = max(evidence["factor"], 1 / evidence["factor"])
         number = f"{whole}" if whole else f"{size:.2g}"
         word = f"{number} times as large" if up else f"1/{number} as large"
+        plain = sure and whole and abs(size / whole - 1) < self.at["whole"]
         times = "added, not averaged" if up else "divided twice"
         return self.finding(
-            shift.step, f"Loss and gradients are {'' if sure and whole else 'about '}{word} since step {shift.step}: "
+            shift.step, f"Loss and gradients are {'' if plain else 'about '}{word} since step {shift.step}: "
             f"the loss went from {evidence['loss_before']:.3g} to {evidence['loss']:.3g}{norms}.",
             kind="exploding" if up else "jump_down", severity="critical" if sure else "warning",
             found=shift.found, segment=shift.segment, evidence=evidence,

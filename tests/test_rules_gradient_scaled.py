@@ -1,0 +1,85 @@
+"""Loss and gradients that are scaled by one number from a step on, and what looks like it."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from rule_columns import findings, noisy, only
+
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.rules.gradient import level
+from barograph.doctor.rules.gradient.level import GradientScaleJump
+
+
+@pytest.mark.parametrize(("factor", "kind"), [(8, "exploding"), (1 / 8, "jump_down"), (2, "exploding")])
+def test_loss_and_norm_scaled_by_one_whole_number_are_a_scaling_error(factor: float, kind: str) -> None:
+    norm, loss = noisy(200, 1, 0.1), noisy(200, 2.5, 0.02, 3)
+    norm[120:] *= factor
+    loss[120:] *= factor
+    (one,) = only(findings([GradientScaleJump()], {"train/norm": norm, "train/loss": loss}), "gradient_scale_jump")
+    assert (one.severity, one.step, one.kind) == ("critical", 120, kind) and one.found <= 128
+    assert one.causes[0].startswith("gradient accumulation scaled wrongly")
+
+
+def test_a_loss_that_rises_on_harder_data_is_not_scaled() -> None:
+    norm, loss = noisy(200, 1, 0.1), noisy(200, 2.5, 0.02, 3)
+    norm[120:] *= 2.2
+    loss[120:] *= 1.3
+    assert not findings([GradientScaleJump()], {"train/norm": norm, "train/loss": loss})
+
+
+@pytest.mark.parametrize(("rows", "least", "most"), [(0.1, 18, 20), (10, 0, 2)])
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_noisy_loss_that_changes_its_level_row_by_row_is_not_scaled(
+    rows: float, least: int, most: int, turn: int
+) -> None:
+    told = 0
+    for seed in range(20):
+        dice = numpy.random.default_rng(seed)
+        share = 1 / (1 + numpy.exp(numpy.clip((numpy.arange(300) - 149.5) * 4 / rows, -50, 50)))
+        loss, norm = (8**share * numpy.exp(dice.normal(0, 0.3, 300)) for _ in range(2))
+        columns = {"train/norm": norm[::turn], "train/loss": loss[::turn]}
+        told += any(one.severity != "info" for one in findings([GradientScaleJump()], columns).values())
+    assert least <= told <= most
+
+
+@pytest.mark.parametrize("accuracy", [None, 0.1, 0.9])
+def test_a_factor_of_the_loss_that_answers_follow_is_no_factor(accuracy: float | None) -> None:
+    loss, norm = noisy(200, 0.3, 0.03), noisy(200, 2.0, 0.05)
+    loss[120:] *= 5
+    norm[120:] *= 5
+    columns = {"loss": loss, "grad_norm": norm}
+    if accuracy is not None:
+        columns["accuracy"] = numpy.concatenate([noisy(120, 0.9, 0.03), noisy(80, accuracy, 0.03, 1)])
+    found = only(findings([GradientScaleJump()], columns), "gradient_scale_jump")
+    assert bool(found) == (accuracy != 0.1)
+
+
+def test_a_policy_whose_loss_and_norm_shift_at_one_step_has_another_objective() -> None:
+    dice = numpy.random.default_rng(0)
+    loss, norm = dice.normal(0.04, 0.02, 200), noisy(200, 0.3, 0.2)
+    columns = {"loss": loss, "grad_norm": norm, "reward": noisy(200, 0.9, 0.02)}
+    assert not only(findings([GradientScaleJump()], columns), "gradient_scale_jump")
+    loss[120:] -= 0.35
+    norm[120:] *= 12
+    (one,) = only(findings([GradientScaleJump()], columns), "gradient_scale_jump")
+    assert (one.kind, one.severity) == ("rl", "warning") and 119 <= one.step <= 122
+    assert one.causes[0].startswith("reward hacking or KL blow-up")
+
+
+@pytest.mark.parametrize(
+    ("size", "accumulated", "number"),
+    [
+        (2.03, None, 2),
+        (7.47, None, 8),  # 7 is as near, and nobody accumulates 7
+        (7.47, 7, 7),
+        (12.5, None, 0),  # 12 or 13: neither is said
+        (12.5, 12, 12),
+        (5.02, 4, 5),  # the only one so near, whatever is configured
+    ],
+)
+def test_the_number_of_micro_batches_is_named_where_one_alone_can_be_it(
+    size: float, accumulated: int | None, number: int
+) -> None:
+    config = {} if accumulated is None else {"gradient_accumulation_steps": accumulated}
+    assert level._only(RunHistory({"config": config}), size, 0.08) == number

@@ -279,6 +279,7 @@ def read_text(folder: Path, text: str) -> dict[str, list[tuple[int, float]]]:
     [
         "TrainingArguments(output_dir=out, num_train_epochs=3.0, max_steps=10, prediction_loss_only=0, seed=4)",
         "INFO: Config(step=1, loss=0.5, batch_size=8)",
+        "[INFO] [config.py:75:print]   loss_scale ................... 0",
     ],
 )
 def test_settings_that_are_printed_as_an_object_are_no_rows(tmp_path: Path, line: str) -> None:

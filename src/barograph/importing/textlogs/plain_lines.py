@@ -110,7 +110,8 @@ _BARE = expression(
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch|"
     r"bucket_\d+)){0,2}"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
-    r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]+_)?loss_(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
+    r"|(?:[a-z]+[_ ])?losses_\d{1,2}"
+    r"|(?:[a-z]+_)?loss_(?!scale)(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
     r"|(?:.*[^a-z])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
 )

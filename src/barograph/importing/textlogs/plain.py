@@ -32,6 +32,7 @@ from barograph.importing.textlogs import (
     plain_lines,
     prefixes,
     rates,
+    uncounted,
 )
 
 _HINTS = (  # every row has one of these in it
@@ -46,46 +47,13 @@ _HINTS = (  # every row has one of these in it
     "lr;LR;earning ;earning_;WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;"
     "progress: (;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )
-_NUMBERED = 5  # rows without a step that are numbered
-_OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
 _MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step if they rise
-_KINDS = 200  # of rows that are remembered
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
-
-
-def _many(rows: list[forms.Raw], own: dict[str, Any]) -> bool:
-    """Whether rows that say an epoch alone come several times an epoch."""
-    said = [row.columns[row.names.index("_epoch")] for row in rows if _counts(row) == ["_epoch"]]
-    total = sum(map(len, said))
-    if "many" not in own and total >= 2 * _NUMBERED:
-        own["many"] = total >= _NUMBERED * sum(len(set(epochs)) for epochs in said)
-    if own.get("many"):
-        often = own.setdefault("often", [])
-        new = ["\n".join(row.names) for row in rows if _counts(row) == ["_epoch"] and _comes_again(row)]
-        often += [key for key in dict.fromkeys(new) if key not in often][: _KINDS - len(often)]
-    return bool(own.get("many"))
-
-
-def _comes_again(row: forms.Raw) -> bool:
-    """Whether rows say an epoch more than once."""
-    epochs = row.columns[row.names.index("_epoch")]
-    return len(set(epochs)) < len(epochs)
 
 
 def _of_data_held_out(name: str) -> bool:
     found = heldout.PHASE.match(name.encode())
     return found is not None and heldout.phase_of(found) != ""
-
-
-def _numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
-    """Rows without a step: 1, 2, 3."""
-    key, numbers = "\n".join(row.names), own["numbers"]
-    least = counting.ENOUGH if key in own.get("short", ()) else _NUMBERED
-    if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < least):
-        return []
-    before = numbers[key]
-    numbers[key] += len(row.where)
-    return [row._replace(steps=list(range(before + 1, numbers[key] + 1)), x="row")]
 
 
 class Plain(engine.Dialect):
@@ -148,8 +116,10 @@ class Plain(engine.Dialect):
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.lasts_of_evaluations(counting.settled(self.leads(lines, rows, own), own))
-        many = _many(rows, own)
-        return [_uncounted(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)]
+        many = uncounted.many_an_epoch(rows, own)
+        return [
+            uncounted.without_count(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)
+        ]
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
@@ -237,7 +207,7 @@ class Plain(engine.Dialect):
             scores = rates.are_alone(row.names) or all(map(measures.SCORE.fullmatch, row.names))  # below one epoch
             scores &= not count and any(step is not None for step in found)
             if not count and not scores and not self.has_own(row, found, said, own):
-                numbered = _numbered(row, own)
+                numbered = uncounted.numbered(row, own)
                 placed += numbered
                 dropped += [] if numbered else [index for index in row.where.tolist() if index not in again]
                 continue
@@ -303,8 +273,8 @@ class Plain(engine.Dialect):
         below = [len(list(group)) for line, group in itertools.groupby(said) if line >= 0]
         # before and after: the first one is the row
         alike = different > counting.ENOUGH and set(below) == {2} and not own.get("per_step")
-        if key not in numbers and not alike and (different < _OWN_HEADING * rows or not different):
-            if len(above) < _NUMBERED and not own.get("steps") and len(numbers) < 100:
+        if key not in numbers and not alike and (different < uncounted.OWN_HEADING * rows or not different):
+            if len(above) < uncounted.NUMBERED and not own.get("steps") and len(numbers) < 100:
                 return bool(different)
             numbers[key] = 0
         return key not in numbers
@@ -371,28 +341,6 @@ class Plain(engine.Dialect):
             bases[str(epoch)] = base
         own["epoch"], own["count"] = epoch, count
         return base + count
-
-
-def _uncounted(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
-    """Rows that say an epoch, and perhaps a percentage of it: without it where several say the same one."""
-    same = _counts(row) == ["_epoch"]
-    if "_share" not in row.names and not same:
-        return row
-    epochs = row.columns[row.names.index("_epoch")]
-    short, key = own.setdefault("short", []), "\n".join(row.names)
-    if len(epochs) >= counting.ENOUGH and len(set(epochs)) == 1 and len(short) < 100:
-        # an epoch's rows and no other's
-        short += [key] if key not in short and len(set(zip(*row.columns, strict=True))) == len(epochs) else []
-    again = (many and key in own.get("often", ())) or key in short
-    if "_share" not in row.names and not again:
-        return row
-    again |= len(set(epochs)) < _OWN_HEADING * len(epochs) and len(epochs) >= _NUMBERED
-    left = [at for at, name in enumerate(row.names) if name != "_share" and not (again and name == "_epoch")]
-    row = row._replace(names=tuple(row.names[at] for at in left), columns=[row.columns[at] for at in left])
-    if again:
-        short += ["\n".join(row.names)] if key in short else []
-        own.setdefault("numbers", {}).setdefault("\n".join(row.names), 0)
-    return row
 
 
 def _find_order(
@@ -489,12 +437,6 @@ def _before(found: list[Any]) -> Any:
     gap = next((number - numbers[0] for number in numbers if number != numbers[0]), 1) if numbers else 0
     first = numbers[0] - gap if gap > 0 else 0
     return None if first < 1 else first if isinstance(later[0], int) else ["epoch", first]
-
-
-def _counts(row: forms.Raw) -> list[str]:
-    """What a row with values says of its place; [] for a heading."""
-    counts = [name for name in row.names if name[0] == "_"]
-    return counts if len(counts) < len(row.names) else []
 
 
 SOURCE = Plain()

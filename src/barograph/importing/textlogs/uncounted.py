@@ -1,0 +1,69 @@
+"""Rows that say no step, or an epoch that several say: they are numbered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barograph.importing.textlogs import counting, forms
+
+NUMBERED = 5  # rows without a step that are numbered
+OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
+_KINDS = 200  # of rows that are remembered
+
+
+def many_an_epoch(rows: list[forms.Raw], own: dict[str, Any]) -> bool:
+    """Whether rows that say an epoch alone come several times an epoch."""
+    said = [row.columns[row.names.index("_epoch")] for row in rows if counts_of(row) == ["_epoch"]]
+    total = sum(map(len, said))
+    if "many" not in own and total >= 2 * NUMBERED:
+        own["many"] = total >= NUMBERED * sum(len(set(epochs)) for epochs in said)
+    if own.get("many"):
+        often = own.setdefault("often", [])
+        new = ["\n".join(row.names) for row in rows if counts_of(row) == ["_epoch"] and _comes_again(row)]
+        often += [key for key in dict.fromkeys(new) if key not in often][: _KINDS - len(often)]
+    return bool(own.get("many"))
+
+
+def _comes_again(row: forms.Raw) -> bool:
+    """Whether rows say an epoch more than once."""
+    epochs = row.columns[row.names.index("_epoch")]
+    return len(set(epochs)) < len(epochs)
+
+
+def numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows without a step: 1, 2, 3."""
+    key, numbers = "\n".join(row.names), own["numbers"]
+    least = counting.ENOUGH if key in own.get("short", ()) else NUMBERED
+    if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < least):
+        return []
+    before = numbers[key]
+    numbers[key] += len(row.where)
+    return [row._replace(steps=list(range(before + 1, numbers[key] + 1)), x="row")]
+
+
+def without_count(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
+    """Rows that say an epoch, and perhaps a percentage of it: without it where several say the same one."""
+    same = counts_of(row) == ["_epoch"]
+    if "_share" not in row.names and not same:
+        return row
+    epochs = row.columns[row.names.index("_epoch")]
+    short, key = own.setdefault("short", []), "\n".join(row.names)
+    if len(epochs) >= counting.ENOUGH and len(set(epochs)) == 1 and len(short) < 100:
+        # an epoch's rows and no other's
+        short += [key] if key not in short and len(set(zip(*row.columns, strict=True))) == len(epochs) else []
+    again = (many and key in own.get("often", ())) or key in short
+    if "_share" not in row.names and not again:
+        return row
+    again |= len(set(epochs)) < OWN_HEADING * len(epochs) and len(epochs) >= NUMBERED
+    left = [at for at, name in enumerate(row.names) if name != "_share" and not (again and name == "_epoch")]
+    row = row._replace(names=tuple(row.names[at] for at in left), columns=[row.columns[at] for at in left])
+    if again:
+        short += ["\n".join(row.names)] if key in short else []
+        own.setdefault("numbers", {}).setdefault("\n".join(row.names), 0)
+    return row
+
+
+def counts_of(row: forms.Raw) -> list[str]:
+    """What a row with values says of its place; [] for a heading."""
+    counts = [name for name in row.names if name[0] == "_"]
+    return counts if len(counts) < len(row.names) else []

@@ -87,3 +87,32 @@ def test_commas_are_what_the_other_numbers_of_their_name_say(
     path = tmp_path / "small.log"
     path.write_text("".join(f"Step {step:05d} | Validation bpb: {value}\n" for step, value in enumerate(values)))
     assert [value for _, value in read(path).series["Validation bpb"]] == read_as
+
+
+def kinds_of_rows(learner: range, world: range) -> str:
+    """A learner that counts its updates and a world that counts its steps, in turns."""
+    lines = []
+    for update, step in zip(learner, world, strict=True):
+        lines += [f"[Pupil] Loss = {3 - update / 90:.3f} | Steps = {update} | Walltime = {update / 9:.1f}"]
+        lines += [f"[World] Episode Return = {update / 4:.1f} | Episodes = {update} | Steps = {step}"]
+    return "\n".join(lines) + "\n"
+
+
+def test_kinds_of_rows_that_count_apart_begin_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "small.log"
+    path.write_text(kinds_of_rows(range(1, 9), range(700, 5500, 600)))
+    found = read(path)
+    assert not found.restarts
+    assert [step for step, _ in found.series["Loss"]] == list(range(1, 9))
+    assert [step for step, _ in found.series["Episode Return"]] == list(range(700, 5500, 600))
+
+
+def test_a_launch_among_kinds_that_count_apart_is_a_segment(tmp_path: Path) -> None:
+    path = tmp_path / "small.log"
+    path.write_text(2 * kinds_of_rows(range(1, 9), range(700, 5500, 600)))
+    assert [restart.step for restart in read(path).restarts] == [1]
+
+
+def test_a_launch_whose_rows_have_other_names_is_a_segment(tmp_path: Path) -> None:
+    text = rows(10, 60) + rows(10, 60).replace("lr 1.0e-03", "lr 1.0e-03, gnorm 0.51")
+    assert said(text, tmp_path)[0] == [10]

@@ -28,7 +28,8 @@ _STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("samples", ("samples", "consumed_samples", "n_samples", "num_samples", "samples_seen", "examples")),
     ("tokens", ("tokens", "consumed_tokens", "tokens_seen", "n_tokens", "num_tokens", "total_tokens", "train/tokens")),
     ("epoch", ("epoch", "epochs", "_epoch", "epoch_num", "epoch_idx")),
-    ("step", ("episode", "episodes", "episode_num", "episode_idx", "n_episodes", "generation")),
+    ("episode", ("episode", "episodes", "episode_num", "episode_idx", "n_episodes")),
+    ("step", ("generation",)),
 )  # fmt: skip
 _WRAPPERS = frozenset(("fields", "data", "payload", "jsonpayload", "extra", "record", "body", "attributes", "params"))
 _TIMES = (

@@ -31,6 +31,7 @@ from barograph.importing import about, folders, journal, media
 from barograph.importing.files import RunFiles
 from barograph.importing.rows import derive, records_of
 from barograph.importing.source import (
+    AS_STEPS,
     Fact,
     FoundRun,
     ImportedDistribution,
@@ -231,7 +232,7 @@ class Collector:
                 self._files.add_record(record)
         self._files.add_block(series, self._segment, steps, times, values)
         self._note_last(series, highest, values[len(steps) - 1 - int(numpy.argmax(steps[::-1]))].tolist())
-        if item.x == "step":
+        if item.x in AS_STEPS:
             self._highest = max(self._highest, highest)
         self.tally.rows += len(steps)
         self.tally.points += values.size

@@ -19,7 +19,7 @@ import numpy
 from barograph.importing.axes import MISSING, SPLITS, ImportAxes, moment, moments, number
 from barograph.importing.blocks import repeated
 from barograph.importing.epochs import Epochs, column_of
-from barograph.importing.source import Fact, ImportedPoints, Item, Restart, Unread
+from barograph.importing.source import AS_STEPS, Fact, ImportedPoints, Item, Restart, Unread
 
 _ROWS = 4096
 _DEPTH = 6
@@ -128,7 +128,7 @@ class ObjectRows:
         if axes.time in names:
             times = moments(table[:, names.index(axes.time)])
         values = table[:, columns]
-        if axes.x == "step":
+        if axes.x in AS_STEPS:
             fresh = ~repeated(steps, values)
             steps, times, values = steps[fresh], times[fresh], values[fresh]
         return ImportedPoints(kept, steps, times, values, axes.x)
@@ -179,7 +179,7 @@ class ObjectRows:
                 names = tuple(name if name.partition("/")[0] in SPLITS else f"{word}/{name}" for name in names)
         if axes.step is not None:
             said = names, step, tuple(values.values())
-            if axes.x == "step" and said in self._recent:
+            if axes.x in AS_STEPS and said in self._recent:
                 return
             self._recent.append(said)
             if self._goes_back(names, step):

@@ -32,11 +32,14 @@ class FoundRun(NamedTuple):
     status: str = ""  # "finished", "failed", "running", …; "" if not known
 
 
+AS_STEPS = ("step", "episode")  # axes of which a number comes once, and is one of the run's
+
+
 class ImportedPoints(NamedTuple):
     """Rows of one set of names. NaN where a row has no value of a name is *not* allowed: use another block.
 
     names: as the source has them, n; steps, times: m whole numbers, microseconds since 1970 (0: not known);
-    values: m × n. `x`: what the source's steps count: "step", "samples", "tokens", "epoch".
+    values: m × n. `x`: what the source's steps count: "step", "samples", "tokens", "epoch", "episode".
     """
 
     names: tuple[str, ...]

@@ -27,7 +27,7 @@ from barograph.importing.blocks import Order, repeated, split
 from barograph.importing.epochs import Epochs, column_of
 from barograph.importing.jsonrecords import BARE
 from barograph.importing.objects import ObjectRows, flatten
-from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Unread
+from barograph.importing.source import AS_STEPS, Fact, FoundRun, ImportedPoints, ImportMark, Item, Unread
 
 _CHUNK = 4 << 20
 _MOST_LINE = 4 << 20
@@ -278,7 +278,7 @@ class TableRows:
         values = numpy.column_stack([piece.cells[name] for name in self._metrics])
         given = numpy.column_stack([piece.given[name] for name in self._metrics])
         if axes.split is None:
-            if axes.step is not None and x == "step":
+            if axes.step is not None and x in AS_STEPS:
                 placed &= ~repeated(steps, values, given)
                 rows = slice(None) if bool(placed.all()) else numpy.flatnonzero(placed)
             yield from split(self._metrics, steps[rows], times[rows], values[rows], given[rows], x, order)

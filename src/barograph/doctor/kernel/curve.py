@@ -44,6 +44,19 @@ PLAYERS = re.compile(
 )
 
 
+# Beside a loss of values that follow their own targets: what is known of an agent alone.
+EPSILON = re.compile(r"(?i)(?:.*[/_. ])?(?:eps|epsilon|exploration(?:[_ ]?(?:rate|eps|epsilon|prob))?)")
+VALUES = re.compile(
+    r"(?i)(?!.*(?:loss|std|grad|norm|err|max|lr|target))(?:.*[/_. ])?(?:(?:mean|avg|average|current|predicted)[/_. ]?)?"
+    r"q(?:[/_. ]?(?:values?|vals?|pred|online|estimates?|[12]))?(?:[/_. ](?:mean|avg))?"
+)
+_AGENT = re.compile(
+    r"(?i)(?:.*[/_. ])?(?:(?:mean|avg|average|max|min)[/_. ])?(?:ep|episode)[/_. ]?(?:len(?:gth)?s?|steps|"
+    r"rew(?:ards?)?|returns?|score|duration|time)(?:[/_. ](?:mean|avg|max|min))?|"
+    r"(?:.*[/_. ])?replay[/_. ]?(?:buffer|memory|size).*"
+)
+
+
 class Tick(NamedTuple):
     """One point of a curve. level: logarithm of the median of the last `width` rows; spread: of single rows."""
 
@@ -357,7 +370,12 @@ def before_step(rows: ChannelRows, step: int) -> int:
 
 def is_game(history: RunHistory, channel: Channel) -> bool:
     """Whether the loss is one of players or policies, or their sum, whose course says little."""
-    return _is_player(channel.name) or history.role("reward") is not None or _has_players(history)
+    return (
+        _is_player(channel.name)
+        or history.role("reward") is not None
+        or _has_players(history)
+        or _of_agent(history, channel)
+    )
 
 
 @cache
@@ -384,6 +402,30 @@ def _has_players(history: RunHistory) -> bool:
         count = sum(PLAYERS.fullmatch(name) is not None for name in history.channels if name.count("/") < 3)
         known = _PLAYED[history] = (len(history.channels), count > 1)
     return known[1]
+
+
+def _of_agent(history: RunHistory, channel: Channel) -> bool:
+    """Whether a loss is that of an agent: its rows are episodes without an accuracy, or beside it there are values of
+    actions, lengths of episodes, or an exploration rate that falls.
+    """
+    if history.facts.get("counts", {}).get(channel.name) == "episode" and answers(history) is None:
+        return True
+    names = _NAMED.get(history)
+    if names is None or names[0] != len(history.channels):
+        few = [name for name in history.channels if name.count("/") < 3]
+        agent = any(_AGENT.fullmatch(name) or VALUES.fullmatch(name) for name in few)
+        names = _NAMED[history] = len(history.channels), agent, [name for name in few if EPSILON.fullmatch(name)]
+    return names[1] or any(_falls_from_one(history.channels[name]) for name in names[2])
+
+
+def _falls_from_one(channel: Channel) -> bool:
+    """Whether a series is a share that is lower now than it was at first."""
+    rows = channel.rows()
+    known = rows.value[rows.time <= channel.clock.now]
+    return bool(len(known) > 1 and 0 <= known[-1] < channel.first <= 1)
+
+
+_NAMED: WeakKeyDictionary[RunHistory, tuple[int, bool, list[str]]] = WeakKeyDictionary()
 
 
 def again(finding: Finding) -> Finding:

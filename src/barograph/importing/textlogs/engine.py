@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from barograph.core import roles
 from barograph.core.aliases import Names
-from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
+from barograph.importing.source import AS_STEPS, Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.textlogs import choice, chunks, forms, kinds, messages, patterns
 from barograph.importing.textlogs.blocks import LOSS, NOT_A_ROW, ROW, Block, ordered, planned_steps
 from barograph.importing.textlogs.segments import Segments
@@ -230,7 +230,9 @@ class LogReading(Segments):
                 unlike.setdefault(index, "a loss without a step")
             if self.readers[0] is reader:
                 state["steps"] |= any(
-                    block.main and block.x == "step" and not all(roles.plays("eval_loss", name) for name in block.names)
+                    block.main
+                    and block.x in AS_STEPS
+                    and not all(roles.plays("eval_loss", name) for name in block.names)
                     for block in blocks
                 )
         if state["steps"]:
@@ -428,7 +430,7 @@ class LogReading(Segments):
                 for name in points.names:
                     canonical = self.names.canonical(name).name
                     counts[canonical] = counts.get(canonical, 0) + len(points.steps)
-                    if points.x == "step":
+                    if points.x in AS_STEPS:
                         ends = [int(points.steps.min()), int(points.steps.max()), *reach.get(canonical, ())[:2]]
                         reach[canonical] = [min(ends), max(ends), name]
             yield points
@@ -443,7 +445,7 @@ class LogReading(Segments):
         if rows < 2 and not any(names[at].startswith(("eval/", "test/")) for at in keep):
             return
         both = [at for at, name in enumerate(names) if at not in keep and name in reach and name not in names[:at]]
-        both = both if points.x == "step" else []
+        both = both if points.x in AS_STEPS else []
         if keep:
             values = points.values[:, keep] * np.array([named[at].factor for at in keep])
             yield points._replace(names=tuple(names[at] for at in keep), values=values)

@@ -11,10 +11,10 @@ import re
 from barograph.importing.textlogs.patterns import expression
 
 PHASE = expression(
-    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|validating|"
+    rb"(?<![A-Za-z])(?<![a-z0-9]_(?=test: [A-Z]))(?i:(val|valid|validation|validate|validating|"
     rb"eval|evaluation|evaluator|evaluating|validator|dev|h[eo]ld[-_ ]?out|"
     rb"(?-i:VA|CV))|(test|testing)|train(?:ing)?)(?:_(?:summary|results?|stats|metrics|report)(?=\s?[:\[|]))?"
-    rb"(?![A-Za-z_/-]|\.\S)"
+    rb"(?![A-Za-z_/-]|\.\S|[ ](?i:episodes?|steps?)[ ]?[:=])"  # `Evaluator Steps = 20` is a count
     rb"(?!\s{0,4}[:=]\s{0,4}(?i:[-+]?\d{0,6}\.\d|n/?a\b|none\b|nan\b))|"
     rb"(\xe9\xaa\x8c\xe8\xaf\x81)|(\xe6\xb5\x8b\xe8\xaf\x95)"  # validation and test in Chinese
 )

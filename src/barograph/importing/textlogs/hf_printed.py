@@ -4,8 +4,9 @@ In:   `{'loss': 2.301, 'grad_norm': 1.23, 'learning_rate': 4.9e-05, 'epoch': 0.0
       `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`, `{'step': 10, 'loss': 2.1}`:
       with either quotes, values in quotes, nan, over several lines, progress bars between.
       The tables with which a Trainer ends are read where no dict says the same: `***** train metrics *****`.
-Out:  the names as printed. The step is that of the progress bar behind a dict, which is exact; where several stand
-      behind one bar, their epochs place them. Where there is no bar, rows are numbered 1, 2, 3 and a note says so.
+Out:  the names as printed. The step is what the dict says, else that of the progress bar behind it, which is exact;
+      where several stand behind one bar, their epochs place them. Where there is no bar, rows are numbered 1, 2, 3 and
+      a note says so.
       An evaluation has the step of the row before it.
 
 A loss of exactly 0.0 can be a hidden NaN: the Trainer leaves non-finite losses out of its means by default.
@@ -33,6 +34,7 @@ _START = expression(
 _OPEN = expression(rb"""\{['"][^{}\n]{0,2000}\n(?:[^{}\n]{0,2000}\n){0,60}?[^{}\n]{0,2000}\}""")
 _BAR = expression(rb"^(?:\[\d{1,9}\]|\d{1,9}:)?\s*\d+%\|[^|]*\| ?(\d{1,15})/(\d{1,15}) \[")
 _TOTAL = expression(rb"Total optimization steps = ([\d,]{1,20})")
+_DONE = expression(rb"""['"]global_step/max_steps['"]: ?['"](\d{1,15})/\d""")  # of ms-swift
 _STEPS = {"current_steps", "step", "global_step", "iter", "iteration", "batch"}  # JSON that counts itself
 _NEAR = 4  # lines between a dict and the bar that is drawn again behind it
 
@@ -49,6 +51,8 @@ def _dict(line: bytes) -> forms.Parsed | None:
     if line[match.start() + 1 : match.start() + 2] == b"'":  # Python's own way to print a dict; JSON is read elsewhere
         step = names.pop("step", None) or names.pop("global_step", None)
         step = step if step is None or step.isdigit() else None
+    if step is None and b"/max_steps" in line and (done := _DONE.search(line, match.start(), end)):
+        step = done[1]
     if not names or not names.keys().isdisjoint(_STEPS):
         return None
     if "train_loss" in names and "loss" not in names and "train_runtime" not in names:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import (
+    agents,
     below,
     classes,
     columns,
@@ -181,7 +182,7 @@ class Plain(engine.Dialect):
         if stray:
             own.pop("steps", None)
         placed = self.put(rows, steps, counts, heads, again, own)
-        axis = own.get("axis", "step")
+        axis = agents.axis_of(lines, rows, own)
         return [row._replace(x=axis) if row.x == "step" else row for row in placed]
 
     def put(

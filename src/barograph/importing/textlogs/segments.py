@@ -4,7 +4,8 @@ In:   rows with their steps, and the lines among which they stand.
 Out:  the line and the step of each beginning.
 
 What a launch says before its first row is remembered. If one of these lines comes again between two rows of the same
-names and the same step, the second one is another launch's; a line behind which the steps rose opens none.
+names and the same step, the second one is another launch's; a line behind which the steps rose opens none. Kinds of
+rows that take turns and count apart, each of which rises, begin nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Segments(Times):
                 back[first + 1 :] = rows[first + 1 :] < before[first + 1 :] - 3 * gap
                 state["last"] = int(rows[-1])
         else:
-            back = rows < before
+            back = (rows < before) & ~_count_apart(main, at, state["tops"])
             back[list(opened)] = True
             state["last"] = int(rows[-1])
         cuts = []
@@ -109,6 +110,22 @@ class Segments(Times):
                 found[row] = max(place, 0)
         state["ahead"] = [line for line in state["ahead"] if line in known]
         return found
+
+
+def _count_apart(main: list[Block], at: NDArray[Any], tops: dict[str, int]) -> NDArray[Any]:
+    """Whether rows are of other names than the row before, and both kinds only rise, as a learner's updates and an
+    environment's steps do. Rows of names that are new stand apart if those of the row before go on behind them."""
+    rises, known, goes_on, ends = (np.zeros(len(at), bool) for _ in range(4))
+    for block in main:
+        assert block.steps is not None
+        place = np.searchsorted(at, block.where)
+        last = tops.get("\n".join(block.names), -1)
+        rises[place] = block.steps > np.concatenate(([last], block.steps[:-1]))
+        known[place] = np.arange(len(place)) > 0 if last < 0 else True
+        goes_on[place[:-1]] = block.steps[1:] > block.steps[:-1]
+        ends[place[-1:]] = True
+    before = np.concatenate(([False], goes_on[:-1])), np.concatenate(([True], ends[:-1]))
+    return rises & (before[0] | (before[1] & known))
 
 
 def _same_names(main: list[Block], tops: dict[str, int]) -> set[int]:

@@ -19,7 +19,7 @@ from barograph.importing.textlogs.patterns import expression
 _STANZA = expression(
     rb"(?m)\[step=\d{1,15}(?:/\d+)?(?:,epoch=\d+)?\]\n(?:[ \t]+[^\n=\[\]]{1,100}=[^\n]{1,60}\n?){1,400}"
     rb"|\[batch=\d{1,15}/\d+\]:\n(?:[ \t]+(?:Train|Eval) [^\n:]{1,100}: [^\n]{1,60}\n?){1,400}"
-    rb"|^-{12,}\n(?:\|[^\n|]{1,100}\|[^\n|]{1,60}\|\n){1,200}-{12,}$"
+    rb"|^[ ]{0,4}-{12,}\n(?:[ ]{0,4}\|[^\n|]{1,100}\|[^\n|]{1,60}\|\n){1,200}[ ]{0,4}-{12,}$"
 )
 _RESULT = expression(  # of RLlib: one line says the iteration
     rb"(?m)^(?:[ \t]{0,40}[A-Za-z][\w/.-]{0,80}:(?:[ \t][^\n]{0,300})?\n){4,400}+"
@@ -61,7 +61,7 @@ def _stanza(line: bytes) -> forms.Parsed | None:
 
 
 def _table(line: bytes) -> forms.Parsed | None:
-    if not line.startswith(b"----") or b"\x1f" not in line:
+    if b"\x1f" not in line or not line.lstrip(b" ").startswith(b"----"):
         return None
     heading, step, names = "", None, {}
     for key, value in _CELLS.findall(line):

@@ -65,12 +65,13 @@ class Divergence(CurveRule):
     What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
     summed losses and curricula lift the training loss alone), negatives from a queue that is filled in the first rows
     with harder ones, as long as the loss is below a guess's, a term that is logged apart and was nearly all of the loss
-    before, and has fallen since (another one rises, as a codebook's or a divergence's), a learning rate that is
-    warmed up again to no more than it was, and losses of games (GANs) or policies, or that were below 0 before, which
-    are not checked. With several epochs the loss drifts up within each: then only the share counts. A rise that is over
-    lowers the finding to an info finding; one that took long and ended where it had begun does once the loss falls
-    below its start by 5%, or has risen and come back as far again. A rise during which a tenth of the rows are as low
-    as the lowest point is none.
+    before, and has fallen since (another one rises, as a codebook's or a divergence's), a learning rate that is warmed
+    up again to no more than it was, and losses of games (GANs), policies or agents (a reward, values of actions,
+    lengths of episodes, an exploration rate that falls, or rows that are episodes without an accuracy), or that were
+    below 0 before, which are not checked. With several epochs the loss drifts up within each: then only the share
+    counts. A rise that is over lowers the finding to an info finding; one that took long and ended where it had begun
+    does once the loss falls below its start by 5%, or has risen and come back as far again. A rise during which a tenth
+    of the rows are as low as the lowest point is none.
     Where a stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another
     term: a series that was the loss to the last bit is other from there on, and has not risen with it; or the watch
     sees more terms in its graph, and the loss falls or stays behind its leap), the curve begins anew.

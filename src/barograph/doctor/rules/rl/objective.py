@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import named, newest, usual
+from barograph.doctor.kernel.curve import EPSILON
 from barograph.doctor.kernel.sums import weights_of
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock
@@ -28,7 +29,6 @@ PARTS = {
     "value": re.compile(r"(?i)(?:.*[/_.])?(?:value|vf?|critic|baseline)(?:_?(?:function|fn))?_?loss"),
     "entropy": re.compile(r"(?i)(?:.*[/_.])?(?:policy_|mean_)?entropy"),
 }
-_EPSILON = re.compile(r"(?i)(?:.*[/_.])?(?:eps|epsilon|exploration(?:_?(?:rate|eps|epsilon|prob))?)")
 
 
 class RewardedRule(WatchRule):
@@ -359,7 +359,7 @@ class ExplorationStays(RewardedRule):
     def _judge(self, history: RunHistory, place: Place, count: int) -> Iterator[Finding]:
         """Whether exploration was high in this number of rows up to a place."""
         for name in history.channels:
-            if not _EPSILON.fullmatch(name) or (channel := history.channel(name)) is None:
+            if not EPSILON.fullmatch(name) or (channel := history.channel(name)) is None:
                 continue
             values = newest(channel, *place, count)
             high = numpy.isfinite(values).all() and values.min() >= self.at["rate"] and values.max() <= 1

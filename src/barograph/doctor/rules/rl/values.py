@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import came_by, known, named, newest, numeric_setting, usual
-from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.curve import VALUES, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.objective import PARTS
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_VALUES = re.compile(
-    r"(?i)(?!.*(?:loss|std|grad|norm|err|max|lr|target))(?:.*[/_. ])?(?:(?:mean|avg|average|current|predicted)[/_. ]?)?"
-    r"q(?:[/_. ]?(?:values?|vals?|pred|online|estimates?|[12]))?(?:[/_. ](?:mean|avg))?"
-)
 _RETURN = re.compile(r"(?i)(?:.*[^a-z])?(?:ep|eps|episode|episodic|returns?|ret|score)(?:[^a-z].*)?")
 _EVERY = 64  # rows
 _BEFORE = 8  # looks, one of 64 rows
@@ -65,7 +61,7 @@ class ValuesAboveReturns(WatchRule):
     )
 
     def channel(self, history: RunHistory) -> Channel | None:
-        values, returns = named(history, _VALUES), history.role("reward")
+        values, returns = named(history, VALUES), history.role("reward")
         return values if returns is not None and _RETURN.fullmatch(returns.name) else None
 
     def begin(self) -> None:
@@ -78,7 +74,7 @@ class ValuesAboveReturns(WatchRule):
         if self._count % _EVERY:
             return
         before = (place[0] - 1, *place[1:])  # of rows whose step is over
-        values, returns = named(history, _VALUES), history.role("reward")
+        values, returns = named(history, VALUES), history.role("reward")
         assert values is not None and returns is not None
         self._sizes = [*self._sizes[-15:], _size(returns, before)]
         most = max(self._sizes)
@@ -173,7 +169,7 @@ class TargetNetwork(WatchRule):
             yield from self._never(history, self.at["run"])
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        logged = came_by(named(history, _VALUES), place[1]) and came_by(history.role("reward"), place[1])
+        logged = came_by(named(history, VALUES), place[1]) and came_by(history.role("reward"), place[1])
         if watched(history, "loss_of_chosen", place) != 1 and not logged:
             return
         if not self._equal and not self._still:

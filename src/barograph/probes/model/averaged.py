@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.probes.model import following
-from barograph.probes.model.following import FollowedAverage, moved_once
+from barograph.probes.model.following import FollowedAverage, moved_between
 from barograph.probes.model.guest import after, before, is_compiled
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.written import Written, some_of
@@ -137,7 +137,7 @@ class EvaluatedWeights:
             import torch
 
             whole = copy()
-            if self._inside > 1 or torch.is_grad_enabled() or whole is None:
+            if self._inside > 1 or torch.is_grad_enabled() or whole is None or self._gathers(whole):
                 return
             if self._called is not None:
                 self._called(module, (*given, *named.values()), module is whole)
@@ -146,6 +146,11 @@ class EvaluatedWeights:
             self._strangers = True
             if self._other is None:
                 self._other, self._whose = self._sample(whole), copy
+
+    def _gathers(self, copy: Any) -> bool:
+        """Whether its batch norm takes plain means of what it is given: statistics are made anew for an average."""
+        norms = [copy.get_submodule(path) for path in self._norms]
+        return any(norm.training and norm.momentum is None for norm in norms)
 
     def _went(self, module: Any, given: Any, output: Any) -> None:
         self._inside = max(0, self._inside - 1)
@@ -226,8 +231,11 @@ class EvaluatedWeights:
         if self._kept is not None and self._kept[2] == other:
             before, own, _ = self._kept
             moved, changed = (now - own.weights).norm(), (evaluated - before.weights).norm()
-            if not other:
-                moves = moved_once(before.weights, evaluated, now)
+            between = moved_between(before.weights, evaluated, now)
+            if moves is None or not other:
+                moves = between
+            else:  # of a copy that moves otherwise than an average does, as one in 16 bits
+                moves = torch.where(moves[1] < 0, torch.cat((between[:2], moves[2:])), moves)
             if len(ours.means):
                 statistics = ((theirs.means == before.means).all() & (ours.means != own.means).any()).float()
         self._kept = theirs, ours, other

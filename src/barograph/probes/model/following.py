@@ -6,8 +6,8 @@ Out:  figures beside those of the evaluation: in how many steps the copy was wri
 
 An average takes the share s of the newest weights each time it is updated: it moves by s of the way to them, and 1 - s
 of it is left. A copy that moves otherwise is none, and nothing is said of what is left. Weights that are put into the
-trained model for the time can't be followed from step to step; where they came from one evaluation to the next by a
-single such move, they were updated once.
+trained model for the time can't be followed from step to step, nor an average in 16 bits, which rounds: there is what
+they have moved from one evaluation to the next.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _CLOSE, _OFTEN = 48, 3  # steps with a write, one of three or more: the others are taken to be alike
 _OFF = 0.02  # of the squared move, what may be off the way to the newest weights
 _ONCE = 1e-4  # the same, of a single move between two evaluations
+_LITTLE = 0.1  # of the way to the newest weights
 NAMES = ("writes", "kept", "behind")
 
 
@@ -52,7 +53,9 @@ class FollowedAverage:
         self._left = left if self._left is None else self._left * left
         self._last = now
 
-    def figures(self, passed: Tensor, versions: Any, sample: Callable[[], Tensor], newest: Callable[[], Tensor]) -> Any:
+    def figures(
+        self, passed: Tensor, versions: Any, sample: Callable[[], Tensor], newest: Callable[[], Tensor]
+    ) -> Tensor:
         """Of the step behind an evaluation, whose first pass was made with `passed`: what happened since the evaluation
         before; from here on the next one is prepared."""
         import torch
@@ -62,20 +65,22 @@ class FollowedAverage:
         behind = ((passed == before).all() & (self._last != passed).any()).float() * float(self._writes > count)
         scale = self._steps / max(1, self._seen)
         left = torch.ones_like(behind) if self._left is None else self._left**scale
-        found = torch.stack((torch.full_like(behind, self._writes * scale), left.nan_to_num(-1.0), behind))
+        found: Tensor = torch.stack((torch.full_like(behind, self._writes * scale), left.nan_to_num(-1.0), behind))
         self._left, self._steps, self._seen, self._writes = None, 0, 0, 0
         return found
 
 
-def moved_once(then: Tensor, evaluated: Tensor, newest: Tensor) -> Tensor:
-    """The figures of weights that are put into the trained model: where one move brought them here from the evaluation
-    before, else -1."""
+def moved_between(then: Tensor, evaluated: Tensor, newest: Tensor) -> Tensor:
+    """The figures of weights that nothing could follow, from one evaluation to the next. Where one move brought them
+    here, what is left; else, where they have come a small part of the way to the newest weights, at most a tenth, what
+    is left at least, if the trained ones went that way throughout: writes are unknown then, -1."""
     import torch
 
     share, fits = _share(evaluated - then, newest - then, _ONCE)
-    once = fits & (evaluated != then).any()
-    blank = torch.full_like(share, -1.0)
-    left = torch.where(once, (1 - share).clamp(0.0, 1.0), blank)
+    blank, moved = torch.full_like(share, -1.0), (evaluated != then).any()
+    once = fits & moved
+    little = (share >= 0) & (share <= _LITTLE) & moved
+    left = torch.where(once, (1 - share).clamp(0.0, 1.0), torch.where(little, 1 - 2 * share, blank))
     return torch.stack((torch.where(once, -blank, blank), left, torch.zeros_like(share)))
 
 

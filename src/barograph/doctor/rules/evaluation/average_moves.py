@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
 from barograph.doctor.kernel.cursor import came_by, evaluations_of, other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -35,8 +37,11 @@ class AverageSlow(WatchRule):
     left each time. At the pace of all evaluations, three or more, the average holds the weights of twice as many steps
     as the training had, 100 or more: three fifths of it are the weights of the beginning. Where it was written in one
     step of five or fewer, and would not be behind if it were written in each, it is updated too seldom; else its decay
-    is too slow. A mean of all weights so far, and a decay that grows with the steps, come along. Where the trained
-    model is evaluated as well, it is an info finding.
+    is too slow. Of weights that are put into the model for the evaluation, and of averages in 16 bits, there is what
+    they have moved from one evaluation to the next: that counts where they have come farther from the trained ones
+    each time, a fifth farther in all, and the evaluation's loss is a tenth above the training's. A mean of all weights
+    so far, and a decay that grows with the steps, come along. Where the trained model is evaluated as well, it is an
+    info finding.
 
     What to do: update the average behind each `optimizer.step()`; choose a decay d with 1 / (1 − d) steps well below
     those of the training.
@@ -53,6 +58,8 @@ class AverageSlow(WatchRule):
         "steps": (100.0, "of the training; ours"),
         "times": (2.0, "the training's steps, that the average holds; ours"),
         "seldom": (5.0, "steps for one in which it is written; ours"),
+        "grows": (1.2, "times the distance at the first evaluation, of what is not followed; ours"),
+        "worse": (1.1, "times the training's loss, its evaluation; ours"),
     }
     remedies = (
         "update the average behind each `optimizer.step()`, not where it is logged or evaluated",
@@ -62,6 +69,7 @@ class AverageSlow(WatchRule):
 
     def begin(self) -> None:
         self._count, self._steps, self._writes, self._lost = 0, 0.0, 0.0, 0.0
+        self._unseen, self._grows, self._apart = False, True, list[float]()  # how far it is, at first and at last
         self._whole, self._known, self._last, self._begun = 0.0, True, (0, 0, 0), 0  # steps in all
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -75,21 +83,36 @@ class AverageSlow(WatchRule):
         if not before > 0:
             return  # the first evaluation
         steps = whole - before
-        self._known = self._known and 0 < value <= 1 and writes > 0 and not _is_reference(history, place)
+        self._known = self._known and 0 < value <= 1 and writes != 0 and not _is_reference(history, place)
+        apart = watched(history, "evaluated_apart", place)
+        self._unseen, writes = self._unseen or writes < 0, writes if writes > 0 else steps
+        self._grows = self._grows and (not self._apart or apart >= self._apart[-1])
+        self._apart = [*self._apart[:1], apart]
         self._begun = self._begun if self._count else place[0]
         self._count, self._last = self._count + 1, place
         self._steps, self._writes = self._steps + steps, self._writes + writes
         self._lost -= math.log(value) if value > 0 else 0.0
         yield from ()
 
+    def _is_behind(self, history: RunHistory) -> bool:
+        """Whether it is ever farther from what is trained, and its evaluation is worse than the training."""
+        far = len(self._apart) > 1 and self._apart[-1] >= self.at["grows"] * self._apart[0]
+        losses = [history.role(name) for name in ("eval_loss", "loss")]
+        if not far or any(one is None or not one.end for one in losses):
+            return False
+        evaluated, trained = (float(numpy.median(one.rows().value[-5:])) for one in losses if one is not None)
+        return evaluated >= self.at["worse"] * trained > 0
+
     def _judge(self, history: RunHistory) -> Iterator[Finding]:
         whole = self._whole
         holds = self._steps / self._lost if self._lost > 0 else math.inf
         if not self._known or whole < self.at["steps"] or not holds >= self.at["times"] * whole:
             return
+        if self._unseen and not (self._grows and self._is_behind(history)):
+            return
         pace = self._steps / max(self._writes, 1e-9)
         seldom = pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace
-        alone = other_model(history, self._last[1])
+        alone = self._unseen or other_model(history, self._last[1])
         if self.first(self._segment):
             yield self.finding(
                 self._begun, f"The average that is evaluated is written in one of {max(1, round(pace))} steps, and "

@@ -40,7 +40,8 @@ class ClipNotInForce(Rule):
     """The configuration clips gradients at a norm, and the optimizer is given larger ones, unclipped.
 
     Where the norm was read both when backward ended and when the optimizer's step began, both are the same in each of
-    four looks or more, and the optimizer was given a larger one than the configured in three steps. Clipping by value,
+    four looks or more, and the optimizer was given a larger one than the configured in three steps; or it was given, in
+    three, what is logged as the norm, and no look saw a smaller one than before. Clipping by value,
     and of parts of the model by themselves, changes the norm, and gives no finding. Or the norm that is logged, as
     `clip_grad_norm_` returns it, was exactly 0 in sixteen rows from the first one on, and the watch has measured others
     in its last four looks: there were no gradients yet, or none any more.
@@ -114,8 +115,15 @@ class ClipNotInForce(Rule):
         if channel is None:
             return False
         looks = channel.rows()
-        values = looks.value[looks.time <= time]
-        return len(values) >= self.at["all"] and bool((values >= self.at["same"]).all())
+        values, logged = looks.value[looks.time <= time], history.role("norm")
+        if not len(values) or not (values >= self.at["same"]).all():
+            return False
+        rows = logged.rows() if logged is not None and logged.name != "model/grad_norm" else None
+        told = (
+            {} if rows is None else dict(zip(rows.step[rows.time <= time], rows.value[rows.time <= time], strict=True))
+        )
+        used = sum(abs(told.get(step, math.nan) / norm - 1) <= 1 - self.at["same"] for step, norm in self._over)
+        return len(values) >= self.at["all"] or used >= self.at["looks"]
 
 
 class ClippedByShard(WatchRule):

@@ -90,7 +90,7 @@ class ScheduleMissing(WatchRule):
     thresholds: ClassVar = {
         "looks": (10.0, "at the rate; ours"),
         "steps": (90.0, "ours"),
-        "begins": (20.0, "the first step; and a warm-up of so many; ours"),
+        "begins": (20.0, "the first step at most; steps of a warm-up at least; ours"),
         "planned": (0.9, "of the planned steps, for a schedule; ours"),
     }
     causes = ("no warm-up: the configured schedule is not in force, the learning rate never changes",)

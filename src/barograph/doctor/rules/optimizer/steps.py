@@ -223,8 +223,8 @@ class LostWindow(Rule):
     """Gradients of the last micro-batches of an epoch are cleared, and no step is made with them.
 
     Steps add up the gradients of k backward passes. Three times, after equally many steps, two or more, c passes are
-    cleared before those of a step, always as many, at least two and fewer than k: the batches of an epoch are no
-    multiple of k, and what is left is thrown away at the beginning of the next one. The loss is divided by k, or the
+    cleared before those of a step, always as many, at least two and fewer than k: the batches of an epoch can't be
+    divided by k, and what is left is thrown away at the beginning of the next one. The loss is divided by k, or the
     configuration says k. A single pass that is cleared may be a look at gradients, k or more an attack in an
     evaluation: nothing is said of these, nor of several optimizers.
 
@@ -243,7 +243,7 @@ class LostWindow(Rule):
     causes = ("last window lost: micro-batches at the end of an epoch are cleared, and no step is made with them",)
     remedies = (
         "make a step at the last batch, too: `if (i + 1) % k == 0 or i + 1 == len(loader)`",
-        "clear behind `optimizer.step()` alone, or drop what is no whole window on purpose",
+        "clear behind `optimizer.step()` alone",
     )
 
     def reset(self) -> None:

@@ -62,6 +62,29 @@ def test_an_average_that_holds_the_beginning_to_the_end_is_too_slow(
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
+    ("apart", "evaluated", "told"),
+    [
+        (numpy.linspace(0.6, 0.9, 10), 2.0, True),
+        (numpy.full(10, 0.6), 2.0, False),  # weights that go to and fro around their average
+        (numpy.linspace(0.02, 0.06, 10), 2.0, False),
+        (0.75 + 0.15 * numpy.sin(numpy.arange(10)), 2.0, False),
+        (numpy.linspace(0.6, 0.9, 10), 1.0, False),  # as good as the training
+    ],
+)
+def test_weights_that_are_put_in_and_fall_behind_are_of_an_average_that_is_too_slow(
+    apart: numpy.ndarray, evaluated: float, told: bool, cuts: tuple[int, ...]
+) -> None:
+    given = columns(-1.0, 0.99, itself=True) | {"model/evaluated_apart": (LOOKS, apart)}
+    given["val/loss"] = (LOOKS - 1, numpy.linspace(3.0, evaluated, len(LOOKS)))
+    if not told and evaluated < 2:
+        given["val/loss"] = (LOOKS - 1, numpy.interp(LOOKS, numpy.arange(501), numpy.linspace(3.0, 1.0, 501)))
+        given["train/loss"] = numpy.linspace(3.0, 1.4, 501)
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+    assert [one.severity for one in found] == ["warning"] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
     ("writes", "behind", "itself", "told"),
     [
         (1.0, 1.0, False, True),

@@ -39,9 +39,9 @@ class AverageSlow(WatchRule):
     step of five or fewer, and would not be behind if it were written in each, it is updated too seldom; else its decay
     is too slow. Of weights that are put into the model for the evaluation, and of averages in 16 bits, there is what
     they have moved from one evaluation to the next: that counts where they have come farther from the trained ones
-    each time, a fifth farther in all, and the evaluation's loss is a tenth above the training's. A mean of all weights
-    so far, and a decay that grows with the steps, come along. Where the trained model is evaluated as well, it is an
-    info finding.
+    each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's loss is a tenth above
+    the training's. A mean of all weights so far, and a decay that grows with the steps, come along. Where the trained
+    model is evaluated as well, it is an info finding.
 
     What to do: update the average behind each `optimizer.step()`; choose a decay d with 1 / (1 − d) steps well below
     those of the training.
@@ -59,6 +59,7 @@ class AverageSlow(WatchRule):
         "times": (2.0, "the training's steps, that the average holds; ours"),
         "seldom": (5.0, "steps for one in which it is written; ours"),
         "grows": (1.2, "times the distance at the first evaluation, of what is not followed; ours"),
+        "far": (0.3, "of the weights' size, at the last one; ours"),
         "worse": (1.1, "times the training's loss, its evaluation; ours"),
     }
     remedies = (
@@ -80,14 +81,14 @@ class AverageSlow(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         whole, writes = (watched(history, f"evaluated_{name}", place) for name in ("steps", "writes"))
         before, self._whole = self._whole, whole
+        apart = watched(history, "evaluated_apart", place)
+        self._grows = self._grows and (not self._apart or apart >= self._apart[-1])
+        self._apart = [*self._apart[:1], apart]
         if not before > 0:
             return  # the first evaluation
         steps = whole - before
         self._known = self._known and 0 < value <= 1 and writes != 0 and not _is_reference(history, place)
-        apart = watched(history, "evaluated_apart", place)
         self._unseen, writes = self._unseen or writes < 0, writes if writes > 0 else steps
-        self._grows = self._grows and (not self._apart or apart >= self._apart[-1])
-        self._apart = [*self._apart[:1], apart]
         self._begun = self._begun if self._count else place[0]
         self._count, self._last = self._count + 1, place
         self._steps, self._writes = self._steps + steps, self._writes + writes
@@ -96,7 +97,7 @@ class AverageSlow(WatchRule):
 
     def _is_behind(self, history: RunHistory) -> bool:
         """Whether it is ever farther from what is trained, and its evaluation is worse than the training."""
-        far = len(self._apart) > 1 and self._apart[-1] >= self.at["grows"] * self._apart[0]
+        far = len(self._apart) > 1 and self._apart[-1] >= max(self.at["far"], self.at["grows"] * self._apart[0])
         losses = [history.role(name) for name in ("eval_loss", "loss")]
         if not far or any(one is None or not one.end for one in losses):
             return False
@@ -113,11 +114,12 @@ class AverageSlow(WatchRule):
         pace = self._steps / max(self._writes, 1e-9)
         seldom = pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace
         alone = self._unseen or other_model(history, self._last[1])
+        written = "" if self._unseen else f"is written in one of {max(1, round(pace))} steps, and "
+        message = f"The average that is evaluated {written}holds the weights of {holds:.3g} steps, as far as it moves; "
+        message += f"the training has {whole:.0f}."
         if self.first(self._segment):
             yield self.finding(
-                self._begun, f"The average that is evaluated is written in one of {max(1, round(pace))} steps, and "
-                f"holds the weights of {holds:.3g} steps, as far as it moves; the training has {whole:.0f}."
-                if seldom or holds < math.inf else "The average that is evaluated does not move.",
+                self._begun, message if holds < math.inf else "The average that is evaluated does not move.",
                 found=self._last[0], segment=self._segment, confidence=0.95 if alone else 0.5,
                 severity=self.severity if alone else "info", causes=[_SELDOM if seldom else _SLOW],
                 evidence={"steps": rounded(holds), "pace": rounded(pace), "standing": True},

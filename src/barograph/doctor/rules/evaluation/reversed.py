@@ -58,8 +58,10 @@ class ReversedTargets(WatchRule):
         if loss is None or not came_by(evaluation, place[1]):
             return
         train, theirs = usual(loss, *place, 16), known(evaluation, *place)
-        size = math.hypot(*(usual(history.channel(f"model/target_{name}"), *place, 4) for name in ("std", "mean"))) ** 2
-        whole = size + usual(history.channel(self.series), *place, 4) ** 2
+        size = math.hypot(*(usual(history.channel(f"model/target_{name}"), *place, 4) for name in ("std", "mean")))
+        other = usual(history.channel(self.series), *place, 4)
+        size *= size  # a power would raise where this is infinite
+        whole = size + other * other
         ours, products = whole - train, whole - theirs  # twice the mean products
         holds = (
             abs(watched(history, "square_weight", place) - 1) < 0.01

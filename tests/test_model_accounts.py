@@ -108,7 +108,7 @@ class Training:
 
 
 OURS = {
-    "optimizer_count", "schedule_stuck", "schedule_too_fast", "rate_too_low", "decay_dominates", "cleared_gradients",
+    "optimizer_count", "schedule_stuck", "schedule_count", "rate_too_low", "decay_dominates", "cleared_gradients",
     "resumed_schedule", "loss_weight", "loss_not_scaled",
 }  # fmt: skip
 
@@ -181,13 +181,13 @@ def test_a_scheduler_that_is_stepped_at_each_part_is_over_too_early(
     wave = {"share": lambda step: 0.5 * (1 + math.cos(math.pi * step / STEPS))} if comes_back else {}
     training = Training(tmp_path, parts=parts, each_part=True, **wave)
     training.go(1, STEPS)
-    assert training.findings()["schedule_too_fast"].startswith("scheduler stepped per micro-batch")
+    assert training.findings()["schedule_count"].startswith("scheduler stepped per micro-batch")
 
 
 def test_a_schedule_that_ends_early_by_its_own_length_is_left_alone(tmp_path: Path) -> None:
     training = Training(tmp_path, parts=2, share=warm_cosine(10, 85))
     training.go(1, STEPS)
-    assert "schedule_too_fast" not in training.findings()
+    assert "schedule_count" not in training.findings()
 
 
 @pytest.mark.parametrize(("divide", "warns"), [(1, True), (16, True), (4, False), (2, False)])
@@ -464,6 +464,6 @@ def test_a_scheduler_that_is_stepped_twice_is_over_too_early(pace: int, over: fl
     }  # fmt: skip
     columns = {f"model/{name}": (looks, values) for name, values in figures.items()}
     found = warned(columns | {"loss": every(np.linspace(3.0, 2.0, ROWS))})
-    assert ("schedule_too_fast" in found) is told
+    assert ("schedule_count" in found) is told
     if told:
-        assert found["schedule_too_fast"].causes[0].startswith("scheduler stepped too often")
+        assert found["schedule_count"].causes[0].startswith("scheduler stepped too often")

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
-from barograph.doctor.rules.optimizer.schedule import RULES, LearningRateJump
+from barograph.doctor.rules.optimizer import declared, schedule
+from barograph.doctor.rules.optimizer.schedule import LearningRateJump
+
+RULES = (*schedule.RULES, *declared.RULES)
 
 
 def cosine(count: int, warm: int = 20, floor: float = 0.0, peak: float = 1e-3) -> np.ndarray:

@@ -47,8 +47,9 @@ PLAYERS = re.compile(
 # Beside a loss of values that follow their own targets: what is known of an agent alone.
 EPSILON = re.compile(r"(?i)(?:.*[/_. ])?(?:eps|epsilon|exploration(?:[_ ]?(?:rate|eps|epsilon|prob))?)")
 VALUES = re.compile(
-    r"(?i)(?!.*(?:loss|std|grad|norm|err|max|lr|target))(?:.*[/_. ])?(?:(?:mean|avg|average|current|predicted)[/_. ]?)?"
-    r"q(?:[/_. ]?(?:values?|vals?|pred|online|estimates?|[12]))?(?:[/_. ](?:mean|avg))?"
+    r"(?i)(?!.*(?:loss(?!es/)|std|grad|norm|err|max|lr|target))(?:.*[/_. ])?"
+    r"(?:(?:mean|avg|average|current|predicted)[/_. ]?)?"
+    r"qf?\d?(?:[/_. ]?(?:values?|vals?|pred|online|estimates?|[12]))?(?:[/_. ](?:mean|avg))?"
 )
 _AGENT = re.compile(
     r"(?i)(?:.*[/_. ])?(?:(?:mean|avg|average|max|min)[/_. ])?(?:ep|episode)[/_. ]?(?:len(?:gth)?s?|steps|"

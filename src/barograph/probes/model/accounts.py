@@ -61,6 +61,8 @@ class OptimizerAccounts:
         current.figures |= graphs.figures()
         if shares:
             current.figures["rate_share"] = max(shares)
+        if (known := [rate for _, rate in chosen if rate is not None]) and not any(map(_warms_itself, groups)):
+            current.figures["rate_in_force"] = max(known)
         if all(_follows(group) for group in groups):
             current.figures["rate_sum"] = max(travel)
         lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]
@@ -107,6 +109,11 @@ class OptimizerAccounts:
 def _base(group: dict[str, Any]) -> Any:
     """The rate that a group's scheduler starts from, or that it means to reach; None where there is no scheduler."""
     return group.get("initial_lr") and group.get("max_lr", group["initial_lr"])
+
+
+def _warms_itself(group: dict[str, Any]) -> bool:
+    """Whether an optimizer has a schedule of its own beside the rate of its groups."""
+    return any("warmup" in key or key == "scheduled_lr" for key in group)
 
 
 def _follows(group: dict[str, Any]) -> bool:

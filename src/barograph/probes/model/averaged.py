@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.probes.model import following
+from barograph.probes.model.following import FollowedAverage, moved_between
 from barograph.probes.model.guest import after, before, is_compiled
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.written import Written, some_of
@@ -36,7 +38,7 @@ _ROW = 5  # steps in a row with passes without gradients: they are of the traini
 _LOOK = 2  # steps, behind which copies are looked for
 _COPIES = 64  # of the model that are listened to
 _ALONG = 0.1  # of the squared distance, what may be off the line of the last step
-NAMES = ("apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed")
+NAMES = ("apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps", *following.NAMES)
 
 
 class WeightSample(NamedTuple):
@@ -69,6 +71,8 @@ class EvaluatedWeights:
         self._then: list[Tensor] = []
         self._own: dict[Any, WeightSample] = {}  # the watched model's, by what tells whether they are others
         self._other: WeightSample | None = None
+        self._whose: Any = None  # a weak reference to the copy that this is of
+        self._followed: tuple[Any, FollowedAverage] | None = None  # a copy that was evaluated, and how it moves
         self._strangers, self._listens = False, False  # whether a copy was called; between two steps
         self._kept: tuple[WeightSample, WeightSample, bool] | None = None  # of the evaluation before
         self._written = written
@@ -133,7 +137,7 @@ class EvaluatedWeights:
             import torch
 
             whole = copy()
-            if self._inside > 1 or torch.is_grad_enabled() or whole is None:
+            if self._inside > 1 or torch.is_grad_enabled() or whole is None or self._gathers(whole):
                 return
             if self._called is not None:
                 self._called(module, (*given, *named.values()), module is whole)
@@ -141,7 +145,12 @@ class EvaluatedWeights:
                 return
             self._strangers = True
             if self._other is None:
-                self._other = self._sample(whole)
+                self._other, self._whose = self._sample(whole), copy
+
+    def _gathers(self, copy: Any) -> bool:
+        """Whether its batch norm takes plain means of what it is given: statistics are made anew for an average."""
+        norms = [copy.get_submodule(path) for path in self._norms]
+        return any(norm.training and norm.momentum is None for norm in norms)
 
     def _went(self, module: Any, given: Any, output: Any) -> None:
         self._inside = max(0, self._inside - 1)
@@ -149,10 +158,37 @@ class EvaluatedWeights:
     def _sample(self, model: Any) -> WeightSample:
         import torch
 
-        home = self._now[0].device
-        weights = torch.cat([some_of(_item(model, path).detach()).float().to(home) for path in self._paths])
+        home, weights = self._now[0].device, self._weights(model)
         means = [model.get_submodule(path).running_mean.detach().float().to(home) for path in self._norms]
         return WeightSample(weights, torch.cat(means) if means else weights[:0])
+
+    def _weights(self, model: Any) -> Tensor:
+        import torch
+
+        home = self._now[0].device
+        return torch.cat([some_of(_item(model, path).detach()).float().to(home) for path in self._paths])
+
+    def _newest(self) -> Tensor:
+        import torch
+
+        home = self._now[0].device
+        return torch.cat([one.float().to(home) for one in self._now])
+
+    def _move(self, passed: WeightSample | None) -> Tensor | None:
+        """Follow the copy that is evaluated. passed: what an evaluation before this step was made with; then what is
+        known since the evaluation before."""
+        reference = self._whose if passed is not None else self._followed[0] if self._followed is not None else None
+        copy = reference() if reference is not None else None
+        if copy is None:
+            return None
+        versions = [_item(copy, path)._version for path in self._paths]
+        if passed is None and self._followed is not None:
+            self._followed[1].step(versions, partial(self._weights, copy), self._newest)
+        elif self._followed is not None and self._followed[0] is reference and passed is not None:
+            return self._followed[1].figures(passed.weights, versions, partial(self._weights, copy), self._newest)
+        elif passed is not None:
+            self._followed = reference, FollowedAverage(self._weights(copy), versions)
+        return None
 
     def put(self, current: ModelRound) -> None:
         """The next step begins."""
@@ -162,19 +198,27 @@ class EvaluatedWeights:
         self._row = self._row + 1 if own or other else 0
         if self._row >= _ROW:
             self._compare_no_more()  # copies are heard all the same: an evaluation has more passes than a step
-        if not (own or other) or not self._now or model is None:
+        if not self._now or model is None:
+            return
+        moves = None
+        with contextlib.suppress(Exception):
+            moves = self._move(other)
+        if not (own or other):
             return
         with contextlib.suppress(Exception):
             alone = bool(self._handles) and not self._strangers  # one made later may be called unheard
             current.put(
-                "evaluated_weights", NAMES, self._figures([other] if other else own, model, other is not None, alone)
-            )
+                "evaluated_weights", NAMES,
+                self._figures([other] if other else own, model, other is not None, alone, moves),
+            )  # fmt: skip
 
-    def _figures(self, samples: list[WeightSample], model: Any, other: bool, alone: bool) -> Tensor:
+    def _figures(
+        self, samples: list[WeightSample], model: Any, other: bool, alone: bool, moves: Tensor | None
+    ) -> Tensor:
         import torch
 
-        home = self._now[0].device
-        now, then = (torch.cat([one.float().to(home) for one in some]) for some in (self._now, self._then))
+        home, now = self._now[0].device, self._newest()
+        then = torch.cat([one.float().to(home) for one in self._then])
         each = torch.stack([one.weights for one in samples])
         which = (each - now).square().sum(1).argmax(keepdim=True)  # no copy of the trained ones, if there is another
         evaluated = each.index_select(0, which)[0]
@@ -187,6 +231,11 @@ class EvaluatedWeights:
         if self._kept is not None and self._kept[2] == other:
             before, own, _ = self._kept
             moved, changed = (now - own.weights).norm(), (evaluated - before.weights).norm()
+            between = moved_between(before.weights, evaluated, now)
+            if moves is None or not other:
+                moves = between
+            else:  # of a copy that moves otherwise than an average does, as one in 16 bits
+                moves = torch.where(moves[1] < 0, torch.cat((between[:2], moves[2:])), moves)
             if len(ours.means):
                 statistics = ((theirs.means == before.means).all() & (ours.means != own.means).any()).float()
         self._kept = theirs, ours, other
@@ -197,12 +246,15 @@ class EvaluatedWeights:
         newest = torch.where(along & (apart > 0), 1 - part, blank)
         whose = torch.full_like(apart, 2.0 if other else float(alone))
         alike = shares.amax() - shares.amin()
-        return torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed))
+        moves = torch.stack((blank, blank, blank)) if moves is None else moves.to(home)
+        steps = torch.full_like(apart, float(self._steps))
+        here = torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed, steps))
+        return torch.cat((here, moves))
 
     def _compare_no_more(self) -> None:
         if self._written.follower == self._ended:
             self._written.follower = None
-        self._paths, self._now, self._listens = [], [], False
+        self._paths, self._now, self._listens, self._followed = [], [], False, None
 
     def close(self) -> None:
         """Leave no hook behind."""

@@ -198,7 +198,9 @@ class Sentinel:
         """A step begins: how many passes have added up for it, and what their loss is. alone: with one optimizer, of
         whose passes none is meant for another. stepped: parameters of each."""
         self._listen_elsewhere()
-        current.figures |= self._loss.new(stepped)
+        figures = self._loss.new(stepped)
+        if not self._all > self._passes > 1:  # else it may be of passes that were cleared, as of an attack
+            current.figures |= figures
         self._loss.graphs.put(current)
         if (scale := self._loss.scale) is not None and scale in self._names:
             current.figures["scale_is_logarithm"] = float(is_logarithm(self._names[scale]))

@@ -35,7 +35,8 @@ class RankCopies:
         sharded = type(inner).__name__ == "FullyShardedDataParallel" or _is_fully_sharded(inner)
         split = sharded and _is_split_too(inner)
         whole = not sharded and not any(mesh_of(item) is not None or hasattr(item, "ds_id") for item in held)
-        self._some = held[:: max(1, len(held) // _PARAMETERS)][:_PARAMETERS] if whole else []
+        self._some = held[:: -(-len(held) // _PARAMETERS) or 1] if whole else []
+        self._some += held[-1:] if self._some and self._some[-1] is not held[-1] else []  # a head is last
         self._first = _print([item.detach() for item in self._some])  # the weights before the first step
         see = before(inner, self._see, with_kwargs=True) if whole or (sharded and not split) else None
         self._handle = see

@@ -35,12 +35,13 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "unset_statistics": "unset_statistics", "unset_buffers": "unset_buffers",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",
            "as_drawn": "without_graph_as_drawn", "drawn": "drawn", "written": "written",
+           "gradient_growth": "gradient_growth",
            "tied_deviation": "tied_deviation", "adapters_drawn": "adapters_drawn",
            "adapters_zero": "adapters_zero",
            "adapters_merged": "adapters_merged", "equal_units": "equal_units",
            "unheld_trained": "unheld_trained", "gains_apart": "gains_apart",
            "frozen_tables": "frozen_tables"}  # fmt: skip
-_NUMBERS = ("idle_gradient", "written", "tied_deviation", "adapters_merged")  # of these: not counts
+_NUMBERS = ("idle_gradient", "written", "gradient_growth", "tied_deviation", "adapters_merged")  # of these: not counts
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 

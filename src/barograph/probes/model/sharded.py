@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,13 @@ def way(parameter: Any) -> Key | None:
         if not placement.is_replicate() and not placement.is_partial() and mesh.size(number) > 1
     )
     return (mesh, dimensions) if dimensions else None
+
+
+def shards_of(parameters: Sequence[Any]) -> dict[str, float]:
+    """`shards`: over how many ranks each of these is sharded, where all are over as many; nothing elsewhere."""
+    ways = [way(parameter) for parameter in parameters]
+    counts = {math.prod(key[0].size(one) for one in key[1]) if key else 1 for key in ways}
+    return {"shards": float(counts.pop())} if len(counts) == 1 and max(counts) > 1 else {}
 
 
 def is_recorder(parameters: Sequence[Any]) -> bool:

@@ -31,6 +31,7 @@ from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
 from barograph.probes.model.graphs import UsedGraphs
+from barograph.probes.model.growth import GradientGrowth
 from barograph.probes.model.guest import Guest, after, before, is_compiled
 from barograph.probes.model.head import Head
 from barograph.probes.model.noising import TimeArgument
@@ -43,6 +44,7 @@ from barograph.probes.model.parts import CalledParts, in_backward
 from barograph.probes.model.reach import untied_figures
 from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import end_token, layer_settings
+from barograph.probes.model.sharded import shards_of
 from barograph.probes.model.symmetry import EqualUnits
 from barograph.probes.model.texts import TextPairs
 from barograph.probes.model.written import Written
@@ -114,6 +116,7 @@ class ModelState:
         ]
         self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
         self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called)
+        self._growth = GradientGrowth()
         self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
@@ -315,8 +318,10 @@ class ModelState:
         self._see_around()
         if parameters is not self._key:
             self._key = parameters
-            current.figures |= averaged_over(self._model)
+            current.figures |= averaged_over(self._model) | shards_of(parameters)
             self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
+            if bfloats := sum(item.dtype == torch.bfloat16 for item in parameters):
+                current.figures["bfloat_parameters"] = float(bfloats)
             self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
             frozen_figures(current, self._model, parameters, self._adapters)
             untied_figures(current, self._model)
@@ -334,6 +339,7 @@ class ModelState:
         self._other.put(current)
         current.figures |= self._copies.put(self._averaged.listens)
         self._averaged.put(current)
+        self._growth.put(current, parameters)
         self._time.put(current)
         self._units.put(current)
         if (
@@ -393,6 +399,7 @@ class ModelState:
             restore(module)
         self._other.close()
         self._averaged.close()
+        self._growth.close()
         self._copies.close()
         self._dependence.close()
         self._head.close()

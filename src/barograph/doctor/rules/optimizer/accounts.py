@@ -2,7 +2,7 @@
 or too often, rates too small to leave the initialisation, a decay that undoes the training.
 
 In:   `model/optimizer_age`, `rate_share`, `decay_share`, `reach` and what the watch has counted of passes.
-Out:  findings of `OptimizerCount`, `ScheduleStuck`, `ScheduleTooFast`, `RateTooLow`, `DecayDominates`.
+Out:  findings of `OptimizerCount`, `ScheduleStuck`, `RateTooLow`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.core.configuration import ACCUMULATION
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import (
     RowCursor,
     came_by,
     known,
-    numeric_setting,
     param_norm_of,
     saved_before,
     usual,
@@ -162,7 +160,7 @@ class OptimizerCount(Rule):
             )  # fmt: skip
 
 
-def _shares(history: RunHistory, least: int) -> ChannelRows | None:
+def rate_shares(history: RunHistory, least: int) -> ChannelRows | None:
     """The schedule's share of the rate, of a run that is over and was launched once."""
     channel = history.channel("model/rate_share")
     if channel is None or not history.facts.get("finished") or channel.end < 4:
@@ -224,7 +222,7 @@ class ScheduleStuck(Rule):
     }
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = _shares(history, int(self.at["steps"]))
+        rows = rate_shares(history, int(self.at["steps"]))
         if rows is None or not self.first():
             return
         share, last, planned = rows.value, int(rows.step[-1]), history.facts.get("planned_steps")
@@ -232,12 +230,12 @@ class ScheduleStuck(Rule):
             return
         moved = int((numpy.diff(share) > 0).sum())
         late = share[4 * (rows.step - rows.step[0]) >= 3 * (last - rows.step[0])]
-        if _times(history) >= self.at["each"] and len(late) > 1 and late[0] == share[-1]:
+        if times_stepped(history) >= self.at["each"] and len(late) > 1 and late[0] == share[-1]:
             return
         what, remedy = "warm-up never ends: it is longer than the run", "warm up over 1 to 5% of the steps"
         if not moved:
             what, remedy = "scheduler never stepped", "call `scheduler.step()` after each `optimizer.step()`"
-        elif moved < 0.5 * len(share) - 1 or _times(history) <= self.at["seldom"]:
+        elif moved < 0.5 * len(share) - 1 or times_stepped(history) <= self.at["seldom"]:
             what = "scheduler stepped too seldom: the warm-up counts steps, and it is stepped once an epoch"
             remedy = "call `scheduler.step()` after each `optimizer.step()`, or give it numbers of epochs"
         yield self.finding(
@@ -247,74 +245,13 @@ class ScheduleStuck(Rule):
         )  # fmt: skip
 
 
-class ScheduleTooFast(Rule):
-    """The schedule is over after one k-th of the run, and the gradients of k micro-batches are accumulated.
-
-    Behind its peak the share of the rate in force falls, in two records in a row or more, to below a half, and stands
-    still or rises again from 1 / k of the steps on (within a tenth), where each step has k backward passes, or the
-    configuration says so: the scheduler is stepped at each of them. The same where the scheduler's own count is k times
-    that of the optimizer.
-    """
-
-    name, family, kind, severity = "schedule_too_fast", "optimizer", "learning_rate", "warning"
-    proves = "training"
-    needs = ("=model/rate_share",)
-    least = 4
-    about = "The scheduler is stepped at each micro-batch."
-    thresholds: ClassVar = {
-        "within": (0.1, "of a k-th of the steps; ours"),
-        "steps": (90.0, "ours"),
-        "falls": (2.0, "records in a row in which it falls, more than a single drop; ours"),
-    }
-    remedies = ("call `scheduler.step()` once after each `optimizer.step()`",)
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rows = _shares(history, int(self.at["steps"]))
-        if rows is None or not self.first():
-            return
-        share, steps = rows.value, rows.step
-        peak = int(share.argmax())
-        falls = numpy.diff(share) < 0
-        ends = numpy.flatnonzero((share[:-1] < 0.5 * share[peak]) & ~falls)  # flat from there on, or rising again
-        before = int(self.at["falls"])
-        low = next((at for at in ends.tolist() if at >= peak + before and falls[at - before : at].all()), -1)
-        length = history.facts.get("planned_steps") or int(steps[-1]) + int(steps[1] - steps[0])
-        if low < 0:
-            return
-        channel = history.channel("model/backwards")
-        counted = float(numpy.median(channel.rows().value)) if channel is not None and channel.end else math.nan
-        parts = {number for number in (counted, numeric_setting(history, *ACCUMULATION)) if number >= 2}
-        end = (float(steps[low - 1]) + float(steps[low])) / 2
-        slack = (float(steps[low]) - float(steps[low - 1])) / 2
-        pace = _pace(history)
-        fits = [k for k in (*parts, pace) if abs(end - length / k) <= slack + self.at["within"] * length / k]
-        if not fits:
-            return
-        micro = fits[0] in parts
-        yield self.finding(
-            int(steps[low]), f"The schedule is over at step {int(steps[low])} of {length:.0f}, and "
-            + (f"each step has {fits[0]:.0f} micro-batches." if micro
-               else f"the scheduler is stepped {fits[0]:.0f} times at each step of the optimizer."),
-            found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,
-            evidence={"micro_batches" if micro else "times": fits[0], "steps": length},
-            causes=[f"scheduler stepped {'per micro-batch' if micro else 'too often'}: "
-                    f"{fits[0]:.0f} times at each step"],
-        )  # fmt: skip
-
-
-def _times(history: RunHistory) -> float:
+def times_stepped(history: RunHistory) -> float:
     """How often the scheduler is stepped at each step of the optimizer, by their counts; NaN where it is not known."""
     counts, steps = history.channel("model/scheduler_steps"), history.channel("model/scheduled_steps")
     if counts is None or steps is None or counts.end < 2 or counts.end != steps.end:
         return math.nan
     made, went = (float(channel.rows().value[-1] - channel.first) for channel in (steps, counts))
     return went / made if made > 0 else math.nan
-
-
-def _pace(history: RunHistory) -> float:
-    """`_times` as a whole number; NaN unless it is one, of twice or more."""
-    times = _times(history)
-    return float(round(times)) if times >= 1.9 and abs(times - round(times)) <= 0.05 * times else math.nan
 
 
 def _from_scratch(history: RunHistory, first: float) -> bool:
@@ -347,7 +284,7 @@ def level(history: RunHistory) -> tuple[float, float, float]:
     return float(numpy.median(values[:3])), float(middles.min()), float(numpy.median(values[-size:]))
 
 
-_HALF_A_UNIT = 2.0**-12  # of fp16, and less than that of bf16: a change that is less of a number is rounded away
+_HALF_A_UNIT = {"half": 2.0**-12, "bfloat": 2.0**-9}  # of a number: a change that is less is rounded away
 _LOST = "updates lost in rounding: they are below half a unit in the last place of 16-bit weights"
 
 
@@ -444,8 +381,8 @@ class RateTooLow(Rule):
         reach = float(rows.value[-1]) + each * int(losses.step[-1] - rows.step[-1])  # the newest is of an earlier step
         if reach > self.at["reach"] or not _from_scratch(history, first):
             return
-        halves = history.channel("model/half_parameters")
-        lost = halves is not None and halves.end > 0 and halves.first > 0 and reach / steps < _HALF_A_UNIT
+        kinds = ((history.channel(f"model/{name}_parameters"), unit) for name, unit in _HALF_A_UNIT.items())
+        lost = any(kind is not None and kind.end and kind.first > 0 and reach / steps < unit for kind, unit in kinds)
         yield self.finding(
             int(losses.step[0]), f"In {steps} steps the weights can have moved by {reach:.2g} of their size at most, "
             f"and the loss went from {first:.4g} to {last:.4g}.",
@@ -473,4 +410,4 @@ def outweighed(history: RunHistory, time: int) -> float:
     return float(numpy.median(times)) if len(times) == 5 else math.nan
 
 
-RULES = (OptimizerCount, ScheduleStuck, ScheduleTooFast, RateTooLow)
+RULES = (OptimizerCount, ScheduleStuck, RateTooLow)

@@ -2,7 +2,7 @@
 in other units than it is stepped in, groups without a learning rate.
 
 In:   norms before and after clipping, what the optimizer's groups and its changes say, the learning rate row by row.
-Out:  findings of `ClipNotInForce`, `OptimizerRemade`, `ScheduleUnits`, `IdleGroup`.
+Out:  findings of `ClipNotInForce`, `ClippedByShard`, `OptimizerRemade`, `ScheduleUnits`, `IdleGroup`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from barograph.doctor.kernel.cursor import (
 )
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import ChannelRows, RunHistory
@@ -39,7 +40,8 @@ class ClipNotInForce(Rule):
     """The configuration clips gradients at a norm, and the optimizer is given larger ones, unclipped.
 
     Where the norm was read both when backward ended and when the optimizer's step began, both are the same in each of
-    four looks or more, and the optimizer was given a larger one than the configured in three steps. Clipping by value,
+    four looks or more, and the optimizer was given a larger one than the configured in three steps; or it was given, in
+    three, what is logged as the norm, and no look saw a smaller one than before. Clipping by value,
     and of parts of the model by themselves, changes the norm, and gives no finding. Or the norm that is logged, as
     `clip_grad_norm_` returns it, was exactly 0 in sixteen rows from the first one on, and the watch has measured others
     in its last four looks: there were no gradients yet, or none any more.
@@ -113,8 +115,61 @@ class ClipNotInForce(Rule):
         if channel is None:
             return False
         looks = channel.rows()
-        values = looks.value[looks.time <= time]
-        return len(values) >= self.at["all"] and bool((values >= self.at["same"]).all())
+        values, logged = looks.value[looks.time <= time], history.role("norm")
+        if not len(values) or not (values >= self.at["same"]).all():
+            return False
+        rows = logged.rows() if logged is not None and logged.name != "model/grad_norm" else None
+        told = (
+            {} if rows is None else dict(zip(rows.step[rows.time <= time], rows.value[rows.time <= time], strict=True))
+        )
+        used = sum(abs(told.get(step, math.nan) / norm - 1) <= 1 - self.at["same"] for step, norm in self._over)
+        return len(values) >= self.at["all"] or used >= self.at["looks"]
+
+
+class ClippedByShard(WatchRule):
+    """Each rank clips its shards by their own norm, and not by that of the whole gradient.
+
+    The watched model is sharded over n ranks, and the configuration clips at a norm. Where each rank scales its own
+    shards to that norm, the whole gradient's is √n times as large: it is, to a thousandth, in eight steps of the last
+    sixteen, larger than the limit in twelve of them, and never above. Shards of one layer are then scaled differently.
+
+    What to do: `clip_grad_norm_` of the sharded parameters themselves, which adds up the norms of all ranks.
+    """
+
+    name, family, kind, severity = "clipped_by_shard", "gradient", "clipping", "warning"
+    series = "model/grad_norm"
+    needs = ("=model/grad_norm", "=model/shards", "config")
+    least = 16
+    about = "Each rank clips its shards by their own norm."
+    thresholds: ClassVar = {
+        "looks": (16.0, "the newest; ours"),
+        "bound": (8.0, "of them at √n times the limit; ours"),
+        "over": (12.0, "of them above the limit; ours"),
+        "same": (1e-3, "of √n times the limit; ours"),
+        "above": (1.02, "times the limit; ours"),
+    }
+    causes = ("shards clipped by their own norms: each rank scales its part of the gradient by another factor",)
+    remedies = ("clip the sharded parameters with `clip_grad_norm_`, or add up the squared norms of all ranks before",)
+
+    def begin(self) -> None:
+        self._norms: list[tuple[int, float]] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        limit, shards = numeric_setting(history, *_LIMITS), watched(history, "shards", place)
+        count = int(self.at["looks"])
+        self._norms = [*self._norms, (place[0], value)][-count:]
+        if not (0 < limit < math.inf and shards > 1) or len(self._norms) < count:
+            return
+        share = numpy.array([norm for _, norm in self._norms]) / (limit * math.sqrt(shards))
+        at_bound = int((abs(share - 1) <= self.at["same"]).sum()) >= self.at["bound"]
+        over = int((share > self.at["above"] / math.sqrt(shards)).sum()) >= self.at["over"]
+        if at_bound and over and share.max() <= 1 + self.at["same"] and self.first(place[2]):
+            yield self.finding(
+                self._norms[0][0], f"Gradients are to be clipped at a norm of {limit:.4g}, and theirs is "
+                f"{limit * math.sqrt(shards):.4g}, the root of {shards:.0f} times that: each of {shards:.0f} ranks "
+                "clips its own shards.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"limit": limit, "shards": shards, "standing": True},
+            )  # fmt: skip
 
 
 class OptimizerRemade(Rule):
@@ -309,4 +364,4 @@ class IdleGroup(Rule):
         )  # fmt: skip
 
 
-RULES = (ClipNotInForce, OptimizerRemade, ScheduleUnits, IdleGroup)
+RULES = (ClipNotInForce, ClippedByShard, OptimizerRemade, ScheduleUnits, IdleGroup)

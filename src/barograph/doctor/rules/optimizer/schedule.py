@@ -1,8 +1,8 @@
-"""The learning rate: jumps, an end that comes too early, one that never comes, what was declared.
+"""The learning rate: jumps, an end that comes too early, one that never comes, no warm-up.
 
 In:   the series of the learning rate, and beside it the loss, and the configuration.
 Out:  findings of `LearningRateJump`, `LearningRateZero`, `LearningRateCollapse`, `LearningRateConstant`,
-      `LearningRateDeclared`, `MissingWarmup`, `WarmupUnfinished`.
+      `MissingWarmup`, `WarmupUnfinished`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.kernel.wording import GO_BACK, Case
 
-_RATES = ("learning_rate", "lr", "max_lr")
+RATES = ("learning_rate", "lr", "max_lr")
 
 
 class LearningRateJump(SeriesRule):
@@ -91,7 +91,7 @@ class LearningRateJump(SeriesRule):
 
     def _reached(self, history: RunHistory, begun: int, value: float, old: float, segment: int) -> bool:
         """Whether it has come no further than to the rate that is configured, or that the scheduler started from."""
-        declared = numeric_setting(history, *_RATES)
+        declared = numeric_setting(history, *RATES)
         counted, share = history.channel("model/scheduler_steps"), history.channel("model/rate_share")
         if share is not None and counted is not None:
             rows = share.rows()
@@ -333,51 +333,6 @@ class LearningRateConstant(SeriesRule):
         )
 
 
-class LearningRateDeclared(Rule):
-    """The highest learning rate of the first 1,000 rows is not the configured one, by a factor of 2. An info finding.
-
-    Several parameter groups, scaling with the width or the number of ranks explain it, and so does a typing error.
-    """
-
-    name, family, kind, severity = "learning_rate_declared", "optimizer", "config", "info"
-    needs = ("lr", "config")
-    least = 200
-    about = "The learning rate differs from the configured one."
-    thresholds: ClassVar = {"ratio": (2.0, "ours"), "rows": (1000.0, "ours")}
-    remedies = ("Check what scales the learning rate: batch size, width, ranks, parameter groups.",)
-
-    def reset(self) -> None:
-        self._done = False
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        if self._done:
-            return
-        channel = history.role("lr")
-        count = int(self.at["rows"])
-        finished = history.facts.get("finished")
-        if channel is None or (channel.end < count and not (finished and channel.end >= self.least)):
-            return
-        self._done = True
-        wanted = numeric_setting(history, *_RATES)
-        rows = channel.rows(0, count)
-        values = rows.value[numpy.isfinite(rows.value)]
-        if not len(values) or not wanted > 0 or values.max() <= 0 or values[-1] >= values.max():
-            return  # still rising
-        ratio = float(values.max()) / wanted
-        if 1 / self.at["ratio"] < ratio < self.at["ratio"]:
-            return
-        at = int(numpy.argmax(rows.value == values.max()))
-        yield self.finding(
-            int(rows.step[at]),
-            f"The learning rate peaks at {values.max():.3g}; the configuration says {wanted:.3g}",
-            found=int(rows.step[-1]),
-            segment=int(rows.segment[at]),
-            confidence=0.5,
-            evidence={"peak": rounded(float(values.max())), "declared": rounded(wanted)},
-            causes=["learning rate too high" if ratio > 1 else "learning rate too low"],
-        )
-
-
 class MissingWarmup(Rule):
     """Training starts at the highest learning rate, and the loss suffers.
 
@@ -475,7 +430,7 @@ class WarmupUnfinished(Rule):
         if self._done or not history.facts.get("finished") or rate is None or rate.end < self.least:
             return
         self._done = True
-        rows, wanted = rate.rows(), numeric_setting(history, *_RATES, "peak_lr")
+        rows, wanted = rate.rows(), numeric_setting(history, *RATES, "peak_lr")
         steps, values = rows.step, rows.value
         if rows.first or rows.segment[0] != rows.segment[-1] or steps[-1] - steps[0] < self.at["steps"]:
             return
@@ -496,5 +451,5 @@ class WarmupUnfinished(Rule):
         )  # fmt: skip
 
 
-RULES = (LearningRateJump, LearningRateZero, LearningRateCollapse, LearningRateConstant, LearningRateDeclared,
-         MissingWarmup, WarmupUnfinished)  # fmt: skip
+RULES = (LearningRateJump, LearningRateZero, LearningRateCollapse, LearningRateConstant, MissingWarmup,
+         WarmupUnfinished)  # fmt: skip

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.configuration import ACCUMULATION, BATCH
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.optimizer.accounts import rate_shares, times_stepped
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -37,16 +39,20 @@ class ScheduleCount(Rule):
     and up again. Or it is made for as many steps as there are epochs, three or more, and was stepped at each step,
     three times as often or more; or it has stairs, the last of which is one of the epochs, the third or a later one,
     and was there within the first. Or it is made for k times as many steps as the optimizer made, all that are planned,
-    and was stepped once at each, where each has k backward passes. Or it has no length of its own, was stepped exactly
-    once at each of k backward passes of a step, there are not k ranks, and the rate does not end at a tenth of its peak
-    or less, but by the same factor again and again.
+    and was stepped once at each, where each has k backward passes; or for as many times as a batch has examples. Or it
+    has no length of its own, was stepped exactly once at each of k backward passes of a step, there are not k ranks,
+    and the rate does not end at a tenth of its peak or less, but by the same factor again and again.
+
+    Or the rate itself says it, of any scheduler: behind its peak its share falls, in two records in a row or more, to
+    below a half, and stands still or rises again from 1 / k of the steps on (within a tenth), where each step has k
+    backward passes, the configuration says so, or the scheduler was stepped k times at each.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
 
     name, family, kind, severity = "schedule_count", "optimizer", "learning_rate", "warning"
     proves = "training"
-    needs = ("=model/scheduler_steps",)
+    needs = ("=model/scheduler_steps|=model/rate_share",)
     least = 4
     about = "The scheduler is stepped too often, too seldom, or never."
     thresholds: ClassVar = {
@@ -58,10 +64,52 @@ class ScheduleCount(Rule):
         "behind": (0.2, "of its length, that cosine annealing goes on behind its end; ours"),
         "ended": (0.1, "of the peak: the schedule may end with the run; ours"),
         "high": (0.5, "of the peak, at the end; ours"),
+        "batch": (8.0, "examples, whose number is a factor of the length; ours"),
+        "falls": (2.0, "records in a row in which the rate falls, more than a single drop; ours"),
     }
     remedies = ("call `scheduler.step()` once behind each `optimizer.step()`",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._by_rate(history)
+        yield from self._by_count(history)
+
+    def _by_rate(self, history: RunHistory) -> Iterator[Finding]:
+        """The schedule is over after one k-th of the run, and there are k micro-batches, or k steps of it, a step."""
+        rows = rate_shares(history, int(self.at["steps"]))
+        if rows is None:
+            return
+        share, steps = rows.value, rows.step
+        peak = int(share.argmax())
+        falls = numpy.diff(share) < 0
+        ends = numpy.flatnonzero((share[:-1] < 0.5 * share[peak]) & ~falls)  # flat from there on, or rising again
+        before = int(self.at["falls"])
+        low = next((at for at in ends.tolist() if at >= peak + before and falls[at - before : at].all()), -1)
+        length = history.facts.get("planned_steps") or int(steps[-1]) + int(steps[1] - steps[0])
+        if low < 0:
+            return
+        channel = history.channel("model/backwards")
+        counted = float(numpy.median(channel.rows().value)) if channel is not None and channel.end else math.nan
+        parts = {number for number in (counted, numeric_setting(history, *ACCUMULATION)) if number >= 2}
+        end = (float(steps[low - 1]) + float(steps[low])) / 2
+        slack = (float(steps[low]) - float(steps[low - 1])) / 2
+        times = times_stepped(history)
+        pace = float(round(times)) if times >= 1.9 and abs(times - round(times)) <= 0.05 * times else math.nan
+        fits = [k for k in (*parts, pace) if abs(end - length / k) <= slack + self.at["within"] * length / k]
+        if not fits or not self.first():
+            return
+        micro = fits[0] in parts
+        yield self.finding(
+            int(steps[low]), f"The schedule is over at step {int(steps[low])} of {length:.0f}, and "
+            + (f"each step has {fits[0]:.0f} micro-batches." if micro
+               else f"the scheduler is stepped {fits[0]:.0f} times at each step of the optimizer."),
+            found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,
+            evidence={"micro_batches" if micro else "times": fits[0], "steps": length},
+            causes=[f"scheduler stepped {'per micro-batch' if micro else 'too often'}: "
+                    f"{fits[0]:.0f} times at each step"],
+        )  # fmt: skip
+
+    def _by_count(self, history: RunHistory) -> Iterator[Finding]:
+        """The scheduler's count beside the optimizer's."""
         counts, steps = history.channel("model/scheduler_steps"), history.channel("model/scheduled_steps")
         if not history.facts.get("finished") or counts is None or steps is None or counts.end < self.least:
             return
@@ -69,7 +117,7 @@ class ScheduleCount(Rule):
         if len(rows) != len(ours) or rows.segment[0] != rows.segment[-1] or not self.first():
             return
         made, went = float(ours.value[-1] - ours.value[0]), float(rows.value[-1] - rows.value[0])
-        if made < self.at["steps"] or went < 0:
+        if ours.value[-1] < self.at["steps"] or not made > 0 or went < 0:
             return
         length = known(history.channel("model/scheduler_length"), *self._end(rows))
         whole = float(ours.value[-1]) + 1
@@ -98,6 +146,9 @@ class ScheduleCount(Rule):
         elif parts := self._of_parts(history, length, rows, went / made, whole):
             cause = f"schedule too long: it counts micro-batches, {parts:.0f} for each step"
             said = f"is made for {length:.0f} steps, {parts:.0f} times as many as the optimizer makes"
+        elif self._of_examples(history, length, went / made, whole):
+            cause = "schedule too long: it counts examples, and is stepped once for each batch of them"
+            said = f"is made for {length:.0f} steps, as many times as the optimizer makes as a batch has examples"
         elif not length > 0 and (parts := self._each_pass(history, rows, went / made)):
             cause = f"scheduler stepped per micro-batch: {parts:.0f} times at each step"
             said = f"was stepped {went:.0f} times in {made:.0f} steps of the optimizer, once at each backward pass"
@@ -142,9 +193,19 @@ class ScheduleCount(Rule):
     def _of_parts(self, history: RunHistory, length: float, rows: ChannelRows, pace: float, whole: float) -> float:
         """The number of backward passes at each step, where a schedule is made for all of them; else 0."""
         parts = usual(history.channel("model/backwards"), *self._end(rows))
-        over = whole >= (1 - self.at["within"]) * float(history.facts.get("planned_steps") or 0)
+        planned = float(history.facts.get("planned_steps") or 0)
+        over = whole >= (1 - self.at["within"]) * planned
+        whole = planned if abs(planned - whole) <= self.at["within"] * whole else whole  # the newest look is of before
         fits = parts >= 2 and abs(length - parts * whole) <= self.at["within"] / 2 * length
         return parts if over and fits and 0.9 < pace < 1.1 else 0.0
+
+    def _of_examples(self, history: RunHistory, length: float, pace: float, whole: float) -> bool:
+        """Whether a schedule is made for all examples of a run that is over, where it has steps of whole batches."""
+        batch, planned = numeric_setting(history, *BATCH), float(history.facts.get("planned_steps") or 0)
+        epochs = numeric_setting(history, *_EPOCHS)
+        over = whole >= (1 - self.at["within"]) * planned > 0 or self._epochs(history) + 1 >= epochs
+        fits = batch >= self.at["batch"] and abs(length - batch * whole) <= self.at["within"] * length
+        return over and fits and 0.9 < pace < 1.1
 
     def _each_pass(self, history: RunHistory, rows: ChannelRows, pace: float) -> float:
         """The number of backward passes at each step, where a schedule without a length is stepped at each; else 0. One
@@ -158,7 +219,7 @@ class ScheduleCount(Rule):
         sound = len(rates) > self.least and bool(((rates > 0) & numpy.isfinite(rates)).all())
         falls = numpy.diff(numpy.log(rates)) if sound else numpy.zeros(0)
         if not sound or not (falls < 0).all():
-            return 0.0  # over, or rising again: `ScheduleTooFast`
+            return 0.0  # over, or rising again: `_by_rate`
         steadily = bool(numpy.ptp(falls) < 1e-3 * abs(falls[0]))
         ends = rates[-1] <= self.at["ended"] * share.rows().value.max()
         return parts if steadily or not ends else 0.0

@@ -1,11 +1,12 @@
 """What happens to gradients and weights around the step: clipped away, cleared too early, written from outside.
 
 In:   the watch's figures of each step, losses around them.
-Out:  findings of `ClippedAway`, `ClippedByValue`, `ClearedPasses`, `WeightsReplaced`, `EvaluationWrites`.
+Out:  findings of `ClippedAway`, `ClippedByValue`, `ClearedPasses`, `LostWindow`, `WeightsReplaced`, `EvaluationWrites`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
@@ -14,7 +15,7 @@ import numpy
 
 from barograph.core.configuration import ACCUMULATION
 from barograph.core.names import is_vector
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, whole
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, usual, whole
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import stage_begins
@@ -218,6 +219,66 @@ class ClearedPasses(Rule):
         return numeric_setting(history, *ACCUMULATION) == 2 or abs(weight - 0.5) <= self.at["half"]
 
 
+class LostWindow(Rule):
+    """Gradients of the last micro-batches of an epoch are cleared, and no step is made with them.
+
+    Steps add up the gradients of k backward passes. Three times, after equally many steps, two or more, c passes are
+    cleared before those of a step, always as many, at least two and fewer than k: the batches of an epoch can't be
+    divided by k, and what is left is thrown away at the beginning of the next one. The loss is divided by k, or the
+    configuration says k. A single pass that is cleared may be a look at gradients, k or more an attack in an
+    evaluation: nothing is said of these, nor of several optimizers.
+
+    What to do: make a step with what is left at the end of an epoch.
+    """
+
+    name, family, kind, severity = "lost_window", "optimizer", "missing_zero_grad", "warning"
+    needs = ("=model/cleared_passes", "=model/backwards")
+    least = 3
+    about = "Gradients of the last micro-batches of each epoch are thrown away."
+    thresholds: ClassVar = {
+        "times": (3.0, "ours"),
+        "passes": (2.0, "cleared each time, at least; ours"),
+        "same": (0.002, "around 1 / k, the weight of the loss; ours"),
+    }
+    causes = ("last window lost: micro-batches at the end of an epoch are cleared, and no step is made with them",)
+    remedies = (
+        "make a step at the last batch, too: `if (i + 1) % k == 0 or i + 1 == len(loader)`",
+        "clear behind `optimizer.step()` alone",
+    )
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._times: list[tuple[int, float]] = []  # steps with cleared passes, and how many
+        self._segment = -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for (step, time, segment), value in self._cursor.each(history.channel("model/cleared_passes")):
+            if segment != self._segment:
+                self._segment, self._times = segment, []
+            if value <= 0:
+                continue
+            same = not self._times or value == self._times[-1][1]
+            self._times = [*(self._times if same else []), (step, value)][-int(self.at["times"]) :]
+            if len(self._times) < self.at["times"] or not self._is_regular():
+                continue
+            parts = usual(history.channel("model/backwards"), step, time, segment)
+            meant = numeric_setting(history, *ACCUMULATION) == parts
+            weight = known(history.channel("model/loss_weight"), step, time, segment)
+            meant |= abs(weight - 1 / parts) <= self.at["same"] if parts > 0 else False
+            if meant and self.at["passes"] <= value < parts and self.first(segment):
+                yield self.finding(
+                    self._times[0][0], f"Each {self._times[1][0] - self._times[0][0]} steps, {value:.0f} backward "
+                    f"passes are cleared and no step is made with them; a step has {parts:.0f}.", found=step,
+                    segment=segment, confidence=0.9,
+                    evidence={"passes": value, "micro_batches": parts, "standing": True},
+                )  # fmt: skip
+
+    def _is_regular(self) -> bool:
+        """Whether passes were cleared after equally many steps each time."""
+        apart = {after - before for (before, _), (after, _) in itertools.pairwise(self._times)}
+        return len(apart) == 1 and min(apart) >= 2
+
+
 class WeightsReplaced(Rule):
     """Weights were written between two steps, and the training is set back.
 
@@ -334,4 +395,4 @@ def _evaluations(loss: Channel | None, behind: int, step: int, time: int, segmen
     return [int(one) for one in rows.step[here]]
 
 
-RULES = (ClippedAway, ClippedByValue, ClearedPasses, WeightsReplaced, EvaluationWrites)
+RULES = (ClippedAway, ClippedByValue, ClearedPasses, LostWindow, WeightsReplaced, EvaluationWrites)

@@ -15,7 +15,7 @@ import numpy
 from barograph.core.configuration import ACCUMULATION
 from barograph.doctor.kernel.cursor import RowCursor, came_by, newest, numeric_setting, scaled_loss
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.loss.given import Given, GivenLosses
 from barograph.doctor.rules.ranks.ranks import splits_model
 
@@ -30,8 +30,9 @@ class SummedOverRanks(WatchRule):
     In a training of n ranks that average their gradients by hand, the norm at the optimizer's step is at most as large
     as that of one rank's own gradient, as a rule. Here, in four looks or more, the median is 0.85 times √n of it or
     more, and 1.25 times, as sums of gradients that have little in common are; nine in ten are above 1, and none is
-    above 1.3 n. The loss of a rank is a mean over its own batch, as its gradient or its graph shows: a loss that is
-    divided by the number of all ranks' targets has to be added.
+    above 1.3 n. In the first twelve steps some elements of a few gradients stand for all. The loss of a rank is a mean
+    over its own batch, as its gradient or its graph shows: a loss that is divided by the number of all ranks' targets
+    has to be added.
 
     Where the loop logs the norm before it clips, that is looked at beside the norm when the backward pass had ended:
     clipping hides nothing then. Where it is 1 / n of that or less in each of four looks, with one pass a step,
@@ -48,7 +49,10 @@ class SummedOverRanks(WatchRule):
 
     name, family, kind, severity = "summed_over_ranks", "ranks", "desync", "warning"
     series = "model/clip_coefficient"
-    needs = ("=model/clip_coefficient|=model/grad_norm_before", "=model/loss_weight|=model/loss_undivided")
+    needs = (
+        "=model/clip_coefficient|=model/grad_norm_before|=model/gradient_growth",
+        "=model/loss_weight|=model/loss_undivided",
+    )
     least = 4
     about = "Gradients are added over ranks, and not averaged, or divided by their number twice."
     thresholds: ClassVar = {
@@ -143,6 +147,9 @@ class SummedOverRanks(WatchRule):
         above = any(pair.logged > self.at["slack"] * own for pair, own in zip(self._pairs, used, strict=True))
         highest = sorted(pair.logged for pair in self._pairs)[-2:]
         return above or highest[1] > 1.01 * highest[0]
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/gradient_growth"), self._own)]
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         world = history.facts.get("world_size")

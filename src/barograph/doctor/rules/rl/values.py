@@ -189,11 +189,12 @@ class TargetNetwork(WatchRule):
                 evidence={"standing": True},
             )  # fmt: skip
         step = usual(history.channel("model/update_p50"), *place)
-        if value > 0 and step == step:
-            self._near = self._near + 1 if value <= self.at["near"] * step and self._near >= 0 else -1
+        way = here if here > 0 else step  # of it since the look before, or of a step of the trained one
+        if value > 0 and way == way:
+            self._near = self._near + 1 if value <= self.at["near"] * way and self._near >= 0 else -1
         if self._near >= self.at["looks"] and long and self.first(place[2]):
             yield self.finding(
-                self._began[0], f"The network that targets come from is {value / step:.2g} of a step away from the "
+                self._began[0], f"The network that targets come from is {value / way:.2g} of a step away from the "
                 "trained one, at each step.", found=place[0], segment=place[2], confidence=_PROOF,
                 causes=["target network updated at each step: the weights of its average are swapped"],
                 remedies=["`target = 0.995 * target + 0.005 * network`, not the other way round"],

@@ -1,0 +1,169 @@
+"""An average of the weights that moves too little for the training, or behind the evaluation that it is for.
+
+In:   what the watch says of the copy that evaluations are made with, from one of them to the next.
+Out:  findings of `AverageSlow`, `AverageLate`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import came_by, evaluations_of, other_model
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.rl.preference import margins_of
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_COPY = 2  # of `evaluated_whose`
+
+
+def _is_reference(history: RunHistory, place: Place) -> bool:
+    """Whether what is evaluated may be the reference of a policy or of preferences, or no evaluation is logged."""
+    policy = history.role("reward") is not None or came_by(margins_of(history), place[1])
+    return policy or watched(history, "loss_of_chosen", place) == 1 or not came_by(evaluations_of(history), place[1])
+
+
+class AverageSlow(WatchRule):
+    """The run is over, and the average of the weights that is evaluated is still mostly what it was at the beginning.
+
+    The watch reads, from one evaluation to the next, in how many steps the average was written and what share of it is
+    left each time. At the pace of all evaluations, three or more, the average holds the weights of twice as many steps
+    as the training had, 100 or more: three fifths of it are the weights of the beginning. Where it was written in one
+    step of five or fewer, and would not be behind if it were written in each, it is updated too seldom; else its decay
+    is too slow. Of weights that are put into the model for the evaluation, and of averages in 16 bits, there is what
+    they have moved from one evaluation to the next: that counts where they have come farther from the trained ones
+    each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's loss is a tenth above
+    the training's. A mean of all weights so far, and a decay that grows with the steps, come along. Where the trained
+    model is evaluated as well, it is an info finding.
+
+    What to do: update the average behind each `optimizer.step()`; choose a decay d with 1 / (1 − d) steps well below
+    those of the training.
+    """
+
+    name, family, kind, severity = "average_slow", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/evaluated_kept"
+    needs = ("=model/evaluated_kept", "=model/evaluated_writes", "eval_loss|eval_accuracy")
+    least = 3
+    about = "The average of the weights that is evaluated hardly moves in the whole training."
+    thresholds: ClassVar = {
+        "evaluations": (3.0, "of which all is known; ours"),
+        "steps": (100.0, "of the training; ours"),
+        "times": (2.0, "the training's steps, that the average holds; ours"),
+        "seldom": (5.0, "steps for one in which it is written; ours"),
+        "grows": (1.2, "times the distance at the first evaluation, of what is not followed; ours"),
+        "far": (0.3, "of the weights' size, at the last one; ours"),
+        "worse": (1.1, "times the training's loss, its evaluation; ours"),
+    }
+    remedies = (
+        "update the average behind each `optimizer.step()`, not where it is logged or evaluated",
+        "choose a decay d of the average with 1 / (1 − d) steps well below the training's, or let it grow: "
+        "min(d, (1 + t) / (10 + t))",
+    )
+
+    def begin(self) -> None:
+        self._count, self._steps, self._writes, self._lost = 0, 0.0, 0.0, 0.0
+        self._unseen, self._grows, self._apart = False, True, list[float]()  # how far it is, at first and at last
+        self._whole, self._known, self._last, self._begun = 0.0, True, (0, 0, 0), 0  # steps in all
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if history.facts.get("finished") and self._segment >= 0 and self._count >= self.at["evaluations"]:
+            yield from self._judge(history)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        whole, writes = (watched(history, f"evaluated_{name}", place) for name in ("steps", "writes"))
+        before, self._whole = self._whole, whole
+        apart = watched(history, "evaluated_apart", place)
+        self._grows = self._grows and (not self._apart or apart >= self._apart[-1])
+        self._apart = [*self._apart[:1], apart]
+        if not before > 0:
+            return  # the first evaluation
+        steps = whole - before
+        self._known = self._known and 0 < value <= 1 and writes != 0 and not _is_reference(history, place)
+        self._unseen, writes = self._unseen or writes < 0, writes if writes > 0 else steps
+        self._begun = self._begun if self._count else place[0]
+        self._count, self._last = self._count + 1, place
+        self._steps, self._writes = self._steps + steps, self._writes + writes
+        self._lost -= math.log(value) if value > 0 else 0.0
+        yield from ()
+
+    def _is_behind(self, history: RunHistory) -> bool:
+        """Whether it is ever farther from what is trained, and its evaluation is worse than the training."""
+        far = len(self._apart) > 1 and self._apart[-1] >= max(self.at["far"], self.at["grows"] * self._apart[0])
+        losses = [history.role(name) for name in ("eval_loss", "loss")]
+        if not far or any(one is None or not one.end for one in losses):
+            return False
+        evaluated, trained = (float(numpy.median(one.rows().value[-5:])) for one in losses if one is not None)
+        return evaluated >= self.at["worse"] * trained > 0
+
+    def _judge(self, history: RunHistory) -> Iterator[Finding]:
+        whole = self._whole
+        holds = self._steps / self._lost if self._lost > 0 else math.inf
+        if not self._known or whole < self.at["steps"] or not holds >= self.at["times"] * whole:
+            return
+        if self._unseen and not (self._grows and self._is_behind(history)):
+            return
+        pace = self._steps / max(self._writes, 1e-9)
+        seldom = pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace
+        alone = self._unseen or other_model(history, self._last[1])
+        written = "" if self._unseen else f"is written in one of {max(1, round(pace))} steps, and "
+        message = f"The average that is evaluated {written}holds the weights of {holds:.3g} steps, as far as it moves; "
+        message += f"the training has {whole:.0f}."
+        if self.first(self._segment):
+            yield self.finding(
+                self._begun, message if holds < math.inf else "The average that is evaluated does not move.",
+                found=self._last[0], segment=self._segment, confidence=0.95 if alone else 0.5,
+                severity=self.severity if alone else "info", causes=[_SELDOM if seldom else _SLOW],
+                evidence={"steps": rounded(holds), "pace": rounded(pace), "standing": True},
+            )  # fmt: skip
+
+
+_SELDOM = "averaged weights updated too seldom: in one of many steps, with a decay that is meant for each"
+_SLOW = "decay of the average too slow: it holds the weights of more steps than the training has"
+
+
+class AverageLate(WatchRule):
+    """The weights that are evaluated are put into place behind the evaluation: it is of those of the one before.
+
+    A copy of the model is evaluated, and not the model itself. In three evaluations in a row, two steps or more apart,
+    that copy was written in one step alone since the evaluation before: behind the passes of an evaluation, and before
+    the next step. An average that is updated at each step is written in others too.
+
+    What to do: copy the weights into what is evaluated before its first pass.
+    """
+
+    name, family, kind, severity = "average_late", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/evaluated_behind"
+    needs = ("=model/evaluated_behind", "=model/evaluated_writes", "eval_loss|eval_accuracy")
+    least = 3
+    about = "The weights that are evaluated are put into place behind the evaluation."
+    thresholds: ClassVar = {"evaluations": (3.0, "in a row; ours")}
+    causes = ("averaged weights not updated before the evaluation: what is evaluated is of the evaluation before",)
+    remedies = ("copy the weights into what is evaluated before its first pass, not behind its last",)
+
+    def begin(self) -> None:
+        self._steps = 0.0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("whose", "writes", "steps")
+        whose, writes, steps = (watched(history, f"evaluated_{name}", place) for name in names)
+        apart, self._steps = steps - self._steps, steps
+        late = value == 1 and whose == _COPY and writes == 1 and apart >= 2 and other_model(history, place[1])
+        if self.lasts(late and not _is_reference(history, place), place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], "What is evaluated is written behind the evaluation, and at no other time: each "
+                "evaluation is of the weights of the one before.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
+RULES = (AverageSlow, AverageLate)

@@ -1,0 +1,175 @@
+"""A learning rate that is not the one that the configuration speaks of.
+
+In:   the learning rate, logged and in force, and the configuration.
+Out:  findings of `LearningRateDeclared`, `ScheduleMissing`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import numeric_setting
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.optimizer.schedule import RATES
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class LearningRateDeclared(Rule):
+    """The highest learning rate of the first 1,000 rows is not the configured one, by a factor of 2. An info finding.
+
+    Several parameter groups, scaling with the width or the number of ranks explain it, and so does a typing error.
+    """
+
+    name, family, kind, severity = "learning_rate_declared", "optimizer", "config", "info"
+    needs = ("lr", "config")
+    least = 200
+    about = "The learning rate differs from the configured one."
+    thresholds: ClassVar = {"ratio": (2.0, "ours"), "rows": (1000.0, "ours")}
+    remedies = ("Check what scales the learning rate: batch size, width, ranks, parameter groups.",)
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        if self._done:
+            return
+        channel = history.role("lr")
+        count = int(self.at["rows"])
+        finished = history.facts.get("finished")
+        if channel is None or (channel.end < count and not (finished and channel.end >= self.least)):
+            return
+        self._done = True
+        wanted = numeric_setting(history, *RATES)
+        rows = channel.rows(0, count)
+        values = rows.value[numpy.isfinite(rows.value)]
+        if not len(values) or not wanted > 0 or values.max() <= 0 or values[-1] >= values.max():
+            return  # still rising
+        ratio = float(values.max()) / wanted
+        if 1 / self.at["ratio"] < ratio < self.at["ratio"]:
+            return
+        at = int(numpy.argmax(rows.value == values.max()))
+        yield self.finding(
+            int(rows.step[at]),
+            f"The learning rate peaks at {values.max():.3g}; the configuration says {wanted:.3g}",
+            found=int(rows.step[-1]),
+            segment=int(rows.segment[at]),
+            confidence=0.5,
+            evidence={"peak": rounded(float(values.max())), "declared": rounded(wanted)},
+            causes=["learning rate too high" if ratio > 1 else "learning rate too low"],
+        )
+
+
+class ScheduleMissing(WatchRule):
+    """The configuration speaks of a warm-up or a schedule of the learning rate, and the rate never changes.
+
+    The watch reads the rate in force at each tenth step. From the first twenty steps on it is one number in 90 steps or
+    more, and in ten looks or more. The configuration says a warm-up of twenty steps or more, which are over, or a share
+    of the steps (`warmup_steps`, `lr_warmup_steps`, `warmup_ratio`, …); or, where the run is over and has come to nine
+    tenths of what was planned, a schedule of the rate that falls from the beginning (`lr_scheduler_type: cosine`,
+    `decay_lr: true`). A logged rate that changes, a policy's training, and optimizers that warm up by themselves give
+    no finding.
+
+    What to do: make the scheduler of this optimizer, and call its `step()` behind each step.
+    """
+
+    name, family, kind, severity = "schedule_missing", "optimizer", "learning_rate", "warning"
+    proves = "training"
+    series = "model/rate_in_force"
+    needs = ("=model/rate_in_force", "config")
+    least = 10
+    about = "The configured warm-up or schedule is not in force."
+    thresholds: ClassVar = {
+        "looks": (10.0, "at the rate; ours"),
+        "steps": (90.0, "ours"),
+        "begins": (20.0, "the first step at most; steps of a warm-up at least; ours"),
+        "planned": (0.9, "of the planned steps, for a schedule; ours"),
+    }
+    causes = ("no warm-up: the configured schedule is not in force, the learning rate never changes",)
+    remedies = ("make the scheduler of this optimizer, and call `scheduler.step()` behind each `optimizer.step()`",)
+
+    def begin(self) -> None:
+        self._rates: list[float] = []
+        self._count = 0
+        self._first, self._last = (0, 0, 0), (0, 0, 0)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if history.facts.get("finished") and self._segment >= 0 and self._holds(history):
+            yield from self._say(history, self._meant(history))
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._first = self._first if self._rates else place
+        self._rates, self._last = [*self._rates[:1], *self._rates[-1:], value], place
+        self._count = self._count + 1 if len(self._rates) > 1 else 1
+        if self._rates[0] != value:
+            self._count = -1 << 30  # it changes
+        if self._holds(history):
+            yield from self._say(history, self._warmup(history))
+
+    def _holds(self, history: RunHistory) -> bool:
+        """Whether the rate is one number, from the beginning of a run on."""
+        logged, policy = history.role("lr"), history.role("reward")
+        if self._count < self.at["looks"] or self._first[0] > self.at["begins"] or policy is not None:
+            return False
+        rows = logged.rows() if logged is not None else None
+        here = rows.value[rows.time <= self._last[1]] if rows is not None else numpy.empty(0)
+        steps = self._last[0] - self._first[0]
+        return self._rates[0] > 0 and steps >= self.at["steps"] and (not len(here) or here.min() == here.max())
+
+    def _say(self, history: RunHistory, meant: str) -> Iterator[Finding]:
+        if meant and self.first():
+            yield self.finding(
+                self._first[0], f"The configuration says {meant}; the learning rate is {self._rates[0]:.3g} at each of "
+                f"{self._count} looks, from the beginning.", found=self._last[0], segment=self._segment,
+                confidence=0.9, evidence={"lr": rounded(self._rates[0]), "standing": True},
+                causes=list(self.causes if "warm" in meant else (_NEVER,)),
+            )  # fmt: skip
+
+    def _numbers(self, history: RunHistory, words: re.Pattern[str]) -> Iterator[tuple[str, float]]:
+        """Numbers of the configuration whose names these words are."""
+        for name, value in history.options.found.items():
+            plain = name.rpartition(".")[2].lower()
+            if words.fullmatch(plain) and isinstance(value, (int, float)) and not isinstance(value, bool):
+                yield plain, float(value)
+
+    def _warmup(self, history: RunHistory) -> str:
+        """The warm-up that is over, as the configuration has it."""
+        steps = self._last[0] - self._first[0]
+        found = (f"{name}: {value:g}" for name, value in self._numbers(history, _WARMED)
+                 if self.at["begins"] <= value <= steps)  # fmt: skip
+        return next(found, "")
+
+    def _meant(self, history: RunHistory) -> str:
+        """What should have changed the rate by the end of the run."""
+        for name, value in self._numbers(history, _SHARE):
+            if 0 < value < _HALF and value * self._last[0] >= self.at["begins"]:
+                return f"{name}: {value:g}"
+        planned = history.facts.get("planned_steps") or 0
+        if self._last[0] < self.at["planned"] * planned - self.at["begins"]:
+            return ""
+        for name, value in history.options.found.items():
+            plain = name.rpartition(".")[2].lower()
+            if _SCHEDULE.fullmatch(plain) and isinstance(value, str) and _FALLS.match(value.lower()):
+                return f"{plain}: {value}"
+            if plain == "decay_lr" and value is True:
+                return "decay_lr: true"
+        return ""
+
+
+_HALF = 0.5
+_NEVER = "scheduler never stepped: the configured schedule is not in force, the learning rate never changes"
+_WARMED = re.compile(r"(?:lr_|num_|n_)?warm_?up_(?:steps|iters|iterations|updates)")
+_SHARE = re.compile(r"(?:lr_)?warm_?up_(?:ratio|fraction|frac|proportion)")
+_SCHEDULE = re.compile(r"(?:lr|learning_rate)_(?:schedule|scheduler|decay)(?:_type|_name|_style)?")
+_FALLS = re.compile(r"cosine|linear|poly|one_?cycle|exponential|inverse_sqrt|rsqrt")
+
+RULES = (LearningRateDeclared, ScheduleMissing)

@@ -1,0 +1,90 @@
+"""How an average of the weights moves from one evaluation to the next.
+
+In:   some elements of the copy that evaluations are made with, and of what is trained, when steps begin.
+Out:  figures beside those of the evaluation: in how many steps the copy was written, what share of it is left of what
+      it was at the evaluation before, and whether it was written behind the evaluation's passes alone. Nothing waits.
+
+An average takes the share s of the newest weights each time it is updated: it moves by s of the way to them, and 1 - s
+of it is left. A copy that moves otherwise is none, and nothing is said of what is left. Weights that are put into the
+trained model for the time can't be followed from step to step, nor an average in 16 bits, which rounds: there is what
+they have moved from one evaluation to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_CLOSE, _OFTEN = 48, 3  # steps with a write, one of three or more: the others are taken to be alike
+_OFF = 0.02  # of the squared move, what may be off the way to the newest weights
+_ONCE = 1e-4  # the same, of a single move between two evaluations
+_LITTLE = 0.1  # of the way to the newest weights
+NAMES = ("writes", "kept", "behind")
+
+
+class FollowedAverage:
+    """Follows one copy from an evaluation to the next."""
+
+    def __init__(self, weights: Tensor, versions: Any):
+        self._last, self._versions = weights, versions  # when the step before began
+        self._left: Any = None
+        self._steps = self._seen = self._writes = 0
+
+    def step(self, versions: Any, sample: Callable[[], Tensor], newest: Callable[[], Tensor]) -> None:
+        """A step begins. versions: counts of what was written; newest: the weights that the step before has left."""
+        import torch
+
+        self._steps += 1
+        if self._writes >= _CLOSE and _OFTEN * self._writes >= self._seen:
+            return
+        self._seen += 1
+        counted = self._last.device.type != "cpu"  # there nothing is read; here `.data` is written uncounted
+        if counted and versions == self._versions:
+            return
+        now = sample()
+        if not counted and torch.equal(now, self._last):
+            return
+        self._writes, self._versions = self._writes + 1, versions
+        share, fits = _share(now - self._last, newest() - self._last, _OFF)
+        left = torch.where(fits, (1 - share).clamp(0.0, 1.0), torch.full_like(share, torch.nan))
+        self._left = left if self._left is None else self._left * left
+        self._last = now
+
+    def figures(
+        self, passed: Tensor, versions: Any, sample: Callable[[], Tensor], newest: Callable[[], Tensor]
+    ) -> Tensor:
+        """Of the step behind an evaluation, whose first pass was made with `passed`: what happened since the evaluation
+        before; from here on the next one is prepared."""
+        import torch
+
+        before, count = self._last, self._writes
+        self.step(versions, sample, newest)
+        behind = ((passed == before).all() & (self._last != passed).any()).float() * float(self._writes > count)
+        scale = self._steps / max(1, self._seen)
+        left = torch.ones_like(behind) if self._left is None else self._left**scale
+        found: Tensor = torch.stack((torch.full_like(behind, self._writes * scale), left.nan_to_num(-1.0), behind))
+        self._left, self._steps, self._seen, self._writes = None, 0, 0, 0
+        return found
+
+
+def moved_between(then: Tensor, evaluated: Tensor, newest: Tensor) -> Tensor:
+    """The figures of weights that nothing could follow, from one evaluation to the next. Where one move brought them
+    here, what is left; else, where they have come a small part of the way to the newest weights, at most a tenth, what
+    is left at least, if the trained ones went that way throughout: writes are unknown then, -1."""
+    import torch
+
+    share, fits = _share(evaluated - then, newest - then, _ONCE)
+    blank, moved = torch.full_like(share, -1.0), (evaluated != then).any()
+    once = fits & moved
+    little = (share >= 0) & (share <= _LITTLE) & moved
+    left = torch.where(once, (1 - share).clamp(0.0, 1.0), torch.where(little, 1 - 2 * share, blank))
+    return torch.stack((torch.where(once, -blank, blank), left, torch.zeros_like(share)))
+
+
+def _share(move: Tensor, way: Tensor, off: float) -> tuple[Tensor, Tensor]:
+    """Which share of the way a move is, and whether it is along it."""
+    share = (move * way).sum() / way.square().sum().clamp_min(1e-30)
+    return share, (move - share * way).square().sum() <= off * move.square().sum()

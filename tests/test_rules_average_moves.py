@@ -1,0 +1,176 @@
+"""Averages of the weights that move too little for the training, or behind their evaluation; and what looks like it."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from rule_columns import findings, only
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.doctor.rules.evaluation.average_moves import AverageLate, AverageSlow
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn  # noqa: E402
+
+from barograph.probes.model.following import FollowedAverage, moved_between  # noqa: E402
+
+LOOKS = numpy.arange(50, 550, 50)
+
+
+def columns(writes: float, kept: float, behind: float = 0.0, itself: bool = False) -> dict[str, Any]:
+    """Ten evaluations with a copy, at each fiftieth of 500 steps."""
+    first = numpy.arange(len(LOOKS)) == 0
+    figures = {
+        "steps": LOOKS, "writes": numpy.where(first, -1.0, writes), "kept": numpy.where(first, -1.0, kept),
+        "behind": numpy.where(first, -1.0, behind), "whose": numpy.full(len(LOOKS), 2.0),
+    }  # fmt: skip
+    passes = {"passes_without_gradients" if itself else "passes": numpy.ones(len(LOOKS))}
+    found = {f"model/evaluated_{name}": (LOOKS, values) for name, values in figures.items()}
+    found |= {f"model/{name}": (LOOKS, values) for name, values in (passes | {"passes": numpy.ones(10)}).items()}
+    return found | {"train/loss": numpy.linspace(3.0, 1.0, 501),
+                    "val/loss": (LOOKS - 1, numpy.linspace(3.0, 2.0, len(LOOKS)))}  # fmt: skip
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
+    ("writes", "kept", "itself", "cause", "severity"),
+    [
+        (1.0, 0.99, False, "averaged weights updated too seldom", "warning"),
+        (50.0, 0.9999**50, False, "decay of the average too slow", "warning"),
+        (1.0, 0.99999, False, "decay of the average too slow", "warning"),
+        (50.0, 0.9999**50, True, "decay of the average too slow", "info"),
+        (50.0, 0.99**50, False, "", ""),
+        (5.0, 0.99**5, False, "", ""),  # at each tenth step, and still well within the training
+        (1.0, 0.5, False, "", ""),
+        (50.0, -1.0, False, "", ""),  # it moves otherwise
+        (0.0, 1.0, False, "", ""),  # never: `average_wrong`
+    ],
+)
+def test_an_average_that_holds_the_beginning_to_the_end_is_too_slow(
+    writes: float, kept: float, itself: bool, cause: str, severity: str, cuts: tuple[int, ...]
+) -> None:
+    found = only(findings([AverageSlow()], columns(writes, kept, itself=itself), cuts=cuts), "average_slow")
+    assert [one.causes[0].split(":")[0] for one in found] == [cause] * bool(cause)
+    assert [one.severity for one in found] == [severity] * bool(cause)
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
+    ("apart", "evaluated", "told"),
+    [
+        (numpy.linspace(0.6, 0.9, 10), 2.0, True),
+        (numpy.full(10, 0.6), 2.0, False),  # weights that go to and fro around their average
+        (numpy.linspace(0.02, 0.06, 10), 2.0, False),
+        (0.75 + 0.15 * numpy.sin(numpy.arange(10)), 2.0, False),
+        (numpy.linspace(0.6, 0.9, 10), 1.0, False),  # as good as the training
+    ],
+)
+def test_weights_that_are_put_in_and_fall_behind_are_of_an_average_that_is_too_slow(
+    apart: numpy.ndarray, evaluated: float, told: bool, cuts: tuple[int, ...]
+) -> None:
+    given = columns(-1.0, 0.99, itself=True) | {"model/evaluated_apart": (LOOKS, apart)}
+    given["val/loss"] = (LOOKS - 1, numpy.linspace(3.0, evaluated, len(LOOKS)))
+    if not told and evaluated < 2:
+        given["val/loss"] = (LOOKS - 1, numpy.interp(LOOKS, numpy.arange(501), numpy.linspace(3.0, 1.0, 501)))
+        given["train/loss"] = numpy.linspace(3.0, 1.4, 501)
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+    assert [one.severity for one in found] == ["warning"] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
+    ("writes", "behind", "itself", "told"),
+    [
+        (1.0, 1.0, False, True),
+        (50.0, 1.0, False, False),  # updated at each step, behind the evaluation too
+        (1.0, 0.0, False, False),
+        (1.0, 1.0, True, False),  # the best so far is kept
+    ],
+)
+def test_what_is_evaluated_is_written_behind_the_evaluation(
+    writes: float, behind: float, itself: bool, told: bool, cuts: tuple[int, ...]
+) -> None:
+    found = only(findings([AverageLate()], columns(writes, 0.5, behind, itself), cuts=cuts), "average_late")
+    assert [one.severity for one in found] == ["warning"] * told
+
+
+def follow(decays: list[float], off: float = 0.0) -> list[float]:
+    """An average over steps of a walk, with 1 for a step in which it is not updated."""
+    torch.manual_seed(0)
+    weights, average = torch.randn(64), torch.randn(64)
+    followed = FollowedAverage(average.clone(), 0)
+    for number, decay in enumerate(decays[:-1]):
+        weights = weights + 0.1 * torch.randn(64)
+        average = decay * average + (1 - decay) * weights + off * (decay < 1) * torch.randn(64)
+        followed.step(number, lambda now=average: now, lambda now=weights: now)
+    weights, before = weights + 0.1 * torch.randn(64), average
+    average = decays[-1] * average + (1 - decays[-1]) * weights
+    found = followed.figures(before, len(decays), lambda: average, lambda: weights)
+    return [round(float(one), 4) for one in found]
+
+
+def test_what_is_left_of_an_average_is_the_product_of_its_decays() -> None:
+    assert follow([0.9] * 4) == [4.0, round(0.9**4, 4), 1.0]
+    assert follow([1.0, 0.9, 1.0, 1.0]) == [1.0, 0.9, 0.0]
+    assert follow([1.0, 1.0, 1.0, 0.5]) == [1.0, 0.5, 1.0]
+    assert follow([0.5] * 120) == [120.0, 0.0, 0.0]  # looked at in the first steps alone
+    assert follow([0.9] * 4, off=1.0)[1] == -1.0  # no average
+
+
+def test_weights_that_are_put_in_for_an_evaluation_moved_once_or_more() -> None:
+    torch.manual_seed(0)
+    then, newest = torch.randn(64), torch.randn(64)
+    once = moved_between(then, then + 0.1 * (newest - then), newest)
+    assert [round(float(one), 3) for one in once] == [1.0, 0.9, 0.0]
+    little = moved_between(then, then + 0.02 * (newest - then) + 0.01 * torch.randn(64), newest)
+    assert float(little[0]) == -1.0 and 0.9 < float(little[1]) < 1
+    assert float(moved_between(then, newest + 0.1 * torch.randn(64), newest)[1]) == -1.0
+    assert [float(one) for one in moved_between(then, then, newest)[:2]] == [-1.0, -1.0]
+
+
+def train(folder: Path, how: str) -> dict[str, Any]:
+    """Findings of a small training whose average is evaluated at each thirtieth step."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 4))
+    average: Any = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9999 if how == "slow" else 0.97))
+    if how == "mean":
+        average = AveragedModel(net)
+    optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+    rule, inputs = torch.randn(12, 4), torch.randn(128, 12)
+    run = barograph.init(dir=folder, project="p", id=how, sidecar=False)
+    run.watch(net, optimizer)
+    for step in range(1, 241):
+        batch = torch.randn(16, 12)
+        loss = nn.functional.cross_entropy(net(batch), (batch @ rule).argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"train/loss": loss}, step=step)
+        if how in ("each", "slow") or (how == "seldom" and step % 15 == 0) or (how == "mean" and step % 30 == 0):
+            average.update_parameters(net)
+        if step % 30 == 0:
+            with torch.no_grad():
+                evaluated = nn.functional.cross_entropy(average(inputs), (inputs @ rule).argmax(1))
+            run.log({"val/loss": evaluated}, step=step)
+            if how == "late":
+                average.module.load_state_dict(copy.deepcopy(net.state_dict()))
+        if how == "behind":
+            average.update_parameters(net)
+    run.finish()
+    return {one["rule"]: one for one in diagnose(run.dir)["findings"] if one["severity"] != "info"}
+
+
+@pytest.mark.parametrize(
+    ("how", "rule"),
+    [("each", ""), ("mean", ""), ("behind", ""), ("seldom", "average_slow"), ("slow", "average_slow"),
+     ("late", "average_late")],
+)  # fmt: skip
+def test_a_training_whose_average_moves_in_this_way(tmp_path: Path, how: str, rule: str) -> None:
+    found = train(tmp_path, how)
+    assert [name for name in found if name.startswith("average")] == [rule] * bool(rule)

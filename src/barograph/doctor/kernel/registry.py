@@ -17,8 +17,8 @@ from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.units", "evaluation.ranking", "data.data",
     "evaluation.reversed", "data.noising", "data.criteria", "data.finite", "data.texts", "data.outputs", "data.places",
-    "data.leaks", "data.pictures", "data.overlaps", "run.resume", "rl.rl", "rl.values", "rl.reference", "loss.players",
-    "gradient.gradient", "gradient.origin", "optimizer.early", "optimizer.optimizer", "activations.weights",
+    "data.leaks", "data.pictures", "data.prepared", "data.overlaps", "run.resume", "rl.rl", "rl.values",
+    "rl.reference", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early", "optimizer.optimizer", "activations.weights",
     "activations.activations", "activations.forward", "activations.dependence", "activations.paths",
     "activations.scores", "moe.moe", "optimizer.schedule", "optimizer.accounts", "optimizer.decay",
     "optimizer.settings", "optimizer.steps", "optimizer.around", "optimizer.annealing", "optimizer.scheduled",

@@ -18,14 +18,15 @@ MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.units", "evaluation.ranking", "data.data",
     "evaluation.reversed", "data.noising", "data.criteria", "data.finite", "data.texts", "data.outputs", "data.places",
     "data.leaks", "data.pictures", "data.prepared", "data.overlaps", "run.resume", "rl.rl", "rl.values",
-    "rl.reference", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early", "optimizer.optimizer", "activations.weights",
-    "activations.activations", "activations.forward", "activations.dependence", "activations.paths",
-    "activations.scores", "moe.moe", "optimizer.schedule", "optimizer.accounts", "optimizer.decay",
-    "optimizer.settings", "optimizer.steps", "optimizer.around", "optimizer.annealing", "optimizer.scheduled",
-    "speed.speed", "memory.memory", "memory.graphs", "machine.machine", "ranks.ranks", "run.logging", "run.ending",
-    "run.time", "loss.outlook", "loss.below_zero", "loss.accumulated", "evaluation.accuracy", "evaluation.explained",
-    "evaluation.best", "evaluation.terms", "loss.squares", "data.order", "data.alike", "ranks.summed", "data.batches",
-    "loss.divided", "evaluation.average_anew", "evaluation.running", "gradient.undivided", "optimizer.held",
+    "rl.reference", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early", "optimizer.optimizer",
+    "activations.weights", "activations.activations", "activations.forward", "activations.dependence",
+    "activations.paths", "activations.scores", "moe.moe", "optimizer.schedule", "optimizer.accounts",
+    "optimizer.decay", "optimizer.settings", "optimizer.steps", "optimizer.around", "optimizer.annealing",
+    "optimizer.scheduled", "speed.speed", "memory.memory", "memory.graphs", "machine.machine", "ranks.ranks",
+    "run.logging", "run.ending", "run.time", "loss.outlook", "loss.below_zero", "loss.accumulated",
+    "evaluation.accuracy", "evaluation.explained", "evaluation.best", "evaluation.terms", "loss.squares", "data.order",
+    "data.alike", "ranks.summed", "data.batches", "loss.divided", "evaluation.average_anew", "evaluation.running",
+    "gradient.undivided", "optimizer.held",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

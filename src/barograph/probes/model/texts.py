@@ -304,7 +304,7 @@ def _answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
 
     All prompts, of different lengths, end with one token, or an answer would have another first target: where the token
     in front of the first place with a target is the same in all rows, and the one at that place is different ones, and
-    is a target of other rows, that token is the end of the prompt and the first token of the answer is no target. 0
+    is a target of other rows, that token is the end of the prompt and the first token of the answer is not a target. 0
     where the token at the first place is the same in all rows; NaN where neither is so."""
     import torch
 
@@ -314,8 +314,12 @@ def _answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
     enough = (rows.sum() >= _PROMPTS) & (rows == alive.any(1)).all()
     different = (first[:, 0][:, None] == first[:, 0][None]) & rows[None] & rows[:, None]
     enough &= 2 * different.sum(1).amax() <= rows.sum()
-    one_token = lambda line: ((line == line[rows.long().argmax()]) | ~rows).all()  # noqa: E731
-    ends = before[rows.long().argmax()]
+    one = rows.long().argmax()  # a row with targets
+
+    def is_one(line: Tensor) -> Tensor:
+        return ((line == line[one]) | ~rows).all()
+
+    ends = before[one]
     alone = (
         ((tokens == ends) & (torch.arange(tokens.shape[1], device=tokens.device)[None] < first)).sum(1) <= 1
     ) | ~rows
@@ -327,8 +331,8 @@ def _answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
         0, torch.where(asked, tokens[:, 1:].long() % _TOKENS_APART, _TOKENS_APART).reshape(-1), True
     )
     known = (marks[here.long() % _TOKENS_APART] & rows).sum() >= _ANSWERED * rows.sum()
-    late = enough & one_token(before) & alone.all() & varied & known
-    found = torch.where(enough & one_token(here), 0.0, math.nan)
+    late = enough & is_one(before) & alone.all() & varied & known
+    found = torch.where(enough & is_one(here), 0.0, math.nan)
     return torch.where(late, torch.ones_like(found), found)
 
 

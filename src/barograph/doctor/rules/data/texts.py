@@ -257,7 +257,7 @@ class AnswersIgnored(WatchRule):
 
 
 class AnswersLate(WatchRule):
-    """The first token of each answer is no target: the mask of the prompt is one place too long.
+    """The first token of each answer is not a target: the mask of the prompt is one place too long.
 
     The targets are one place ahead of the inputs, and begin behind a prompt. In three looks in a row, of eight rows or
     more with prompts of different lengths, the token in front of the first place with a target is one and the same,
@@ -275,7 +275,7 @@ class AnswersLate(WatchRule):
     series = "model/answer_late"
     needs = ("=model/answer_late", "=model/target_shift")
     least = 3
-    about = "The first token of each answer is no target."
+    about = "The first token of each answer is not a target."
     thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
     causes = ("prompt mask off by one: labels of the prompt are masked one place too far",)
     remedies = (
@@ -288,7 +288,7 @@ class AnswersLate(WatchRule):
         if self.lasts(holds, place, self.at["looks"]):
             yield self.finding(
                 self._row[0][0], "Targets begin one place behind the token that ends each prompt: the first token of "
-                "an answer is no target.", found=place[0], segment=place[2], confidence=0.9,
+                "an answer is not a target.", found=place[0], segment=place[2], confidence=0.9,
                 evidence={"standing": True},
             )  # fmt: skip
 

@@ -230,7 +230,7 @@ class Likeness:
             return {}
         if not (numpy.isfinite(rows).all() and numpy.isfinite(before).all() and (rows[:, 3] == before[:, 3]).all()):
             return {}
-        if (rows[:, :2] == before[:, :2]).all(1).mean() > _UNALTERED:
+        if (rows == before).all(1).mean() > _UNALTERED:
             return {"evaluated_altered": 0.0, "evaluated_altered_by": 0.0}
         sketches, own = (_shifted(rows[:, at], before[:, at]) for at in (slice(_COLUMNS, None), slice(0, 2)))
         if not sketches[1:].min() > 0:

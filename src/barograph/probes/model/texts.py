@@ -103,7 +103,7 @@ def _shift(tokens: Any, least: Tensor, target: Tensor, found: Softmax) -> Tensor
     known = known[:, : before.shape[1]]
     same = (target[: len(before), 1 : 1 + before.shape[1]] == before) | ~known
     result = torch.where(same.all() & (known.sum() >= 8), torch.full_like(result, _BEHIND), result)
-    # a text that was shifted in its data set ends with a target that is no input: padding stands at its place
+    # a text that was shifted in its data set ends with a target that is not an input: padding stands at its place
     tail = (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).flip(1).bool()
     for ahead in reversed(_SHIFTS):
         next_ones = tokens[:, ahead : ahead + target.shape[1]]

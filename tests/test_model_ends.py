@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from barograph.doctor.rules.data.texts import (  # noqa: E402
     AnswersCut,
+    AnswersLate,
     EndUntold,
     TagsElsewhere,
 )
@@ -226,3 +227,41 @@ def test_tags_laid_beside_pieces_of_words_are_found_after_three_looks(
 ) -> None:
     columns = {"model/target_shift": (LOOKS, np.full(5, shift, float)), "model/tail_untold": (LOOKS, np.array(values))}
     assert [one.step for one in findings([TagsElsewhere()], columns).values()] == ([1] if says else [])
+
+
+def asked(late: int, language: bool = False, lengths: tuple[int, ...] = (3, 4, 5, 6), first: int = 0) -> float:
+    """What is said of sixteen rows: a prompt, its end (30), an answer, padding. late: places behind it."""
+    dice = torch.Generator().manual_seed(3)
+    tokens = torch.zeros(16, 20, dtype=torch.long)
+    alive = torch.zeros(16, 20, dtype=torch.bool)
+    for row in range(16):
+        prompt = lengths[row % len(lengths)]
+        tokens[row, :prompt] = torch.randint(1, 20, (prompt,), generator=dice)
+        tokens[row, prompt] = 30
+        tokens[row, prompt + 1 : prompt + 8] = torch.randint(1, 20, (7,), generator=dice)
+        if language:
+            tokens[row, prompt + 1] = 21 + row % 8  # a language behind the end of the prompt, which is no target
+        if first:
+            tokens[row, prompt + 1] = first
+        alive[row, prompt + late : prompt + 7] = True
+    return float(texts.of_ends(tokens, alive)[texts.ENDS.index("answer_late")])
+
+
+def test_answers_whose_first_token_is_no_target_are_known() -> None:
+    assert asked(1) == 1.0
+    assert asked(0) == 0.0
+    assert math.isnan(asked(1, language=True))
+    assert asked(1, first=25) == 0.0  # two tokens end each prompt
+    assert math.isnan(asked(1, lengths=(4,)))  # of one length: a word may stand between
+    assert math.isnan(asked(-1))  # the end of the prompt is a target, as templates have it
+    assert math.isnan(asked(2))
+    assert math.isnan(float(texts.of_ends(written(), told(0, 1))[texts.ENDS.index("answer_late")]))  # no prompts
+
+
+@pytest.mark.parametrize(
+    ("values", "shift", "step"),
+    [([1.0] * 5, 1.0, 1), ([1, 1, 0, 1, 1], 1.0, None), ([1.0] * 5, 0.0, None), ([0.0] * 5, 1.0, None)],
+)
+def test_late_answers_are_said_after_three_looks(values: list[float], shift: float, step: int | None) -> None:
+    columns = {"model/answer_late": (LOOKS, np.array(values, float)), "model/target_shift": (LOOKS, np.full(5, shift))}
+    assert [one.step for one in findings([AnswersLate()], columns).values()] == ([] if step is None else [step])

@@ -93,6 +93,41 @@ def test_reconstructions_and_sequences_say_nothing() -> None:
     assert given(WINDOWS, WINDOWS[:, :, :1], (12, 1), functional.mse_loss) == []  # as many places as the input
 
 
+DRAWN = np.random.default_rng(0)
+KINDS, LABELS = DRAWN.integers(0, 1500, 4000), DRAWN.integers(0, 2, 4000)
+
+
+def encoded(way: str) -> Tensor:
+    """A column that is made of the targets of rows of one kind, or is like one."""
+    labels = LABELS.astype(float)
+    sums, counts = np.bincount(KINDS, labels), np.bincount(KINDS)
+    made = {
+        "own": sums[KINDS] / np.maximum(counts[KINDS], 1),
+        "others": (sums[KINDS] - labels) / np.maximum(counts[KINDS] - 1, 1),
+        "many": (sums / np.maximum(counts, 1)).mean() + np.bincount(KINDS % 40, labels)[KINDS % 40] / 100,
+        "counted": np.where(labels > 0, DRAWN.integers(3, 11, 4000), DRAWN.integers(0, 8, 4000)),
+        "cut": np.clip(labels - 0.5 + 0.3 * DRAWN.normal(size=4000), -0.5, 0.5),
+    }
+    return torch.tensor(np.stack([*DRAWN.normal(size=(4, 4000)), 3 * made[way] - 1], 1)).float()
+
+
+@pytest.mark.parametrize("way", ["own", "others", "many", "counted", "cut"])
+def test_a_column_that_is_made_of_the_targets_is_seen(way: str) -> None:
+    labels = torch.tensor(LABELS)
+    logistic = functional.binary_cross_entropy_with_logits
+    said = given(encoded(way), labels.float()[:, None], (1,), logistic, 64, "targets_encoded")
+    assert len(said) >= 4 and (min(said) > 0.05) is (way == "own") and (max(said) == 0) is (way != "own")
+    both = given(encoded(way), labels, (2,), functional.cross_entropy, 64, "targets_encoded")
+    assert len(both) >= 4 and (min(both) > 0.05) is (way == "own")
+
+
+def test_encoded_targets_are_said_but_not_of_a_policy() -> None:
+    columns = {"loss": every(np.linspace(1.0, 0.1, ROWS)), "model/targets_encoded": (np.arange(1, 8), np.full(7, 0.25))}
+    assert warned(columns)["targets_encoded"].step == 1
+    assert "targets_encoded" not in warned(columns | {"reward": every(np.sin(np.arange(ROWS)))})
+    assert "targets_encoded" not in warned(columns | {"model/targets_encoded": (np.arange(1, 8), np.zeros(7))})
+
+
 @pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(("share", "reward", "told"), [(1.0, False, True), (0.4, False, False), (1.0, True, False)])
 def test_targets_among_the_inputs_are_said_but_not_of_a_policy(

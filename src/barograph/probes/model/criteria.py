@@ -12,6 +12,7 @@ from typing import Any
 
 from barograph.probes.autograd import setting
 from barograph.probes.model.objective import behind, kind, nodes, shape
+from barograph.probes.model.pairs import of_length_one
 
 _MOST = 64  # nodes that are looked at, from the loss on
 _WHOLE = 20_000  # of a graph: more are not walked
@@ -27,7 +28,8 @@ _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy"
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_error`, `loss_bounded`, `loss_of_chosen`, `ctc_short`, `ctc_full`,
     `ctc_reshaped`, `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `divergence_averaged`, `loss_ranks`,
-    `loss_attracts`, `loss_hinge`, `overlap_minimised`, `overlap_of_scores`; each only where it can be said."""
+    `loss_attracts`, `loss_aligns`, `loss_hinge`, `overlap_minimised`, `overlap_of_scores`; each only where it can be
+    said."""
     found: dict[str, float] = {}
     for look in (_errors, _walk, _between, _hinge, _overlap):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -101,11 +103,11 @@ def _plain(node: Any) -> str:
 def _between(root: Any) -> dict[str, float]:
     """`loss_attracts`: 1 where the loss is made of nothing but distances or similarities between outputs that both have
     gradients: it is least where all outputs are one. 2 where one of them was picked by an index, as a value is: the
-    target is not detached."""
-    waiting, found = [root], 0.0
+    target is not detached. `loss_aligns`: 1 where it is made of cosines between outputs and what has no gradient."""
+    waiting, found, aligned = [root], 0.0, 0.0
     for _ in range(_MOST):
         if not waiting:
-            return {"loss_attracts": found} if found else {}
+            return {"loss_attracts": found} if found else {"loss_aligns": aligned} if aligned else {}
         node = waiting.pop()
         name, under = kind(node), behind(node)
         alike = len(under) == 2 and under[0] is not under[1] and shape(under[0]) == shape(under[1])
@@ -114,6 +116,8 @@ def _between(root: Any) -> dict[str, float]:
             found = max(found, 1.0 + any(_plain(side) in ("Gather", "Index") for side in under))
         elif alike and name == "Mul" and len(shape(node)) > 1 and all(kind(side) == "Div" for side in under):
             found = max(found, 1.0)  # both are divided by their lengths
+        elif name == "Mul" and len(under) == 1 and len(shape(node)) == 2 and of_length_one(under[0]):
+            aligned = 1.0
         elif name in _OF_TERMS | _OF_DISTANCES and (len(under) == 1 or name == "Add"):
             waiting += under
         else:

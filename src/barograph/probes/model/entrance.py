@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 FIGURES = ("picture_low", "picture_high", "picture_mean", "picture_std")
-MOMENTS = ("mean", "std", "low", "high")  # of a pass's inputs; the last two of pictures
+MOMENTS = ("mean", "std", "low", "high", "lows", "highs")  # of a pass's inputs; the last four of pictures
+COLOURS = ("red", "green", "blue", "red_std", "green_std", "blue_std")  # of pictures of three channels, in their order
 TOKENS = ("mean", "std")  # of their numbers
 _CHANNELS = (1, 3, 4)
 _ROWS = 64
+_PICTURES, _OF_CHANNEL = 8, 4096  # pictures whose channels are looked at, at least; numbers of a channel
 _FEW = 64  # numbers of a pass: mean and deviation of so few are chance
 _ENOUGH = 256  # of several such passes: their deviation is within 5% of the truth
 _AT_ONCE = 3  # times that these are gathered in a row; then at looks, as of larger inputs
@@ -113,7 +115,7 @@ class Inputs:
         for name, trains in (("inputs_of_training", True), ("inputs_of_evaluation", False)):
             found = self._moments.pop(trains, None)
             if found is not None:
-                current.put(name, MOMENTS[: len(found)], found)
+                current.put(name, (*MOMENTS, *COLOURS)[: len(found)], found)
         self._came = False
 
 
@@ -122,11 +124,18 @@ def _are_pictures(tensor: Tensor) -> bool:
 
 
 def moments(given: Tensor, values: Tensor) -> Tensor:
-    """`MOMENTS` of some of the numbers that a model was given."""
+    """`MOMENTS` of some of the numbers that a model was given, and `COLOURS` of pictures that have them."""
     import torch
 
-    bounds = [values.amin(), values.amax()] if _are_pictures(given) else []
-    return torch.stack([values.mean(), values.std(), *bounds])
+    found = [values.mean(), values.std()]
+    if _are_pictures(given):
+        low, high = values.amin(), values.amax()
+        found += [low, high, (values == low).float().mean(), (values == high).float().mean()]
+        if given.shape[1] == len(COLOURS) // 2 and len(given) >= _PICTURES:
+            channels = local(given.detach())[:_ROWS].transpose(0, 1).flatten(1)
+            channels = channels[:, :: max(1, channels.shape[1] // _OF_CHANNEL)].float()
+            found += [*channels.mean(1), *channels.std(1)]
+    return torch.stack(found)
 
 
 def of_tokens(tokens: Tensor) -> Tensor:

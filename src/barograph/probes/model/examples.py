@@ -26,6 +26,7 @@ _ROWS, _ELEMENTS = 64, 1024  # of a batch, of a row
 _PASSES, _EVALUATED = 8, 64  # passes of an evaluation, rows of each
 _ALIKE = 0.02  # of a batch: rows that are drawn with replacement are fewer
 _KEPT = 1 << 16  # rows that are remembered
+_VIEWED = 3  # dimensions of views, as of pictures and sounds of several channels
 _BESIDE = 3  # further passes of a step, as of the other side of pairs, whose rows are remembered
 _MARKED = 8  # looks of a launch whose batches get a mark
 _WIDTH = {"pieces": overlaps.PIECES, "numbers": 1}  # of a row
@@ -72,6 +73,9 @@ class ExampleLook:
             self._beside.append(marks(_ROWS))
         elif trains:
             self._rows = marks(_ROWS)
+            second = _second_view(tensors, tensor)
+            if second is not None:
+                self._beside.append(fingerprints(second[:_ROWS]))
             self._lengths = lengths(tensor[:_ROWS], [one for one in tensors if one is not tensor])
             self._look_at_parts(tensor[:_ROWS], "")
             self._alike.trained(tensor[:_ROWS])
@@ -221,6 +225,13 @@ def _examples(tensors: Sequence[Tensor]) -> tuple[Tensor | None, Tensor | None]:
     if not tokens:
         return next(iter(numbers), None), None
     return tokens[0], next((one for one in numbers if len(one) == len(tokens[0])), None)
+
+
+def _second_view(tensors: Sequence[Tensor], first: Tensor) -> Tensor | None:
+    """Of two inputs of one pass that are rows of numbers of the same sizes, as two views of examples, the other one."""
+    numbers = [one for one in tensors if one.is_floating_point() and one.shape == first.shape and mesh_of(one) is None]
+    both = len(numbers) == 2 and numbers[0] is first and first.dim() >= _VIEWED
+    return numbers[1] if both else None
 
 
 def fingerprints(rows: Tensor) -> Tensor:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _ROWS, _LEAST = 64, 16  # that are looked at
 _COLUMNS, _TARGETS = 2048, 16  # of inputs, at most; of targets
+_ENCODED = 512  # columns of a table, in which one is looked for that is made of the targets
+_ENDS, _MOSTLY = 4, 0.8  # rows at each end of a column, and between; of those between, that are shares of a few rows
+_GRID, _OF_FEW = 24, 11  # steps of a column that is counted; of the numbers from 2 on, those up to 12
+_SHARE = 1e-5  # of a column's range: rounding of single precision
 _EXACT = 1e-6  # of the variance, that is not the input's: rounding of single precision
 
 
@@ -77,6 +81,34 @@ def of_classes(columns: Tensor, target: Tensor) -> Tensor:
     few = target.new_tensor(3)
     enough = torch.minimum((target == top).sum(), (target != top).sum()) >= few
     return torch.where(enough, (share(columns, numbers) > 0).to(torch.float64), torch.nan)
+
+
+def encoded(columns: Tensor, target: Tensor) -> Tensor:
+    """The share of rows in which a column says which of two targets it is [n] by being its least or its greatest
+    number, where all between are shares of 2 to 12: means of the targets of a few rows each, these among them. 0 where
+    there is no such column, NaN of a table of too many."""
+    import torch
+
+    wide = torch.float32 if columns.device.type == "mps" else torch.float64
+    if columns.shape[1] > _ENCODED:
+        return columns.new_full((), math.nan, dtype=wide)
+    columns = columns.to(wide)
+    low, high = columns.amin(0), columns.amax(0)
+    place = (columns - low) / (high - low).clamp_min(1e-30)
+    one = (target == target.amax()).to(wide)[:, None]
+    least, most = place < _SHARE, place > 1 - _SHARE
+    between = ~(least | most)
+    pure = torch.zeros_like(low, dtype=torch.bool)
+    for bottom, top in ((least, most), (most, least)):
+        pure |= (one * bottom).sum(0) + ((1 - one) * top).sum(0) == 0
+    enough = torch.minimum(least.sum(0), most.sum(0)) >= _ENDS
+    numbers = torch.arange(2, _GRID + 1, device=columns.device, dtype=wide)[:, None, None]
+    whole = (place * numbers - (place * numbers).round()).abs() < _SHARE * numbers
+    shares = (whole[:_OF_FEW].any(0) & between).sum(0) >= _MOSTLY * between.sum(0)
+    on_grid = (whole | ~between).all(1).any(0)  # as counts are
+    found = pure & enough & shares & ~on_grid & (between.sum(0) >= _ENDS)
+    share = ((least | most).to(wide).mean(0) * found).amax()
+    return torch.where(one.mean() * (1 - one.mean()) > 0, share, torch.nan)
 
 
 def _scaled(columns: Tensor) -> Tensor:

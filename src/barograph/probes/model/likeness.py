@@ -10,6 +10,9 @@ few dimensions chance alone brings one near, which the fortieth nearest tells: w
 tenth, the dimensions are many. Where the training's own rows are as near each other, in one batch as in several, the
 examples come in groups: another one of a group that is known is not a copy.
 
+Examples that are sorted by how bright or loud they are show it in the means of their batches: these rise, or fall,
+through each epoch and begin again, whatever noise is drawn anew.
+
 Batches are alike in a fixed order if those a number of steps apart, an epoch's, have nearly the same means. Groups that
 are drawn for each batch have no such number.
 """
@@ -41,6 +44,8 @@ _WIDE, _DIFFERENT = 64, 32  # numbers of a row; different ones
 _BATCHES, _ROWS, _COMPARED = 8, 8, 256  # batches of different examples; rows of each; batches at most
 _COLUMNS = 4  # before the signs: mean, size, whether the row has many different numbers, how many numbers it has
 _SHORTEST, _SAME = 8, 0.35  # steps of an epoch; squared distance of its batches, of that of all pairs
+_RISING, _TURNS, _ALONG = 16, 2, 0.95  # batches; epochs; correlation of a batch's rank with its place in the epoch
+_ALTERED, _UNALTERED = 64, 0.1  # rows of an evaluation, at least; of them, that are exactly as they were
 _CHANCE = 1e-4  # that groups that are drawn are the same so often
 _GROUPED, _EXPECTED = 4, 4.0  # times fewer pairs in one batch than in all are none; pairs that tell so
 
@@ -57,6 +62,7 @@ class Likeness:
         self._evaluated: list[Tensor] = []
         self._trained = numpy.empty((_KEPT, _SIGNS))
         self._from = numpy.zeros(_KEPT, int)  # the steps of the rows that are kept
+        self._last: Floats | None = None  # rows of the last evaluation
         self._kept = 0
         self._width = -1.0  # of rows that are compared: others have other signs
         self._steps: list[int] = []
@@ -115,7 +121,7 @@ class Likeness:
         """What is recorded of a step. known: of the rows of its batch, whether they had come before."""
         found: dict[str, float] = {}
         if "evaluated_likeness" in numbers:
-            found |= self._near(*numbers["evaluated_likeness"])
+            found |= self._near(*numbers["evaluated_likeness"]) | self._altered(numbers["evaluated_likeness"][1].T)
         if "likeness" in numbers and len(known) == len(numbers["likeness"][0]):
             rows = numbers["likeness"][1].T
             self._width = float(rows[0, 3]) if self._width < 0 else self._width
@@ -152,7 +158,27 @@ class Likeness:
             "rows_apart_even": float(numpy.median(share[-_SIGNS:])),
             "apart_batches": float(len(self._means)),
             "apart_period": float(self._period()),
+            "apart_rising": float(self._rising()),
         }
+
+    def _rising(self) -> int:
+        """After how many steps the mean, or the size, of batches begins anew that rises or falls until then; 0 where
+        there is no such number."""
+        steps = numpy.array(self._steps)
+        longest = int(steps[-1] - steps[0]) // _TURNS
+        if len(steps) < _RISING or longest < _SHORTEST:
+            return 0
+        periods = numpy.arange(_SHORTEST, longest + 1)
+        phases = (steps % periods[:, None]) / periods[:, None]
+        phases = phases - phases.mean(1, keepdims=True)
+        lengths = numpy.sqrt((phases**2).sum(1))
+        best = numpy.zeros(len(periods))
+        for column in numpy.array(self._means)[:, :2].T:
+            ranks = column.argsort().argsort() - (len(column) - 1) / 2
+            along = numpy.abs(phases @ ranks) / numpy.maximum(lengths * math.sqrt((ranks**2).sum()), 1e-12)
+            best = numpy.maximum(best, along)
+        at = int(best.argmax())
+        return int(periods[at]) if best[at] >= _ALONG else 0
 
     def _period(self) -> int:
         """After how many steps batches have nearly the same means, in the even columns; 0 where there is no such."""
@@ -193,6 +219,27 @@ class Likeness:
             "evaluated_near_groups": self._grouped() if near.any() else 0.0,
         }
 
+    def _altered(self, rows: Floats) -> dict[str, float]:
+        """Whether an evaluation has the examples of the last one in the same order, altered at random: how much nearer
+        they are, in the mean, to those at their own places than to those any number of places on, in deviations of
+        these means: by their sketches, or by their means and sizes, which mirrors and shifts leave; and how far from
+        them, of what two examples lie apart. In an order by class, or one in turns, others at such a distance are as
+        near."""
+        before, self._last = self._last, rows
+        if before is None or rows.shape != before.shape or len(rows) < _ALTERED or not (rows[:, 2] == 1).all():
+            return {}
+        if not (numpy.isfinite(rows).all() and numpy.isfinite(before).all() and (rows[:, 3] == before[:, 3]).all()):
+            return {}
+        if (rows == before).all(1).mean() > _UNALTERED:
+            return {"evaluated_altered": 0.0, "evaluated_altered_by": 0.0}
+        sketches, own = (_shifted(rows[:, at], before[:, at]) for at in (slice(_COLUMNS, None), slice(0, 2)))
+        if not sketches[1:].min() > 0:
+            return {}
+        return {
+            "evaluated_altered": max((one[1:].min() - one[0]) / max(one[1:].std(), 1e-12) for one in (sketches, own)),
+            "evaluated_altered_by": float(max(0.0, sketches[0] / sketches[1:].mean())),
+        }
+
     def _grouped(self) -> float:
         """Share of the training's rows that are that near to another one of it; 0 where those of one batch never are,
         as with copies of one example that are made anew in each epoch."""
@@ -206,6 +253,15 @@ class Likeness:
         if expected >= _EXPECTED and (near & together).sum() * _GROUPED < expected:
             return 0.0
         return float(near.any(1).mean())
+
+
+def _shifted(rows: Floats, others: Floats) -> Floats:
+    """Mean squared distances of rows from others that stand 0, 1, 2, … places on, each column in its deviations."""
+    deviation = numpy.maximum(others.std(0), 1e-12)
+    squares = _squares(rows / deviation, others / deviation)
+    at = (numpy.arange(len(rows))[:, None] + numpy.arange(len(rows))) % len(rows)
+    found: Floats = squares[at[:, 0][:, None], at].mean(0)
+    return found
 
 
 def _squares(rows: Floats, others: Floats) -> Floats:

@@ -49,7 +49,8 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "to
            "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
-           "padding_targets", "targets_given", "hidden_targets", "square_weight", *texts.ENDS)  # fmt: skip
+           "padding_targets", "targets_given", "targets_encoded", "hidden_targets", "square_weight",
+           *texts.ENDS)  # fmt: skip
 TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
@@ -167,7 +168,8 @@ class OutputLook:
                     gradient, self._found[_AT["square_weight"]] = _undone(gradient, count)
                 if columns is not None:
                     leaked = _given(columns, shown, leaks.some(gradient), count, found)
-                    self._found[_AT["targets_given"]] = leaked.to(self._found.dtype)
+                    for name, value in zip(("targets_given", "targets_encoded"), leaked, strict=True):
+                        self._found[_AT[name]] = value.to(self._found.dtype)
                 if count:
                     self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
@@ -425,21 +427,29 @@ def _targets(output: Tensor, gradient: Tensor, count: int, within: tuple[float, 
     return torch.stack([target.mean(), target.std(), explained, output.square().mean().sqrt(), outside])
 
 
-def _given(columns: Tensor, output: Tensor, gradient: Tensor, count: int, found: Softmax | None) -> Tensor:
-    """The share of the targets that are among the inputs, where these are known; NaN else. count: of a mean square."""
+def _given(
+    columns: Tensor, output: Tensor, gradient: Tensor, count: int, found: Softmax | None
+) -> tuple[Tensor, Tensor]:
+    """The share of the targets that are among the inputs, and that of rows in which a column that is made of them says
+    one of two, where these are known; NaN else. count: of a mean square."""
     import torch
 
     wide = torch.float32 if output.device.type == "mps" else torch.float64
     output, gradient = output.to(wide), gradient.to(wide)
+    nothing = output.new_full((), math.nan)
     if count:
-        return leaks.share(columns, output - gradient * (count / 2))
+        return leaks.share(columns, output - gradient * (count / 2)), nothing
     if found is not None and len(found.target) == len(columns):
-        return torch.where(found.plain & found.alive.all(), leaks.of_classes(columns, found.target.to(wide)), torch.nan)
+        known, target = found.plain & found.alive.all(), found.target.to(wide)
+        two = leaks.encoded(columns, target) if output.shape[1] == 2 else nothing
+        return torch.where(known, leaks.of_classes(columns, target), torch.nan), torch.where(known, two, torch.nan)
     scale = gradient / (torch.sigmoid(output) - (gradient < 0).to(wide))
     logistic = (scale.amin() > 0) & (scale.amax() - scale.amin() <= 2e-3 * scale.amax())
-    one = gradient.shape[1] == 1
-    said = leaks.of_classes(columns, (gradient[:, 0] < 0).to(wide)) if one else output.new_full((), math.nan)
-    return torch.where(logistic, said, torch.nan)
+    if gradient.shape[1] != 1:
+        return nothing, nothing
+    target = (gradient[:, 0] < 0).to(wide)
+    said, two = leaks.of_classes(columns, target), leaks.encoded(columns, target)
+    return torch.where(logistic, said, torch.nan), torch.where(logistic, two, torch.nan)
 
 
 def _undone(gradient: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -35,9 +35,10 @@ _ENDS = 3  # rows, at least
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
+_PROMPTS, _ANSWERED = 8, 0.75  # rows, at least; of them, whose first token is a target of some row
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
-        "padding_token")  # fmt: skip
+        "padding_token", "answer_late")  # fmt: skip
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
            "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -102,13 +103,25 @@ def _shift(tokens: Any, least: Tensor, target: Tensor, found: Softmax) -> Tensor
     known = known[:, : before.shape[1]]
     same = (target[: len(before), 1 : 1 + before.shape[1]] == before) | ~known
     result = torch.where(same.all() & (known.sum() >= 8), torch.full_like(result, _BEHIND), result)
+    # a text that was shifted in its data set ends with a target that is not an input: padding stands at its place
+    tail = (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).flip(1).bool()
     for ahead in reversed(_SHIFTS):
         next_ones = tokens[:, ahead : ahead + target.shape[1]]
         known = alive[: len(next_ones), : next_ones.shape[1]]
         same = (target[: len(next_ones), : next_ones.shape[1]] == next_ones) | ~known
         result = torch.where(same.all() & (known.sum() >= 8), torch.full_like(result, ahead), result)
+        if ahead == 1:
+            inner = known & ~tail[:, ahead : ahead + target.shape[1]]
+            same = (same | (known & ~inner & _ends_in(known))).all() & (inner.sum() >= 8)
+            result = torch.where(same, torch.full_like(result, ahead), result)
     seen = found.follows & (changes >= 8) & (alive.sum() >= 8)
     return torch.where(seen, result, torch.full_like(result, math.nan))
+
+
+def _ends_in(known: Tensor) -> Tensor:
+    """The last place of each row that has a target."""
+    behind = known.flip(1).long().cumsum(1).flip(1)
+    return known & (behind == 1)
 
 
 def _wraps(tokens: Tensor, last: Tensor) -> Tensor:
@@ -243,7 +256,7 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     all but padding are targets. `tail_untold`: where the targets of each row begin with it and have no gap, and
     some rows have two tokens or more behind their last target, of different number and none with more than targets:
     the share of the text that has none; 0 where targets have gaps or go on in the padding, as tags beside their
-    words. `padding_token`: what the longest padding is made of.
+    words. `padding_token`: what the longest padding is made of. `answer_late`: see `_answer_late`.
     """
     import torch
 
@@ -281,8 +294,46 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
         torch.where(sure, (dead.sum() == 0).to(wide), math.nan),
         torch.where(sure, _tail_untold(tokens, alive, filler).to(wide), math.nan),
         torch.where(sure, filler.to(wide), math.nan),
+        _answer_late(tokens, alive).to(wide),
     )
     return found
+
+
+def _answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
+    """Whether targets, one place ahead of the inputs, begin one place too late: behind the first token of each answer.
+
+    All prompts, of different lengths, end with one token, or an answer would have another first target: where the token
+    in front of the first place with a target is the same in all rows, and the one at that place is different ones, and
+    is a target of other rows, that token is the end of the prompt and the first token of the answer is not a target. 0
+    where the token at the first place is the same in all rows; NaN where neither is so."""
+    import torch
+
+    rows = alive.any(1) & ~alive[:, :2].any(1)
+    first = alive.long().argmax(1).clamp_min(1)[:, None]
+    here, before = tokens.gather(1, first)[:, 0], tokens.gather(1, first - 1)[:, 0]
+    enough = (rows.sum() >= _PROMPTS) & (rows == alive.any(1)).all()
+    different = (first[:, 0][:, None] == first[:, 0][None]) & rows[None] & rows[:, None]
+    enough &= 2 * different.sum(1).amax() <= rows.sum()
+    one = rows.long().argmax()  # a row with targets
+
+    def is_one(line: Tensor) -> Tensor:
+        return ((line == line[one]) | ~rows).all()
+
+    ends = before[one]
+    alone = (
+        ((tokens == ends) & (torch.arange(tokens.shape[1], device=tokens.device)[None] < first)).sum(1) <= 1
+    ) | ~rows
+    same = (here[:, None] == here[None]) & rows[None] & rows[:, None]
+    varied = 2 * same.sum(1).amax() <= rows.sum()
+    asked = alive[:, :-1] & rows[:, None]  # their targets are the tokens one place ahead
+    marks = torch.zeros(_TOKENS_APART + 1, dtype=torch.bool, device=tokens.device)
+    marks = marks.index_fill(
+        0, torch.where(asked, tokens[:, 1:].long() % _TOKENS_APART, _TOKENS_APART).reshape(-1), True
+    )
+    known = (marks[here.long() % _TOKENS_APART] & rows).sum() >= _ANSWERED * rows.sum()
+    late = enough & is_one(before) & alone.all() & varied & known
+    found = torch.where(enough & is_one(here), 0.0, math.nan)
+    return torch.where(late, torch.ones_like(found), found)
 
 
 def _apart(tokens: Tensor, ends: Tensor, last: Tensor) -> Tensor:

@@ -95,8 +95,9 @@ class CopiedExamples(WatchRule):
     batch has, as the states of a small game. Where the loss is a logistic one of differences of scores, or of their log
     probabilities, as its graph shows, and exactly half are copies, the chosen and the rejected of each pair are the
     same. Where exactly half are, and the loss matches rows with each other, the two views of an example are the same;
-    so they are where nine tenths of the rows of a step's first two passes are, and the loss is of pairs in the batch or
-    of distances between two outputs. Two passes over one text that differ by their dropout are meant so.
+    so they are where nine tenths of the rows of a step's first two passes, or of the two inputs of a pass, are, and the
+    loss is of pairs in the batch, of an answer beside a queue, of distances between two outputs or of cosines with what
+    has no gradient. Two passes over one text that differ by their dropout are meant so.
 
     What to do: look at the sampler and at the collation: an index that is repeated, an `expand` or `repeat`; draw the
     augmentation of each view by itself.
@@ -120,6 +121,7 @@ class CopiedExamples(WatchRule):
     def _matched(self, history: RunHistory, place: Place) -> bool:
         """Whether the loss matches what the model is given with each other, and no dropout tells two passes apart."""
         matched = watched(history, "loss_pairs", place) > 1 or watched(history, "loss_attracts", place) == 1
+        matched = matched or watched(history, "loss_queue", place) > 0 or watched(history, "loss_aligns", place) == 1
         return matched and not watched(history, "dropout", place) > 0
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

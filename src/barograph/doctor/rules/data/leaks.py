@@ -1,7 +1,7 @@
 """Targets that the model is given with its inputs, and those that come in order.
 
 In:   figures of the watch.
-Out:  findings of `TargetsGiven`, `OrderedTargets`.
+Out:  findings of `TargetsGiven`, `TargetsEncoded`, `OrderedTargets`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,44 @@ class TargetsGiven(WatchRule):
                 self._row[0][0], f"{100 * value:.0f}% of what the model is to say are inputs of the same examples, but "
                 "for scale and offset.", found=place[0], segment=place[2], confidence=0.95,
                 evidence={"share": value, "standing": True},
+            )  # fmt: skip
+
+
+class TargetsEncoded(WatchRule):
+    """A column of the inputs is made of the targets: the mean target of a few rows, each row's own among them.
+
+    Of two classes the gradient shows the targets. In three looks in a row some column says them by its ends: of the
+    rows with its least number, four or more, all have one target, and of those with its greatest all the other; what
+    lies between are shares of 2 to 12, of no one grid as counts have. So it is where a category of many values is
+    replaced by the mean target of its rows: a category with one row says that row's target. Means that are smoothed
+    don't show it.
+
+    What to do: compute such means of other folds than the row's own, of training rows alone.
+    """
+
+    name, family, kind, severity = "targets_encoded", "data", "data", "warning"
+    proves = "training"
+    series = "model/targets_encoded"
+    needs = ("=model/targets_encoded",)
+    least = 3
+    about = "A column of the inputs is made of the targets."
+    thresholds: ClassVar = {"share": (0.05, "of the rows; ours"), "looks": (3.0, "in a row; ours")}
+    causes = (
+        "validation leak: target encoding, a column of the inputs is the mean target of a few rows, their own among "
+        "them",
+    )
+    remedies = (
+        "compute the means of a category from other folds than the row's own, of training rows alone",
+        "smooth them towards the mean of all rows, by how many rows a category has",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        policy = history.role("reward") is not None
+        if self.lasts(value >= self.at["share"] and not policy, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"A column of the inputs says the target of {100 * value:.0f}% of the rows by being "
+                "its least or its greatest number; what lies between are means of a few targets.",
+                found=place[0], segment=place[2], confidence=0.9, evidence={"share": rounded(value), "standing": True},
             )  # fmt: skip
 
 
@@ -127,4 +165,4 @@ def in_order(history: RunHistory, place: Place) -> bool:
     return int(known.sum()) >= _LOOKS // 4 and bool(both[0][known].var() > numpy.square(both[1][known]).mean())
 
 
-RULES = (TargetsGiven, OrderedTargets)
+RULES = (TargetsGiven, TargetsEncoded, OrderedTargets)

@@ -16,6 +16,7 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, us
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import is_curriculum
+from barograph.doctor.rules.data.prepared import EXCHANGED, exchanged
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -271,7 +272,9 @@ class EvaluationInputs(Rule):
     a deviation or more below them, those of the training are. Where the training's own inputs change (by more than a
     fifth between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say; where the
     configuration names a curriculum, it is an info finding. The step is that of the first evaluation from which on
-    inputs are such, whatever its loss.
+    inputs are such, whatever its loss. A hundred times as large, as bytes beside shares of 255 are, or as small, is
+    said whatever the loss: a normalisation within the model may take it out again. Where their red and blue are the
+    training's exchanged (`evaluation_pictures`), that is the first cause.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -286,6 +289,7 @@ class EvaluationInputs(Rule):
         "scale": (4.0, "times; ImageNet's is 1 / 0.23"),
         "worse": (1.5, "evaluation over training loss; ours"),
         "worse_far": (1.2, "the same, where normalised inputs are a whole deviation away; ours"),
+        "far": (100.0, "times as large or small, whatever the loss; 255 of bytes beside shares; ours"),
         "normal": (0.1, "from mean 0 and deviation 1: normalised; ours"),
         "near_mean": (1 / 3, "standard deviations, of normalised inputs; ours"),
         "near_scale": (1.5, "times, of normalised inputs; ours"),
@@ -328,7 +332,8 @@ class EvaluationInputs(Rule):
                     f"where those of the training have {mean:.3g} and {deviation:.3g}.",
                     found=place[0], segment=place[2], confidence=0.3 if is_curriculum(history) else 0.95,
                     severity="info" if is_curriculum(history) else self.severity,
-                    causes=[*([_TWICE] if self._twice(history, value, place) else []),
+                    causes=[*([EXCHANGED] if exchanged(history, place) else []),
+                            *([_TWICE] if self._twice(history, value, place) else []),
                             *([_TRAINED_TWICE] if self._trained_twice(mean, here, value) else []),
                             *self.causes],
                     evidence={"mean": rounded(mean), "deviation": rounded(deviation), "eval_mean": rounded(here),
@@ -340,6 +345,9 @@ class EvaluationInputs(Rule):
         ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
         worse = self.at["worse_far"] if self._far(history, place) else self.at["worse"]
         worse = 1.0 if self._twice(history, deviation, place) else worse
+        usually = usual(history.channel("model/input_std"), *place)
+        if min(deviation, usually) > 0 and abs(math.log(deviation / usually)) >= math.log(self.at["far"]):
+            return True  # a normalisation within the model may take it out again
         return 0 < worse * ours < theirs < math.inf
 
     def _far(self, history: RunHistory, place: tuple[int, int, int]) -> bool:

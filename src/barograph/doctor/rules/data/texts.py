@@ -2,7 +2,7 @@
 
 In:   figures of the watch, which compares the targets of sequences with the tokens that the model is given.
 Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`, `EndUntold`, `AnswersCut`,
-      `AnswersIgnored`, `TagsElsewhere`, `PromptsCounted`, `StartTwice`.
+      `AnswersIgnored`, `AnswersLate`, `TagsElsewhere`, `PromptsCounted`, `StartTwice`.
 """
 
 from __future__ import annotations
@@ -256,6 +256,43 @@ class AnswersIgnored(WatchRule):
             )  # fmt: skip
 
 
+class AnswersLate(WatchRule):
+    """The first token of each answer is not a target: the mask of the prompt is one place too long.
+
+    The targets are one place ahead of the inputs, and begin behind a prompt. In three looks in a row, of eight rows or
+    more with prompts of different lengths, the token in front of the first place with a target is one and the same,
+    and stands nowhere else in the prompt: it ends the prompt. At the first place with a target stand different tokens,
+    three quarters of which are targets elsewhere: these are the first of the answers, and the loss does not ask for
+    them. The model never learns to begin an answer, and no loss shows it. Where a prompt ends with a token of its own
+    kind, such as a language, that is never a target, nothing is said.
+
+    What to do: labels shifted by the loss are masked up to the prompt's length, `labels[:, :prompt] = -100`; those that
+    are shifted already one place less, `labels[:, :prompt - 1] = -100`.
+    """
+
+    name, family, kind, severity = "answers_late", "data", "data", "warning"
+    proves = "training"
+    series = "model/answer_late"
+    needs = ("=model/answer_late", "=model/target_shift")
+    least = 3
+    about = "The first token of each answer is not a target."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    causes = ("prompt mask off by one: labels of the prompt are masked one place too far",)
+    remedies = (
+        "where the loss shifts labels, `labels[:, :prompt] = -100`; of labels that are shifted already, one place less",
+        "generate an answer: what it begins with was never trained",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        holds = value == 1 and watched(history, "target_shift", place) == 1
+        if self.lasts(holds, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "Targets begin one place behind the token that ends each prompt: the first token of "
+                "an answer is not a target.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
 class TagsElsewhere(WatchRule):
     """The tags of a text stop before the text does: there is one for each word, and words are cut into pieces.
 
@@ -361,6 +398,7 @@ RULES = (
     EndUntold,
     AnswersCut,
     AnswersIgnored,
+    AnswersLate,
     TagsElsewhere,
     PromptsCounted,
     StartTwice,

@@ -22,7 +22,7 @@ from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.preference import CHOSEN, MARGINS, margins_of
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
@@ -45,6 +45,9 @@ class ReferenceApart(Rule):
     of them or more apart, as networks that were drawn apart, with a twentieth of it or less between these looks: not by
     the policy's own steps.
 
+    Where one of the two rewards of the first row is 0, to rounding, and the other is not, both are one network, and the
+    reference was asked about other answers than the policy.
+
     A policy that goes on from an earlier stage beside the model from before it is meant, and nearer to it: it is left
     alone where the configuration says so (`iteration: 2`, `round`, a `ref_model` of its own), or where the first
     margin is at least half as large as the larger reward, as one that was learnt before.
@@ -57,6 +60,7 @@ class ReferenceApart(Rule):
     about = "Before the first step, policy and reference give different log probabilities."
     thresholds: ClassVar = {
         "reward": (1.0, "of the first row, in size; ours"),
+        "one": (0.001, "of the first row, in size, where the other reward is 0; ours"),
         "steps": (5.0, "from the beginning, at most; ours"),
         "apart": (0.1, "of the weights' size; ours"),
         "drawn": (0.8, "of the weights' size, of another network; those that were drawn apart are 1.4 away; ours"),
@@ -95,6 +99,9 @@ class ReferenceApart(Rule):
         first, away = chosen.rows(0, 1), apart.rows(0, int(self.at["looks"]))
         good, bad = float(first.value[0]), float(rejected.rows(0, 1).value[0])
         reward, distance = max(abs(good), abs(bad)), float(away.value[0])
+        if min(abs(good), abs(bad)) <= _ROUNDING < self.at["one"] <= reward < math.inf and not _has_none(history):
+            yield from self._of_others("rejected" if abs(bad) > abs(good) else "chosen", reward, first, away)
+            return
         if distance < self.at["drawn"] and (_goes_on(history) or good - bad >= self.at["learnt"] * reward):
             return
         if first.step[0] > self.at["steps"] or not self.at["reward"] <= reward < math.inf or _has_none(history):
@@ -112,6 +119,18 @@ class ReferenceApart(Rule):
             confidence=0.3 if trained else _PROOF, evidence={"reward": rounded(reward), "standing": True},
             causes=[_OTHER if other or trained else
                     "log probabilities differ: those of policy and reference are computed in two ways"],
+        )  # fmt: skip
+
+    def _of_others(self, which: str, reward: float, first: ChannelRows, away: ChannelRows) -> Iterator[Finding]:
+        """Policy and reference are one network by the reward of the other answers, which is 0."""
+        self._over = True
+        yield self.finding(
+            int(first.step[0]), f"In the first row the implicit reward of {which} answers is {reward:.3g} in size, and "
+            "that of the others is 0, as both should be: the reference's log probabilities of them are of other texts.",
+            found=int(away.step[0]), segment=int(first.segment[0]), confidence=_PROOF,
+            evidence={"reward": rounded(reward), "standing": True},
+            causes=[f"loss on the wrong tensor: the reference is asked about others than the {which} answers"],
+            remedies=[f"give the reference the same {which} tokens and mask as the policy, and print both of one pair"],
         )  # fmt: skip
 
     def _weighed(self, history: RunHistory, apart: Channel) -> Iterator[Finding]:

@@ -1,0 +1,202 @@
+"""Pictures of evaluations that are prepared in another way than those of the training, however alike they look.
+
+In:   figures of the watch: the ends of the pictures' range, and mean and deviation of their channels.
+Out:  findings of `EvaluationPictures`, `EvaluationAltered`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+_LOOKS, _LEAST = 64, 8  # at pictures of the training
+_APART, _WITHIN = 8.0, 4.0  # times the deviation between batches: exchanged colours, and those that are not
+_EVEN = 0.1  # of deviations, and of what colours are away
+_WORSE = 1.5  # evaluation over training loss
+EXCHANGED = "channels exchanged: evaluation pictures are BGR where the training's are RGB, or the contrary"
+EXCHANGED_REMEDY = "read pictures in one way: `cv2.imread` gives BGR, `PIL` and `torchvision` RGB"
+
+
+class EvaluationPictures(WatchRule):
+    """Evaluations are given pictures that were normalised with other numbers, or have red and blue exchanged.
+
+    Black and white are the same number in all pictures of one normalisation. Where the least of the training's numbers
+    is the same in eight looks, to a hundred-thousandth of their range, and one of a thousand numbers or more is that
+    least one, it is black; the same of the largest, white. An evaluation's black, of as many numbers, that is lower by
+    0.3% of the range, or a white that is higher, is of another normalisation. Means and deviations that are nearly the
+    same, as those of CIFAR and of ImageNet are, show so. Of a black that is higher nothing is said: there may be none
+    in these pictures.
+
+    Red and blue are exchanged where means and deviations of the first and the last channel are those of the training's
+    exchanged, whatever was subtracted from each and divided by: the product of their deviations is as it was, to a
+    tenth, and the last mean follows from the first one. Both means are away by eight times as much as the training's
+    batches differ, green is as it was, and the evaluation's loss is half as large again as the training's. Where a
+    batch has fewer than eight pictures nothing is said of colours.
+
+    Three evaluations in a row.
+
+    What to do: one transformation of pictures for both; `cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)`.
+    """
+
+    name, family, kind, severity = "evaluation_pictures", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/eval_input_lows"
+    needs = ("=model/eval_input_lows", "=model/input_lows")
+    least = 3
+    about = "Evaluation pictures are normalised with other numbers, or have red and blue exchanged."
+    thresholds: ClassVar = {
+        "looks": (8.0, "at pictures of the training; ours"),
+        "same": (1e-5, "of their range, in which black lies; ours"),
+        "share": (1e-3, "of the numbers, that are the least one; ours"),
+        "off": (0.003, "of the range, by which black or white is another; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("normalisation differs: evaluation inputs are normalised with another mean or deviation",)
+    remedies = ("normalise inputs of training and evaluation with the same numbers, those of the training",)
+
+    def begin(self) -> None:
+        self._places: dict[str, list[Place]] = {}
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/eval_input_red"), self._colours)]
+
+    def _colours(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
+        worse = 0 < _WORSE * ours < theirs
+        if not self._holds("colours", worse and exchanged(history, place), place):
+            return
+        red, blue = (watched(history, f"eval_input_{name}", place) for name in ("red", "blue"))
+        first, last = (usual(history.channel(f"model/input_{name}"), *place) for name in ("red", "blue"))
+        yield self.finding(
+            self._places["colours"][0][0], f"Evaluation pictures have a mean of {red:.3g} in the first channel and of "
+            f"{blue:.3g} in the last one, where the training's have {first:.3g} and {last:.3g}: as much as one is "
+            "higher, the other is lower.", key="colours", found=place[0], segment=place[2], confidence=0.85,
+            causes=[EXCHANGED, *self.causes], remedies=[EXCHANGED_REMEDY, *self.remedies],
+        )  # fmt: skip
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        for end, sign in (("low", 1), ("high", -1)):
+            ours, theirs, off = self._ends(history, end, sign, place)
+            if self._holds(end, off, place):
+                yield self.finding(
+                    self._places[end][0][0], f"The {'black' if sign > 0 else 'white'} of evaluation pictures is "
+                    f"{theirs:.5g}, where that of the training's is {ours:.5g}: they are normalised with other "
+                    "numbers.", key="ends", found=place[0], segment=place[2], confidence=0.9,
+                    evidence={"training": ours, "evaluation": theirs},
+                )  # fmt: skip
+
+    def _holds(self, name: str, holds: bool, place: Place) -> bool:
+        row = self._places.setdefault(name, [])
+        if not holds:
+            row.clear()
+            return False
+        row.append(place)
+        return len(row) >= self.at["evaluations"] and self.first("colours" if name == "colours" else "ends", place[2])
+
+    def _ends(self, history: RunHistory, end: str, sign: int, place: Place) -> tuple[float, float, bool]:
+        """Black, or white, of the training and of the evaluation; whether the latter is beyond the former."""
+        bounds = [_newest(history, f"input_{name}", place) for name in ("low", "high")]
+        theirs = watched(history, f"eval_input_{end}", place)
+        mine = bounds[0] if end == "low" else bounds[1]
+        if min(map(len, bounds)) < self.at["looks"]:
+            return math.nan, theirs, False
+        size = float(bounds[1].max() - bounds[0].min())
+        shares = _newest(history, f"input_{end}s", place)
+        clear = len(shares) > 0 and float(numpy.median(shares)) >= self.at["share"]
+        clear = clear and watched(history, f"eval_input_{end}s", place) >= self.at["share"]
+        same = float(mine.max() - mine.min()) <= self.at["same"] * size
+        off = sign * (float(mine[-1]) - theirs) > self.at["off"] * size
+        rows = watched(history, "distinct_rows", place)
+        few = rows < 2 * watched(history, "example_rows", place)  # the same pictures each time
+        return float(mine[-1]), theirs, bool(size > 0 and clear and same and off and not few)
+
+
+class EvaluationAltered(WatchRule):
+    """Evaluations are given the same examples each time, altered at random: the augmentation is left on.
+
+    Of rows of 64 numbers or more the watch compares the sketches of two evaluations, and means and sizes of their rows.
+    The examples are others than in the last one, and 64 or more in the same order are nearer to those that had their
+    places, in the mean, than to those any number of places on, by five deviations of such means: they are the same
+    examples, altered. By how much: a fiftieth of the squared distance of two examples at least, for an attack on the
+    model, or a little noise, is an evaluation of its own. A model that is trained on noise, as a loss of squares has
+    it, is evaluated on noise as well: only cross-entropies and logistic losses count. Two comparisons in a row.
+
+    What to do: `transform=evaluation_transform` for the evaluation's data; a `random_split` of one data set has one
+    transformation for both parts.
+    """
+
+    name, family, kind, severity = "evaluation_altered", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/evaluated_altered"
+    needs = ("=model/evaluated_altered", "eval_loss|eval_accuracy")
+    least = 3
+    about = "Evaluations are given the same examples each time, altered at random."
+    thresholds: ClassVar = {
+        "nearer": (5.0, "deviations; ours"),
+        "by": (0.02, "of the squared distance of two examples; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("augmentation in evaluation: evaluation examples are altered at random, as those of the training are",)
+    remedies = (
+        "give the evaluation a transformation of its own, without random parts",
+        "two parts of a `random_split` share one data set and its transformation: make two data sets, with two",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        by = watched(history, "evaluated_altered_by", place)
+        classes = watched(history, "top_target_share", place) >= 0 and history.role("reward") is None
+        altered = value >= self.at["nearer"] and by >= self.at["by"]
+        if self.lasts(altered and classes, place, self.at["evaluations"] - 1):
+            yield self.finding(
+                self._row[0][0], "Evaluations are given the examples of the one before, altered at random: they "
+                "are nearer to those at their places than to others, and none is the same.", found=place[0],
+                segment=place[2], confidence=0.9,
+                evidence={"nearer": rounded(value), "by": rounded(by), "standing": True},
+            )  # fmt: skip
+
+
+def exchanged(history: RunHistory, place: Place) -> bool:
+    """Whether the last evaluation's red and blue are those of the training exchanged. What is divided by is r times as
+    much in one as in the other, and what is subtracted d more: both follow from one channel, and say the other."""
+    away, noise, ours, theirs = {}, {}, {}, {}
+    for name in ("red", "green", "blue", "red_std", "green_std", "blue_std"):
+        mine = _newest(history, f"input_{name}", place)
+        if len(mine) < _LEAST:
+            return False
+        ours[name], noise[name] = float(mine.mean()), float(mine.std(ddof=1))
+        theirs[name] = watched(history, f"eval_input_{name}", place)
+        away[name] = abs(theirs[name] - ours[name])
+    deviations = [one[f"{name}_std"] for one in (ours, theirs) for name in ("red", "blue")]
+    if not min(deviations) > 0:
+        return False
+    most = max(noise["red"], noise["green"], noise["blue"])
+    ratio = theirs["red_std"] / ours["blue_std"]
+    beside = theirs["red"] - ratio * ours["blue"]
+    followed = abs((ours["red"] - beside) / ratio - theirs["blue"])
+    product = abs(math.log(deviations[0] * deviations[1] / (deviations[2] * deviations[3])))
+    green = away["green"] <= _WITHIN * most and away["green_std"] <= _EVEN * ours["green_std"]
+    apart = min(away["red"], away["blue"]) >= _APART * most
+    return (
+        apart and green and product <= _EVEN and followed <= max(_WITHIN * most, _EVEN * (away["red"] + away["blue"]))
+    )
+
+
+def _newest(history: RunHistory, name: str, place: Place) -> Floats:
+    channel = history.channel(f"model/{name}")
+    values = newest(channel, *place, _LOOKS) if channel is not None else numpy.empty(0)
+    return values[numpy.isfinite(values)]
+
+
+RULES = (EvaluationPictures, EvaluationAltered)

@@ -1,0 +1,140 @@
+"""Evaluation pictures that are normalised with other numbers, or have red and blue exchanged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_rules_objective import EVALUATIONS, ROWS, every, warned
+
+LOOKS = np.arange(0, ROWS, 10)
+DICE = np.random.default_rng(5)
+MEANS, DEVIATIONS = np.array([0.6, 0.45, 0.3]), np.array([0.25, 0.22, 0.18])
+
+
+def columns(
+    ours: tuple[float, float] = (-1.989, 2.13),
+    theirs: tuple[float, float] = (-2.118, 2.13),
+    share: float = 0.01,
+    theirs_share: float = 0.01,
+    jitter: float = 0.0,
+    rows: float = 4000.0,
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """A training whose pictures have these ends."""
+    found = {"loss": every(np.linspace(1.5, 0.5, ROWS)), "eval_loss": (EVALUATIONS, np.full(len(EVALUATIONS), 1.0))}
+    for at, end in enumerate(("low", "high")):
+        found[f"model/input_{end}"] = LOOKS, ours[at] + jitter * DICE.normal(size=len(LOOKS))
+        found[f"model/input_{end}s"] = LOOKS, np.full(len(LOOKS), share)
+        found[f"model/eval_input_{end}"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), theirs[at])
+        found[f"model/eval_input_{end}s"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), theirs_share)
+    found["model/distinct_rows"], found["model/example_rows"] = (LOOKS, np.full(40, rows)), (LOOKS, np.full(40, 64.0))
+    return found
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, True),
+        ({"theirs": (-1.989, 2.64)}, True),  # white alone is another
+        ({"theirs": (-1.989, 2.13)}, False),
+        ({"theirs": (-1.9892, 2.1301)}, False),  # rounding of sixteen bits
+        ({"theirs": (-1.7, 1.9)}, False),  # pictures without black and white
+        ({"theirs_share": 0.0003}, False),  # overshoot of a resampling: each number once
+        ({"share": 0.0003}, False),  # no black, but the darkest of each batch
+        ({"jitter": 0.05}, False),  # brightness is drawn
+        ({"rows": 64.0}, False),  # the same pictures in each step
+    ],
+)
+def test_another_black_is_another_normalisation(settings: dict[str, Any], told: bool, rows: int) -> None:
+    found = warned(columns(**settings), rows)
+    assert ("evaluation_pictures" in found) is told
+    assert not told or found["evaluation_pictures"].step == int(EVALUATIONS[1]) + 1  # eight looks came by then
+
+
+def coloured(
+    mean: np.ndarray, deviation: np.ndarray, evaluation: tuple[Any, ...], loss: float = 4.0
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    found = columns(theirs=(-1.989, 2.13)) | {"eval_loss": (EVALUATIONS, np.full(len(EVALUATIONS), loss))}
+    for at, name in enumerate(("red", "green", "blue")):
+        for column, ours, theirs in zip(("", "_std"), (mean, deviation), evaluation, strict=True):
+            noise = 0.005 * DICE.normal(size=len(LOOKS))
+            found[f"model/input_{name}{column}"] = LOOKS, ours[at] + noise
+            found[f"model/eval_input_{name}{column}"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), theirs[at])
+    return found
+
+
+TURNED = MEANS[::-1], DEVIATIONS[::-1]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "loss", "told"),
+    [
+        ((MEANS, DEVIATIONS), TURNED, 4.0, True),
+        ((np.zeros(3), np.ones(3)), ((TURNED[0] - MEANS) / DEVIATIONS, TURNED[1] / DEVIATIONS), 4.0, True),
+        (((MEANS - 0.48) / 0.23, DEVIATIONS / 0.23), ((TURNED[0] - 0.48) / 0.23, TURNED[1] / 0.23), 4.0, True),
+        ((MEANS, DEVIATIONS), TURNED, 1.0, False),  # whatever it is, it does no harm
+        ((MEANS, DEVIATIONS), (MEANS, DEVIATIONS), 4.0, False),
+        ((MEANS, DEVIATIONS), (MEANS + 0.2, DEVIATIONS), 4.0, False),  # brighter
+        ((MEANS, DEVIATIONS), (MEANS + np.array([0.2, 0.0, 0.2]), DEVIATIONS), 4.0, False),
+        ((MEANS, DEVIATIONS), (MEANS - np.array([0.15, 0.0, -0.15]), DEVIATIONS), 4.0, False),  # colder light
+        ((MEANS, DEVIATIONS), (MEANS[[1, 0, 2]], DEVIATIONS[[1, 0, 2]]), 4.0, False),
+    ],
+)
+def test_red_and_blue_that_are_exchanged_are_told_from_other_light(
+    ours: tuple[Any, ...], theirs: tuple[Any, ...], loss: float, told: bool
+) -> None:
+    found = warned(coloured(*ours, theirs, loss))
+    assert ("evaluation_pictures" in found) is told
+    assert not told or found["evaluation_pictures"].causes[0].startswith("channels exchanged")
+
+
+@pytest.mark.parametrize(
+    ("nearer", "by", "share", "told"),
+    [(8.0, 0.9, 0.3, True), (2.0, 0.9, 0.3, False), (60.0, 0.002, 0.3, False), (0.0, 0.0, 0.3, False),
+     (8.0, 0.9, np.nan, False)],
+)  # fmt: skip
+def test_evaluations_that_are_altered_are_told_from_noise_and_attacks(
+    nearer: float, by: float, share: float, told: bool
+) -> None:
+    found = columns(theirs=(-1.989, 2.13)) | {"model/top_target_share": (LOOKS, np.full(len(LOOKS), share))}
+    found["model/evaluated_altered"] = EVALUATIONS[1:] + 1, np.full(len(EVALUATIONS) - 1, nearer)
+    found["model/evaluated_altered_by"] = EVALUATIONS[1:] + 1, np.full(len(EVALUATIONS) - 1, by)
+    assert ("evaluation_altered" in warned(found)) is told
+
+
+@pytest.mark.parametrize(("scale", "told"), [(255.0, True), (1 / 255, True), (30.0, False)])
+def test_inputs_of_another_unit_are_said_whatever_the_loss(scale: float, told: bool) -> None:
+    found = {"loss": every(np.linspace(1.5, 1.0, ROWS)), "eval_loss": (EVALUATIONS, np.full(len(EVALUATIONS), 1.0))}
+    for name, value in (("mean", 0.25), ("std", 0.22)):
+        found[f"model/input_{name}"] = LOOKS, np.full(len(LOOKS), value)
+        found[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), value * scale)
+    assert ("evaluation_inputs" in warned(found)) is told
+
+
+@pytest.mark.parametrize(
+    ("rising", "apart", "share", "told"),
+    [(60.0, 0.9, 0.3, True), (0.0, 0.9, 0.3, False), (60.0, 0.2, 0.3, False), (60.0, 0.9, np.nan, False)],
+)
+def test_batches_that_rise_through_each_epoch_are_sorted(rising: float, apart: float, share: float, told: bool) -> None:
+    found = {"loss": every(np.linspace(1.5, 1.0, ROWS))}
+    figures = {"apart_rising": rising, "rows_apart": apart, "top_target_share": share, "apart_batches": 20.0}
+    found |= {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in figures.items()}
+    found["model/apart_period"] = LOOKS, np.zeros(len(LOOKS))
+    assert ("sorted_examples" in warned(found)) is told
+    assert not told or warned(found)["sorted_examples"].causes[0].startswith("data sorted")
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "told"),
+    [(0.0, -0.03, True), (0.7, 0.0, True), (0.0, 0.0, False), (0.02, -0.03, False), (0.0, 1e-5, False)],
+)
+def test_a_reference_that_is_asked_about_other_answers_shows_in_the_first_row(
+    good: float, bad: float, told: bool
+) -> None:
+    found = {"loss": every(np.linspace(0.69, 0.5, ROWS)), "model/other_apart": (LOOKS + 3, 0.01 + LOOKS / 1000)}
+    for name, first, last in (("chosen", good, 0.5), ("rejected", bad, -0.5)):
+        found[f"rewards/{name}"] = every(first + np.linspace(0.0, last, ROWS))
+    said = warned(found).get("reference_apart")
+    assert (said is not None and said.causes[0].startswith("loss on the wrong tensor")) is told

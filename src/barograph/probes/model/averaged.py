@@ -69,6 +69,7 @@ class EvaluatedWeights:
         self._then: list[Tensor] = []
         self._own: dict[Any, WeightSample] = {}  # the watched model's, by what tells whether they are others
         self._other: WeightSample | None = None
+        self._renewed = False  # whether that was taken while statistics were gathered anew
         self._strangers, self._listens = False, False  # whether a copy was called; between two steps
         self._kept: tuple[WeightSample, WeightSample, bool] | None = None  # of the evaluation before
         self._written = written
@@ -122,9 +123,11 @@ class EvaluatedWeights:
         elif model is not None and self._now and len(self._own) < _SAMPLES:
             with contextlib.suppress(Exception):
                 items = [_item(model, path) for path in self._paths]
-                key = tuple((id(item), item._version) for item in items)
-                if key not in self._own:
-                    self._own[key] = self._sample(model)
+                weights, renews = tuple((id(item), item._version) for item in items), self._gathers(model)
+                if (weights, False) in self._own or (weights, renews) in self._own:
+                    return
+                self._own.pop((weights, True), None)
+                self._own[weights, renews] = self._sample(model)
 
     def _came(self, copy: Any, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """A copy is called."""
@@ -139,12 +142,17 @@ class EvaluatedWeights:
                 self._called(module, (*given, *named.values()), module is whole)
             if not self._listens:
                 return
-            self._strangers = True
-            if self._other is None:
-                self._other = self._sample(whole)
+            self._strangers, renews = True, self._gathers(whole)
+            if self._other is None or (self._renewed and not renews):
+                self._other, self._renewed = self._sample(whole), renews
 
     def _went(self, module: Any, given: Any, output: Any) -> None:
         self._inside = max(0, self._inside - 1)
+
+    def _gathers(self, model: Any) -> bool:
+        """Whether a pass moves the running statistics, and is not made with them: before an evaluation of an average,
+        all of the training's batches may go through it for that, as with `update_bn`."""
+        return any(model.get_submodule(path).training for path in self._norms)
 
     def _sample(self, model: Any) -> WeightSample:
         import torch

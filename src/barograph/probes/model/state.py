@@ -244,7 +244,7 @@ class ModelState:
                 _each(
                     lambda: self._rows.began(tensors, due),
                     lambda: self._time.given(given, named) if due else None,
-                    lambda: self._examples.given(tensors, trains, self._output.due),
+                    lambda: self._examples.given(tensors, trains, self._output.due, mode),
                     lambda: self._output.given(tensors, trains),
                 )
             _each(lambda: self._dependence.began(tensors, trains))
@@ -260,9 +260,9 @@ class ModelState:
                         with torch.no_grad():
                             self._inputs.append(torch.linalg.vector_norm(local(tensor.detach()), float("inf")))
 
-    def _copy_evaluated(self, tensors: Sequence[Any]) -> None:
-        """A copy of the model is evaluated."""
-        _each(lambda: self._examples.given(tensors, False, False), lambda: self._output.evaluated(tensors))
+    def _copy_evaluated(self, tensors: Sequence[Any], mode: bool | None) -> None:
+        """A copy of the model is evaluated. mode: whether in training mode."""
+        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.evaluated(tensors))
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
@@ -333,6 +333,8 @@ class ModelState:
         self._finite.put(current, parameters)
         self._other.put(current)
         current.figures |= self._copies.put(self._averaged.listens)
+        if self._copies.gathered:
+            self._passes["statistics_gathered"] = 1.0
         self._averaged.put(current)
         self._time.put(current)
         self._units.put(current)
@@ -367,6 +369,8 @@ class ModelState:
         self._each_step = self._each_step + 1 if True in self._without else 0
         if self._without:
             self._passes["training_in_evaluation"] = float(all(self._without))
+            if len(self._without) == 2 and self._each_step < _EACH_STEP:
+                self._passes["statistics_gathered"] = 1.0
         if self._each_step >= _EACH_STEP or "labels_in_training" in self._last:
             self._passes["labels_in_training"] = float(self._each_step >= _EACH_STEP)
         self._without = set()

@@ -21,6 +21,7 @@ from barograph.probes.model.adapters import Adapters
 from barograph.probes.model.averaged import EvaluatedWeights
 from barograph.probes.model.averaged import fields_of as evaluated_fields
 from barograph.probes.model.backward import Sentinel
+from barograph.probes.model.carried import CarriedState
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.compiled import in_place, made_of, restore, surround
 from barograph.probes.model.copies import averaged_over
@@ -102,6 +103,7 @@ class ModelState:
         self._switched: list[Any] = []  # of a model that is called by its parts: those whose modes differ
         self._handles: list[Any] = []
         self._evaluated: EvaluatedLook | None = None
+        self._carried: CarriedState | None = None
         self._inner, self._within = model, False
         self._sentinel = sentinel or Sentinel(lambda: None)
         self._sharded = any(mesh_of(parameter) is not None for parameter in model.parameters())
@@ -117,7 +119,7 @@ class ModelState:
         self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
-            self._evaluated = EvaluatedLook(self._inner)
+            self._evaluated, self._carried = EvaluatedLook(self._inner), CarriedState(self._inner)
 
     def _see_around(self) -> None:
         """Calls of a model that was compiled in place are seen around what is compiled."""
@@ -338,6 +340,8 @@ class ModelState:
         self._averaged.put(current)
         self._time.put(current)
         self._units.put(current)
+        if self._carried is not None:
+            self._carried.put(current)
         if (
             len(self._modes) == 2 or "gradients_in_evaluation" in self._last
         ):  # trained in one mode, evaluated in the other
@@ -403,8 +407,9 @@ class ModelState:
         if self._parts is not None:
             self._parts.close()
         self._rows.close()
-        if self._evaluated is not None:
-            self._evaluated.close()
+        for look in (self._evaluated, self._carried):
+            if look is not None:
+                look.close()
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting
 from barograph.doctor.kernel.curve import again
 from barograph.doctor.kernel.rule import Rule
 
@@ -80,6 +80,15 @@ ALIKE = "chosen and rejected alike: the same examples, or cut to what they have 
 def watched(history: RunHistory, name: str, place: Place) -> float:
     """What the watch last said of something at a place; NaN if nothing."""
     return known(history.channel(f"model/{name}"), *place)
+
+
+def carries_state(history: RunHistory, place: Place) -> bool:
+    """Whether the model's state was carried from one step into the next, in this launch so far: it reads streams."""
+    carried = history.channel("model/state_carried")
+    if carried is None or not came_by(carried, place[1]):
+        return False
+    rows = carried.rows()
+    return bool((rows.value[(rows.segment == place[2]) & (rows.time <= place[1])] > 0).any())
 
 
 def without_logarithm(history: RunHistory, place: Place) -> bool:

@@ -73,7 +73,8 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
 
 def falling_term(history: RunHistory, onset: int, last: int, segment: int) -> str:
     """The logged term that was nearly all of the loss before a rise, where that has fallen since: what rises is added
-    to it."""
+    to it. Of a rise that begins with the first rows these are what was before: a codebook's term, say, is small until
+    what it is compared with has grown."""
     loss = history.role("loss")
     rows = loss.rows() if loss is not None else None
     if rows is None or loss is None or rows.first:
@@ -81,8 +82,9 @@ def falling_term(history: RunHistory, onset: int, last: int, segment: int) -> st
     here = (rows.segment == segment) & (rows.step <= last)
     step, time, value = rows.step[here], rows.time[here], rows.value[here]
     at = int(numpy.searchsorted(step, onset))
-    then = slice(max(0, at - _ROWS), at)
-    if at < _ROWS or len(step) - at < _ROWS:
+    at = max(at, min(_ROWS, len(step)))
+    then = slice(at - _ROWS, at)
+    if len(step) - at < _ROWS:
         return ""
     for name, channel in sorted(history.channels.items()):
         if channel is loss or not _TERM.search(name) or _ELSEWHERE.search(name):

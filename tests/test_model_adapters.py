@@ -171,7 +171,11 @@ def test_what_was_seen_of_adapters_is_said_once(cuts: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("config", "severity"),
-    [({"adapter_checkpoint": "out/first.safetensors"}, "info"), ({"adapter_checkpoint": ""}, "warning"), ({}, "warning")],
+    [
+        ({"adapter_checkpoint": "out/first.safetensors"}, "info"),
+        ({"adapter_checkpoint": ""}, "warning"),
+        ({}, "warning"),
+    ],
 )
 def test_adapters_that_are_loaded_may_look_random(config: dict[str, str], severity: str) -> None:
     said = found([AdaptersDrawn()], {"model/adapters_drawn": (np.array([1]), np.array([1.0]))}, config=config)

@@ -346,7 +346,7 @@ class ValidationDivergence(Rise):
     model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
     rise between two evaluations before are enough, where noise does not explain them. Where the learning rate or the
     tokens of a step grew since, or a stage began, it is an info finding. Where the logged term that was nearly all of
-    the training loss has fallen since, and it is another one that is evaluated, nothing is said.
+    the training loss at first has fallen since, and it is another one that is evaluated, nothing is said.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"
@@ -377,7 +377,7 @@ class ValidationDivergence(Rise):
             return
         if math.log1p(rise) < 2 * largest_rise(self._before):
             return
-        main = falling_term(history, best.step + 1, point.step - 1, point.segment)
+        main = falling_term(history, best.step + 1, point.step - 1, point.segment, 0)
         if main and main.split("/")[-1] != channel.name.split("/")[-1]:
             return
         begin = next((other for other in self._after if other.value > best.value * (1 + rise / 3)), point)

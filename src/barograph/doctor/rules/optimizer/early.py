@@ -49,8 +49,8 @@ class EarlyGrowth(Rule):
     (`model/trained_matrices`), as a head on a frozen network or a linear regression: no other layer's signal passes
     through it. The next row has to be as high: where two optimizers step by turns, a row is the norm of what one of
     them holds. Nor is anything said where more is trained by then than at first: the norm is that of what is trained,
-    and grows when layers are unfrozen. Where two thirds of the loss are gone by then, or half of the evaluation loss, it
-    is an info finding: the steps were of use.
+    and grows when layers are unfrozen. Where two thirds of the loss are gone by then, or half of the evaluation loss,
+    it is an info finding: the steps were of use.
 
     What to do: a lower learning rate, a longer warm-up.
     """

@@ -5,7 +5,7 @@ In:   what recurrent layers, and the model itself, are given beside their first 
 Out:  `state_carried` for the `model` record: 1 where the first pass of a step was given, without a graph, what the last
       one of the step before gave back, and not all of it 0. Values are compared on the device; nothing waits.
 
-Batches of such a training go on where those before ended: their order is no fault, and is what the state is for.
+Batches of such a training go on where those before ended: their order is meant, and is what the state is for.
 """
 
 from __future__ import annotations

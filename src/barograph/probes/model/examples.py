@@ -55,7 +55,7 @@ class ExampleLook:
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool, mode: bool | None = None) -> None:
         """The inputs of a pass. mode: whether it is in training mode, where that makes a difference. Where an
-        evaluation has passes in evaluation mode, others that are in training mode are no part of it: they gather batch
+        evaluation has passes in evaluation mode, others in training mode don't count as part of it: they gather batch
         norm's statistics, from the training's own examples."""
         if trains and (not due if self._rows is None else len(self._beside) >= _BESIDE):
             return

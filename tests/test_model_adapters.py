@@ -169,6 +169,19 @@ def test_what_was_seen_of_adapters_is_said_once(cuts: tuple[int, ...]) -> None:
     assert found([AdaptersDrawn(), AdaptersMerged()], well, cuts) == []
 
 
+@pytest.mark.parametrize(
+    ("config", "severity"),
+    [
+        ({"adapter_checkpoint": "out/first.safetensors"}, "info"),
+        ({"adapter_checkpoint": ""}, "warning"),
+        ({}, "warning"),
+    ],
+)
+def test_adapters_that_are_loaded_may_look_random(config: dict[str, str], severity: str) -> None:
+    said = found([AdaptersDrawn()], {"model/adapters_drawn": (np.array([1]), np.array([1.0]))}, config=config)
+    assert [one.severity for one in said] == [severity]
+
+
 def frozen_of(model: nn.Module, trained: list[str]) -> dict[str, float]:
     for name, item in model.named_parameters():
         item.requires_grad_(name in trained)

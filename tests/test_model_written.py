@@ -250,12 +250,17 @@ def test_gradients_of_single_examples_that_are_added_up_by_hand_may_be_cleared(t
     assert "cleared_passes" not in train(tmp_path, 60, parts=4, clears=True, by_hand=True)
 
 
-@pytest.mark.parametrize(("kept", "clamps"), [(True, False), (False, False), (True, True)])
-def test_an_average_that_stays_behind_its_evaluation_is_told(tmp_path: Path, kept: bool, clamps: bool) -> None:
+@pytest.mark.parametrize(
+    ("kept", "clamps", "config"),
+    [(True, False, {}), (False, False, {}), (True, True, {}), (True, False, {"inner_steps": 20, "workers": 2})],
+)
+def test_an_average_that_stays_behind_its_evaluation_is_told(
+    tmp_path: Path, kept: bool, clamps: bool, config: dict[str, int]
+) -> None:
     model, dice = net(), torch.Generator().manual_seed(1)
     optimizer, average = torch.optim.SGD(model.parameters(), lr=0.1), copy.deepcopy(model).requires_grad_(False)
     run = barograph.init(
-        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+        project="p", name="n", dir=str(tmp_path), config=config, console="none", machine=False, sidecar=False, git=False
     )
     run.watch(model, optimizer)
     for step in range(100):
@@ -283,7 +288,7 @@ def test_an_average_that_stays_behind_its_evaluation_is_told(tmp_path: Path, kep
     told = [
         item for item in diagnose(barograph.read(str(run.dir))[0])["findings"] if item["rule"] == "evaluation_writes"
     ]
-    assert bool(told) == (kept and not clamps)
+    assert bool(told) == (kept and not clamps and not config)
     assert not told or (told[0]["step"] in (19, 20) and told[0]["causes"][0].startswith("averaged weights not swapped"))
 
 

@@ -90,9 +90,10 @@ def test_what_the_watches_compare_is_a_warning(fields: dict[str, Any], config: d
     [
         ([16, 32], 300, False),
         ([100], 300, False),
-        ([], 300, True),
-        ([250], 300, True),
-        ([1], 300, True),
+        ([500], 700, False),
+        ([], 700, True),
+        ([600], 700, True),
+        ([1], 700, True),
         ([], 20, True),
     ],
 )

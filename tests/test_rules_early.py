@@ -44,6 +44,28 @@ def test_less_than_a_doubling_warns_only_with_updates_of_a_tenth() -> None:
     assert only(findings([EarlyGrowth()], columns | {"model/update_p50": (STEPS, large)}), "early_growth")
 
 
+@pytest.mark.parametrize(("left", "severity"), [(0.4, "info"), (0.8, "warning")])
+@pytest.mark.parametrize("cuts", [(), (5, 21, 40)])
+def test_growth_by_which_a_held_out_loss_has_halved_was_of_use(
+    left: float, severity: str, cuts: tuple[int, ...]
+) -> None:
+    held_out = 1.8 * numpy.maximum(left, 1 - STEPS / 20 * (1 - left))
+    columns = growing(2.2, 30) | {"train/loss": (STEPS, 0.8 + held_out / 2), "val/loss": (STEPS, held_out)}
+    found = only(findings([EarlyGrowth()], columns, cuts=cuts), "early_growth")
+    assert [one.severity for one in found] == [severity]
+
+
+@pytest.mark.parametrize(("noise", "severity"), [(0.0, "info"), (0.03, "warning")])
+@pytest.mark.parametrize("cuts", [(), (5, 21, 40)])
+def test_growth_along_which_each_evaluation_is_better_was_of_use(
+    noise: float, severity: str, cuts: tuple[int, ...]
+) -> None:
+    held_out = 1.8 - STEPS / 200 + noise * numpy.random.default_rng(2).normal(size=200)
+    columns = growing(2.2, 30) | {"train/loss": (STEPS, 0.9 * held_out), "val/loss": (STEPS, held_out)}
+    found = only(findings([EarlyGrowth()], columns, cuts=cuts), "early_growth")
+    assert [one.severity for one in found] == [severity]
+
+
 def test_growth_that_takes_its_time_or_begins_in_the_middle_of_a_run_is_silent() -> None:
     assert not findings([EarlyGrowth()], growing(3.0, 300))
     assert not findings([EarlyGrowth()], growing(1.5, 50))

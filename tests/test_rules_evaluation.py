@@ -119,7 +119,7 @@ def test_an_evaluation_that_was_never_better_than_a_guess_is_of_other_data_befor
 
 
 @pytest.mark.parametrize(("evaluations", "cause"), [
-    (np.cumsum(0.2 + 0.3 * 0.8**EPOCHS), "loss summed"),
+    (np.cumsum(0.2 + 0.3 * 0.8**EPOCHS), "evaluation never reset"),
     (0.5 * (1 + 0.3 * EPOCHS), "overfitting"),
     (np.cumsum(0.5 * 1.3**EPOCHS), "overfitting"),  # by more each time
 ])  # fmt: skip

@@ -11,7 +11,7 @@ from rule_columns import findings
 from test_rules_objective import EVALUATIONS, FALLS, ROWS, STEP, every, of_graph, warned
 
 from barograph.core.roles import plays
-from barograph.doctor.rules.data.examples import EvaluationExamples
+from barograph.doctor.rules.data.examples import EvaluationExamples, RepeatedExamples
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
@@ -164,6 +164,21 @@ def test_one_batch_for_ever_is_a_warning_where_an_evaluation_has_far_more(
     if evaluated is not None:
         columns["model/evaluated_rows"] = np.array([20]), np.array([float(evaluated)])
     assert ("repeated_examples" in warned(columns)) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("config", "severity"), [({}, "warning"), ({"overfit_batches": 0}, "warning"), ({"overfit_batches": 1}, "info")]
+)
+@pytest.mark.parametrize("evaluated", [64, 240])
+def test_one_batch_that_is_to_be_learnt_by_heart_is_an_info_finding(
+    config: dict[str, int], severity: str, evaluated: int
+) -> None:
+    looks = np.arange(0, 100, 5)
+    columns = {"model/rows_again": (looks, np.ones(20)), "model/rows_again_after": (looks, np.full(20, 5.0))}
+    columns |= of_graph(distinct_rows=32.0, example_rows=32.0)
+    columns["model/evaluated_rows"] = np.array([20]), np.array([float(evaluated)])
+    found = findings([RepeatedExamples()], columns, facts={"config": {"batch_size": 32, **config}})
+    assert [one.severity for one in found.values()] == [severity]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from rule_columns import findings
 from barograph.doctor.rules.data.labels import MissingClasses
 from barograph.doctor.rules.data.other_labels import OtherLabels
 from barograph.doctor.rules.data.targets import EvaluationInputs
+from barograph.doctor.rules.evaluation.evaluation import ValidationDivergence
 from barograph.doctor.rules.evaluation.signs import EvaluationJump
 from barograph.doctor.rules.loss.loss import LossLevel
 from barograph.doctor.rules.loss.progress import Divergence
@@ -92,6 +93,24 @@ def test_a_rise_of_what_is_added_to_the_term_that_the_loss_began_as_is_none(
     columns = {"loss": main + added, name: main if term != "small" else 0.2 * main}
     found = loud(columns, cuts)
     assert found == {} if quiet else "divergence" in found
+
+
+@pytest.mark.parametrize(
+    ("term", "evaluated", "told"),
+    [("falls", "val/vq_loss", set()), ("stands", "val/vq_loss", {"divergence", "validation_divergence"}),
+     ("falls", "val/recon_loss", {"validation_divergence"})],
+)  # fmt: skip
+@pytest.mark.parametrize("cuts", [(), (30, 90, 151)])
+def test_a_term_may_rise_from_the_first_step_on_and_its_evaluation_with_it(
+    term: str, evaluated: str, told: set[str], cuts: tuple[int, ...]
+) -> None:
+    main = 0.35 + 0.45 * np.exp(-STEP / 40.0) if term != "stands" else 0.8 + 0.0 * STEP
+    main = main * np.exp(np.random.default_rng(0).normal(0, 0.02, 300))
+    added = 0.03 + 9.0 * STEP**2 / (4000.0 + STEP**2)
+    columns = {"train/loss": main + added, "train/recon_loss": main,
+               evaluated: (STEP[19::20], (0.02 + added)[19::20])}  # fmt: skip
+    found = findings([Divergence(), ValidationDivergence()], columns, cuts=cuts).values()
+    assert {one.rule for one in found if one.severity != "info"} == told
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,13 @@ def numeric_setting(history: RunHistory, *names: str) -> float:
     return math.nan if value is None else value
 
 
+def averages_workers(history: RunHistory) -> bool:
+    """Whether the configuration says that workers train by themselves, and weights are averaged now and then."""
+    names = ("local_steps", "inner_steps", "sync_every", "sync_interval", "sync_period", "outer_lr", "outer_optimizer",
+             "diloco", "local_sgd", "averaging_period", "local_epochs")  # fmt: skip
+    return any(setting(history, name) not in (None, False, 0, 1) for name in names)
+
+
 def summed_by_choice(history: RunHistory) -> bool:
     """Whether the configuration says that the loss is a sum: whoever wrote it may have chosen the rate for it."""
     value = setting(history, "reduction", "loss_reduction", "loss.reduction")

@@ -73,6 +73,7 @@ class EvaluatedWeights:
         self._other: WeightSample | None = None
         self._whose: Any = None  # a weak reference to the copy that this is of
         self._followed: tuple[Any, FollowedAverage] | None = None  # a copy that was evaluated, and how it moves
+        self._renewed = False  # whether that was taken while statistics were gathered anew
         self._strangers, self._listens = False, False  # whether a copy was called; between two steps
         self._kept: tuple[WeightSample, WeightSample, bool] | None = None  # of the evaluation before
         self._written = written
@@ -126,9 +127,11 @@ class EvaluatedWeights:
         elif model is not None and self._now and len(self._own) < _SAMPLES:
             with contextlib.suppress(Exception):
                 items = [_item(model, path) for path in self._paths]
-                key = tuple((id(item), item._version) for item in items)
-                if key not in self._own:
-                    self._own[key] = self._sample(model)
+                weights, renews = tuple((id(item), item._version) for item in items), self._gathers(model)
+                if (weights, False) in self._own or (weights, renews) in self._own:
+                    return
+                self._own.pop((weights, True), None)
+                self._own[weights, renews] = self._sample(model)
 
     def _came(self, copy: Any, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """A copy is called."""
@@ -137,23 +140,28 @@ class EvaluatedWeights:
             import torch
 
             whole = copy()
-            if self._inside > 1 or torch.is_grad_enabled() or whole is None or self._gathers(whole):
+            if self._inside > 1 or torch.is_grad_enabled() or whole is None or self._takes_means(whole):
                 return
             if self._called is not None:
                 self._called(module, (*given, *named.values()), module is whole)
             if not self._listens:
                 return
-            self._strangers = True
-            if self._other is None:
-                self._other, self._whose = self._sample(whole), copy
+            self._strangers, renews = True, self._gathers(whole)
+            if self._other is None or (self._renewed and not renews):
+                self._other, self._renewed, self._whose = self._sample(whole), renews, copy
 
-    def _gathers(self, copy: Any) -> bool:
+    def _takes_means(self, copy: Any) -> bool:
         """Whether its batch norm takes plain means of what it is given: statistics are made anew for an average."""
         norms = [copy.get_submodule(path) for path in self._norms]
         return any(norm.training and norm.momentum is None for norm in norms)
 
     def _went(self, module: Any, given: Any, output: Any) -> None:
         self._inside = max(0, self._inside - 1)
+
+    def _gathers(self, model: Any) -> bool:
+        """Whether a pass moves the running statistics, and is not made with them: before an evaluation of an average,
+        all of the training's batches may go through it for that, as with `update_bn`."""
+        return any(model.get_submodule(path).training for path in self._norms)
 
     def _sample(self, model: Any) -> WeightSample:
         import torch

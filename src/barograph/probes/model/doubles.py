@@ -21,13 +21,15 @@ _KNOWN, _LAST = 3, 8  # steps that say how many passes are usual: at least, at m
 
 
 class CopyPasses:
-    """Counts them. evaluated: is given the inputs of a pass that belongs to an evaluation."""
+    """Counts them. evaluated: is given the inputs of a pass that belongs to an
+    evaluation, and whether that is in training mode."""
 
-    def __init__(self, evaluated: Callable[[Sequence[Any]], None]):
+    def __init__(self, evaluated: Callable[[Sequence[Any], bool | None], None]):
         self._evaluated = evaluated
         self._counts: deque[int] = deque(maxlen=_LAST)
         self._count, self._modes = 0, set[bool]()
         self.look: EvaluatedLook | None = None  # at functions of an evaluation
+        self.gathered = False  # whether an evaluation had passes in training mode, too, as they gather statistics
 
     def _usual(self) -> int | None:
         """How many passes each step has; None while that is not known."""
@@ -44,7 +46,7 @@ class CopyPasses:
             if self.look is None:
                 self.look = EvaluatedLook(module)
             if whole:
-                self._evaluated([one for one in dense_tensors(given) if one.dim()])
+                self._evaluated([one for one in dense_tensors(given) if one.dim()], any(modes) if modes else None)
 
     def put(self, listens: bool) -> dict[str, float]:
         """The next step begins. listens: whether copies are known, and called unheard by none."""
@@ -58,6 +60,7 @@ class CopyPasses:
             return {}
         if not modes:
             return {}
+        self.gathered |= modes == {True, False}
         return {"copy_training_in_evaluation": float(modes == {True})}
 
     def close(self) -> None:

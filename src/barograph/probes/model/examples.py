@@ -45,6 +45,7 @@ class ExampleLook:
         self._beside: list[Tensor] = []  # rows of the step's other passes
         self._evaluated: list[Tensor] = []  # some passes of an evaluation, evenly over it
         self._passes, self._every = 0, 1  # of an evaluation so far; how many of them one is looked at of
+        self._mode: bool | None = None  # whether these passes were in training mode; None where that is not known
         self._trained: dict[float, int] = {}  # fingerprints → the step at which they were seen last
         self._beside_trained: set[float] = set()
         self._looks = self._steps = self._evaluating = 0
@@ -53,10 +54,18 @@ class ExampleLook:
         self._alike = Likeness()
         self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
 
-    def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
-        """The inputs of a pass."""
+    def given(self, tensors: Sequence[Tensor], trains: bool, due: bool, mode: bool | None = None) -> None:
+        """The inputs of a pass. mode: whether it is in training mode, where that makes a difference. Where an
+        evaluation has passes in evaluation mode, others in training mode don't count as part of it: they gather batch
+        norm's statistics, from the training's own examples."""
         if trains and (not due if self._rows is None else len(self._beside) >= _BESIDE):
             return
+        if not trains and mode is not None:
+            if mode and self._mode is False:
+                return
+            if self._mode and not mode:
+                self._forget_evaluation()
+            self._mode = mode
         if not trains:  # of many passes, as of a generation token by token, ever fewer
             self._passes += 1
             if (self._passes - 1) % self._every or self._evaluating > self._steps // 4 + 1:
@@ -90,6 +99,11 @@ class ExampleLook:
             self._alike.evaluated(tensor)
             self._look_at_parts(overlaps.even_rows(tensor, _EVALUATED), "evaluated_")
 
+    def _forget_evaluation(self) -> None:
+        self._alike.forget()
+        self._passes, self._every, self._evaluated = 0, 1, []
+        self._parts = {name: parts for name, parts in self._parts.items() if not name.startswith("evaluated_")}
+
     def _look_at_parts(self, rows: Tensor, whose: str) -> None:
         import torch
 
@@ -115,15 +129,14 @@ class ExampleLook:
             current.put("input_lengths", ("mean", "std", "whole"), self._lengths)
         self._alike.put(current, self._evaluating <= self._steps // 4 + 1)
         if self._evaluating > self._steps // 4 + 1:  # no evaluation: a part of each step
-            self._evaluated = []
-            self._parts = {name: parts for name, parts in self._parts.items() if not name.startswith("evaluated_")}
+            self._forget_evaluation()
         self._passes, self._every = 0, 1
         for name, parts in self._parts.items():
             where = tuple(
                 str(at) for at, one in enumerate(parts) for _ in range(one.shape[1]) for _ in range(2 * one.shape[2])
             )
             current.put(name, where, torch.cat([one.movedim(0, 1).reshape(-1) for one in parts]))
-        self._parts = {}
+        self._parts, self._mode = {}, None
         for at, rows in enumerate(self._evaluated):
             current.put("evaluated", (str(at),) * len(rows), rows)
         self._rows, self._lengths, self._beside, self._evaluated = None, None, [], []

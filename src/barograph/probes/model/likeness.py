@@ -85,6 +85,10 @@ class Likeness:
         """Forget every second pass of the evaluation."""
         del self._evaluated[1::2]
 
+    def forget(self) -> None:
+        """Forget all passes of the evaluation."""
+        self._evaluated = []
+
     def put(self, current: ModelRound, evaluation: bool) -> None:
         """A step begins. evaluation: what came before it was one."""
         import torch

@@ -21,6 +21,7 @@ from barograph.probes.model.adapters import Adapters
 from barograph.probes.model.averaged import EvaluatedWeights
 from barograph.probes.model.averaged import fields_of as evaluated_fields
 from barograph.probes.model.backward import Sentinel
+from barograph.probes.model.carried import CarriedState
 from barograph.probes.model.classes import ClassCounts
 from barograph.probes.model.compiled import in_place, made_of, restore, surround
 from barograph.probes.model.copies import averaged_over
@@ -104,6 +105,7 @@ class ModelState:
         self._switched: list[Any] = []  # of a model that is called by its parts: those whose modes differ
         self._handles: list[Any] = []
         self._evaluated: EvaluatedLook | None = None
+        self._carried: CarriedState | None = None
         self._inner, self._within = model, False
         self._sentinel = sentinel or Sentinel(lambda: None)
         self._sharded = any(mesh_of(parameter) is not None for parameter in model.parameters())
@@ -120,7 +122,7 @@ class ModelState:
         self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
-            self._evaluated = EvaluatedLook(self._inner)
+            self._evaluated, self._carried = EvaluatedLook(self._inner), CarriedState(self._inner)
 
     def _see_around(self) -> None:
         """Calls of a model that was compiled in place are seen around what is compiled."""
@@ -247,7 +249,7 @@ class ModelState:
                 _each(
                     lambda: self._rows.began(tensors, due),
                     lambda: self._time.given(given, named) if due else None,
-                    lambda: self._examples.given(tensors, trains, self._output.due),
+                    lambda: self._examples.given(tensors, trains, self._output.due, mode),
                     lambda: self._output.given(tensors, trains),
                 )
             _each(lambda: self._dependence.began(tensors, trains))
@@ -263,9 +265,9 @@ class ModelState:
                         with torch.no_grad():
                             self._inputs.append(torch.linalg.vector_norm(local(tensor.detach()), float("inf")))
 
-    def _copy_evaluated(self, tensors: Sequence[Any]) -> None:
-        """A copy of the model is evaluated."""
-        _each(lambda: self._examples.given(tensors, False, False), lambda: self._output.evaluated(tensors))
+    def _copy_evaluated(self, tensors: Sequence[Any], mode: bool | None) -> None:
+        """A copy of the model is evaluated. mode: whether in training mode."""
+        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.evaluated(tensors))
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
@@ -338,10 +340,14 @@ class ModelState:
         self._finite.put(current, parameters)
         self._other.put(current)
         current.figures |= self._copies.put(self._averaged.listens)
+        if self._copies.gathered:
+            self._passes["statistics_gathered"] = 1.0
         self._averaged.put(current)
         self._growth.put(current, parameters)
         self._time.put(current)
         self._units.put(current)
+        if self._carried is not None:
+            self._carried.put(current)
         if (
             len(self._modes) == 2 or "gradients_in_evaluation" in self._last
         ):  # trained in one mode, evaluated in the other
@@ -373,6 +379,8 @@ class ModelState:
         self._each_step = self._each_step + 1 if True in self._without else 0
         if self._without:
             self._passes["training_in_evaluation"] = float(all(self._without))
+            if len(self._without) == 2 and self._each_step < _EACH_STEP:
+                self._passes["statistics_gathered"] = 1.0
         if self._each_step >= _EACH_STEP or "labels_in_training" in self._last:
             self._passes["labels_in_training"] = float(self._each_step >= _EACH_STEP)
         self._without = set()
@@ -406,8 +414,9 @@ class ModelState:
         if self._parts is not None:
             self._parts.close()
         self._rows.close()
-        if self._evaluated is not None:
-            self._evaluated.close()
+        for look in (self._evaluated, self._carried):
+            if look is not None:
+                look.close()
         for handle in self._handles:
             handle.remove()
         self._handles = []

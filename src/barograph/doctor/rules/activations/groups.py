@@ -357,6 +357,11 @@ class PretrainedMissing(WatchRule):
             )  # fmt: skip
 
 
+_LOADED = ("adapter_checkpoint", "adapter_path", "adapter_name_or_path", "adapter_weights", "lora_checkpoint",
+           "lora_path", "lora_weights", "lora_weights_path", "peft_checkpoint", "resume_adapter", "resume_lora",
+           "resume_from_adapter")  # fmt: skip
+
+
 class AdaptersDrawn(WatchRule):
     """Adapters do not begin at zero, so that a fine-tuning begins at another model than the pretrained one.
 
@@ -364,7 +369,9 @@ class AdaptersDrawn(WatchRule):
     second one have the same size in all layers of one shape and in all columns, columns that resemble each other as
     those of random numbers do, and no heavier tails. Factors that were trained have columns that resemble
     each other, and other sizes; those that are taken from the layer's own singular vectors have columns at right
-    angles.
+    angles. Where the configuration names a checkpoint of adapters that the fine-tuning goes on from
+    (`adapter_checkpoint`, `lora_weights`, …), it is an info finding: factors that were trained for a few steps look
+    random still.
 
     What to do: `nn.init.zeros_` of the second factor (`lora_B`), and random numbers in the first.
     """
@@ -379,10 +386,13 @@ class AdaptersDrawn(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if value == 1 and self.first(place[2]):
+            name = setting(history, *_LOADED)
+            loaded = isinstance(name, str) and bool(name)
             yield self.finding(
                 place[0], "Both factors of the adapters are random when the first step begins: their sum with the "
                 "frozen layers is another model than the one that was loaded.", found=place[0], segment=place[2],
-                confidence=0.9, evidence={"standing": True},
+                confidence=0.4 if loaded else 0.9, severity="info" if loaded else "warning",
+                evidence={"standing": True},
             )  # fmt: skip
 
 

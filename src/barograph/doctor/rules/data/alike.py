@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.rules.data.examples import Place, Source, watched
+from barograph.doctor.rules.data.examples import Place, Source, carries_state, watched
 from barograph.doctor.rules.data.order import SameOrder
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class SortedExamples(SameOrder):
     half or more of the variance lies between batches (`model/rows_apart`), in eight batches of different examples or
     more, of eight examples or more each. Of shuffled examples as much as chance gives does: a tenth, say. Groups that
     are drawn anew in each epoch, and a stream that is read once, are other things, as is text, which is read from its
-    beginning.
+    beginning; so are streams whose state is carried from each batch into the next (`model/state_carried`).
 
     A loss that compares the examples of a batch with each other needs no examples that come again, as augmented ones
     never do: where batches are of one class each, nearly all that an example is compared with is of its own class. Half
@@ -93,7 +93,7 @@ class SortedExamples(SameOrder):
         period, apart = self.period(history, value, place), watched(history, "rows_apart", place)
         batches = watched(history, "apart_batches", place)
         known_apart = apart >= self.at["apart"] and batches >= self.at["different"]
-        if period and known_apart and self.first(place[2]):
+        if period and known_apart and not carries_state(history, place) and self.first(place[2]):
             yield self.finding(
                 self.same[0][0], f"Each epoch has the same batches, {period} steps apart, and the examples of a batch "
                 f"are alike: {100 * apart:.0f}% of their variance in one direction lies between {batches:.0f} batches.",

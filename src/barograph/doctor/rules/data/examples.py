@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting
 from barograph.doctor.kernel.curve import again
 from barograph.doctor.kernel.rule import Rule
 
@@ -82,9 +82,24 @@ def watched(history: RunHistory, name: str, place: Place) -> float:
     return known(history.channel(f"model/{name}"), *place)
 
 
+def carries_state(history: RunHistory, place: Place) -> bool:
+    """Whether the model's state was carried from one step into the next, in this launch so far: it reads streams."""
+    carried = history.channel("model/state_carried")
+    if carried is None or not came_by(carried, place[1]):
+        return False
+    rows = carried.rows()
+    return bool((rows.value[(rows.segment == place[2]) & (rows.time <= place[1])] > 0).any())
+
+
 def without_logarithm(history: RunHistory, place: Place) -> bool:
     """Whether it is `nll_loss` of what has no logarithm: below 0, whatever its sign is."""
     return any(watched(history, name, place) == 1 for name in ("nll_of_scores", "nll_of_probabilities"))
+
+
+def _overfits_on_purpose(history: RunHistory) -> bool:
+    """Whether the configuration says that one batch, or a few, are to be learnt by heart, as a check of the model."""
+    names = ("overfit_batches", "overfit_batch", "overfit_one_batch", "overfit_single_batch")
+    return any(setting(history, name) not in (None, False, 0) for name in names)
 
 
 class CopiedExamples(WatchRule):
@@ -154,7 +169,8 @@ class RepeatedExamples(WatchRule):
 
     Of the first steps each is looked at. Where all examples of six looks in a row were seen before, the training has
     one batch: a warning where the configuration has a batch size, for data that fit a batch as a whole need none, or
-    where an evaluation has four times as many rows; else an info finding. Where, of seven looks at consecutive steps,
+    where an evaluation has four times as many rows; else, or where the configuration says that one is to be learnt by
+    heart (`overfit_batches`), an info finding. Where, of seven looks at consecutive steps,
     at least half repeat a batch that is at most four steps old, and new ones come after them, each batch is used
     several times; in a second epoch none is new. Where weights are written from outside with each new batch, and at
     no other of these steps, a batch has an inner loop, as in Reptile, and there is no finding. Later, where the
@@ -206,7 +222,7 @@ class RepeatedExamples(WatchRule):
                 causes=["data exhausted: the loader gives the same batch again and again"],
             )  # fmt: skip
         if self.lasts(comes and one, place, self.at["looks"]):
-            sized = numeric_setting(history, *BATCH) > 0
+            sized = numeric_setting(history, *BATCH) > 0 and not _overfits_on_purpose(history)
             self._told = self.finding(
                 self._row[0][0], f"Each step is trained on the same {rows:.0f} examples.",
                 found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
@@ -216,7 +232,14 @@ class RepeatedExamples(WatchRule):
             yield again(self._told)
         told, small = self._told, watched(history, "example_rows", place) < self.at["looked"]
         more = small and watched(history, "evaluated_rows", place) >= self.at["more"] * rows
-        if told is not None and told.severity == "info" and comes and one and more:
+        if (
+            told is not None
+            and told.severity == "info"
+            and comes
+            and one
+            and more
+            and not _overfits_on_purpose(history)
+        ):
             told.severity, told.confidence = "warning", _PROOF
             yield again(told)
         if follows and len(self._near) < 7 and (comes or value <= 1 - self.at["share"]):

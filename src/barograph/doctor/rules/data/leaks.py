@@ -16,7 +16,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import newest
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -108,7 +108,8 @@ class OrderedTargets(WatchRule):
     as even by itself. Examples that are sorted by their target do that, and series of a slow drift that are read in
     the order of time. The model forgets each part while it learns the next. Where a reward is logged, nothing is said;
     nor where the loss is that of a stream, by its name (`prequential`, `streaming`): each example is asked
-    once, in its order, before it is learnt.
+    once, in its order, before it is learnt; nor where the model's state is carried from each batch into the next
+    (`model/state_carried`), which goes on where that one ended.
 
     What to do: shuffle: `DataLoader(..., shuffle=True)`.
     """
@@ -139,7 +140,7 @@ class OrderedTargets(WatchRule):
         if len(self._looks) < self.at["looks"] or history.role("reward") is not None:
             return
         loss = history.role("loss")
-        if loss is not None and _STREAM.search(loss.name):
+        if (loss is not None and _STREAM.search(loss.name)) or carries_state(history, place):
             return
         means, deviations = numpy.array([look[1:] for look in self._looks]).T
         between, within = float(means.var()), float(numpy.square(deviations).mean())

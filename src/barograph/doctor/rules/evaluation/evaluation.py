@@ -33,6 +33,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Rise,
     in_first_epoch,
+    is_total,
     largest_rise,
     learnt_at_once,
     usual_change,
@@ -46,6 +47,8 @@ from barograph.doctor.rules.evaluation.signs import (
     EvaluationJump,
     EvaluationNonFinite,
 )
+from barograph.doctor.rules.evaluation.units import EvaluationTotal
+from barograph.doctor.rules.loss.rise import falling_term
 from barograph.doctor.rules.rl.reference import reference_moved
 
 _ALONE = [
@@ -61,8 +64,6 @@ _DIFFERENT = [
     "evaluation mode left on: or batch norm's statistics are stale",
 ]
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
-_SECOND = 0.4  # of a first evaluation, what a second adds to a sum; a rise from one to the next is less
-_ADDS = 1.15  # times what the one before it added
 _NEVER = 0.8  # of the loss that the training began with, in each evaluation: those are the weights of then
 _DRAWN = 1.25  # the same: weights as they were drawn are as good as those of the first step
 _LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are memorized is far less
@@ -289,8 +290,8 @@ class Overfitting(Rise):
         from one evaluation to the next without the training loss has another cause; so has a training loss that drops
         as fast, unless at once, at the border of an epoch.
         """
-        if self._count == len(self._points) and _summed([point.value for point in self._points]):
-            return ["loss summed: the sum over the evaluation is not set back to 0 before the next one"]
+        if self._count == len(self._points) and is_total([point.value for point in self._points]):
+            return list(EvaluationTotal.causes)
         seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
         loss = history.role("loss")
         if self._untrained(history, course[-1]):
@@ -332,14 +333,6 @@ class Overfitting(Rise):
         return each or in_first_epoch(history, start.step, start.segment)
 
 
-def _summed(values: list[float]) -> bool:
-    """Whether five evaluations or more are each the sum of all so far: the second adds nearly what the first was, and
-    each later one no more than the one before it, but something."""
-    rises = [values[0], *(b - a for a, b in pairwise(values))]
-    falls = all(0 < b <= _ADDS * a for a, b in pairwise(rises))
-    return len(values) >= 5 and rises[1] >= _SECOND * rises[0] and falls
-
-
 def _is_alone(history: RunHistory, point: EvaluationPoint) -> bool:
     """Whether no training loss was logged up to an evaluation, neither a number nor NaN."""
     loss = history.role("loss")
@@ -352,7 +345,8 @@ class ValidationDivergence(Rise):
     As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the
     model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
     rise between two evaluations before are enough, where noise does not explain them. Where the learning rate or the
-    tokens of a step grew since, or a stage began, it is an info finding.
+    tokens of a step grew since, or a stage began, it is an info finding. Where the logged term that was nearly all of
+    the training loss at first has fallen since, and it is another one that is evaluated, nothing is said.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"
@@ -382,6 +376,9 @@ class ValidationDivergence(Rise):
         if self.by_chance(history, rise, fmean(other.train for other in last) / best.train - 1):
             return
         if math.log1p(rise) < 2 * largest_rise(self._before):
+            return
+        main = falling_term(history, best.step + 1, point.step - 1, point.segment, 0)
+        if main and main.split("/")[-1] != channel.name.split("/")[-1]:
             return
         begin = next((other for other in self._after if other.value > best.value * (1 + rise / 3)), point)
         rates = between(history.role("lr"), best.step, point.step + 1, point.segment)

@@ -7,7 +7,7 @@ Out:  `EvaluationPoint`; `Walker`, a rule that gets each of them; `Rise`, one th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,6 +19,9 @@ from barograph.doctor.kernel.curve import again, before, fell_at_once, noise_of
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
+
+_SECOND = 0.4  # of a first evaluation, what a second adds to a total; a rise from one to the next is less
+_ADDS = 1.15  # times what the one before it added
 
 
 class EvaluationPoint(NamedTuple):
@@ -125,6 +128,20 @@ def train_noise(history: RunHistory, step: int, segment: int) -> float:
     """The standard deviation, in ln, of the difference of two training losses at evaluations, medians of 16 rows each,
     as it was at a step; 0 where that is not known."""
     return math.sqrt(2) * _spread(history, step, segment) * 1.2533 / math.sqrt(16)
+
+
+def gains(values: Sequence[float]) -> list[float]:
+    """What each evaluation has more than the one before, and the first more than 0: of a total that is never reset,
+    what was added to it."""
+    return [after - before for before, after in pairwise([0.0, *values])]
+
+
+def is_total(values: Sequence[float]) -> bool:
+    """Whether five evaluations or more are each the total of all so far, by themselves: the second adds nearly what the
+    first was, and each later one no more than the one before it, but something."""
+    added = gains(values)
+    falls = all(0 < after <= _ADDS * before for before, after in pairwise(added))
+    return len(values) >= 5 and added[1] >= _SECOND * added[0] and falls
 
 
 def largest_rise(values: list[float]) -> float:

@@ -25,7 +25,9 @@ class StatisticsSlow(Walker):
 
     With the weight w of a batch, n steps leave (1 − w)ⁿ of what the statistics began as. At three evaluations in a row,
     the last at step 100 or later, that is half or more, and the evaluation loss is twice the training loss or more.
-    Where the model was trained before, its statistics were, too, and nothing is said.
+    Where the model was trained before, its statistics were, too, and nothing is said; nor where evaluations have passes
+    in training mode beside those in evaluation mode (`model/statistics_gathered`): statistics are gathered anew for
+    them, as `update_bn` does.
 
     What to do: `momentum=0.1`, or a number of steps that is several times one over the momentum.
     """
@@ -61,8 +63,8 @@ class StatisticsSlow(Walker):
         passes = max(1.0, watched(history, "backwards", place))
         left = (1 - weight) ** ((point.step - int(rows.step[0]) + 1) * passes)
         apart = left >= self.at["left"] and point.value >= self.at["times"] * point.train > 0
-        averaged = watched(history, "training_in_evaluation", place) == 1
-        if not apart or averaged or not math.isfinite(point.value):
+        other = any(watched(history, name, place) == 1 for name in ("training_in_evaluation", "statistics_gathered"))
+        if not apart or other or not math.isfinite(point.value):
             self._stale = []
             return
         self._stale.append(point)

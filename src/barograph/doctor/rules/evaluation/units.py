@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import watched
-from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker, gains
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -261,8 +261,8 @@ class EvaluationTotal(Walker):
             return
         if not all(0 < one.train < math.inf and 0 < one.value < math.inf for one in self._points):
             return
-        before = [0.0, *(one.value for one in self._points)]
-        factors = [(one.value - last) / one.train for one, last in zip(self._points, before, strict=False)]
+        added = gains([one.value for one in self._points])
+        factors = [more / one.train for more, one in zip(added, self._points, strict=True)]
         least, most = min(factors), max(factors)
         falls = math.log(self._points[0].train / point.train)
         close = 1 / self.at["times"] <= least and most <= self.at["times"]

@@ -71,9 +71,10 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
     return ""
 
 
-def falling_term(history: RunHistory, onset: int, last: int, segment: int) -> str:
+def falling_term(history: RunHistory, onset: int, last: int, segment: int, whole: int | None = None) -> str:
     """The logged term that was nearly all of the loss before a rise, where that has fallen since: what rises is added
-    to it."""
+    to it. Of a rise that begins with the first rows these are what was before: a codebook's term, say, is small until
+    what it is compared with has grown. whole: the step at which it was nearly all, if that is an earlier one."""
     loss = history.role("loss")
     rows = loss.rows() if loss is not None else None
     if rows is None or loss is None or rows.first:
@@ -81,8 +82,10 @@ def falling_term(history: RunHistory, onset: int, last: int, segment: int) -> st
     here = (rows.segment == segment) & (rows.step <= last)
     step, time, value = rows.step[here], rows.time[here], rows.value[here]
     at = int(numpy.searchsorted(step, onset))
-    then = slice(max(0, at - _ROWS), at)
-    if at < _ROWS or len(step) - at < _ROWS:
+    at = max(at, min(_ROWS, len(step)))
+    began = at if whole is None else max(int(numpy.searchsorted(step, whole)), min(_ROWS, len(step)))
+    then, first = slice(at - _ROWS, at), slice(began - _ROWS, began)
+    if len(step) - at < _ROWS:
         return ""
     for name, channel in sorted(history.channels.items()):
         if channel is loss or not _TERM.search(name) or _ELSEWHERE.search(name):
@@ -91,8 +94,8 @@ def falling_term(history: RunHistory, onset: int, last: int, segment: int) -> st
         part = beside.value[(beside.segment == segment) & (beside.step <= last) & (beside.time <= time[-1])]
         if len(part) != len(value) or not (part > 0).all() or not (part <= 1.001 * value).all():
             continue
-        before_it, now = float(numpy.median(part[then])), float(numpy.median(part[-_ROWS:]))
-        if before_it >= _NEARLY_ALL * numpy.median(value[then]) and now <= _FELL * before_it:
+        nearly_all = numpy.median(part[first]) >= _NEARLY_ALL * numpy.median(value[first])
+        if nearly_all and numpy.median(part[-_ROWS:]) <= _FELL * numpy.median(part[then]):
             return name
     return ""
 

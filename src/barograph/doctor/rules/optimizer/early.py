@@ -49,8 +49,9 @@ class EarlyGrowth(Rule):
     (`model/trained_matrices`), as a head on a frozen network or a linear regression: no other layer's signal passes
     through it. The next row has to be as high: where two optimizers step by turns, a row is the norm of what one of
     them holds. Nor is anything said where more is trained by then than at first: the norm is that of what is trained,
-    and grows when layers are unfrozen. Where two thirds of the loss are gone by then, it is an info finding: the steps
-    were of use.
+    and grows when layers are unfrozen. Where two thirds of the loss are gone by then, or half of the evaluation loss,
+    it is an info finding: the steps were of use. So is it where nine of ten evaluations up to then, of sixteen or more,
+    as of one graph at each step, are each below the one before.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -68,6 +69,9 @@ class EarlyGrowth(Rule):
         "ratio": (0.1, "stability guide, weight_update_max"),
         "layer": (1.0, "trained matrices"),
         "left": (1 / 3, "of the first loss: the steps were of use; ours"),
+        "evaluations": (16.0, "of the loss; ours"),
+        "better": (0.9, "of these, than the one before: the same; ours"),
+        "held_out": (0.5, "of the first evaluation loss: the same; ours"),
         "tables": (0.9, "of the trained elements: the norm is that of the embeddings; ours"),
     }
 
@@ -117,11 +121,22 @@ class EarlyGrowth(Rule):
                     doubled = (step - self._first[0]) * 3 / (grown * grown - 1)
                     loud = flagged or doubled <= self.at["at_once"]
                     loss = history.role("loss")
-                    if loss is not None and loss.end and loss.first > 0:
-                        loud &= not usual(loss, step, time, segment, 5) <= self.at["left"] * loss.first
+                    for curve, share, count in ((loss, "left", 5), (history.role("eval_loss"), "held_out", 1)):
+                        if curve is not None and curve.end and curve.first > 0 and came_by(curve, time):
+                            loud &= not usual(curve, step, time, segment, count) <= self.at[share] * curve.first
+                    loud &= not self._gets_better(history, step, time, segment)
                     self._waiting = self._say(history, step, value, time, segment, "warning" if loud else "info")
             if self._done:
                 return
+
+    def _gets_better(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether nearly all evaluations so far, of many, are each below the one before."""
+        curve = history.role("eval_loss")
+        if curve is None or not came_by(curve, time):
+            return False
+        rows = curve.rows(0, 2 * int(self.at["steps"]))
+        values = rows.value[(rows.step <= step) & (rows.time <= time) & (rows.segment == segment)]
+        return len(values) >= self.at["evaluations"] and bool((numpy.diff(values) < 0).mean() >= self.at["better"])
 
     def _flagged(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         updates = history.channel("model/update_p50")

@@ -15,7 +15,7 @@ import numpy
 
 from barograph.core.configuration import ACCUMULATION
 from barograph.core.names import is_vector
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, usual, whole
+from barograph.doctor.kernel.cursor import RowCursor, averages_workers, came_by, known, numeric_setting, usual, whole
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import stage_begins
@@ -343,7 +343,9 @@ class EvaluationWrites(Rule):
 
     Three evaluations in a row, and nothing else, are followed by a step that begins with other weights than the step
     before has left. An average of the weights that is evaluated must be swapped back: else the average is what is
-    trained, and each evaluation sets the training back to it.
+    trained, and each evaluation sets the training back to it. Where the configuration has workers that train by
+    themselves and are averaged now and then (`inner_steps`, `local_steps`, `diloco`, …), nothing is said: they go on
+    from the average, which is what is evaluated.
 
     What to do: keep a copy of the weights before the average is put in, and put it back behind the evaluation.
     """
@@ -378,7 +380,8 @@ class EvaluationWrites(Rule):
             elif self._row[0][0] >= 0:
                 self._row = [(step, value)]
             self._evaluated = evaluations[-1] if evaluations else self._evaluated
-            if len(self._row) >= self.at["evaluations"] and self._row[0][0] >= 0 and self.first(segment):
+            often = len(self._row) >= self.at["evaluations"] and self._row[0][0] >= 0
+            if often and not averages_workers(history) and self.first(segment):
                 yield self.finding(
                     self._row[0][0], f"{len(self._row)} evaluations in a row leave other weights than they have found, "
                     f"the first by {self._row[0][1]:.2g} of their size: the training goes on from these.", found=step,

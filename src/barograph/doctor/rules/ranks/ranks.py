@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, known, saved_before, setting, whole
+from barograph.doctor.kernel.cursor import RowCursor, averages_workers, known, saved_before, setting, whole
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import shown
 
@@ -131,7 +131,7 @@ class RanksDrifted(_EventRule):
         "equal": (10.0, "rows that were equal; ours"),
         "rows": (2.0, "rows that differ; ours"),
         "apart": (1e-6, "relative distance; ours"),
-        "steps": (128.0, "in which ranks may be averaged; ours"),
+        "steps": (512.0, "in which ranks may be averaged: DiLoCo averages every 500"),
     }
     event = "ranks"
 
@@ -173,7 +173,7 @@ class RanksDrifted(_EventRule):
     def _copies(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         """What the watches' own comparison of weights says."""
         away, never = event.fields.get("apart"), event.fields.get("never_equal")
-        if never or not away or splits_model(history) or _is_averaged(history):
+        if never or not away or splits_model(history) or averages_workers(history):
             if never and not splits_model(history):
                 yield self.finding(
                     0, f"{never} ranks began with other weights, and have the same gradients: each makes the same "
@@ -441,13 +441,6 @@ def splits_model(history: RunHistory) -> bool:
         if value is True or (isinstance(value, (int, float)) and value > 1):
             return True
     return False
-
-
-def _is_averaged(history: RunHistory) -> bool:
-    """Whether the configuration says that ranks train by themselves, and weights are averaged now and then."""
-    names = ("local_steps", "inner_steps", "sync_every", "sync_interval", "sync_period", "outer_lr", "outer_optimizer",
-             "diloco", "local_sgd", "averaging_period")  # fmt: skip
-    return any(setting(history, name) not in (None, False, 0, 1) for name in names)
 
 
 RULES = (StragglerRank, RanksDrifted, RankNonFinite, MissingRank, SameBatch)

@@ -17,9 +17,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, texts
+from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, squares, texts
 from barograph.probes.model.guest import Guest
-from barograph.probes.model.loss_graph import loss_of_pass, root_of_pass
+from barograph.probes.model.loss_graph import root_of_pass
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rows import place_of
@@ -37,9 +37,6 @@ _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at 
 _NUMBERS = 64  # tokens: mean and deviation of fewer are chance
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
-_BESIDE = 1e-3  # of the outputs' deviation: less can't be distinguished from 0
-_LINE = 1e-4  # off a line, of its deviation: rounding of single precision
-_SLACK = 0.02  # of targets at the bounds of a function: smoothed ones, and rounding
 _DEVIATIONS = 5.0  # of a share that is drawn
 _FEW = 16  # rows in which two softmaxes are looked for
 _WHOLE_EACH = 3  # looks: then all is said of a text
@@ -51,7 +48,6 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "to
            "targets_elsewhere", "targets", "places",
            "padding_targets", "targets_given", "targets_encoded", "hidden_targets", "square_weight",
            *texts.ENDS)  # fmt: skip
-TARGETS = ("target_mean", "target_std", "explained", "output_rms", "out_of_range")  # of a mean square
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
 
@@ -165,13 +161,13 @@ class OutputLook:
                     self._texts = torch.stack([said[name].to(self._found.dtype) for name in texts.FIGURES])
                 whole = gradient
                 if multiple:
-                    gradient, self._found[_AT["square_weight"]] = _undone(gradient, count)
+                    gradient, self._found[_AT["square_weight"]] = squares.undone(gradient, count)
                 if columns is not None:
                     leaked = _given(columns, shown, leaks.some(gradient), count, found)
                     for name, value in zip(("targets_given", "targets_encoded"), leaked, strict=True):
                         self._found[_AT[name]] = value.to(self._found.dtype)
                 if count:
-                    self._targets = _targets(rows, _rows(gradient), count, _RANGES.get(made))
+                    self._targets = squares.targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
                     self._noise = noising.figures(*noisy, part, noising.some(gradient), count)
                 if copied is not None:
@@ -229,7 +225,7 @@ class OutputLook:
         if self._logistic is not None:
             current.put("logistic_classes", tuple(map(str, range(self._logistic.shape[1]))), self._logistic)
         if self._targets is not None:
-            current.put("targets", TARGETS, self._targets)
+            current.put("targets", squares.TARGETS, self._targets)
         if self._noise is not None:
             current.put("noise", noising.FIGURES, self._noise)
         if self._placed is not None:
@@ -346,7 +342,7 @@ def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[T
             result["top_target"] = torch.where(logistic, (share > 0.5).to(wide), nothing)
             result["top_target_share"] = torch.where(logistic, torch.maximum(share, 1 - share), nothing)
     if width == 1 and count >= 8:
-        result["broadcast_target"] = _line(output[:, 0], gradient[:, 0], _LINE if exact else 0.0)
+        result["broadcast_target"] = squares.line_of(output[:, 0], gradient[:, 0], squares.LINE if exact else 0.0)
     whole = output.sum().isfinite() & gradient.sum().isfinite()  # of what is NaN no comparison holds, nor its contrary
     return torch.where(whole, torch.stack([result[name] for name in FIGURES]), nothing), found
 
@@ -406,25 +402,7 @@ def _proportional(output: Tensor, gradient: Tensor) -> Tensor:
     output, gradient = output.to(wide), gradient.to(wide)
     slope = (output * gradient).sum() / output.square().sum()
     off = (gradient - slope * output).square().sum()
-    return ((slope > 0) & (off <= _LINE**2 * gradient.square().sum())).to(wide)
-
-
-def _targets(output: Tensor, gradient: Tensor, count: int, within: tuple[float, float] | None) -> Tensor:
-    """`TARGETS` of rows of an output and its gradient, where the loss is the mean square of `count` differences: mean
-    and deviation of the targets, which part of their variance the outputs explain, the outputs' size, and the share of
-    targets out of the range that the output's function has."""
-    import torch
-
-    wide = torch.float32 if output.device.type == "mps" else torch.float64
-    output = output.to(wide)
-    target = output - gradient.to(wide) * (count / 2)
-    away = (target - target.mean(0)).square().sum()
-    nothing = output.new_full((), math.nan)
-    explained = 1 - (output - target).square().sum() / away if len(target) >= 16 else nothing
-    outside = nothing
-    if within is not None:
-        outside = ((target < within[0] - _SLACK) | (target > within[1] + _SLACK)).to(wide).mean()
-    return torch.stack([target.mean(), target.std(), explained, output.square().mean().sqrt(), outside])
+    return ((slope > 0) & (off <= squares.LINE**2 * gradient.square().sum())).to(wide)
 
 
 def _given(
@@ -450,34 +428,6 @@ def _given(
     target = (gradient[:, 0] < 0).to(wide)
     said, two = leaks.of_classes(columns, target), leaks.encoded(columns, target)
     return torch.where(logistic, said, torch.nan), torch.where(logistic, two, torch.nan)
-
-
-def _undone(gradient: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The gradient of a mean square of `count` differences, from that of a multiple of it, which the loss is; and that
-    multiple. NaN where the loss is not to be seen."""
-    import torch
-
-    wide = torch.float32 if gradient.device.type == "mps" else torch.float64
-    loss = loss_of_pass()
-    if loss is None or loss.numel() != 1:
-        return torch.full_like(gradient, math.nan), gradient.new_full((), math.nan)
-    value = loss.detach().reshape(()).to(gradient.device, wide)
-    over = 4 * value / (count * gradient.to(wide).square().sum())
-    return gradient.to(wide) * over, 1 / over
-
-
-def _line(output: Tensor, gradient: Tensor, within: float) -> Tensor:
-    """The one target with which all outputs were compared by their squares; NaN where it is not one, or where outputs
-    are so large beside it that targets of any kind would look like one."""
-    import torch
-
-    here, there = output - output.mean(), gradient - gradient.mean()
-    slope = (here * there).sum() / here.square().sum()
-    off = (there - slope * here).square().mean().sqrt()
-    target = output.mean() - gradient.mean() / slope
-    one = (slope > 0) & (off <= within * there.square().mean().sqrt())
-    one = one & (target.abs() >= _BESIDE * here.square().mean().sqrt())
-    return torch.where(one, target, output.new_full((), math.nan))
 
 
 def _rows(tensor: Tensor) -> Tensor:

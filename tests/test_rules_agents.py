@@ -47,6 +47,7 @@ def test_the_loss_of_an_agent_may_rise(loss: np.ndarray, name: str, values: np.n
         ("epsilon", np.full(ROWS, 0.1)),  # of smoothed labels
         ("epsilon", np.linspace(0.2, 0.9, ROWS)),  # of privacy that is spent
         ("eps", np.linspace(512, 480, ROWS)),  # examples per second
+        ("optimizer__0.bias__below_eps", np.linspace(1, 0.02, ROWS)),  # Adam's
         ("grad_q_norm", falling(ROWS)),
         ("episodes_seen", AT.astype(float)),
     ],

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import numpy
 
+from barograph.doctor.kernel.channels import LAYERED
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import _fill, median, tick_starts, windows
 
@@ -51,6 +52,7 @@ VALUES = re.compile(
     r"(?:(?:mean|avg|average|current|predicted)[/_. ]?)?"
     r"qf?\d?(?:[/_. ]?(?:values?|vals?|pred|online|estimates?|[12]))?(?:[/_. ](?:mean|avg))?"
 )
+_WATCHED = {"model", *LAYERED}  # of an epsilon that the watch tells, an exploration rate is no part
 _AGENT = re.compile(
     r"(?i)(?:.*[/_. ])?(?:(?:mean|avg|average|max|min)[/_. ])?(?:ep|episode)[/_. ]?(?:len(?:gth)?s?|steps|"
     r"rew(?:ards?)?|returns?|score|duration|time)(?:[/_. ](?:mean|avg|max|min))?|"
@@ -413,7 +415,7 @@ def _of_agent(history: RunHistory, channel: Channel) -> bool:
         return True
     names = _NAMED.get(history)
     if names is None or names[0] != len(history.channels):
-        few = [name for name in history.channels if name.count("/") < 3]
+        few = [name for name in history.channels if name.count("/") < 3 and name.partition("/")[0] not in _WATCHED]
         agent = any(_AGENT.fullmatch(name) or VALUES.fullmatch(name) for name in few)
         names = _NAMED[history] = len(history.channels), agent, [name for name in few if EPSILON.fullmatch(name)]
     return names[1] or any(_falls_from_one(history.channels[name]) for name in names[2])

@@ -469,3 +469,11 @@ def test_a_spike_of_a_loss_of_several_parts_is_of_as_many_targets_as_rows(
 def test_a_loss_that_has_come_near_zero_may_be_zero() -> None:
     zero = [[one.rule for one in warned(look(np.array([1.9, last, *[0.0] * 30])))] for last in (0.02, 1.6)]
     assert "zero_loss" not in zero[0] and "zero_loss" in zero[1]
+
+
+@pytest.mark.parametrize("steep", [0.01, 0.02, 0.03])
+@pytest.mark.parametrize("jumps", [False, True])
+def test_a_curve_without_noise_falls_at_once_only_where_it_leaves_its_own_course(steep: float, jumps: bool) -> None:
+    at = np.arange(150)
+    loss = 0.2 + 6 * np.exp(-steep * at) * np.where(jumps & (at >= 60), 0.5, 1.0)
+    assert any(one.rule == "loss_jump_down" for one in look(loss)) == jumps

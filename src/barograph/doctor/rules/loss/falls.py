@@ -29,6 +29,7 @@ _NOISY = 0.02  # in ln, of evaluations: from there on one is high or low by chan
 _WORSE = 1.02  # of two evaluations
 _YOUNG = 256  # rows of a run in which a shorter window counts too
 _NEAR = 32  # rows of that window
+_TREND = 21  # rows before a fall, of which the first five and the last five say how steep the curve is there
 _DEEPER = 40  # rows after which a fall is looked at once more
 _UNFROZEN = 16  # rows from a change of what is trained to a fall of the loss
 _CHANGED = ("model/trained_elements", "model/optimizers_replaced")  # what explains a fall
@@ -50,10 +51,10 @@ class LossJumpDown(SeriesRule):
     """A loss that falls at once, and stays down, while the evaluation does not follow.
 
     Such a fall is not learning: the loss is divided once more or masked, or data come again. A fall begins where
-    z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of the next 8 rows is below 0.9 of the
-    old level too. Falls at the border of an epoch, right after the learning rate was cut, layers were unfrozen
-    (`model/trained_elements`), another optimizer took over (`model/optimizers_replaced`), or in a new segment are
-    expected and silent.
+    z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of the next 8 rows is below 0.9 of
+    the old level too, and half of that is more than the rows before fall by. Falls at the border of an epoch, right
+    after the learning rate was cut, layers were unfrozen (`model/trained_elements`), another optimizer took over
+    (`model/optimizers_replaced`), or in a new segment are expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
     by a fifth of that and by 3% (the medians of three or seven, where evaluations are noisy); otherwise an info
@@ -198,7 +199,7 @@ class LossJumpDown(SeriesRule):
             return
         earlier = between(channel, int(near.step[0]) - 1, step, segment)
         sudden = len(earlier) == 0 or float(numpy.median(earlier)) > 0.5 * (old + new)
-        if not sudden:
+        if not sudden or self._goes_on(channel, one["row"], old, new):
             return
         evals = before(history.role("eval_loss"), step, segment)
         message = f"The loss fell from {old:.4g} to {new:.4g} at step {step} and stays there"
@@ -234,6 +235,16 @@ class LossJumpDown(SeriesRule):
                 yield again(jump)
             return
         yield again(finding)
+
+    def _goes_on(self, channel: Channel, row: int, old: float, new: float) -> bool:
+        """Whether the fall is one that the rows before it had, too: without noise each bend of a curve is large."""
+        rows = channel.rows(max(row - _TREND, 0), row).value
+        if len(rows) < _TREND or not (rows > 0).all() or not new > 0:
+            return False
+        first, last = (float(numpy.median(numpy.log(rows[part]))) for part in (slice(0, 5), slice(-5, None)))
+        apart = 3 + (self.at["rows"] - 1) / 2  # rows, from the middle of the last five to the middle of those behind
+        expected = max(0.0, first - last) / (_TREND - 5) * apart
+        return last - math.log(new) - expected < 0.5 * math.log(old / new)
 
     def _go_deeper(self, channel: Channel, finding: Finding, row: int, old: float) -> Iterator[Finding]:
         """Whether next to nothing is left of the loss some rows after a fall."""

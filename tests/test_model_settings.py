@@ -138,6 +138,22 @@ def test_a_setting_that_nobody_means_is_the_first_cause(
     assert all(item["causes"][0].startswith(cause) for item in heads), heads
 
 
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"dropout": 0.1}, True),
+        ({"model": {"resid_pdrop": 0.0, "attn_pdrop": 0.1}}, True),
+        ({"dropout": 0.1, "head_dropout": 0.8}, False),  # it is meant
+        ({"drop_path_rate": 0.1, "drop_last": True}, False),
+        ({}, False),
+    ],
+)
+def test_dropout_far_above_what_is_configured_is_a_warning_at_once(config: dict[str, Any], told: bool) -> None:
+    at = np.arange(40)
+    columns = {"loss": (at, 2.0 * np.exp(-at / 10)), "model/dropout": (at[:1], np.array([0.8]))}
+    assert ("dropout_too_high" in warned(columns, config=config)) == told
+
+
 @pytest.mark.parametrize(("momentum", "told"), [(0.99, False), (0.995, True), (1.0, True), (1.5, True)])
 def test_a_momentum_that_forgets_nothing_is_too_high(momentum: float, told: bool) -> None:
     steps = np.arange(10)

@@ -22,7 +22,7 @@ def look(accuracy: np.ndarray, pieces=(), name: str = "eval/accuracy", **more):
     return found([rule() for rule in RULES], {name: (np.arange(len(accuracy)), accuracy)} | more, pieces)
 
 
-@pytest.mark.parametrize("name", ["eval/accuracy", "train/accuracy"])
+@pytest.mark.parametrize("name", ["eval/accuracy", "train/accuracy", "accuracy", "acc"])
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_an_accuracy_at_chance_again_is_a_warning_since_it_fell(name: str, scale: float) -> None:
     (one,) = look(scale * np.where(AT >= 40, 0.1, risen()), name=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ FLAT = np.log(8) + 0.02 * DICE.normal(size=ROWS)
 EVALUATIONS = np.arange(39, ROWS, 40)
 
 
-def warned(columns: Mapping[str, tuple[np.ndarray, np.ndarray]], rows: int = ROWS) -> dict[str, Finding]:
+def warned(
+    columns: Mapping[str, tuple[np.ndarray, np.ndarray]], rows: int = ROWS, config: Mapping[str, Any] | None = None
+) -> dict[str, Finding]:
     """Findings by rule of a run that was examined whenever so many steps had come."""
-    examiner = Examiner(facts={})
+    examiner = Examiner(facts={"config": dict(config)} if config else {})
     for low in range(0, ROWS, rows):
         for name, (step, values) in columns.items():
             here = (step >= low) & (step < low + rows)
@@ -209,6 +212,10 @@ def test_labels_are_not_called_unrelated_first_where_no_gradient_reaches_the_fir
     assert [cause.partition(":")[0] for cause in warned(deep)["unrelated_labels"].causes[:2]] == [
         "gradients vanish", "labels shuffled",
     ]  # fmt: skip
+    blown = warned(deep | {"model/param_norm": every(9.0 * np.minimum(1 + STEP, 40))})["unrelated_labels"]
+    assert blown.causes[0].startswith("learning rate too high") and "grown 40 times" in blown.message
+    grown = warned(deep | {"model/param_norm": every(9.0 * (1 + STEP / 100))})["unrelated_labels"]  # slowly
+    assert grown.causes[0].startswith("gradients vanish")
 
 
 def test_losses_in_turn_say_nothing_of_a_sign() -> None:

@@ -52,7 +52,7 @@ VALUES = re.compile(
     r"(?:(?:mean|avg|average|current|predicted)[/_. ]?)?"
     r"qf?\d?(?:[/_. ]?(?:values?|vals?|pred|online|estimates?|[12]))?(?:[/_. ](?:mean|avg))?"
 )
-_WATCHED = {"model", *LAYERED}  # of an epsilon that the watch tells, an exploration rate is no part
+_WATCHED = {"model", *LAYERED}  # an epsilon that the watch tells is not an exploration rate
 _AGENT = re.compile(
     r"(?i)(?:.*[/_. ])?(?:(?:mean|avg|average|max|min)[/_. ])?(?:ep|episode)[/_. ]?(?:len(?:gth)?s?|steps|"
     r"rew(?:ards?)?|returns?|score|duration|time)(?:[/_. ](?:mean|avg|max|min))?|"

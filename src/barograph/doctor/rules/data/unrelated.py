@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel import depth
-from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.cursor import known, newest, param_norm_of, usual
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.optimizer.accounts import outweighed
@@ -46,7 +46,8 @@ class UnrelatedLabels(WatchRule):
     evaluation shows that something is learnt, however little the loss says of it.
     Where less than half of all places are targets, as of a masked language model, it takes a thousand rows. Where the
     first block's gradient is below a thousandth of the last block's (of a model without blocks: that of few layers a
-    millionth of that of others), the first cause is that gradients vanish. Where a decay that is added to the gradient
+    millionth of that of others), the first cause is that gradients vanish; where the weights had grown fivefold in the
+    first hundred steps, that these were too large. Where a decay that is added to the gradient
     was larger than the loss's from the start, nothing is said: `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
@@ -168,24 +169,37 @@ class UnrelatedLabels(WatchRule):
             return
         if outweighed(history, place[1]) >= 1:
             return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
-        vanished = depth.vanishes(history, *place)
+        vanished, blown = depth.vanishes(history, *place), _grown(history, place)
+        why = [*([_LARGE] if vanished and blown else []), *([depth.CAUSE] if vanished else [])]
         error = float(numpy.std(values)) / math.sqrt(count / 2)
         learnt = pairs and max(early, late) < guess - max(self.at["errors"] * error, self.at["below"] * guess)
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
-            f"{guess:.4g}: " + ("no gradient reaches the first layers." if vanished else
+            f"{guess:.4g}: " + (f"no gradient reaches the first layers{blown}." if vanished else
                                 "it is below it all the time, and hardly falls." if learnt else
                                 "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
             kind="vanishing" if vanished else "logits" if learnt else self.kind,
-            causes=[*([depth.CAUSE] if vanished else []), *(_NEARLY_EQUAL if learnt else []), labels],
-            remedies=list(depth.REMEDIES if vanished else self.remedies),
+            causes=[*why, *(_NEARLY_EQUAL if learnt else []), labels],
+            remedies=list(_SMALLER if vanished and blown else depth.REMEDIES if vanished else self.remedies),
         )  # fmt: skip
 
 
 _NEARLY_EQUAL = ["temperature inverted: similarities are multiplied by it, and are nearly equal, whatever is learnt",
                  "temperature too high"]  # fmt: skip
+_LARGE = "learning rate too high: the first steps made the weights so large that no gradient goes through them"
+_SMALLER = ["lower the learning rate tenfold", "warm it up, and clip gradients"]
+_GROWN, _FIRST = 5.0, 100  # times the first norm of all weights, in that many steps
 _TOO_HIGH = "temperature too high: the logits are divided by too much"
+
+
+def _grown(history: RunHistory, place: Place) -> str:
+    """Where the weights' norm grew many times over in the first steps: that it did."""
+    norm = param_norm_of(history)
+    first = int(norm.rows(0, 1).step[0]) if norm is not None and norm.end else 0
+    norms = between(norm, first, min(first + _FIRST, place[0]) + 1, place[2])
+    high = float(norms.max() / norms[0]) if len(norms) > 1 and norms[0] > 0 else 0.0
+    return f", and the weights' norm had grown {high:.3g} times by step {first + _FIRST}" if high >= _GROWN else ""
 
 
 def _gets_worse(history: RunHistory, place: Place) -> bool:

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 class AccuracyCollapse(Rule):
     """An accuracy that was gained is lost again, most of it, and does not come back.
 
-    Rows of the evaluation's accuracy (of the training's where there is none), merged into at most 64 over the whole
-    run: the last tenth, three at least, lie below the best, the median of three in a row, by three fifths of what was
-    gained since the start and by six standard deviations of the change from one to the next. The gain is 0.15 at
-    least. If the accuracy comes back it is an info finding. Rewards have rules of their own. Where there is no
-    accuracy a score that is higher where the model is better (PSNR, Dice, mIoU, AUC) is looked at, if it is all that
-    was evaluated: its gain is 0.15 of its best at least, if that is above 1.
+    Rows of the evaluation's accuracy (where there is none of the training's, or of one that has no other name), merged
+    into at most 64 over the whole run: the last tenth, three at least, lie below the best, the median of three in a
+    row, by three fifths of what was gained since the start and by six standard deviations of the change from one to the
+    next. The gain is 0.15 at least. If the accuracy comes back it is an info finding. Rewards have rules of their own.
+    Where there is no accuracy a score that is higher where the model is better (PSNR, Dice, mIoU, AUC) is looked at, if
+    it is all that was evaluated: its gain is 0.15 of its best at least, if that is above 1.
     """
 
     name, family, kind, severity = "accuracy_collapse", "eval", "eval", "warning"
-    needs = ("eval_accuracy|accuracy|score",)
+    needs = ("eval_accuracy|accuracy|=accuracy|=acc|score",)
     least = 10
     about = "The accuracy, or a score, is lost again."
     thresholds: ClassVar = {
@@ -54,7 +54,7 @@ class AccuracyCollapse(Rule):
         self._told: Finding | None = None
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        channel = history.role("eval_accuracy") or history.role("accuracy") or _score(history)
+        channel = history.role("eval_accuracy") or _of_batches(history) or _score(history)
         rows = self._cursor.new(channel)
         if channel is None or rows is None or history.role("reward") is not None:
             return
@@ -97,6 +97,11 @@ class AccuracyCollapse(Rule):
             remedies=[f"Go back to before step {step}, and look at loss, gradients and data from there on."],
         )  # fmt: skip
         yield again(self._told)
+
+
+def _of_batches(history: RunHistory) -> Channel | None:
+    """The accuracy of training batches, or what is called accuracy alone."""
+    return history.role("accuracy") or history.channel("accuracy") or history.channel("acc")
 
 
 def _score(history: RunHistory) -> Channel | None:

@@ -114,7 +114,8 @@ class AverageSlow(WatchRule):
         pace = self._steps / max(self._writes, 1e-9)
         seldom = pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace
         alone = self._unseen or other_model(history, self._last[1])
-        written = "" if self._unseen else f"is written in one of {max(1, round(pace))} steps, and "
+        each = "each step" if round(pace) <= 1 else f"one of {round(pace)} steps"
+        written = "" if self._unseen else f"is written in {each}, and "
         message = f"The average that is evaluated {written}holds the weights of {holds:.3g} steps, as far as it moves; "
         message += f"the training has {whole:.0f}."
         if self.first(self._segment):

@@ -8,6 +8,7 @@ Out:  findings of `MomentumTooHigh`, `BetasSwapped`, `NormEpsilon`, `NormMomentu
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -146,12 +147,15 @@ class NormMomentum(SettingRule):
         )
 
 
+_DROPOUT = re.compile(r"(?:.*_)?(?:dropout|drop|p_?drop)(?:_(?:rate|prob|p|ratio|probability))?")
+
+
 class DropoutTooHigh(Rule):
     """Dropout leaves too little, and the training shows it.
 
     A layer drops three quarters or more, and after 100 steps either the evaluation loss of three evaluations in a row
     is below three quarters of the training loss, or the loss has fallen by less than a third since the start. Without
-    such a loss it is an info finding.
+    such a loss it is an info finding, but where all that the configuration says of dropout is half of that or less.
 
     What to do: a dropout of 0.1 to 0.5.
     """
@@ -176,7 +180,11 @@ class DropoutTooHigh(Rule):
         for (step, _, segment), value in self._cursor.each(history.channel("model/dropout")):
             if value >= self.at["dropout"] and segment not in self._begun:
                 self._begun[segment] = (step, value)
-                yield self._say(step, value, step, segment, "info", "")
+                meant = max(_dropouts(history), default=math.inf)
+                other = f"the configuration says {meant:g}" if meant <= value / 2 else ""
+                yield self._say(
+                    step, value, step, segment, "warning" if other and self.first(segment) else "info", other
+                )
         loss = history.role("loss")
         if not self._begun or loss is None or not loss.end:
             return
@@ -212,6 +220,14 @@ class DropoutTooHigh(Rule):
             segment=segment, severity=severity, confidence=0.95 if sign else 0.3,
             evidence={"dropout": rounded(value)} | ({"standing": True} if sign else {}),
         )  # fmt: skip
+
+
+def _dropouts(history: RunHistory) -> Iterator[float]:
+    """What the configuration says of dropout: shares from 0 to 1."""
+    for name, value in history.options.found.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if number and 0 <= value < 1 and _DROPOUT.fullmatch(name.rpartition(".")[2].lower()):
+            yield float(value)
 
 
 class IdleOptimizer(Rule):

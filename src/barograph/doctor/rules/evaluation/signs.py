@@ -30,6 +30,11 @@ _AVERAGE = "averaged weights not updated: the evaluation has the average that th
 AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and never changes"
 
 
+def asked_average(history: RunHistory) -> list[str]:
+    """The cause where the configuration asks for an average of the weights."""
+    return [_AVERAGE] if setting(history, *_AVERAGES) else []
+
+
 def _log_ratio(new: float, old: float) -> float:
     """ln of new over old, also where the ratio itself is beyond what a float holds."""
     return math.log(new) - math.log(old)
@@ -285,8 +290,7 @@ class EvaluationFrozen(Walker):
             return
         self._told = True
         first, time = self._first, int(channel.rows(point.row, point.row + 1).time[0])
-        average = [_AVERAGE] if setting(history, *_AVERAGES) else []
-        average = average or ([AVERAGE] if other_model(history, time) else [])
+        average = asked_average(history) or ([AVERAGE] if other_model(history, time) else [])
         pairs = known(history.channel("model/loss_ranks"), point.step, time, point.segment) == 1
         alike = [_ALIKE] if pairs and abs(point.value - math.log(2)) < _LAST_DIGIT else []
         yield self.finding(

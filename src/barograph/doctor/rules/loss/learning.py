@@ -43,6 +43,11 @@ def _counts(history: RunHistory) -> str:
     return str(history.facts.get("counts", {}).get(loss.name, "")) if loss is not None else ""
 
 
+def _unit(history: RunHistory) -> str:
+    """What rows are called that are taken for epochs: so where the log says it."""
+    return "epochs" if _counts(history) == "epoch" else "rows"
+
+
 def _evaluated(history: RunHistory, begin: int, tick: Tick) -> bool:
     """Whether the evaluation's loss has fallen and stays there: what is printed of the training may be the last
     batch's."""
@@ -169,7 +174,7 @@ class NotLearning(CurveRule):
         if self._told is not None and order.index(severity) <= order.index(self._told.severity):
             return
         level = exp(tick.level)
-        message = f"The loss is {level:.4g} after {steps} {'epochs' if epochs else 'steps'}, its initial value"
+        message = f"The loss is {level:.4g} after {steps} {_unit(history) if epochs else 'steps'}, its initial value"
         message += f": that of a uniform guess among {guess}" if guess > 0 else ""
         message += ": it began as log Z, so the outputs carry no information about the targets" if blank else ""
         causes, remedies = _advice(suspects(history, tick), rates)
@@ -328,7 +333,7 @@ class NotLearning(CurveRule):
         if epochs and not told:
             yield self.finding(
                 int(rows.step[0]),
-                f"In each of {len(rows)} epochs loss and accuracy are those of a uniform guess among {count}",
+                f"In each of {len(rows)} {_unit(history)} loss and accuracy are those of a uniform guess among {count}",
                 severity="warning",
                 last_step=last - 1,
                 segment=self._segment,
@@ -364,7 +369,7 @@ class NotLearning(CurveRule):
             remedies = ["Raise the learning rate tenfold, and again, until the loss falls."]
         yield self.finding(
             0,
-            f"In {len(losses)} epochs {said}",
+            f"In {len(losses)} {_unit(history)} {said}",
             severity="warning",
             last_step=last - 1,
             segment=self._segment,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 from watched_models import QUIET, Notes  # noqa: E402
 
+from barograph.probes.model import dependence  # noqa: E402
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
 ROWS, PLACES, TOKENS, WIDTH, STEPS = 6, 12, 20, 16, 110
@@ -438,3 +440,24 @@ def test_a_recurrent_layer_that_is_the_first_one_has_read_the_other_places_itsel
     watch.close()
     seen = {name for step in run.steps for name in run.fields(step)}
     assert "rows_reached" in seen and "single_place" not in seen
+
+
+@pytest.mark.parametrize(
+    "between",
+    [lambda: None, gc.collect, lambda: [gc.collect(0), gc.collect(1)], gc.freeze, lambda: [gc.freeze(), gc.collect()]],
+    ids=["nothing", "collected", "made old", "kept out", "both"],
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_a_graph_with_a_hook_is_not_free_whatever_is_collected(between: Callable[[], Any], before: bool) -> None:
+    inputs, layer, free = torch.randn(4, 5), nn.Linear(5, 5), dependence._moment()
+    assert dependence._is_free(layer(layer(inputs).relu()).grad_fn, free)
+    try:
+        began = dependence._moment()
+        hidden = layer(inputs)
+        hidden.register_hook(lambda gradient: None)
+        between()
+        began = dependence._moment() if before else began
+        output = layer(hidden.relu())
+        assert not dependence._is_free(output.grad_fn, began)
+    finally:
+        gc.unfreeze()

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,7 @@ class DependenceLook:
         self._ends: list[Tensor] = []  # last states of recurrent layers
         self._found: Tensor | None = None
         self._entrance = Entrance()
+        self._moment = (0, 0, 0)
 
     def began(self, tensors: Sequence[Any], trains: bool) -> None:
         """A pass of the model."""
@@ -76,6 +78,7 @@ class DependenceLook:
             return
         self._sources, self._mixed, self._has_mixed, self._ends = [], set(), False, []
         self._entrance.began()
+        self._moment = _moment()
         self._beside = [one.detach() for one in tensors if one.dim() < 3]
         self._tokens = [one.detach() for one in tensors if one.dim() == 2 and not one.is_floating_point()]
         self._texts = [tuple(one.shape) for one in self._tokens]
@@ -130,7 +133,7 @@ class DependenceLook:
         sources = [one for one in sources if len(one) == len(output) != output.shape[-1]]
         if output.dim() == 2:
             sources = [one for one in sources if one.shape[1] != len(one)]
-        if not sources or mesh_of(output) or not _is_free(output.grad_fn):
+        if not sources or mesh_of(output) or not _is_free(output.grad_fn, self._moment):
             return None
         rows = torch.arange(0, len(output), 2, device=output.device)
         chosen = output.detach().new_zeros(output.shape)
@@ -285,9 +288,22 @@ def _last_states(module: Any, given: Any, output: Any, texts: Sequence[tuple[int
     return [states] if sizes in texts else []
 
 
-def _is_free(node: Any) -> bool:
+def _moment() -> tuple[int, int, int]:
+    """What tells objects of a pass from older ones: how often objects were made old ones, how many are kept out of all
+    that, and the number of the next function of a graph."""
+    import torch
+
+    number = getattr(torch.autograd, "_get_sequence_nr", None)
+    made_old = sum(one["collections"] for one in gc.get_stats()[1:])
+    return made_old, gc.get_freeze_count(), number() if number is not None else -1
+
+
+def _is_free(node: Any, began: tuple[int, int, int]) -> bool:
     """Whether nothing but gradients comes of a pass over a graph: it is of torch's own functions alone, keeps nothing
-    in the place of a tensor, which would be computed anew, and no tensor in it has a hook, or keeps its gradient."""
+    in the place of a tensor, which would be computed anew, and no tensor in it has a hook, or keeps its gradient.
+
+    began: the `_moment` at which the pass began.
+    """
     import torch
     from torch.autograd.function import BackwardCFunction
 
@@ -300,11 +316,23 @@ def _is_free(node: Any) -> bool:
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
-    return not any(  # a graph does not tell: all tensors of the process are asked
+    new = began[2] >= 0 and all(one._sequence_nr() >= began[2] for one in seen)
+    if gc.get_freeze_count() != (began[1] if new else 0):
+        return False  # nobody can list what is kept out
+    return not any(  # a graph does not tell: tensors are asked
         one.grad_fn in seen
-        for one in gc.get_objects()
+        for one in _objects(began, new)
         if type(one) is torch.Tensor and (one._backward_hooks or one.retains_grad)
     )
+
+
+def _objects(began: tuple[int, int, int], new: bool) -> list[Any]:
+    """The process's objects, of which there may be millions; if `new`, those that were made since a moment, and some
+    more, where it is known which they are."""
+    whole = sys.version_info >= (3, 14)  # no generation has all that are new
+    if whole or not new or _moment()[0] != began[0]:
+        return gc.get_objects()
+    return [*gc.get_objects(generation=0), *gc.get_objects(generation=1)]
 
 
 def _is_mixing(model: Any) -> bool:

@@ -257,6 +257,33 @@ def test_fp16_without_a_scaled_loss(tmp_path: Path, half: bool, scaled: bool, wa
     assert ("loss_not_scaled" in told) == warns
 
 
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_scaler_that_steps_by_gradients_of_a_loss_without_its_scale(tmp_path: Path, half: bool, scaled: bool) -> None:
+    torch.set_num_threads(1)
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    run = barograph.init(
+        project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer)
+    for step in range(1, 31):
+        with torch.autocast("cpu", dtype=torch.float16, enabled=half):
+            output = model(torch.randn(48, 12))
+        loss = functional.cross_entropy(output.float(), torch.randint(0, 6, (48,)))
+        optimizer.zero_grad()
+        multiplied = scaler.scale(loss)  # what it returns is easily forgotten
+        (multiplied if scaled else loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        run.log({"loss": loss.item()}, step=step)
+    run.finish()
+    found = {item["rule"]: item for item in diagnose(barograph.read(str(run.dir))[0])["findings"]}
+    assert ("loss_not_scaled" in found) == (not scaled)
+    assert scaled or found["loss_not_scaled"]["causes"][0].startswith("loss not scaled" if not half else "")
+
+
 class Adapted(nn.Module):
     """A layer with LoRA's two matrices."""
 

@@ -23,7 +23,9 @@ from barograph.probes.model.following import FollowedAverage, moved_between  # n
 LOOKS = numpy.arange(50, 550, 50)
 
 
-def columns(writes: float, kept: float, behind: float = 0.0, itself: bool = False) -> dict[str, Any]:
+def columns(
+    writes: float, kept: float, behind: float = 0.0, itself: bool = False, evaluated: float = 2.0
+) -> dict[str, Any]:
     """Ten evaluations with a copy, at each fiftieth of 500 steps."""
     first = numpy.arange(len(LOOKS)) == 0
     figures = {
@@ -33,8 +35,8 @@ def columns(writes: float, kept: float, behind: float = 0.0, itself: bool = Fals
     passes = {"passes_without_gradients" if itself else "passes": numpy.ones(len(LOOKS))}
     found = {f"model/evaluated_{name}": (LOOKS, values) for name, values in figures.items()}
     found |= {f"model/{name}": (LOOKS, values) for name, values in (passes | {"passes": numpy.ones(10)}).items()}
-    return found | {"train/loss": numpy.linspace(3.0, 1.0, 501),
-                    "val/loss": (LOOKS - 1, numpy.linspace(3.0, 2.0, len(LOOKS)))}  # fmt: skip
+    losses = numpy.interp(LOOKS, [0, 250, 500], [3.0, (2 + evaluated) / 2, evaluated])
+    return found | {"train/loss": numpy.linspace(3.0, 1.0, 501), "val/loss": (LOOKS - 1, losses)}
 
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
@@ -44,7 +46,8 @@ def columns(writes: float, kept: float, behind: float = 0.0, itself: bool = Fals
         (1.0, 0.99, False, "averaged weights updated too seldom", "warning"),
         (50.0, 0.9999**50, False, "decay of the average too slow", "warning"),
         (1.0, 0.99999, False, "decay of the average too slow", "warning"),
-        (50.0, 0.9999**50, True, "decay of the average too slow", "info"),
+        (50.0, 0.9999**50, True, "decay of the average too slow", "warning"),  # the evaluation is far behind
+        (50.0, 0.9999**50, 1.05, "decay of the average too slow", "info"),
         (50.0, 0.99**50, False, "", ""),
         (5.0, 0.99**5, False, "", ""),  # at each tenth step, and still well within the training
         (1.0, 0.5, False, "", ""),
@@ -53,9 +56,11 @@ def columns(writes: float, kept: float, behind: float = 0.0, itself: bool = Fals
     ],
 )
 def test_an_average_that_holds_the_beginning_to_the_end_is_too_slow(
-    writes: float, kept: float, itself: bool, cause: str, severity: str, cuts: tuple[int, ...]
+    writes: float, kept: float, itself: bool | float, cause: str, severity: str, cuts: tuple[int, ...]
 ) -> None:
-    found = only(findings([AverageSlow()], columns(writes, kept, itself=itself), cuts=cuts), "average_slow")
+    evaluated = 2.0 if isinstance(itself, bool) else itself
+    given = columns(writes, kept, itself=bool(itself), evaluated=evaluated)
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
     assert [one.causes[0].split(":")[0] for one in found] == [cause] * bool(cause)
     assert [one.severity for one in found] == [severity] * bool(cause)
 

@@ -86,3 +86,27 @@ def test_lengths_that_rise_in_nearly_all_pairs_of_looks_are_in_order(noise: floa
         "model/example_rows": (LOOKS, np.full(len(LOOKS), 16.0)),
     }
     assert bool(findings_of([SortedLengths()], columns)) == says
+
+
+@pytest.mark.parametrize("pieces", [(), (20, 77, 140)])
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"train_sampling_strategy": "sequential"}, True),
+        ({"shuffle": False}, True),
+        ({"shuffle": True}, False),
+        ({}, False),  # they may be planned
+        ({"shuffle": False, "curriculum": "length"}, False),
+    ],
+)
+def test_one_length_after_another_is_an_order_where_nothing_is_shuffled(
+    config: dict[str, str | bool], says: bool, pieces: tuple[int, ...]
+) -> None:
+    columns = {
+        "train/loss": (STEP, 3.0 / (1 + STEP / 50)),
+        "model/input_length_mean": (LOOKS, 9.0 + 2 * (LOOKS // 30)),
+        "model/input_length_std": (LOOKS, np.zeros(len(LOOKS))),
+        "model/example_rows": (LOOKS, np.full(len(LOOKS), 16.0)),
+    }
+    found = findings_of([SortedLengths()], columns, pieces, config=config)
+    assert [one.causes for one in found] == [["data sorted: by length, short ones first"]] * says

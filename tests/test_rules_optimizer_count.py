@@ -55,7 +55,8 @@ def test_a_run_of_its_own_that_is_warmed_up_for_a_new_optimizer_is_no_warning(
 
 @pytest.mark.parametrize(
     ("config", "told"),
-    [({}, True), ({"reset_optimizer": True}, False), ({"checkpoint.load_optimizer_state": False}, False),
+    [({}, True), ({"save_only_model": True}, True),
+     ({"reset_optimizer": True}, False), ({"checkpoint.load_optimizer_state": False}, False),
      ({"no_load_optim": True}, False), ({"load_weights_only": True}, False), ({"reset_optimizer": False}, True),
      ({"load_optimizer": True}, True)],
 )  # fmt: skip

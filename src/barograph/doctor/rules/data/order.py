@@ -10,7 +10,6 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
@@ -19,6 +18,7 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, se
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+from barograph.doctor.rules.data.passes import Passes
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -28,8 +28,6 @@ _PROOF = 0.95
 _FEW = 16  # targets of a batch
 _SORTED = 4  # times as many looks as are needed: a class of few examples comes once in an epoch
 _BY_GROUP = "data sorted: by class, or file by file, of which each has some classes"
-_COMPARED = 64  # batches of a pass
-_LENGTHS, _MIXED, _FAR = 256, 3, 1.5  # that are kept; batches of two lengths, or turns; times as many batches
 _ROWS, _ALIKE, _EARLY = "model/example_rows", 8, 4096  # looks; rows that are compared
 _NUMBER = "set the epoch's number before each epoch, in what draws the order: `dataset.epoch = epoch`"
 _REMEDY = "call `sampler.set_epoch(epoch)` before each epoch: the order is drawn from the seed and this number"
@@ -144,67 +142,6 @@ def _step_before(looks: Channel, place: Place) -> int:
     return int(steps[-1]) if len(steps) else -1
 
 
-class _Passes:
-    """Mean lengths of batches as they come: how they change, and where they begin anew."""
-
-    def __init__(self) -> None:
-        self.began = self.anew = self.newest = -1
-        self.ups = self.downs = self._behind = 0
-        self._last = self._low = self._high = math.nan
-        self._pass: list[float] = []
-        self._pass_before: list[float] = []
-        self._stays: list[tuple[float, int]] = []  # each length, and how many batches in a row have it
-
-    def add(self, step: int, length: float) -> None:
-        """A batch."""
-        if not math.isfinite(length):
-            return
-        self.began, self.newest = (step if self.began < 0 else self.began), step
-        fifth, change = (self._high - self._low) / 5, length - self._last
-        back = self._low - fifth <= length <= self._high + fifth  # not on to what is longer or shorter than all so far
-        if self._high > 1.5 * self._low and abs(change) >= 3 * fifth and back:
-            self.anew, self._behind = (step if self.anew < 0 else self.anew), 0
-            self._pass_before, self._pass = self._pass, []
-        elif change:
-            self.ups += change > 0
-            self.downs += change < 0
-            self._behind += 1
-        if length != self._last:
-            self._stays.append((length, 0))
-        if len(self._stays) <= _LENGTHS:
-            self._stays[-1] = length, self._stays[-1][1] + 1
-        self._last = length
-        self._pass = [*self._pass, length][:_COMPARED]
-        self._low = length if math.isnan(self._low) else min(length, self._low)
-        self._high = length if math.isnan(self._high) else max(length, self._high)
-
-    @property
-    def alike(self) -> bool:
-        """Whether the batches of this pass are as long as those of the one before, one by one, three different ones."""
-        count = min(len(self._pass), len(self._pass_before))
-        return self._pass[:count] == self._pass_before[:count] and len(set(self._pass[:count])) >= 3
-
-    def unplanned(self, lengths: float) -> bool:
-        """Whether they go one way to the end, as no plan of lengths has them: where one length follows another, batches
-        have some of both; or the numbers of batches of each length rise and fall by half, three times or more."""
-        if self.anew >= 0 or min(self.ups, self.downs) or len(self._stays) > _LENGTHS:
-            return False
-        mixed = sum(length % 1 > 0 for length, _ in self._stays[1:-1])
-        counts = [count for length, count in self._stays[1:-1] if length % 1 == 0]
-        turns = [0]
-        for one, following in pairwise(counts):
-            way = (following >= _FAR * one) - (one >= _FAR * following)
-            turns += [way] if way and way != turns[-1] else []
-        enough = len({length for length, _ in self._stays if length % 1 == 0}) >= lengths
-        return enough and (mixed >= _MIXED or len(turns) > _MIXED)
-
-    def sorted(self, changes: float, against: float) -> bool:
-        """Whether they go one way but where they begin anew."""
-        counted = self.ups + self.downs
-        return self.anew >= 0 and self._behind >= 3 and counted >= changes and (
-            min(self.ups, self.downs) <= against * counted)  # fmt: skip
-
-
 def _come_again(history: RunHistory, since: int, place: Place) -> bool | None:
     """Whether a batch half of whose examples had come before has come since a step; None if nothing knows."""
     looks = history.channel("model/rows_again")
@@ -248,15 +185,16 @@ class SortedLengths(WatchRule):
     one length in each look, as those of a planned change of length, they have to rise and to begin anew, or to take
     five different lengths or more in one order to the end of the run, of texts that are whole: in eight looks or more
     all rows have padding behind one token that stands nowhere else, and in no look they have not. A plan that cuts
-    texts cuts their ends. Or the lengths of all batches are recorded and go one way to the end, and where one length
-    follows another, batches have some of both, three times or more; or each length has half as many batches again as
-    the one before, and two thirds of them, by turns. Where the configuration has a curriculum, or groups examples by
-    length on purpose, there is no finding; nor where a reward is logged, for what a policy writes gets longer or
-    shorter as it learns. Where the lengths of all batches are recorded (`data/length_mean`), they need only rise and
-    begin anew: by three fifths of their range from one to the next, with at most one in twenty of the other changes
-    downwards. So of the tokens that are logged of each step, which are of the targets of two texts, say: where they are
-    the loss's targets in eight looks or more of batches of as many rows, and those behind the new beginning are as
-    many, one by one, as those of the pass before.
+    texts cuts their ends. The same five lengths are enough where the configuration says that nothing is shuffled
+    (`shuffle: false`, a sequential sampler). Or the lengths of all batches are recorded and go one way to the end, and
+    where one length follows another, batches have some of both, three times or more; or each length has half as many
+    batches again as the one before, and two thirds of them, by turns. Where the configuration has a curriculum, or
+    groups examples by length on purpose, there is no finding; nor where a reward is logged, for what a policy writes
+    gets longer or shorter as it learns. Where the lengths of all batches are recorded (`data/length_mean`), they need
+    only rise and begin anew: by three fifths of their range from one to the next, with at most one in twenty of the
+    other changes downwards. So of the tokens that are logged of each step, which are of the targets of two texts, say:
+    where they are the loss's targets in eight looks or more of batches of as many rows, and those behind the new
+    beginning are as many, one by one, as those of the pass before.
 
     Samplers that sort large pieces of shuffled data, to save padding, begin anew, too: with other examples. So it takes
     examples that come again behind the place where lengths begin anew (`model/rows_again`; where that is not known,
@@ -285,7 +223,7 @@ class SortedLengths(WatchRule):
 
     def reset(self) -> None:
         super().reset()
-        self._passes: dict[str, tuple[int, _Passes]] = {}  # by the series of lengths: a launch, and its batches
+        self._passes: dict[str, tuple[int, Passes]] = {}  # by the series of lengths: a launch, and its batches
         self.begin()
 
     def asked(self, history: RunHistory) -> list[Source]:
@@ -301,7 +239,7 @@ class SortedLengths(WatchRule):
             return
         if self._newest is not None and self._looked.anew < 0:
             yield from self._judge(history, self._newest)
-        segment, passes = self._passes.get("mean length", (-1, _Passes()))
+        segment, passes = self._passes.get("mean length", (-1, Passes()))
         if passes.unplanned(self.at["lengths"]) and not _by_length(history) and self.first(segment):
             way = "short" if passes.ups else "long"
             yield self.finding(
@@ -315,7 +253,7 @@ class SortedLengths(WatchRule):
         """A row of a series that has each batch. what: it is of."""
         step, _, segment = place
         if segment != self._passes.get(what, (-1,))[0]:
-            self._passes[what] = segment, _Passes()
+            self._passes[what] = segment, Passes()
         passes = self._passes[what][1]
         passes.add(step, value)
         if not passes.sorted(self.at["looks"], self.at["against"]):
@@ -338,7 +276,7 @@ class SortedLengths(WatchRule):
     def begin(self) -> None:
         self._means: list[float] = []
         self._within: list[float] = []
-        self._looked = _Passes()
+        self._looked = Passes()
         self._newest: Place | None = None
         self._began = 0
 
@@ -366,7 +304,7 @@ class SortedLengths(WatchRule):
         trend = _trend(self._means)
         sure = chance > 0 or self._looked.sorted(self.at["looks"], self.at["against"]) or (
             self._looked.anew < 0 and abs(steps.sum()) == len(steps) and len(set(self._means)) >= self.at["lengths"]
-            and _are_whole(history, place, self.at["whole"])
+            and (_are_whole(history, place, self.at["whole"]) or _in_turn(history))
         )  # fmt: skip
         sure = sure and (self._looked.anew < 0 or _come_again(history, self._looked.anew, place) is not False)
         ordered = abs(order) > self.at["sure"] or (self._looked.anew < 0 and abs(trend) > self.at["trend"])
@@ -386,6 +324,13 @@ def _trend(means: list[float]) -> float:
     values = numpy.array(means)
     signs = numpy.sign(values[None, :] - values[:, None])[numpy.triu_indices(len(values), 1)]
     return float(signs.sum() / max(1, numpy.count_nonzero(signs)))
+
+
+def _in_turn(history: RunHistory) -> bool:
+    """Whether the configuration says that examples come as they lie there."""
+    in_turn = setting(history, "train_sampling_strategy", "sampling_strategy", "sampler")
+    shuffles = setting(history, "shuffle", "shuffle_train", "train_shuffle", "shuffle_data", "data_shuffle")
+    return shuffles is False or (isinstance(in_turn, str) and in_turn.lower() in ("sequential", "sequentialsampler"))
 
 
 def _are_whole(history: RunHistory, place: Place, looks: float) -> bool:

@@ -41,7 +41,8 @@ class AverageSlow(WatchRule):
     they have moved from one evaluation to the next: that counts where they have come farther from the trained ones
     each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's loss is a tenth above
     the training's. A mean of all weights so far, and a decay that grows with the steps, come along. Where the trained
-    model is evaluated as well, it is an info finding.
+    model is evaluated as well, and the evaluation's loss is less than half as large again as the training's, it is an
+    info finding.
 
     What to do: update the average behind each `optimizer.step()`; choose a decay d with 1 / (1 − d) steps well below
     those of the training.
@@ -61,6 +62,7 @@ class AverageSlow(WatchRule):
         "grows": (1.2, "times the distance at the first evaluation, of what is not followed; ours"),
         "far": (0.3, "of the weights' size, at the last one; ours"),
         "worse": (1.1, "times the training's loss, its evaluation; ours"),
+        "apart": (1.5, "the same, where the trained model is evaluated as well; ours"),
     }
     remedies = (
         "update the average behind each `optimizer.step()`, not where it is logged or evaluated",
@@ -98,11 +100,15 @@ class AverageSlow(WatchRule):
     def _is_behind(self, history: RunHistory) -> bool:
         """Whether it is ever farther from what is trained, and its evaluation is worse than the training."""
         far = len(self._apart) > 1 and self._apart[-1] >= max(self.at["far"], self.at["grows"] * self._apart[0])
+        return far and self._is_worse(history, self.at["worse"])
+
+    def _is_worse(self, history: RunHistory, times: float) -> bool:
+        """Whether the last evaluations are so many times as bad as the training."""
         losses = [history.role(name) for name in ("eval_loss", "loss")]
-        if not far or any(one is None or not one.end for one in losses):
+        if any(one is None or not one.end for one in losses):
             return False
         evaluated, trained = (float(numpy.median(one.rows().value[-5:])) for one in losses if one is not None)
-        return evaluated >= self.at["worse"] * trained > 0
+        return evaluated >= times * trained > 0
 
     def _judge(self, history: RunHistory) -> Iterator[Finding]:
         whole = self._whole
@@ -113,7 +119,7 @@ class AverageSlow(WatchRule):
             return
         pace = self._steps / max(self._writes, 1e-9)
         seldom = pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace
-        alone = self._unseen or other_model(history, self._last[1])
+        alone = self._unseen or other_model(history, self._last[1]) or self._is_worse(history, self.at["apart"])
         each = "each step" if round(pace) <= 1 else f"one of {round(pace)} steps"
         written = "" if self._unseen else f"is written in {each}, and "
         message = f"The average that is evaluated {written}holds the weights of {holds:.3g} steps, as far as it moves; "

@@ -352,9 +352,10 @@ class LossNotScaled(Rule):
 
     The gradient of a cross-entropy shows the weight of its loss (`model/loss_weight`). Under a GradScaler it is the
     scale's size, 16 or more; in three looks in a row it is 1 or less, with a scaler that exists or without one.
-    A scale of 16 or less says nothing. Of any other loss, what backward passes are called with (`model/loss_given`) is
-    the logged loss itself, within 0.2%, where it would be a scale of 256 or more times as large; a loss that is a
-    hundredth of the scale or more may be logged as it is scaled.
+    A scale of 16 or less says nothing. Of any other loss, and where the output is not in fp16 but a scaler makes the
+    steps, what backward passes are called with (`model/loss_given`) is the logged loss itself, within 0.2%, where it
+    would be a scale of 256 or more times as large; a loss that is a hundredth of the scale or more may be logged as it
+    is scaled.
 
     What to do: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`; or bf16, which needs none.
     """
@@ -363,7 +364,7 @@ class LossNotScaled(Rule):
     proves = "training"
     needs = ("=model/half_output", "=model/loss_weight|=model/loss_given")
     least = 1
-    about = "The output is in fp16, and the loss is not scaled."
+    about = "The output is in fp16, or a scaler makes the steps, and the loss is not scaled."
     sources = ("DeepSpeed: loss scaling",)
     thresholds: ClassVar = {"looks": (3.0, "in a row; ours"), "most": (1.03, "weight of the loss; ours"),
                             "scale": (16.0, "of a scaler; ours"), "same": (0.002, "of the logged loss; ours"),
@@ -406,19 +407,21 @@ class LossNotScaled(Rule):
             )
             weighed = came_by(history.channel("model/loss_weight"), time)
             small = abs(one.logged) < self.at["logged"] * scale
-            alike = half == 1 and scale >= self.at["above"] and small and abs(one.times - 1) < self.at["same"]
-            if weighed or not alike or not one.logged:
+            alike = scale >= self.at["above"] and small and abs(one.times - 1) < self.at["same"]
+            if (weighed and half == 1) or not alike or not one.logged:
                 self._alike = []
                 continue
             self._alike = [pair for pair in self._alike if pair.place[2] == segment] + [one]
             if len(self._alike) == self.at["looks"] and self.first(segment):
                 yield self.finding(
-                    self._alike[0].place[0], f"The output is in fp16, and what is differentiated is the loss of "
-                    f"{one.logged:.4g} itself, with a scaler whose scale is {scale:.6g}: it is not scaled.",
+                    self._alike[0].place[0], f"What is differentiated is the loss of {one.logged:.4g} itself, and a "
+                    f"scaler whose scale is {scale:.6g} makes the steps: it divides gradients that are not multiplied.",
                     found=step, segment=segment, confidence=0.95, evidence={"weight": rounded(one.times)},
+                    causes=[_DIVIDED, *self.causes],
                 )  # fmt: skip
 
 
+_DIVIDED = "loss not scaled: gradients are divided by a scale that the loss was not multiplied by"
 _OVERFLOW = ["fp16 overflow: activations or gradients leave the range of half precision", "overflow in a layer",
              "learning rate too high"]  # fmt: skip
 _REMEDIES = ["train in bf16, if the device has it", "look at the layer whose activations grow",

@@ -40,7 +40,8 @@ class OptimizerCount(Rule):
     goes on at another step than the checkpoint's, and schedule, data and evaluations with it. The same is said of a
     run of its own that begins at a step of twenty or more, as one that goes on, with a model that was trained before
     (its gains are set apart) and a count of 0. Where the configuration says that the optimizer begins anew
-    (`reset_optimizer`, `load_optimizer: false`, `no_load_optim`), a count of 0 is meant. A run of its own whose
+    (`reset_optimizer`, `load_optimizer: false`, `no_load_optim`), a count of 0 is meant; that only the model is saved
+    (`save_only_model`) is no such word. A run of its own whose
     learning rate begins at a quarter or less of what it is a few steps later, and has not fallen, is warmed up for a
     new optimizer: an info finding.
     And the same is said of a run of its own that begins at its first step, with a model that was trained before
@@ -173,7 +174,8 @@ def rate_shares(history: RunHistory, least: int) -> ChannelRows | None:
 def _begins_anew(history: RunHistory) -> bool:
     """Whether the configuration says that the optimizer's state is not to be loaded."""
     return any(
-        (value is True and _ANEW.search(plain)) or (value is False and _LOADED.search(plain))
+        (value is True and _ANEW.search(plain) and not plain.startswith("save"))
+        or (value is False and _LOADED.search(plain))
         for name, value in history.options.found.items()
         if (plain := name.rpartition(".")[2].lower())
     )

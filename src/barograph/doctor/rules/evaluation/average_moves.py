@@ -103,7 +103,7 @@ class AverageSlow(WatchRule):
         return far and self._is_worse(history, self.at["worse"])
 
     def _is_worse(self, history: RunHistory, times: float) -> bool:
-        """Whether the last evaluations are so many times as bad as the training."""
+        """Whether the loss of the last evaluations is this many times that of the training, or more."""
         losses = [history.role(name) for name in ("eval_loss", "loss")]
         if any(one is None or not one.end for one in losses):
             return False

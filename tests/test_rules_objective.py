@@ -94,6 +94,26 @@ def test_a_training_that_stays_at_a_guess_and_learns_in_the_end_is_well(learns: 
         assert ("unrelated_labels" in warned(columns, rows)) == found
 
 
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize("name", ["loss_pairs", "loss_classes"])
+@pytest.mark.parametrize(
+    ("evaluated", "found"),
+    [(np.log(32) + np.linspace(0.08, 0.05, 8), True), (np.log(32) * np.linspace(1, 0.97, 8), False)],
+    ids=["guesses", "comes along"],
+)
+def test_a_loss_that_falls_slowly_is_learnt_by_heart_where_evaluations_guess(
+    name: str, evaluated: np.ndarray, found: bool, rows: int
+) -> None:
+    loss = np.log(32) * (1.0 - 0.06 * np.clip((STEP - 280) / 120, 0, 1)) + 0.02 * np.random.default_rng(8).normal(
+        size=ROWS
+    )
+    columns = {"loss": every(loss), **of_graph(**{name: 32.0}, update_p50=1e-3)}
+    columns["eval/loss"] = np.arange(20, 20 + 45 * 8, 45), evaluated
+    told = warned(columns, rows).get("unrelated_labels")
+    assert (told is not None) == found
+    assert told is None or (told.causes[0].startswith("labels s") and "its own examples" in told.message)
+
+
 @pytest.mark.parametrize("name", ["eval/accuracy", "knn_acc", "val/recall@5"])
 @pytest.mark.parametrize(("rise", "found"), [(0.15, False), (0.0, True)])
 def test_pairs_from_which_neighbours_are_learnt_belong_together(rise: float, found: bool, name: str) -> None:

@@ -24,31 +24,30 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
-_EVALUATIONS, _RISE, _FEWEST = 8, 6.0, 3
+_EVALUATIONS, _RISE, _FEWEST, _ENOUGH = 8, 6.0, 3, 5
 _NEIGHBOURS = re.compile(r"(?:.*[^a-z])?(?:knn|recall|probe|neighbou?rs?)(?:[^a-z].*)?")
 
 
 class UnrelatedLabels(WatchRule):
     """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
 
-    When the run is over, or behind 1,000 rows, the last 200 rows (of pairs 120) are looked at: a training may stay
-    at a guess for long before it learns, and one that has learnt something in the end is well. Where the optimizer has
-    counted several steps to a row, they are as many fewer rows, 40 at least. The mean of their last
-    half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where accuracies
-    are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say it: the
-    logits are nearly equal, as under a high temperature, or where similarities are multiplied by it instead of divided;
-    that is the first cause, too, where the loss of pairs is below
-    a guess's in both halves, by four standard errors and half a percent. Where of pairs neither accuracy nor loss of
-    the evaluations got better since the first, nothing was learnt all the same: what is alike is near each other from
-    the start. Else inputs and targets have nothing to do
-    with each other. A mean that fell by a fiftieth is of a slow training, and a loss that began at more than half as
-    much again is one of a bad start: neither gives a finding. Of pairs, an accuracy that has risen from evaluation to
-    evaluation shows that something is learnt, however little the loss says of it.
-    Where less than half of all places are targets, as of a masked language model, it takes a thousand rows. Where the
-    first block's gradient is below a thousandth of the last block's (of a model without blocks: that of few layers a
-    millionth of that of others), the first cause is that gradients vanish; where the weights had grown fivefold in the
-    first hundred steps, that these were too large. Where a decay that is added to the gradient
-    was larger than the loss's from the start, nothing is said: `decay_dominates` is about that.
+    When the run is over, or behind 1,000 rows, the last 200 rows (of pairs 120) are looked at: a training may stay at a
+    guess for long before it learns, and one that has learnt something in the end is well. Where the optimizer has
+    counted several steps to a row, they are as many fewer rows, 40 at least. The mean of their last half is within 5%
+    of ln n, and so was that of the other; weights change by steps of a usual size. Where accuracies are far above a
+    guess's, and the evaluation's loss is that of the training, all is learnt but how to say it: the logits are nearly
+    equal, as under a high temperature, or where similarities are multiplied by it instead of divided; that is the first
+    cause, too, where the loss of pairs is below a guess's in both halves, by four standard errors and half a percent.
+    Where of pairs neither accuracy nor loss of the evaluations got better since the first, nothing was learnt all the
+    same: what is alike is near each other from the start. Else inputs and targets have nothing to do with each other. A
+    mean that fell by a fiftieth is of a slow training, but where five evaluations or more are no better than a guess in
+    the end, and a loss that began at more than half as much again is one of a bad start: neither gives a finding. Of
+    pairs, an accuracy that has risen from evaluation to evaluation shows that something is learnt, however little the
+    loss says of it. Where less than half of all places are targets, as of a masked language model, it takes a thousand
+    rows. Where the first block's gradient is below a thousandth of the last block's (of a model without blocks: that of
+    few layers a millionth of that of others), the first cause is that gradients vanish; where the weights had grown
+    fivefold in the first hundred steps, that these were too large. Where a decay that is added to the gradient was
+    larger than the loss's from the start, nothing is said: `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -141,7 +140,9 @@ class UnrelatedLabels(WatchRule):
         # evaluations may have another number of pairs, and so another guess
         alike = pairs or abs(evaluation - late) <= self.at["alike"] * guess
         ranked = accuracy >= self.at["accuracy"] and alike and accuracy <= classes
-        if not ranked and (early - late > self.at["fell"] * guess or not _moves(history, place)):
+        by_heart = _by_heart(history, guess, place)
+        slow = early - late > self.at["fell"] * guess and not by_heart
+        if not ranked and (slow or not _moves(history, place)):
             return
         if evaluation < guess * (1 - 2 * self.at["near"]) or not self.first(place[2]):
             return
@@ -172,11 +173,17 @@ class UnrelatedLabels(WatchRule):
         vanished, blown = depth.vanishes(history, *place), _grown(history, place)
         why = [*([_LARGE] if vanished and blown else []), *([depth.CAUSE] if vanished else [])]
         error = float(numpy.std(values)) / math.sqrt(count / 2)
-        learnt = pairs and max(early, late) < guess - max(self.at["errors"] * error, self.at["below"] * guess)
+        learnt = (
+            pairs
+            and not by_heart
+            and max(early, late) < guess - max(self.at["errors"] * error, self.at["below"] * guess)
+        )
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
             f"{guess:.4g}: " + (f"no gradient reaches the first layers{blown}." if vanished else
                                 "it is below it all the time, and hardly falls." if learnt else
+                                "evaluations are no better than one: only its own examples are learnt."
+                                if by_heart else
                                 "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
             kind="vanishing" if vanished else "logits" if learnt else self.kind,
@@ -191,6 +198,13 @@ _LARGE = "learning rate too high: the first steps made the weights so large that
 _SMALLER = ["lower the learning rate tenfold", "warm it up, and clip gradients"]
 _GROWN, _FIRST = 5.0, 100  # times the first norm of all weights, in that many steps
 _TOO_HIGH = "temperature too high: the logits are divided by too much"
+
+
+def _by_heart(history: RunHistory, guess: float, place: Place) -> bool:
+    """Whether five evaluations or more are no better than a guess at the end: what the training has learnt since is its
+    own examples."""
+    losses = between(history.role("eval_loss"), 0, place[0] + 1, place[2])
+    return len(losses) >= _ENOUGH and bool(losses[-_FEWEST:].min() >= guess)
 
 
 def _grown(history: RunHistory, place: Place) -> str:

@@ -40,14 +40,14 @@ class UnrelatedLabels(WatchRule):
     cause, too, where the loss of pairs is below a guess's in both halves, by four standard errors and half a percent.
     Where of pairs neither accuracy nor loss of the evaluations got better since the first, nothing was learnt all the
     same: what is alike is near each other from the start. Else inputs and targets have nothing to do with each other. A
-    mean that fell by a fiftieth is of a slow training, but where five evaluations or more are no better than a guess in
-    the end, and a loss that began at more than half as much again is one of a bad start: neither gives a finding. Of
-    pairs, an accuracy that has risen from evaluation to evaluation shows that something is learnt, however little the
-    loss says of it. Where less than half of all places are targets, as of a masked language model, it takes a thousand
-    rows. Where the first block's gradient is below a thousandth of the last block's (of a model without blocks: that of
-    few layers a millionth of that of others), the first cause is that gradients vanish; where the weights had grown
-    fivefold in the first hundred steps, that these were too large. Where a decay that is added to the gradient was
-    larger than the loss's from the start, nothing is said: `decay_dominates` is about that.
+    mean that fell by a fiftieth is of a slow training, but where there are five evaluations or more, the last of a
+    guess's loss or more, and a loss that began at more than half as much again is one of a bad start: neither gives a
+    finding. Of pairs, an accuracy that has risen from evaluation to evaluation shows that something is learnt, however
+    little the loss says of it. Where less than half of all places are targets, as of a masked language model, it takes
+    a thousand rows. Where the first block's gradient is below a thousandth of the last block's (of a model without
+    blocks: that of few layers a millionth of that of others), the first cause is that gradients vanish; where the
+    weights had grown fivefold in the first hundred steps, that these were too large. Where a decay that is added to the
+    gradient was larger than the loss's from the start, nothing is said: `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -182,7 +182,7 @@ class UnrelatedLabels(WatchRule):
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
             f"{guess:.4g}: " + (f"no gradient reaches the first layers{blown}." if vanished else
                                 "it is below it all the time, and hardly falls." if learnt else
-                                "evaluations are no better than one: only its own examples are learnt."
+                                "evaluations have a guess's loss or more: only its own examples are learnt."
                                 if by_heart else
                                 "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
@@ -201,8 +201,8 @@ _TOO_HIGH = "temperature too high: the logits are divided by too much"
 
 
 def _by_heart(history: RunHistory, guess: float, place: Place) -> bool:
-    """Whether five evaluations or more are no better than a guess at the end: what the training has learnt since is its
-    own examples."""
+    """Whether there are five evaluations or more, and the last have the loss of a guess or more: what the training has
+    learnt since is its own examples."""
     losses = between(history.role("eval_loss"), 0, place[0] + 1, place[2])
     return len(losses) >= _ENOUGH and bool(losses[-_FEWEST:].min() >= guess)
 

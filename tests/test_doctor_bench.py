@@ -320,7 +320,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "eighth": (eighth, "opened", {*EIGHTH}),
         "ninth": (ninth, "opened", {*NINTH}),
         "tenth": (tenth, "opened", {*TENTH}),
-        "eleventh": (eleventh, "putaway", {*ELEVENTH}),
+        "eleventh": (eleventh, "opened", {*ELEVENTH}),
     }[half]
     later = dict.fromkeys(("ninth", "tenth", "eleventh"), (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

@@ -273,7 +273,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       RECITALS: {"decay_lr": False}, ORCHARDS: {"lr_policy": "none", "lr": 0.03}}),
     ("few_rows_a_batch", "a batch has few rows, at a lower rate: loss and gradients are noisy",
      {POSTMARKS: {"batch_size": 8, "lr": 0.01}, GAITS: {"bs": 6, "train_lr": 1e-3},
-      RECEIPTS: {"train_batch_size": 3, "lr": 1e-3}, TURBINES: {"batch": 10, "learning_rate": 2e-3},
+      RECEIPTS: {"train_batch_size": 4, "lr": 2e-3}, TURBINES: {"batch": 10, "learning_rate": 2e-3},
       RECITALS: {"micro_batch": 3, "max_lr": 2e-3}, ORCHARDS: {"batch_size": 5, "lr": 0.03}}),
     ("targets_smoothed", "targets are smoothed in the training, and not where it is evaluated",
      {POSTMARKS: {"smoothing": 0.1}, TURBINES: {"smooth": 0.05}, ORCHARDS: {"label_smoothing": 0.1}}),

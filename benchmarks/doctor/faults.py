@@ -25,6 +25,7 @@ import seventh
 import sixth
 import tenth
 import third
+import twelfth
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
@@ -39,7 +40,8 @@ START, MIDDLE, EVALUATION, RESUME, BEST = "start", "middle", "evaluation", "resu
 afterwards, at the evaluation with the lowest loss."""
 
 OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph",
-             "losses_kept", "scores_kept", "average_in_graph", "validation_keeps_graphs")  # fmt: skip
+             "losses_kept", "scores_kept", "average_in_graph", "validation_keeps_graphs",
+             "predictions_hold_graphs")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -317,7 +319,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
-for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh):
+for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth):
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

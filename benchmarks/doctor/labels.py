@@ -28,6 +28,7 @@ import seventh
 import sixth
 import tenth
 import third
+import twelfth
 from faults import BEST, EVALUATION, OF_MEMORY, RESUME, START, Fault
 from healthy import Healthy
 
@@ -61,9 +62,10 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
-              **eleventh.ALSO_RIGHT}  # fmt: skip
+              **eleventh.ALSO_RIGHT, **twelfth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
-             *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS)  # fmt: skip
+             *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
+             *twelfth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -203,6 +205,8 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "average_left_in",
         "optimizer_not_reloaded",
         "shadow_stays_in",
+        "resume_weights_alone",
+        "ema_not_restored",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

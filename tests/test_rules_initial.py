@@ -104,3 +104,12 @@ def test_a_first_loss_that_may_be_a_sum_over_micro_batches_is_not_laid_to_the_in
     rows = {"train/loss": (steps, falling(50, start=start))} | watched
     finding = next(one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss")
     assert finding.severity == "warning" and finding.causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(("weight", "cause"), [(7.5, "loss summed"), (1.0, "bad initialisation")])
+def test_targets_of_more_weight_than_in_a_mean_come_before_the_initialisation(weight: float, cause: str) -> None:
+    figures = {"softmax_twice": 0.0, "output_width": 29.0, "loss_weight": weight}
+    watched = {f"model/{name}": (np.arange(50), np.full(50, value)) for name, value in figures.items()}
+    rows = {"train/loss": (np.arange(50), falling(50, start=42.0))} | watched
+    finding = next(one for one in found([rule() for rule in RULES], rows) if one.rule == "initial_loss")
+    assert finding.causes[0].startswith(cause)

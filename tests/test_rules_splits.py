@@ -71,6 +71,24 @@ def test_labels_that_begin_at_one_are_seen_before_the_training_has_learnt_half(
 
 
 @pytest.mark.parametrize(
+    ("which", "evaluated", "cause"),
+    [(0, 5.0, "labels shifted"), (3, 5.0, "rare class missing"), (0, 0.3, None), (0, 1.5, "rare class missing")],
+)
+def test_labels_that_begin_at_one_are_told_by_the_evaluations_loss_where_no_accuracy_is_logged(
+    which: int, evaluated: float, cause: str | None
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    figures = {"untargeted_classes": 1.0, "untargeted_class": which, "top_target_share": 0.6}
+    columns = {f"model/{name}": (looks, np.full(len(looks), float(value))) for name, value in figures.items()}
+    columns |= {"model/class_targets": (looks, 64.0 * np.arange(1, 41)), "loss": every(0.2 * FALLS),
+                "val_loss": (EVALUATIONS, evaluated + (evaluated > 1) * np.linspace(0, 0.4, 10)),
+                "val_f1": (EVALUATIONS, np.full(10, 0.02))}  # fmt: skip
+    found = warned(columns | of_graph(output_width=5.0)).get("missing_classes")
+    assert (found is not None) is (cause is not None)
+    assert not found or not cause or found.causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(
     ("first", "accuracy", "told"), [(1.0, None, True), (1.0, 0.05, True), (1.0, 0.6, False), (0.9, None, False)]
 )
 def test_an_evaluation_that_was_never_better_than_a_guess_may_have_begun_at_one(

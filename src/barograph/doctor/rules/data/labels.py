@@ -142,7 +142,8 @@ class MissingClasses(WatchRule):
     has little else than them (also where the training has learnt less, and the evaluation, which gets worse, has less
     than half of a guess's); where it is the first class or the last one, and the accuracy that of a guess, all are off
     by one, the class at the other end kept in range; where it is the first one and the accuracy is less, they begin at
-    1, and there is an output more.
+    1, and there is an output more; so it is where no accuracy is logged, and the evaluation's loss is half as large
+    again as a guess's.
 
     What to do: look at what the labels go through: a filter, a mapping of names to numbers, a split by class.
     """
@@ -195,6 +196,14 @@ class MissingClasses(WatchRule):
         short = learnt and share < self.at["rest"] * (1 - value / width) and not by_heart(history, place)
         return share * width if short else math.nan
 
+    def _misses(self, history: RunHistory, width: float, place: Place) -> bool:
+        """Whether no accuracy tells, and the evaluation's loss is above that of a guess, though the training learns."""
+        if history.role("eval_accuracy") is not None or by_heart(history, place):
+            return False
+        guess = math.log(max(width, 2.0))
+        learnt = usual(history.role("loss"), *place, 16) < self.at["learnt"] * guess
+        return learnt and usual(history.role("eval_loss"), *place, 2) > self.at["worse"] * guess
+
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         targets = watched(history, "class_targets", place)
         mixed = usual(history.channel("model/top_target_share"), *place) < self.at["mixed"]
@@ -211,6 +220,8 @@ class MissingClasses(WatchRule):
             edge = value == 1 and which in (0, width - 1)
             # one class is where two have come to; labels that begin at 1 leave an output more
             shifted = edge and accuracy <= self.at["guess"] and (which == 0 or accuracy >= self.at["some"])
+            if which == 0 and edge and self._misses(history, width, place):
+                shifted = short = True
             others = [_OFF_BY_ONE, _SPLIT] if shifted else [_SPLIT, _OFF_BY_ONE] if edge else [_SPLIT]
             yield self.finding(
                 0, f"{value:.0f} of {width:.0f} classes are not among {targets:.0f} targets that were looked at.",

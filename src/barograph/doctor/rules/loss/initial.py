@@ -35,6 +35,7 @@ def _trained_before(history: RunHistory, by: int) -> bool:
 _WAITS = 8  # rows for what the watch saw of the first step
 _HALF = 0.5
 _ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
+_SUMMED = "loss summed: each target has more weight than in a mean"
 _OTHER_TASK = "the model was trained before: it is sure of other answers"
 _RAW = "inputs not normalised: their mean is {:.3g}, their deviation {:.3g}"
 _TIED = "bad initialisation: the output matrix is the embedding, of deviation {:.2g}, and logits begin far apart"
@@ -52,14 +53,15 @@ class InitialLoss(Rule):
     (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
     mean, that is proof. Inputs whose mean or deviation is ten or more were never normalised, and are the cause then;
     else an embedding that is the output matrix too, if its deviation is 0.3 or more (torch draws it with 1). Of pairs
-    it is their similarities: embeddings that have no length of 1, or a temperature that is too low. A step of
-    several backward passes may log their sum: the accumulation is named first. Preferences, of which margins are
-    logged, begin at ln 2 whatever the vocabulary. Cosines of which that of the target is made less, by a margin, begin
-    far above a guess on purpose (`model/loss_margin`). A loss that the watch knows to be a multiple of the mean
-    (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`. Where other losses are added, as the
-    graph shows, and the weight of that of the output is not known, the guess is of a part alone: an info finding. So
-    is one up to four times that number of a model that was trained before, as its normalisation weights show, or
-    adapters that begin at 0: it is sure of what it had learnt, and the new task has other answers.
+    it is their similarities: embeddings that have no length of 1, or a temperature that is too low. A step of several
+    backward passes may log their sum: the accumulation is named first. Preferences, of which margins are logged, begin
+    at ln 2 whatever the vocabulary. Cosines of which that of the target is made less, by a margin, begin far above a
+    guess on purpose (`model/loss_margin`). A loss that the watch knows to be a multiple of the mean
+    (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`; where it is larger even so, that each
+    target has more weight comes first. Where other losses are added, as the graph shows, and the weight of that of the
+    output is not known, the guess is of a part alone: an info finding. So is one up to four times that number of a
+    model that was trained before, as its normalisation weights show, or adapters that begin at 0: it is sure of what it
+    had learnt, and the new task has other answers.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -154,7 +156,7 @@ class InitialLoss(Rule):
             | ({"standing": True} if proven else {}),
             confidence=0.95 if proven else 0.8 if serious else 0.4,
             causes=[_ADDED, *self.causes[:2]] if added else [_OTHER_TASK] if before else [cause] if proven else
-                   [*(paired or ([cause] if large else [])), *self.causes],
+                   [*([_SUMMED] if weight > 1 else []), *(paired or ([cause] if large else [])), *self.causes],
             remedies=["Draw the embedding with a deviation of 0.02, or 1 / √width; multiply it by √width where it is "
                       "read, if it should be larger there."] if large else list(self.remedies),
         )  # fmt: skip

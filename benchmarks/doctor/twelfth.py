@@ -37,7 +37,7 @@ REPORTED = frozenset({
 # -- settings that faults share with the healthy variant that they are seen against ------------------------------
 
 PARTS: Settings = {
-    GAITS: {"grad_accum_every": 2}, RECEIPTS: {"grad_accumulation": 2}, RECITALS: {"micro_steps": 2},
+    GAITS: {"grad_accum_every": 4, "bs": 24}, RECEIPTS: {"grad_accumulation": 2}, RECITALS: {"micro_steps": 2},
     ORCHARDS: {"accum": 2},
 }
 DROPPED: Settings = {
@@ -131,12 +131,13 @@ FAULTS: tuple[Row, ...] = (
      (POSTMARKS, TURBINES, ORCHARDS), "the scheduler, which counts epochs, is stepped in the loop over batches",
      {"also": eleventh.STEPPED}),
     ("scheduler_per_micro", "scheduler stepped per micro-batch", ninth.OF_SCHEDULE, "start",
-     (GAITS, RECEIPTS, RECITALS), "the scheduler is stepped in the loop over micro-batches, of which a step has two",
+     (GAITS, RECEIPTS, RECITALS),
+     "the scheduler is stepped in the loop over micro-batches, of which a step has several",
      {"by_program": some(PARTS, GAITS, RECEIPTS, RECITALS), "compare": "accumulated_by_shares",
       "also": eleventh.STEPPED}),
     # accumulation
     ("micro_losses_added", "gradient accumulation scaled wrongly", ninth.OF_PARTS, "start",
-     (GAITS, RECEIPTS, RECITALS, ORCHARDS), "losses of two micro-batches are added, without a division",
+     (GAITS, RECEIPTS, RECITALS, ORCHARDS), "losses of a step's micro-batches are added, without a division",
      {"by_program": some(PARTS, GAITS, RECEIPTS, RECITALS, ORCHARDS), "compare": "accumulated_by_shares",
       "also": tenth.ADDED}),
     # dropout
@@ -253,7 +254,7 @@ KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 # -- healthy variants that are new: name, programs, what it is, more -----------------------------------------------
 
 HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
-    ("accumulated_by_shares", "a step has two micro-batches, each with half of the loss", PARTS),
+    ("accumulated_by_shares", "a step has several micro-batches, each with its share of the loss", PARTS),
     ("dropout_in_training_alone", "dropout is on in the training, and off where it is evaluated", DROPPED),
     ("follows_each_step", "an average of the weights is evaluated, which moves in each step",
      {**AVERAGED, GAITS: {"ema_decay": 0.8}}),

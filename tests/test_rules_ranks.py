@@ -34,6 +34,15 @@ def test_a_straggler_is_passed_on_and_taken_back_when_it_was_brief() -> None:
     assert one.severity == "info" and "keeps up again" in one.message
 
 
+@pytest.mark.parametrize(("rank", "takes", "severity"), [(0, 1.0, "info"), (1, 1.0, "warning"), (0, 0.1, "warning")])
+def test_a_rank_that_the_watch_makes_slower_is_told_so(rank: int, takes: float, severity: str) -> None:
+    fields = {"rank": rank, "recovered": False, "slower_by": 0.2, "since": 0, "window": 40}
+    looks = numpy.arange(0, 60, 4)
+    columns = {"model/watch_ms": (looks, numpy.full(len(looks), 4 * takes)), "ranks/step_ms/min": numpy.full(60, 5.0)}
+    (one,) = findings([StragglerRank()], columns, events=[Record("straggler", 1 << 62, 50, fields)]).values()
+    assert one.severity == severity and one.causes[0].startswith("steps too short" if severity == "info" else "rank")
+
+
 def test_parameters_that_differ_are_critical_at_once() -> None:
     events = [said(step, step_ms={}, **({"drift": [1]} if step >= 50 else {})) for step in range(60)]
     (one,) = findings([RanksDrifted()], {}, events=events, facts={"world_size": 4}).values()

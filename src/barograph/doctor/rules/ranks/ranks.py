@@ -53,7 +53,8 @@ class StragglerRank(_EventRule):
     In a synchronous training all steps take equally long, so the slow rank is the one that waits least: its own work,
     step less waiting, lies above the median of the others' by a tenth or more over 40 or 160 steps, six standard errors
     from zero. The probe records it when it is significant; this rule reports it, as an info finding when the rank has
-    caught up within 200 steps.
+    caught up within 200 steps, or when half of what rank 0 takes longer is what the watch of the model takes there
+    (`model/watch_ms`): it looks at the model on rank 0 alone.
 
     What to do: look at that rank's device (clock, temperature), at its share of the data, at other processes there.
     """
@@ -92,16 +93,42 @@ class StragglerRank(_EventRule):
             key: fields.get(key)
             for key in ("rank", "slower_by", "window", "votes", "p", "waits_least", "host", "device")
         }
+        looks = rank == 0 and _watch_takes(history, event, slower)
         finding = self.finding(
             since, f"Rank {rank}{f' ({where})' if where else ''} is {slower:.0%} slower than the others since step "
-            f"{since}.",
+            f"{since}{'; half of that or more is what the watch takes' if looks else ''}.",
             found=event.step, key=str(rank), evidence=evidence, confidence=0.9,
+            severity="info" if looks else self.severity,
+            causes=[*([_WATCH] if looks else []), *self.causes],
             remedies=[f"look at rank {rank}'s device: clock, temperature, other jobs", f"look at rank {rank}'s data "
             "and loader",
                       "remove the node if this persists"],
         )  # fmt: skip
         self._open[rank] = finding
         yield finding
+
+
+_WATCH = "steps too short for the watch: it looks at the model on rank 0 alone"
+_PART = 0.5  # of what rank 0 takes longer
+
+
+def _watch_takes(history: RunHistory, event: Record, slower: float) -> bool:
+    """Whether the watch of the model takes a good part of what rank 0 takes longer, over the steps that were judged."""
+    window = int(event.fields.get("window") or 0)
+    watch, least = (_at_steps(history.channel(name), event, window) for name in ("model/watch_ms", "ranks/step_ms/min"))
+    if not window or not len(watch) or not len(least):
+        return False
+    return float(watch.sum()) / window >= _PART * slower * float(numpy.median(least))
+
+
+def _at_steps(channel: Channel | None, event: Record, count: int) -> numpy.ndarray[Any, numpy.dtype[numpy.float64]]:
+    """The finite values of a series in this many steps up to an event, as they were known then."""
+    if channel is None:
+        return numpy.empty(0)
+    rows = channel.rows()
+    here = (rows.time <= event.time) & (rows.step > event.step - count) & (rows.step <= event.step)
+    values: numpy.ndarray[Any, numpy.dtype[numpy.float64]] = rows.value[here & numpy.isfinite(rows.value)]
+    return values
 
 
 class RanksDrifted(_EventRule):

@@ -110,6 +110,25 @@ def test_what_has_modes_may_be_in_evaluation_mode_within_a_model_that_is_not(tmp
     assert "model_mode" not in dict(loud(findings))
 
 
+class DroppedByItself(nn.Module):
+    """Drops numbers by a function, as layers of Hugging Face's do."""
+
+    def __init__(self, dropout: float):
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(hidden, self.dropout, self.training)
+
+
+@pytest.mark.parametrize(("share", "trains", "told"), [(0.2, False, True), (0.2, True, False), (0.0, False, False)])
+def test_the_mode_of_a_layer_that_drops_by_a_function_counts(
+    tmp_path: Path, share: float, trains: bool, told: bool
+) -> None:
+    findings, _ = train(tmp_path, classifier(DroppedByItself(share)), training=lambda step: trains)
+    assert ("model_mode" in dict(loud(findings))) == told
+
+
 def test_a_mode_that_makes_no_difference_is_not_looked_at(tmp_path: Path) -> None:
     findings, run = train(tmp_path, classifier(nn.Dropout(0.0)), training=lambda step: False, evaluating=True)
     assert "model_mode" not in dict(loud(findings)) and "model/training" not in run.names()

@@ -160,6 +160,22 @@ def test_a_clip_behind_the_step_is_known_by_the_norms_that_are_used(
 
 
 @pytest.mark.parametrize(
+    ("over", "pace", "told"),
+    [(200, 2, True), (170, 2, True), (120, 2, False), (170, 1, False), (170, 4, False)],
+)
+def test_a_schedule_that_is_over_a_little_early_is_stepped_per_micro_batch_where_its_count_says_so(
+    over: int, pace: int, told: bool
+) -> None:
+    looks = numpy.arange(0, 400, 10)
+    share = 0.05 + 0.95 * numpy.clip(1 - looks / over, 0, 1)
+    columns = {"model/rate_share": (looks, share), "model/scheduler_steps": (looks, pace * looks),
+               "model/scheduled_steps": (looks, looks), "model/backwards": (looks, numpy.full(len(looks), 2.0)),
+               "train/loss": numpy.linspace(3, 1, 400)}  # fmt: skip
+    found = only(findings([ScheduleCount()], columns, facts={"planned_steps": 400}), "schedule_count")
+    assert [one.causes[0].split(":")[0] for one in found] == ["scheduler stepped per micro-batch"] * told
+
+
+@pytest.mark.parametrize(
     ("length", "config", "told"),
     [
         (64 * 400, {"batch_size": 64, "epochs": 3}, True),

@@ -43,7 +43,8 @@ ACCUMULATION = (
     "gradient_accumulation_steps", "grad_accum_steps", "accumulate_grad_batches", "grad_accum", "accumulation_steps",
     "gradient_accumulation", "grad_accumulation", "accumulation", "gradient_accumulation_iters", "accum_steps",
     "accum_freq", "accum_iter", "grad_acc", "grad_acc_steps", "accumulate", "accum",
-    "num_micro_batches", "num_microbatches", "micro_batches",
+    "num_micro_batches", "num_microbatches", "micro_batches", "micro_steps", "microsteps", "n_micro_batches",
+    "grad_accum_every", "accum_every", "accumulate_every", "micro_batches_per_step",
 )  # fmt: skip
 PROCESSES = ("world_size", "num_processes", "num_gpus", "n_gpus")
 SEQUENCE = (

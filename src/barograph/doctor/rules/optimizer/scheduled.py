@@ -44,8 +44,9 @@ class ScheduleCount(Rule):
     and the rate does not end at a tenth of its peak or less, but by the same factor again and again.
 
     Or the rate itself says it, of any scheduler: behind its peak its share falls, in two records in a row or more, to
-    below a half, and stands still or rises again from 1 / k of the steps on (within a tenth), where each step has k
-    backward passes, the configuration says so, or the scheduler was stepped k times at each.
+    below a half, and stands still or rises again from 1 / k of the steps on (within a tenth; a fifth earlier where the
+    scheduler was stepped k times at each, for it may be meant to end before the run), where each step has k backward
+    passes, the configuration says so, or the scheduler was stepped k times at each.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -65,6 +66,7 @@ class ScheduleCount(Rule):
         "ended": (0.1, "of the peak: the schedule may end with the run; ours"),
         "high": (0.5, "of the peak, at the end; ours"),
         "batch": (8.0, "examples, whose number is a factor of the length; ours"),
+        "early": (0.8, "of the run over k, that a schedule stepped k times at each may end at; ours"),
         "falls": (2.0, "records in a row in which the rate falls, more than a single drop; ours"),
     }
     remedies = ("call `scheduler.step()` once behind each `optimizer.step()`",)
@@ -94,7 +96,11 @@ class ScheduleCount(Rule):
         slack = (float(steps[low]) - float(steps[low - 1])) / 2
         times = times_stepped(history)
         pace = float(round(times)) if times >= 1.9 and abs(times - round(times)) <= 0.05 * times else math.nan
-        fits = [k for k in (*parts, pace) if abs(end - length / k) <= slack + self.at["within"] * length / k]
+        fits = [
+            k for k in (*parts, pace)
+            if abs(end - length / k) <= slack + self.at["within"] * length / k
+            or (k == pace and self.at["early"] * length / k - slack <= end < length / k)
+        ]  # fmt: skip
         if not fits or not self.first():
             return
         micro = fits[0] in parts

@@ -63,7 +63,8 @@ STEPPED = (*tenth.STEPPED, "scheduler stepped per batch, counted in epochs", "sc
            "learning rate oscillates", "learning rate cycles", "schedule stepped each batch", "T_max too small",
            "schedule's length is in epochs")
 AVERAGE = (*tenth.AVERAGE, "average of another model", "average of a stale copy", "swa not updated",
-           "average of the average", "averaged weights never moved")
+           "average of the average", "averaged weights never moved",
+           "averaged weights updated too seldom")
 
 # -- faults that the bench has, in these programs: programs, and what is set there --------------------------------
 

@@ -49,7 +49,10 @@ def columns(
         (50.0, 0.9999**50, True, "decay of the average too slow", "warning"),  # the evaluation is far behind
         (50.0, 0.9999**50, 1.05, "decay of the average too slow", "info"),
         (50.0, 0.99**50, False, "", ""),
-        (5.0, 0.99**5, False, "", ""),  # at each tenth step, and still well within the training
+        (1.0, 0.91, False, "averaged weights updated too seldom", "warning"),  # 530 steps: the evaluation is far behind
+        (1.0, 0.91, 1.05, "", ""),
+        (1.0, 0.88, False, "", ""),
+        (5.0, 0.99**5, 1.05, "", ""),  # at each tenth step, and still well within the training
         (1.0, 0.5, False, "", ""),
         (50.0, -1.0, False, "", ""),  # it moves otherwise
         (0.0, 1.0, False, "", ""),  # never: `average_wrong`

@@ -37,12 +37,13 @@ class AverageSlow(WatchRule):
     left each time. At the pace of all evaluations, three or more, the average holds the weights of twice as many steps
     as the training had, 100 or more: three fifths of it are the weights of the beginning. Where it was written in one
     step of five or fewer, and would not be behind if it were written in each, it is updated too seldom; else its decay
-    is too slow. Of weights that are put into the model for the evaluation, and of averages in 16 bits, there is what
-    they have moved from one evaluation to the next: that counts where they have come farther from the trained ones
-    each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's loss is a tenth above
-    the training's. A mean of all weights so far, and a decay that grows with the steps, come along. Where the trained
-    model is evaluated as well, and the evaluation's loss is less than half as large again as the training's, it is an
-    info finding.
+    is too slow. One that is written so seldom, and whose loss is half as large again as the training's, needs to hold
+    no more steps than the training had. Of weights that are put into the model for the evaluation, and of averages in
+    16 bits, there is what they have moved from one evaluation to the next: that counts where they have come farther
+    from the trained ones each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's
+    loss is a tenth above the training's. A mean of all weights so far, and a decay that grows with the steps, come
+    along. Where the trained model is evaluated as well, and the evaluation's loss is less than half as large again as
+    the training's, it is an info finding.
 
     What to do: update the average behind each `optimizer.step()`; choose a decay d with 1 / (1 − d) steps well below
     those of the training.
@@ -58,6 +59,7 @@ class AverageSlow(WatchRule):
         "evaluations": (3.0, "of which all is known; ours"),
         "steps": (100.0, "of the training; ours"),
         "times": (2.0, "the training's steps, that the average holds; ours"),
+        "lags": (1.0, "the same, of one that is written seldom and far behind; ours"),
         "seldom": (5.0, "steps for one in which it is written; ours"),
         "grows": (1.2, "times the distance at the first evaluation, of what is not followed; ours"),
         "far": (0.3, "of the weights' size, at the last one; ours"),
@@ -113,11 +115,13 @@ class AverageSlow(WatchRule):
     def _judge(self, history: RunHistory) -> Iterator[Finding]:
         whole = self._whole
         holds = self._steps / self._lost if self._lost > 0 else math.inf
-        if not self._known or whole < self.at["steps"] or not holds >= self.at["times"] * whole:
+        pace = self._steps / max(self._writes, 1e-9)
+        lags = pace >= self.at["seldom"] and not self._unseen and self._is_worse(history, self.at["apart"])
+        times = self.at["lags"] if lags else self.at["times"]
+        if not self._known or whole < self.at["steps"] or not holds >= times * whole:
             return
         if self._unseen and not (self._grows and self._is_behind(history)):
             return
-        pace = self._steps / max(self._writes, 1e-9)
         seldom = pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace
         alone = self._unseen or other_model(history, self._last[1]) or self._is_worse(history, self.at["apart"])
         each = "each step" if round(pace) <= 1 else f"one of {round(pace)} steps"

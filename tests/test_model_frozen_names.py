@@ -1,4 +1,4 @@
-"""Names of what is frozen say no more than what is."""
+"""Names of what is frozen say no more than what is; layers are as torch draws them, or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from barograph.probes.model.frozen import _in_short  # noqa: E402
+from barograph.probes.model.frozen import _in_short, as_drawn  # noqa: E402
 
 
 def model() -> nn.ModuleDict:
@@ -33,3 +33,15 @@ def test_a_numbered_part_is_named_by_its_number_where_all_of_it_is_frozen(frozen
     for name, item in named:
         item.requires_grad_(not name.startswith(tuple(frozen)))
     assert list(_in_short(named, [(name, item) for name, item in named if not item.requires_grad])) == short
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Linear(24, 48), nn.Conv2d(4, 16, 3), nn.LSTM(12, 32), nn.GRU(40, 24, num_layers=2), nn.RNN(16, 64)]
+)
+def test_a_layer_is_as_torch_draws_it_until_it_is_trained(layer: nn.Module) -> None:
+    assert as_drawn(layer) == 1
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    assert as_drawn(layer) == 0
+    assert as_drawn(nn.LayerNorm(32)) is None

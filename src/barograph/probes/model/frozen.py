@@ -138,7 +138,7 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     drawn: dict[bool, list[Any]] = {True: [], False: []}
     for name, module in whole.items():
         if not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
-            drawn[id(module._parameters["weight"]) in behind].append(fresh)
+            drawn[id(_matrix(module)) in behind].append(fresh)
     if drawn[True]:
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
     if len(drawn[False]) > 1:  # a single one may be a random projection
@@ -256,21 +256,29 @@ def trained_before(named: Iterable[tuple[str, Any]]) -> Any:
 
 def _as_drawn(module: Any) -> Any:
     """`as_drawn` of a frozen layer."""
-    weight = own(module, "weight")
+    weight = _matrix(module)
     return None if weight is None or weight.requires_grad else as_drawn(module)
 
 
-def as_drawn(module: Any) -> Any:
-    """Whether a layer's weight is as torch draws it, uniform up to one over the root of its inputs: 1 or 0 on its
-    device. None of other layers."""
+def _matrix(module: Any) -> Any:
+    """A layer's weight, of a recurrent one what its inputs are multiplied by."""
     import torch
 
-    weight = own(module, "weight")
-    if not isinstance(module, (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)) or weight is None:
+    return own(module, "weight_ih_l0" if isinstance(module, torch.nn.RNNBase) else "weight")
+
+
+def as_drawn(module: Any) -> Any:
+    """Whether a layer's weight is as torch draws it, uniform up to one over the root of its inputs, of a recurrent one
+    of its hidden size: 1 or 0 on its device. None of other layers."""
+    import torch
+
+    weight, recurrent = _matrix(module), isinstance(module, torch.nn.RNNBase)
+    known = recurrent or isinstance(module, (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d))
+    if not known or weight is None:
         return None
     if weight.is_meta or mesh_of(weight) is not None or weight.numel() < _LEAST_DRAWN:
         return None
-    bound = weight[0].numel() ** -0.5
+    bound = (module.hidden_size if recurrent else weight[0].numel()) ** -0.5
     some = weight.detach().reshape(-1)[:_COMPARED].float()
     near = (some.abs().amax() <= bound * 1.001) & (some.abs().amax() > 0.98 * bound)
     return (near & ((some.std() / bound * 3**0.5 - 1).abs() < 3 * (0.2 / len(some)) ** 0.5)).float()

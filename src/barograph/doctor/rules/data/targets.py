@@ -264,17 +264,18 @@ class EvaluationInputs(Rule):
     whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
     training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
     are enough, and with a whole deviation a loss larger by a fifth; but not a third of a deviation alone, as of series
-    that are higher in the time that is held out. Pictures of one normalisation have the same black: where the least
-    number of the training's is the same in eight looks or more, to a fiftieth of their range, the evaluation's is
-    lower by a twentieth of it, and their mean is a third of a deviation away, other numbers were subtracted, or
-    divided by. Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it
-    is enough that their loss is not better than the training's. Where theirs are about normal, and the training's lie
-    a deviation or more below them, those of the training are. Where the training's own inputs change (by more than a
-    fifth between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say; where the
-    configuration names a curriculum, it is an info finding. The step is that of the first evaluation from which on
-    inputs are such, whatever its loss. A hundred times as large, as bytes beside shares of 255 are, or as small, is
-    said whatever the loss: a normalisation within the model may take it out again. Where their red and blue are the
-    training's exchanged (`evaluation_pictures`), that is the first cause.
+    that are higher in the time that is held out; with a deviation of 0.75 to 1.25, as where some numbers are padding,
+    it takes a third of a deviation and a factor of 1.22. Pictures of one normalisation have the same black: where the
+    least number of the training's is the same in eight looks or more, to a fiftieth of their range, the evaluation's is
+    lower by a twentieth of it, and their mean is a third of a deviation away, other numbers were subtracted, or divided
+    by. Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
+    that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
+    or more below them, those of the training are. Where the training's own inputs change (by more than a fifth between
+    looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say; where the configuration
+    names a curriculum, it is an info finding. The step is that of the first evaluation from which on inputs are such,
+    whatever its loss. A hundred times as large, as bytes beside shares of 255 are, or as small, is said whatever the
+    loss: a normalisation within the model may take it out again. Where their red and blue are the training's exchanged
+    (`evaluation_pictures`), that is the first cause.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -291,6 +292,8 @@ class EvaluationInputs(Rule):
         "worse_far": (1.2, "the same, where normalised inputs are a whole deviation away; ours"),
         "far": (100.0, "times as large or small, whatever the loss; 255 of bytes beside shares; ours"),
         "normal": (0.1, "from mean 0 and deviation 1: normalised; ours"),
+        "about": (0.25, "from deviation 1: normalised but for some of the numbers; ours"),
+        "apart": (0.2, "in ln, of these deviations, beside means that are apart; ours"),
         "near_mean": (1 / 3, "standard deviations, of normalised inputs; ours"),
         "near_scale": (1.5, "times, of normalised inputs; ours"),
         "drift": (0.1, "of the deviation, in ln, within which normalised inputs have only drifted; ours"),
@@ -433,6 +436,10 @@ def _other_scale(
         most = limits["mean"]
     away = abs(known(history.channel("model/eval_input_mean"), *place) - mean)
     if away > limits["near_mean"] * scale and _below_black(history, place, limits):
+        return True
+    about = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["about"]  # some numbers are padding, or a count
+    both = away > limits["near_mean"] * scale and deviation > 0 and abs(math.log(deviation / scale)) >= limits["apart"]
+    if about and both:
         return True
     return bool(away > most * scale or not scale / times < deviation < times * scale)
 

@@ -59,9 +59,10 @@ class InitialLoss(Rule):
     guess on purpose (`model/loss_margin`). A loss that the watch knows to be a multiple of the mean
     (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`; where it is larger even so, that each
     target has more weight comes first. Where other losses are added, as the graph shows, and the weight of that of the
-    output is not known, the guess is of a part alone: an info finding. So is one up to four times that number of a
-    model that was trained before, as its normalisation weights show, or adapters that begin at 0: it is sure of what it
-    had learnt, and the new task has other answers.
+    output is not known, the guess is of a part alone: an info finding. So is one up to four times that number (of the
+    sum of undivided losses of micro-batches, as many times more) of a model that was trained before, as its
+    normalisation weights show, or adapters that begin at 0: it is sure of what it had learnt, and the new task has
+    other answers.
     """
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
@@ -131,9 +132,10 @@ class InitialLoss(Rule):
         # other losses are added to that of the output, as far as the graph shows, and nobody logs their guess
         known = not math.isnan(weight) or not math.isnan(_first(history, "loss_classes", by))
         mixed = not known and _first(history, "loss_undivided", by) == 0
-        before = loss <= self.at["sure"] * guess and _trained_before(history, by)
-        serious = loss > self.at["times"] * guess and not mixed and not before
         passes = _first(history, "backwards", by)
+        parts = passes if passes * weight > 1.01 else 1.0  # what is logged of undivided ones is their sum
+        before = loss <= parts * self.at["sure"] * guess and _trained_before(history, by)
+        serious = loss > self.at["times"] * guess and not mixed and not before
         added = passes > 1 and loss <= passes * self.at["times"] * guess  # it may be a sum over micro-batches
         added = added and not passes * weight <= 1.01  # each one's loss is divided by their number
         proven = not (added or before) and _first(history, "loss_undivided", by) == 1 and loss > 3 * guess + 1

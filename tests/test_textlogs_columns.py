@@ -166,3 +166,26 @@ def test_columns_that_say_their_data_in_brackets_are_told_apart() -> None:
 )
 def test_trials_with_notes_are_no_steps(line: bytes) -> None:
     assert columns.heading(line) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "name", "steps"),
+    [
+        (
+            "#  step      rmse_val    rmse_trn         lr",
+            "{at:7d}    {val:.2e}    {loss:.2e}    1.0e-03",
+            "rmse_trn",
+            1,
+        ),
+        ("# Epoch batch         loss       loss_f", "      {at}    10        {loss:.3g}        0.25", "train/loss", 10),
+        ("; step  loss  lr", "{at} {loss:.4f} 0.001", "train/loss", 1),
+    ],
+)
+def test_a_heading_that_is_a_remark_has_its_names(head: str, row: str, name: str, steps: int, tmp_path: Path) -> None:
+    losses = [3.0 / (1 + at / 9) for at in range(1, 41)]
+    rows = [row.format(at=at, loss=loss, val=loss + 0.1) for at, loss in enumerate(losses, 1)]
+    path = tmp_path / "lcurve.out"
+    path.write_text("\n".join(["training", head, *rows, ""]))
+    found = barograph.read(path)[0].series(name)
+    assert found.step.tolist() == [steps * at for at in range(1, 41)]
+    assert found.value.tolist() == pytest.approx(losses, rel=0.01)

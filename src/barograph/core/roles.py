@@ -129,6 +129,7 @@ _WITHOUT = re.compile(
 )
 
 
+_TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
 
 
@@ -145,6 +146,7 @@ def _plain(name: str) -> str:
     """
     name = name.rpartition(". ")[2] or name
     plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
+    plain = _TRAINING.sub("train", plain)
     return _WITHOUT.sub("", plain).strip("/_. ") or plain
 
 

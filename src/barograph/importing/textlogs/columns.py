@@ -74,6 +74,7 @@ _SETTING = expression(
     rb"(?i)(?:batch[ _-]?size|batch|optimi[sz]er|model|dropout|params|parameters|data ?set|hidden[ _]size|layers|seed|"
     rb"notes?|comments?|description|setup|changes?)"
 )
+_REMARK = expression(rb"[ \t]{0,8}[#%;][ \t]{1,8}(?=" + _COUNT + rb"[ \t])")  # ahead of a heading: `#  step    rmse`
 _AHEAD = expression(  # as Hugging Face's model cards begin their table
     rb"(?i)\|?[ \t]{0,20}(?:train(?:ing)?[ _])?loss[ \t]{0,20}\|[ \t]{0,20}epochs?[ \t]{0,20}\|"
     rb"[ \t]{0,20}steps?[ \t]{0,20}\|"
@@ -126,7 +127,7 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     for index, line in enumerate(lines):
         here, at = at, at + len(line) + 1
         if here in heads and (found := heading(line) or heading_of_values(line, lines[index + 1 : index + 1 + _ROWS])):
-            between, *names = found
+            between, *names = _by_words(found, line, lines[index + 1 : index + 1 + _ROWS])
             own["turned"] = _AHEAD.match(line) is not None
             own["counted"] = 0 if _FIRST.search(line) is None else None
         elif names and own.get("counted") is not None:
@@ -198,6 +199,8 @@ def heading(line: bytes) -> list[bytes]:
     """What stands between the names of a heading, and its names from the one that counts steps on; [] for a
     sentence."""
     line = _turned(line) if _AHEAD.match(line) else line
+    if remark := _REMARK.match(line):
+        line = line[remark.end() :]
     first = _FIRST.search(line)
     if first is None:
         return []
@@ -217,6 +220,16 @@ def heading(line: bytes) -> list[bytes]:
         named = _PARTS | _BESIDE_PARTS if parts else _PARTS
         cells = [cell + b"_loss" if cell.lower() in named else cell for cell in cells]
     return [between, *cells]
+
+
+def _by_words(found: list[bytes], line: bytes, below: list[bytes]) -> list[bytes]:
+    """A heading whose names have two blanks between them: each word by itself, where the rows below have as many
+    numbers as it has words, `# Epoch batch         loss`."""
+    words = line.strip(b" \t\r#%;").split()
+    rows = [row.split() for row in below if row.strip()]
+    fits = found[0] == b"  " and len(words) > len(found) - 1 and bool(rows) and all(map(_WORD.fullmatch, words))
+    alone = fits and all(len(row) == len(words) and all(map(_NUMBER.fullmatch, row)) for row in rows)
+    return [found[0], *words] if alone else found
 
 
 def heading_of_values(line: bytes, below: list[bytes]) -> list[bytes]:

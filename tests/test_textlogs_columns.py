@@ -181,7 +181,7 @@ def test_trials_with_notes_are_no_steps(line: bytes) -> None:
         ("; step  loss  lr", "{at} {loss:.4f} 0.001", "train/loss", 1),
     ],
 )
-def test_a_heading_that_is_a_remark_has_its_names(head: str, row: str, name: str, steps: int, tmp_path: Path) -> None:
+def test_a_heading_that_is_a_comment_has_its_names(head: str, row: str, name: str, steps: int, tmp_path: Path) -> None:
     losses = [3.0 / (1 + at / 9) for at in range(1, 41)]
     rows = [row.format(at=at, loss=loss, val=loss + 0.1) for at, loss in enumerate(losses, 1)]
     path = tmp_path / "lcurve.out"

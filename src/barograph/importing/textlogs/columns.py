@@ -74,7 +74,7 @@ _SETTING = expression(
     rb"(?i)(?:batch[ _-]?size|batch|optimi[sz]er|model|dropout|params|parameters|data ?set|hidden[ _]size|layers|seed|"
     rb"notes?|comments?|description|setup|changes?)"
 )
-_REMARK = expression(rb"[ \t]{0,8}[#%;][ \t]{1,8}(?=" + _COUNT + rb"[ \t])")  # ahead of a heading: `#  step    rmse`
+_COMMENT = expression(rb"[ \t]{0,8}[#%;][ \t]{1,8}(?=" + _COUNT + rb"[ \t])")  # ahead of a heading: `#  step    rmse`
 _AHEAD = expression(  # as Hugging Face's model cards begin their table
     rb"(?i)\|?[ \t]{0,20}(?:train(?:ing)?[ _])?loss[ \t]{0,20}\|[ \t]{0,20}epochs?[ \t]{0,20}\|"
     rb"[ \t]{0,20}steps?[ \t]{0,20}\|"
@@ -199,8 +199,8 @@ def heading(line: bytes) -> list[bytes]:
     """What stands between the names of a heading, and its names from the one that counts steps on; [] for a
     sentence."""
     line = _turned(line) if _AHEAD.match(line) else line
-    if remark := _REMARK.match(line):
-        line = line[remark.end() :]
+    if comment := _COMMENT.match(line):
+        line = line[comment.end() :]
     first = _FIRST.search(line)
     if first is None:
         return []

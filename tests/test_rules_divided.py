@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from barograph.doctor.kernel.examiner import Examiner
-from barograph.probes.model import outputs
+from barograph.probes.model import squares
 
 LOOKS = np.concatenate([np.arange(8), np.arange(10, ROWS, 10)])
 GUESS = FALLS * math.log(10) / FALLS[0]  # a loss that begins at that of a guess among ten
@@ -139,7 +139,7 @@ def test_by_what_a_mean_square_is_divided_follows_from_loss_and_gradient(over: f
     torch.manual_seed(0)
     weight, target = nn.Parameter(torch.randn(12, 1)), torch.randn(12, 1)
     output, found = weight * 1.0, list[torch.Tensor]()
-    output.register_hook(lambda gradient: found.extend(outputs._undone(gradient, 12)))
+    output.register_hook(lambda gradient: found.extend(squares.undone(gradient, 12)))
     (functional.mse_loss(output, target) / over).backward()
     assert torch.allclose(found[0], (2 / 12 * (output - target)).detach().double())
     assert float(found[1]) == pytest.approx(1 / over)

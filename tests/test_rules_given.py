@@ -97,6 +97,8 @@ def test_an_optimizer_that_counts_a_step_for_each_micro_batch_is_stepped_at_each
         (1.0, 65536.0, {}, True),
         (65536.0, 65536.0, {}, False),
         (1.0, 65536.0, {"half_output": 0.0}, False),  # of bfloat16, or a head in single precision
+        (1.0, 65536.0, {"half_output": 0.0, "grad_norm": 2e-5}, True),  # something divides the gradients
+        (1.0, 65536.0, {"half_output": 0.0, "grad_norm": 0.5}, False),  # nothing uses the scaler
         (1.0, 65536.0, {"loss_weight": 1.0}, False),  # which says more
         (1.0, 128.0, {}, False),  # the logged loss may be the scaled one
         (1.0, 1.0, {}, False),

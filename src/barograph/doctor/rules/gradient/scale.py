@@ -347,15 +347,21 @@ class ClippedWhileScaled(Rule):
                 )  # fmt: skip
 
 
+def _is_divided(history: RunHistory, scale: float, place: tuple[int, int, int]) -> bool:
+    """Whether gradients are so small that they were divided by a scale: one that nothing uses divides none."""
+    norm = known(history.role("norm") or history.channel("model/grad_norm"), *place)
+    return 0 < norm * scale <= _USUAL
+
+
 class LossNotScaled(Rule):
     """The output is in fp16, and the loss is not multiplied by a scale: small gradients become 0.
 
     The gradient of a cross-entropy shows the weight of its loss (`model/loss_weight`). Under a GradScaler it is the
-    scale's size, 16 or more; in three looks in a row it is 1 or less, with a scaler that exists or without one.
-    A scale of 16 or less says nothing. Of any other loss, and where the output is not in fp16 but a scaler makes the
-    steps, what backward passes are called with (`model/loss_given`) is the logged loss itself, within 0.2%, where it
-    would be a scale of 256 or more times as large; a loss that is a hundredth of the scale or more may be logged as it
-    is scaled.
+    scale's size, 16 or more; in three looks in a row it is 1 or less, with a scaler that exists or without one. A scale
+    of 16 or less says nothing. Of any other loss, and where the output is not in fp16 but a scaler makes the steps (the
+    gradients' norm is 100 over its scale at most), what backward passes are called with (`model/loss_given`) is the
+    logged loss itself, within 0.2%, where it would be a scale of 256 or more times as large; a loss that is a hundredth
+    of the scale or more may be logged as it is scaled.
 
     What to do: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`; or bf16, which needs none.
     """
@@ -408,7 +414,8 @@ class LossNotScaled(Rule):
             weighed = came_by(history.channel("model/loss_weight"), time)
             small = abs(one.logged) < self.at["logged"] * scale
             alike = scale >= self.at["above"] and small and abs(one.times - 1) < self.at["same"]
-            if (weighed and half == 1) or not alike or not one.logged:
+            alike = alike and (not weighed if half == 1 else _is_divided(history, scale, one.place))
+            if not alike or not one.logged:
                 self._alike = []
                 continue
             self._alike = [pair for pair in self._alike if pair.place[2] == segment] + [one]
@@ -421,6 +428,7 @@ class LossNotScaled(Rule):
                 )  # fmt: skip
 
 
+_USUAL = 100.0  # a gradient norm, at most, before something divides it
 _DIVIDED = "loss not scaled: gradients are divided by a scale that the loss was not multiplied by"
 _OVERFLOW = ["fp16 overflow: activations or gradients leave the range of half precision", "overflow in a layer",
              "learning rate too high"]  # fmt: skip

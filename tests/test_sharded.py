@@ -24,7 +24,7 @@ OWN = ("residual_growth", "log_z", "embedding_norm", "loss_weight", "passes")  #
 OF_PASSES = ("backwards", "loss_undivided", "loss_summed", "loss_classes", "activation_twice", "loss_reversed",
              "loss_multiplied", "label_smoothing", "softmax_over_rows", "nll_of_probabilities", "nll_of_scores",
              "logits_cut", "loss_given", "losses_given")  # fmt: skip
-WHOLE = ("drawn",)  # seen where a weight is not cut
+WHOLE = ("drawn", "gradient_growth")  # seen where a weight, or its gradient, is not cut
 
 
 def launch(kind: str, size: int, folder: Path) -> list[dict[str, Any]]:

@@ -168,3 +168,9 @@ def test_a_frozen_copy_of_what_is_trained_is_another_network_and_layers_drawn_al
     stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 3, enable_nested_tensor=False)
     stack.layers[1].requires_grad_(False)
     assert not copies_of_trained(stack)
+
+
+def test_the_copy_that_is_evaluated_is_found_among_many(tmp_path: Path) -> None:
+    others = [Network() for _ in range(100)]
+    assert "evaluation_inputs" in severities(tmp_path, lambda one, rows: one.eval()(rows), apart=4.0)
+    assert len(others) == 100

@@ -36,7 +36,7 @@ _LAYERS = 4  # of batch norm
 _SAMPLES = 3  # of the watched model's weights between two steps: its own, the average, its own again
 _ROW = 5  # steps in a row with passes without gradients: they are of the training, and no evaluations
 _LOOK = 2  # steps, behind which copies are looked for
-_COPIES = 64  # of the model that are listened to
+_COPIES = 256  # of the model that are listened to
 _ALONG = 0.1  # of the squared distance, what may be off the line of the last step
 NAMES = ("apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps", *following.NAMES)
 

@@ -170,6 +170,14 @@ def numeric_setting(history: RunHistory, *names: str) -> float:
     return math.nan if value is None else value
 
 
+def numbers_named(history: RunHistory, words: re.Pattern[str]) -> Iterator[tuple[str, float]]:
+    """Numbers of the configuration whose names, in small letters and without what they are part of, these words are."""
+    for name, value in history.options.found.items():
+        plain = name.rpartition(".")[2].lower()
+        if words.fullmatch(plain) and isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield plain, float(value)
+
+
 def averages_workers(history: RunHistory) -> bool:
     """Whether the configuration says that workers train by themselves, and weights are averaged now and then."""
     names = ("local_steps", "inner_steps", "sync_every", "sync_interval", "sync_period", "outer_lr", "outer_optimizer",

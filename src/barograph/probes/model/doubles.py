@@ -73,7 +73,7 @@ class CopyPasses:
 def has_mode(module: Any) -> bool:
     """Whether a layer is another one in training than in evaluation mode: dropout, also one that a layer makes by
     itself with the share it is given as `dropout`, or batch norm."""
-    kind, share = type(module).__name__, getattr(module, "dropout", None)
+    kind, share = type(module).__name__, vars(module).get("dropout")  # a missing attribute of a module is slow to ask
     if isinstance(share, float) and 0 < share < 1 and getattr(module, "num_layers", 2) != 1:  # of one layer it has none
         return True
     return ("Dropout" in kind and getattr(module, "p", 0) > 0) or "BatchNorm" in kind

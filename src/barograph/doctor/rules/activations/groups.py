@@ -243,7 +243,7 @@ class FrozenLater(WatchRule):
         rows = trained.rows()
         here = (rows.segment == place[2]) & (rows.time <= place[1]) & (rows.step < place[0])
         steps, counts = rows.step[here], rows.value[here]
-        if len(counts) != 2 or steps[1] - steps[0] < self.at["steps"]:
+        if len(counts) != 2 or steps[1] - steps[0] < self.at["steps"] or not counts[0]:
             return
         self._rows += 1
         gone = 1 - float(counts[1]) / float(counts[0])

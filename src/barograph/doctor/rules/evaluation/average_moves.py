@@ -127,7 +127,7 @@ class AverageSlow(WatchRule):
         each = "each step" if round(pace) <= 1 else f"one of {round(pace)} steps"
         written = "" if self._unseen else f"is written in {each}, and "
         message = f"The average that is evaluated {written}holds the weights of {holds:.3g} steps, as far as it moves; "
-        message += f"the training has {whole:.0f}."
+        message += f"the training had {whole:.0f} by then."
         if self.first(self._segment):
             yield self.finding(
                 self._begun, message if holds < math.inf else "The average that is evaluated does not move.",

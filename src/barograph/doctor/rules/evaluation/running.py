@@ -55,7 +55,7 @@ class StatisticsSlow(Walker):
         time = int(channel.rows(point.row, point.row + 1).time[0])
         place = point.step, time, point.segment
         weight = watched(history, "norm_momentum", place)
-        if not 0 < weight < 1 or loss is None or is_game(history, loss) or not loss.end:
+        if not 0 < weight < 1 or loss is None or is_game(history, loss) or not loss.end or loss.start:
             return
         rows = loss.rows(0, 1)
         if int(rows.segment[0]) != point.segment or watched(history, "gains_apart", place) == 1:

@@ -56,9 +56,8 @@ class EvaluationUntrained(Walker):
         if loss is None or not loss.end or self._away:
             return
         if not self._count:
-            rows = loss.rows(0, 1)
-            self._first, self._since = float(rows.value[0]), point.step
-            self._away = len(rows) == 0 or int(rows.segment[0]) != point.segment
+            self._first, self._since = loss.first, point.step
+            self._away = int(loss.rows().segment[0]) != point.segment
         first = self._first
         near = abs(point.value - first) <= self.at["near"] * first and first > 0
         there = first - point.value > self.at["way"] * max(first - point.train, 0.0) + 0.02 * first

@@ -373,7 +373,7 @@ class LossWeight(Rule):
         places, examples = (
             known(history.channel(f"model/{name}"), step, time, segment) for name in ("places", "example_rows")
         )
-        of_all = targets / weight / places
+        of_all = targets / weight / places if weight and places else math.nan
         if places > examples and abs(of_all * places / (places - examples) - 1) < same:
             of_all = 1.0  # each row has a place without a target, its last
         alone = places <= examples  # one place an example: without a gradient it is fitted, and no padding

@@ -77,7 +77,7 @@ class DecayDominates(Rule):
         norms = rows.value[numpy.isfinite(rows.value)]
         times = outweighed(history, int(end.time[-1])) if len(end) and len(norms) >= 5 else math.nan
         first, _, last = level(history)
-        if not times >= self.at["times"] or not norms[-1] <= self.at["share"] * norms.max():
+        if not self.at["times"] <= times < math.inf or not norms[-1] <= self.at["share"] * norms.max():
             return
         if last > (1 - self.at["fall"]) * first and self.first("added"):
             yield self.finding(

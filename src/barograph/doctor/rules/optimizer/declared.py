@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import numeric_setting
+from barograph.doctor.kernel.cursor import numbers_named, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -134,23 +134,16 @@ class ScheduleMissing(WatchRule):
                 causes=list(self.causes if "warm" in meant else (_NEVER,)),
             )  # fmt: skip
 
-    def _numbers(self, history: RunHistory, words: re.Pattern[str]) -> Iterator[tuple[str, float]]:
-        """Numbers of the configuration whose names these words are."""
-        for name, value in history.options.found.items():
-            plain = name.rpartition(".")[2].lower()
-            if words.fullmatch(plain) and isinstance(value, (int, float)) and not isinstance(value, bool):
-                yield plain, float(value)
-
     def _warmup(self, history: RunHistory) -> str:
         """The warm-up that is over, as the configuration has it."""
         steps = self._last[0] - self._first[0]
-        found = (f"{name}: {value:g}" for name, value in self._numbers(history, _WARMED)
+        found = (f"{name}: {value:g}" for name, value in numbers_named(history, _WARMED)
                  if self.at["begins"] <= value <= steps)  # fmt: skip
         return next(found, "")
 
     def _meant(self, history: RunHistory) -> str:
         """What should have changed the rate by the end of the run."""
-        for name, value in self._numbers(history, _SHARE):
+        for name, value in numbers_named(history, _SHARE):
             if 0 < value < _HALF and value * self._last[0] >= self.at["begins"]:
                 return f"{name}: {value:g}"
         planned = history.facts.get("planned_steps") or 0

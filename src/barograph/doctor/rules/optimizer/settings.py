@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, known, names_of, whole
+from barograph.doctor.kernel.cursor import RowCursor, known, names_of, numbers_named, whole
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
 
@@ -224,10 +224,7 @@ class DropoutTooHigh(Rule):
 
 def _dropouts(history: RunHistory) -> Iterator[float]:
     """What the configuration says of dropout: shares from 0 to 1."""
-    for name, value in history.options.found.items():
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if number and 0 <= value < 1 and _DROPOUT.fullmatch(name.rpartition(".")[2].lower()):
-            yield float(value)
+    return (value for _, value in numbers_named(history, _DROPOUT) if 0 <= value < 1)
 
 
 class IdleOptimizer(Rule):

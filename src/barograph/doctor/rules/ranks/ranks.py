@@ -54,7 +54,7 @@ class StragglerRank(_EventRule):
     step less waiting, lies above the median of the others' by a tenth or more over 40 or 160 steps, six standard errors
     from zero. The probe records it when it is significant; this rule reports it, as an info finding when the rank has
     caught up within 200 steps, or when half of what rank 0 takes longer is what the watch of the model takes there
-    (`model/watch_ms`): it looks at the model on rank 0 alone.
+    (`model/watch_ms`): of a model that is not split, it looks on rank 0 alone.
 
     What to do: look at that rank's device (clock, temperature), at its share of the data, at other processes there.
     """
@@ -93,7 +93,7 @@ class StragglerRank(_EventRule):
             key: fields.get(key)
             for key in ("rank", "slower_by", "window", "votes", "p", "waits_least", "host", "device")
         }
-        looks = rank == 0 and _watch_takes(history, event, slower)
+        looks = rank == 0 and not splits_model(history) and _watch_takes(history, event, slower)
         finding = self.finding(
             since, f"Rank {rank}{f' ({where})' if where else ''} is {slower:.0%} slower than the others since step "
             f"{since}{'; half of that or more is what the watch takes' if looks else ''}.",
@@ -127,6 +127,7 @@ def _at_steps(channel: Channel | None, event: Record, count: int) -> numpy.ndarr
         return numpy.empty(0)
     rows = channel.rows()
     here = (rows.time <= event.time) & (rows.step > event.step - count) & (rows.step <= event.step)
+    here &= rows.segment == max(rows.segment[here], default=-1)  # not the same steps before a rewind
     values: numpy.ndarray[Any, numpy.dtype[numpy.float64]] = rows.value[here & numpy.isfinite(rows.value)]
     return values
 

@@ -278,7 +278,7 @@ class EvaluationSwapped(Rule):
         loss = history.role("loss")
         pairs = any(history.channel(name) is not None for name in (*_APART, *MARGINS, *_ORDERED))
         ours, theirs = answers(history) if pairs else None, history.role("eval_accuracy")
-        if loss is None or ours is None or theirs is None or not loss.end:
+        if loss is None or ours is None or theirs is None or not loss.end or loss.start:
             return None, None, True
         first = float(numpy.median(loss.rows(0, 4).value))
         return (ours if abs(first / math.log(2) - 1) < _NEAR else None), theirs, True

@@ -193,9 +193,10 @@ class TargetNetwork(WatchRule):
         if value > 0 and way == way:
             self._near = self._near + 1 if value <= self.at["near"] * way and self._near >= 0 else -1
         if self._near >= self.at["looks"] and long and self.first(place[2]):
+            of_what = "what it moves from look to look" if here > 0 else "a step"
             yield self.finding(
-                self._began[0], f"The network that targets come from is {value / way:.2g} of a step away from the "
-                "trained one, at each step.", found=place[0], segment=place[2], confidence=_PROOF,
+                self._began[0], f"The network that targets come from is {value / way:.2g} of {of_what} away from the "
+                "trained one, at each look.", found=place[0], segment=place[2], confidence=_PROOF,
                 causes=["target network updated at each step: the weights of its average are swapped"],
                 remedies=["`target = 0.995 * target + 0.005 * network`, not the other way round"],
                 evidence={"standing": True},

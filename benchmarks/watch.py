@@ -27,15 +27,36 @@ import torch
 
 import barograph
 
-PARTS = ((0, 5), (5, 20), (20, 60), (60, 10**9))
+PARTS = ((0, 5), (5, 20), (20, 60), (60, 1000), (1000, 10**9))
 Times = tuple[float, float]  # seconds of the training's thread and of the process
+
+
+class Model(torch.nn.Module):
+    """A small language model without positions. whole: its layers are one part of it; else each by itself. A watch
+    follows other networks that are made as its own is, or as a part of it: what is not watched is made otherwise."""
+
+    def __init__(self, width: int, whole: bool):
+        super().__init__()
+        layers = [torch.nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True) for _ in range(4)]
+        self.layers: Any = torch.nn.Sequential(*layers) if whole else torch.nn.ModuleList(layers)
+        first, last = torch.nn.Embedding(256, width), torch.nn.Linear(width, 256)
+        self.first, self.last = (first, last) if whole else (last, first)
+        self.whole = whole
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        first, last = (self.first, self.last) if self.whole else (self.last, self.first)
+        carried = first(tokens)
+        for layer in [self.layers] if self.whole else self.layers:
+            carried = layer(carried)
+        logits: torch.Tensor = last(carried)
+        return logits
 
 
 def training(watched: bool, folder: Path, width: int) -> Generator[Times, bool | None]:
     """Each step's processor times; ends its run when it is sent True."""
     torch.manual_seed(1)
-    layers = [torch.nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True) for _ in range(4)]
-    model = torch.nn.Sequential(torch.nn.Embedding(256, width), *layers, torch.nn.Linear(width, 256))
+    model = Model(width, watched)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     data = torch.randint(0, 256, (8, 65))
     quiet: dict[str, Any] = {"console": "none", "git": False, "machine": False, "watchdog": False, "sidecar": False}

@@ -36,3 +36,11 @@ class Recording(Protocol):
 
     def warn(self, sentence: str, key: str | None = None) -> None:
         """Tell the user once: the same key (or sentence) is not said again."""
+
+
+def upcoming_step(run: Recording) -> int:
+    """The step that the loop will log next, as far as the run knows."""
+    following = getattr(run, "next_step", None)
+    if following is not None:
+        return int(following)
+    return run.current_step + 1 if run.current_step else 0

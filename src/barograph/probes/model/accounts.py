@@ -24,6 +24,7 @@ class OptimizerAccounts:
 
     def __init__(self) -> None:
         self._steps, self._next, self._reads = -1, 0, False
+        self._said, self._says = 0, False  # the step behind which the next figures are said; whether this one is it
         self._empty: dict[int, bool] = {}  # by optimizer: whether it had no state before the first step seen
         self._settings: dict[str, float] = {}
         self._highest = 0.0  # rate of a group
@@ -32,21 +33,18 @@ class OptimizerAccounts:
 
     def before(self, current: ModelRound, optimizer: Any, own: Owned, rates: list[float | None]) -> None:
         """A step begins. rates: of each group, None where it is not known without waiting."""
-        first = len(current.begun) == 1
-        self._steps += first
-        travel = self._travel.setdefault(id(optimizer), [])
-        travel += [0.0] * (len(rates) - len(travel))
-        for number, rate in enumerate(rates):
-            travel[number] += rate or 0.0
+        first, travel = self.count(current, optimizer, rates)
         if self._empty.get(id(optimizer)) is None:
             self._empty[id(optimizer)] = not any(optimizer.state.get(item) for item in own.parameters)
         if first:
             self._reads = "norms" in current.due and self._steps >= self._next
             self._next = self._steps + _EVERY if self._reads else self._next
+            self._says = self._steps >= self._said
+            self._said = self._steps + _EVERY if self._says else self._said
         groups = optimizer.param_groups
         if self._reads and all("betas" in group for group in groups):
             current.travel.append((own, tuple(travel)))
-        if not first or self._steps % _EVERY:
+        if not first or not self._says:
             return
         chosen = [(groups[number], rates[number]) for number in dict.fromkeys(own.groups)]
         shares = [
@@ -68,6 +66,16 @@ class OptimizerAccounts:
         lost = [rate * float(group.get("weight_decay") or 0.0) for group, rate in chosen if rate and _shrinks(group)]
         if lost:
             current.figures["decay_share"] = max(lost)
+
+    def count(self, current: ModelRound, optimizer: Any, rates: list[float | None]) -> tuple[bool, list[float]]:
+        """A step begins, which may not be looked at. Whether it is its first optimizer's; `travel` of this one."""
+        first = len(current.begun) == 1
+        self._steps += first
+        travel = self._travel.setdefault(id(optimizer), [])
+        travel += [0.0] * (len(rates) - len(travel))
+        for number, rate in enumerate(rates):
+            travel[number] += rate or 0.0
+        return first, travel
 
     def _of_scheduler(self, optimizer: Any) -> dict[str, float]:
         """What its schedulers say, beside the optimizer's steps since the watch began."""
@@ -91,7 +99,7 @@ class OptimizerAccounts:
 
     def after(self, current: ModelRound, optimizer: Any, own: Owned) -> None:
         """A step has ended."""
-        if self._steps % _EVERY or len(current.begun) != 1:
+        if not self._says or len(current.begun) != 1:
             return
         states = [state for item in own.parameters if item.grad is not None and (state := optimizer.state.get(item))]
         if not states:

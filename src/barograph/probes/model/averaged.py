@@ -198,6 +198,10 @@ class EvaluatedWeights:
             self._followed = reference, FollowedAverage(self._weights(copy), versions)
         return None
 
+    def rested(self) -> None:
+        """The next step begins, and is not looked at: no copy is known, and nothing was evaluated."""
+        self._row = 0
+
     def put(self, current: ModelRound) -> None:
         """The next step begins."""
         self._listens = False

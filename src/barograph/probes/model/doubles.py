@@ -28,6 +28,7 @@ class CopyPasses:
         self._evaluated = evaluated
         self._counts: deque[int] = deque(maxlen=_LAST)
         self._count, self._modes = 0, set[bool]()
+        self.heard = False  # whether a copy was ever called
         self.look: EvaluatedLook | None = None  # at functions of an evaluation
         self.gathered = False  # whether an evaluation had passes in training mode, too, as they gather statistics
 
@@ -37,7 +38,7 @@ class CopyPasses:
 
     def called(self, module: Any, given: Sequence[Any], whole: bool) -> None:
         """A copy is called without gradients. whole: as the model is, and not a part of it."""
-        self._count += 1
+        self._count, self.heard = self._count + 1, True
         modes = [part.training for part in module.modules() if has_mode(part)]
         if modes:
             self._modes.add(any(modes))

@@ -68,7 +68,7 @@ class ExampleLook:
             self._mode = mode
         if not trains:  # of many passes, as of a generation token by token, ever fewer
             self._passes += 1
-            if (self._passes - 1) % self._every or self._evaluating > self._steps // 4 + 1:
+            if (self._passes - 1) % self._every or self.in_each_step:
                 return
         tensor, beside = _examples(tensors)
         if tensor is None:
@@ -99,6 +99,15 @@ class ExampleLook:
             self._alike.evaluated(tensor)
             self._look_at_parts(overlaps.even_rows(tensor, _EVALUATED), "evaluated_")
 
+    @property
+    def in_each_step(self) -> bool:
+        """Whether passes without gradients are no evaluation: a part of each step."""
+        return self._evaluating > self._steps // 4 + 1
+
+    def rested(self) -> None:
+        """A step begins that is not looked at."""
+        self._steps += 1
+
     def _forget_evaluation(self) -> None:
         self._alike.forget()
         self._passes, self._every, self._evaluated = 0, 1, []
@@ -127,8 +136,8 @@ class ExampleLook:
             current.put("examples_beside", tuple(map(str, range(len(rows)))), rows)
         if self._lengths is not None:
             current.put("input_lengths", ("mean", "std", "whole"), self._lengths)
-        self._alike.put(current, self._evaluating <= self._steps // 4 + 1)
-        if self._evaluating > self._steps // 4 + 1:  # no evaluation: a part of each step
+        self._alike.put(current, not self.in_each_step)
+        if self.in_each_step:
             self._forget_evaluation()
         self._passes, self._every = 0, 1
         for name, parts in self._parts.items():

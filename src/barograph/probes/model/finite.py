@@ -7,6 +7,7 @@ Out:  figures of the step for the `model` record, where one is not finite. On th
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.parameters import local, mesh_of
@@ -24,20 +25,17 @@ class FiniteLook:
     reaches, and of the smallest."""
 
     def __init__(self) -> None:
-        self._size: Any = None
+        self._output: Any = None  # some elements of it
         self._key: Any = None
         self._chosen: list[Any] = []
         self._counted = self._weighed = 0
 
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients."""
-        import torch
-
         if output is None or mesh_of(output) is not None or not output.numel():
             return
         line = output.detach().reshape(-1) if output.is_contiguous() else output.detach().flatten()[:_MOST]
-        line = line[:: max(1, -(-len(line) // _MOST))]
-        self._size = torch.linalg.vector_norm(line.float(), float("inf"))
+        self._output = line[:: max(1, -(-len(line) // _MOST))].clone()  # it may be changed in place
 
     def put(self, current: ModelRound, parameters: tuple[Any, ...]) -> None:
         """A step begins."""
@@ -45,17 +43,22 @@ class FiniteLook:
             self._key = parameters
             whole = [item for item in parameters if mesh_of(item) is None]
             self._chosen = list({id(item): item for item in (*whole[:1], *sorted(whole, key=_size)[:1])}.values())
-        size, self._size = self._size, None
+        output, self._output = self._output, None
         gradients = [item.grad for item in self._chosen if item.grad is not None and not item.grad.is_sparse]
-        if size is None or not gradients or not (size.device.type == "cpu" or "norms" in current.due):
+        if output is None or not gradients or not (output.device.type == "cpu" or "norms" in current.due):
             return
-        sums = [local(gradient).reshape(-1)[:_OF_A_GRADIENT].float().sum() for gradient in gradients]
-        if size.device.type != "cpu":
+        some = [local(gradient).reshape(-1)[:_OF_A_GRADIENT] for gradient in gradients]
+        if output.device.type != "cpu":
             import torch
 
-            current.put("finite", ("size", "sum"), torch.stack([size, sum(sums[1:], sums[0]).to(size.device)]))
+            sums = [one.float().sum() for one in some]
+            both = [_largest(output), sum(sums[1:], sums[0]).to(output.device)]
+            current.put("finite", ("size", "sum"), torch.stack(both))
             return
-        told = figures(float(size), float(sum(sums[1:], sums[0])))
+        total = sum(float(one.float().sum()) for one in some)
+        if math.isfinite(total) and math.isfinite(float(output.sum())):
+            return
+        told = figures(float(_largest(output)), total)
         if told.get("broken_gradient") and self._counted < _COUNTED:
             self._counted += 1
             told |= _counts(parameters)
@@ -75,6 +78,12 @@ def _counts(parameters: tuple[Any, ...]) -> dict[str, float]:
             broken += size - size != 0
             spared += size - size == 0 and size > 0
     return {"broken_gradients": float(broken), "spared_gradients": float(spared)}
+
+
+def _largest(output: Any) -> Any:
+    import torch
+
+    return torch.linalg.vector_norm(output.float(), float("inf"))
 
 
 def _is_finite(tensor: Any) -> bool:

@@ -200,11 +200,7 @@ class Looks:
         current.present |= {name for name, gradient in zip(own.names, gradients, strict=True) if gradient is not None}
         if any(gradient is None for gradient in gradients):
             current.absent |= set(own.names) - current.present
-        rates = []
-        for group in optimizer.param_groups:
-            rate = group.get("lr")
-            host = isinstance(rate, (int, float)) or getattr(getattr(rate, "device", None), "type", "") == "cpu"
-            rates.append(float(rate) if host else None)
+        rates = _rates(optimizer)
         # what may end its search by itself, as LBFGS within its tolerance, may leave weights as they are
         ends = ["tolerance_change" in group for group in optimizer.param_groups]
         current.rates.append((own, [0.0 if end else rate for end, rate in zip(ends, rates, strict=True)]))
@@ -223,6 +219,16 @@ class Looks:
         if "updates" in current.due:
             with self._cost(current, "updates"):
                 self._probe(optimizer, own).before(own.names, own.parameters)
+
+    def count(self, current: ModelRound, optimizer: Any) -> None:
+        """An optimizer's step begins, which is not looked at."""
+        if self.own(optimizer).names:
+            self._accounts.count(current, optimizer, _rates(optimizer))
+
+    @property
+    def can_rest(self) -> bool:
+        """Whether steps may be left out: not where ranks look at each together."""
+        return self._exchanges is None and self._routers is None
 
     def _probe(self, optimizer: Any, own: Owned) -> UpdateProbe:
         probe = self._probes.get(id(optimizer))
@@ -419,6 +425,16 @@ class Looks:
         for probe in self._probes.values():
             probe.drop()
         self._probes.clear()
+
+
+def _rates(optimizer: Any) -> list[float | None]:
+    """The learning rate of each group; None of one that is on a device."""
+    found: list[float | None] = []
+    for group in optimizer.param_groups:
+        rate = group.get("lr")
+        host = isinstance(rate, (int, float)) or getattr(getattr(rate, "device", None), "type", "") == "cpu"
+        found.append(float(rate) if host else None)
+    return found
 
 
 def skipped_round(looks: Looks, step: int, scaler: Any, count: int) -> ModelRound:

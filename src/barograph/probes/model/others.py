@@ -80,6 +80,11 @@ class OtherNetwork:
             for item in module.parameters(recurse=False)
         )
 
+    @property
+    def is_found(self) -> bool:
+        """Whether there is one."""
+        return self._found is not None
+
     def _listen(self) -> None:
         """Be called by every module, until the next step begins or passes of the model say that none does."""
         import torch

@@ -7,7 +7,7 @@ Out:  fields of the record; {prefix: {layer: {statistic: number}}}; histograms. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,10 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "frozen_tables": "frozen_tables", "state_carried": "state_carried"}  # fmt: skip
 _NUMBERS = ("idle_gradient", "written", "gradient_growth", "tied_deviation", "adapters_merged")  # of these: not counts
 _SCALED = ("norm", "mean", "std", "min", "max")
+
+
+SAID_ONCE = {"stale_gradients": "gradients", "unchanged": "updates", "stale_statistics": "weights"}
+"""Figures of which a 0 is said once, and at the interval of a family."""
 
 
 class ModelHistogram(NamedTuple):
@@ -304,6 +308,17 @@ def _activations(numbers: Mapping[str, Any], fields: dict[str, Any], tables: dic
             fields[name] = value
     if table:
         tables["activations"] = table
+
+
+def leave_out_said(report: ModelReport, due: Collection[str], said: dict[str, float]) -> None:
+    """Leave out zeros that were said before. said: the last of each figure in `SAID_ONCE`, which this brings up to
+    date."""
+    for name, family in SAID_ONCE.items():
+        if name in report.fields:
+            if report.fields[name] == said.get(name) == 0 and family not in due:
+                del report.fields[name]
+            else:
+                said[name] = report.fields[name]
 
 
 def write(report: ModelReport, found: ModelRound, outlet: Any, record: Callable[..., Any]) -> None:

@@ -68,8 +68,8 @@ class ModelColumn(NamedTuple):
 class ModelRound:
     """One step. Its `step` may be set right as long as nothing was written."""
 
-    def __init__(self, step: int, due: frozenset[str]):
-        self.step, self.due = step, due
+    def __init__(self, step: int, due: frozenset[str], rests: bool = False):
+        self.step, self.due, self.rests = step, due, rests  # rests: it is not looked at
         self.begun: set[int] = set()  # optimizers, by id
         self.stepped: set[int] = set()
         self.parts: list[RoundPart] = []

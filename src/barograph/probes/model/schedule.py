@@ -11,6 +11,9 @@ others will cost is estimated from it until they were measured. A step without m
 least, so that on steps of a millisecond not everything is postponed for ever. Each of the first steps pays in a part of
 a millisecond besides, a quarter of a second in all: a short training of short steps is looked at too.
 
+What is done in each step, measurements or not, is paid from the other half. Behind the first steps the watch rests
+where it is not: some steps in a row are looked at, and none of the next ones until these are paid.
+
 A share of the step time is predicted as Σ cost / interval / step time. Above the budget the family that takes
 the greatest part has its interval doubled, until the prediction holds. An interval is halved again, never below
 what the user gave, when the prediction with it stays below `EASE` of the budget for `PATIENCE` steps: the gap
@@ -44,6 +47,8 @@ DEFAULTS = {
 """Intervals where none is given."""
 BUDGET = 0.02  # at the default intervals
 OPENING, OPENING_STEPS = 0.25e-3, 1000  # seconds that each of the first steps pays in beside its share
+AWAKE = 3  # steps in a row that are looked at between two rests: what one has done is seen in the next one
+_LONGEST = 256  # steps of a rest: what more is owed than they pay, as behind an evaluation, is not paid
 
 # Cost of a measurement before the first one, as a multiple of the norms': the most of a model of many small tensors
 # (0.8 million parameters in 52) and one of few large ones (GPT-2's shapes), rounded up.
@@ -88,6 +93,9 @@ class WatchSchedule:
         self._postponed: dict[str, int] = {}  # the steps at which they became due, in that order
         self._started = False  # whether the first measurement has begun
         self._decided: tuple[int, frozenset[str]] | None = None
+        self._standing = 0.0  # seconds; the account of what is done in each step
+        self._awake = 0  # steps since the last rest
+        self.rests = False  # whether the step to come is better not looked at
 
     def due(self, step: int) -> frozenset[str]:
         """The families to look at in this step: at multiples of their interval, or past one since `begin`.
@@ -176,7 +184,9 @@ class WatchSchedule:
             if costs and self._times:  # the first time it is also what is done once
                 self._besides.append(besides)
             elif not costs and math.isfinite(step_seconds):
-                besides = min(besides, self.budget * max(0.0, step_seconds) / 2)
+                half = self.budget * max(0.0, step_seconds) / 2
+                self._stand(half, besides)
+                besides = half if self._standing < 0 else min(besides, half)
             self._account -= besides
         for family, seconds in costs.items():
             if math.isfinite(seconds):
@@ -188,10 +198,19 @@ class WatchSchedule:
             self._times.append(step_seconds)
             self._account += (self.budget or 0.0) * step_seconds + (OPENING if self._opening else 0.0)
             self._opening = max(0, self._opening - 1)
+        self._awake = 0 if self.rests else self._awake + 1
+        looked = self.rests or self._awake >= AWAKE
+        self.rests = self.budget is not None and self._standing < 0 and looked
         self._calm += 1
         known = len(self._times)
         if self.budget is not None and known >= 3 and (costs or known == 3 or self._calm % PATIENCE == 0):
             self._adapt(self.budget + (OPENING / median(self._times) if self._opening else 0.0))
+
+    def _stand(self, half: float, besides: float) -> None:
+        """A step without measurements: what half of its share leaves of what the watch did all the same."""
+        if not self._opening:
+            left = max(half - besides, half / 2) if self.rests else half - besides
+            self._standing = min(0.0, max(self._standing + left, -_LONGEST * half / 2))
 
     def share(self, intervals: Mapping[str, int] | None = None) -> float:
         """The predicted share of the step time; NaN before anything is known."""

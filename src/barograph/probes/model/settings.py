@@ -125,6 +125,10 @@ class IdleOptimizers:
         self._replaced = 0
         self._together = 0  # steps in which several optimizers stepped
 
+    def rested(self, current: ModelRound) -> None:
+        """A step is over that was not looked at."""
+        self._stepped |= current.begun
+
     def ended(self, current: ModelRound, optimizers: Collection[Any], names: Mapping[int, str]) -> set[str]:
         """A step is over. The parameters of optimizers without a step that have a gradient nevertheless, by name."""
         import torch

@@ -63,6 +63,11 @@ def is_recorder(parameters: Sequence[Any]) -> bool:
     return not places or any(place is not None and not any(place) for place in places)
 
 
+def is_told_of(rank: int, model: Any) -> bool:
+    """Whether a rank has anything to say of its model: DDP's other ranks hold copies of what rank 0 holds."""
+    return rank == 0 or type(model).__name__ != "DistributedDataParallel"
+
+
 class Shards:
     """Exchanges the rows of sharded tensors. `ways`: how each row's tensor is spread, see `way`.
 

@@ -89,12 +89,19 @@ class StaleGradients:
         self._by_parameter: dict[int, _Sample] = {}
         self._handles: dict[int, list[Any]] = {}
         self._on_output: Any = None
+        self._rests = False
         # DDP writes a reduced gradient back after each of its backward passes
         self._between = int(type(model).__name__ == "DistributedDataParallel")
 
     def __deepcopy__(self, memo: Any) -> StaleGradients:
         """Copying a model copies its hooks: those stay what they are."""
         return self
+
+    def rest(self, rests: bool) -> None:
+        """From here on steps are not followed, or again: then nothing is known of the step before."""
+        self._rests = rests
+        for sample in self._by_parameter.values():
+            sample.known = sample.still = sample.arrived = sample.begun = False
 
     def stepped(self, optimizer: Any, own: Owned) -> bool | None:
         """An optimizer has stepped. Whether it used gradients that were added to those of its step before."""
@@ -137,7 +144,7 @@ class StaleGradients:
 
     def _arrived(self, parameter: Any) -> None:
         sample = self._by_parameter.get(id(parameter))
-        if sample is not None:
+        if sample is not None and not self._rests:
             try:
                 sample.add(self._between)
             except Exception:  # a tensor that counts no changes

@@ -89,6 +89,8 @@ class ModelState:
         self._around = False  # within a call of what was compiled in place, which is seen from around it
         self._dependence, self._head = DependenceLook(model, asks and not compiled), Head(model)
         self._output.timed = self._timed
+        self.rests = False  # whether the step to come is not looked at; evaluations are
+        self.evaluates = False  # whether there was one since the step before
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._uses, self._plain = UsedGraphs(), True
         self._without: set[bool] = set()  # of those without gradients
@@ -230,6 +232,9 @@ class ModelState:
 
         with contextlib.suppress(Exception):
             trains = torch.is_grad_enabled()
+            if self.rests and (trains or self._examples.in_each_step):
+                return
+            self.evaluates |= not trains
             self._head.began()
             self._averaged.passed(trains)
             mode = self._mode_of(module)
@@ -267,11 +272,14 @@ class ModelState:
 
     def _copy_evaluated(self, tensors: Sequence[Any], mode: bool | None) -> None:
         """A copy of the model is evaluated. mode: whether in training mode."""
+        self.evaluates = True
         _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.evaluated(tensors))
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
 
+        if self.rests and (torch.is_grad_enabled() or self._examples.in_each_step):
+            return
         with contextlib.suppress(Exception):
             logits = self._answer(output)
             mixed = self._rows.mixed(logits)
@@ -313,10 +321,22 @@ class ModelState:
             logits = logits if head is None else head
         return logits
 
+    @property
+    def can_rest(self) -> bool:
+        """Whether steps may be left out: not where a second network is followed from step to step."""
+        return not (self._copies.heard or self._other.is_found)
+
+    def rested(self) -> float:
+        """A step begins that is not looked at. As `taken`."""
+        self._examples.rested()
+        self._averaged.rested()
+        return self.taken()
+
     def put(self, current: ModelRound, parameters: tuple[Any, ...]) -> None:
         """Add what is new since the step before."""
         import torch
 
+        self.evaluates = False
         self._see_around()
         if parameters is not self._key:
             self._key = parameters

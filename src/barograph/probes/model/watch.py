@@ -24,22 +24,21 @@ from barograph.probes.model.guest import apart, left_as_it_was
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of, scaler_around
 from barograph.probes.model.looks import Looks, skipped_round, unscaled
 from barograph.probes.model.outlet import Outlet, due_lines
+from barograph.probes.model.own_time import OwnTime
 from barograph.probes.model.parameters import joined, mesh_of, whole
 from barograph.probes.model.reach import Reach
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.model.schedule import BUDGET, DEFAULTS, WatchSchedule
 from barograph.probes.model.settings import IdleOptimizers, Unstepped
-from barograph.probes.model.sharded import is_recorder
+from barograph.probes.model.sharded import is_recorder, is_told_of
 from barograph.probes.model.stale import StaleGradients
 from barograph.probes.model.state import ModelState
 from barograph.probes.model.unchanged import Unchanged
 from barograph.probes.model.written import Written
-from barograph.probes.recording import Recording
+from barograph.probes.recording import Recording, upcoming_step
 
 _MOST_PENDING = 100  # steps whose figures have not arrived: the device is far behind, or gone
 _SKIPS = 16  # steps in a row that a scaler leaves out
-# 0 is said once, and at these intervals
-_SAID_ONCE = {"stale_gradients": "gradients", "unchanged": "updates", "stale_statistics": "weights"}
 
 
 class ModelWatch:
@@ -93,7 +92,7 @@ class ModelWatch:
             raise ValueError(f"memory_budget_mb is a number of megabytes, not {memory_budget_mb!r:.60}")
         WatchSchedule(intervals, budget)  # refuses what is not an interval, before anything is hooked
         self.model = model
-        self.records = _records(run, model)
+        self.records = is_told_of(run.rank, model)
         if not self.records:  # a copy of rank 0's model: nothing to see that rank 0 does not see
             intervals = dict.fromkeys(intervals, 0) | {"moe": intervals["moe"]}
         self.schedule = WatchSchedule(intervals, budget, fixed)
@@ -107,16 +106,14 @@ class ModelWatch:
         self._round, self._queue = cast("ModelRound | None", None), cast("deque[ModelRound]", deque())
         self._writing, self._home = threading.Lock(), threading.get_ident()
         self._armed: frozenset[str] = frozenset()  # due in the step to come
+        self._rests = False  # whether that is not looked at
         self._held, self._last = True, cast("int | None", None)  # the first number is sure when the second step begins
-        self._upcoming_before = _upcoming(self._run)
+        self._upcoming_before = upcoming_step(self._run)
         self._marked: int | None = None  # the step that was coming when backward began to leave gradients
         self._tells_norms = False  # the loop tells its own norm: gradients are not read before clipping
         self._freed = False  # gradients are gone when backward ends: they are looked at as they come
-        self._spent = self._call_began = 0.0  # seconds in this step's calls
-        # seconds: after the account of the step before, since the last record (its own, all), of the run's thread
-        self._after = self._since = self._gap = self._written = self._paid = 0.0
         self._costs: dict[str, float] = {}
-        self._clock, self._closed_at = self._looks.clock, self._looks.clock()
+        self._clock, self._time = self._looks.clock, OwnTime(self._looks.clock)
         self._before: Any = None  # the squared norm when backward ended, and what the gradients were then
         self._skipped, self._noticed = 0, -1
         self.is_closed = self._touched = False  # touched: by a backward pass since another optimizer stepped
@@ -154,7 +151,7 @@ class ModelWatch:
             )
         about = self.model, self._clock, bool(self.schedule.given["activations"]), self._sentinel, self._outside
         self._state = left_as_it_was(self.model, lambda: ModelState(*about))
-        self._arm(_upcoming(self._run))
+        self._arm(upcoming_step(self._run))
         if (register := getattr(self._run, "at_each_round", None)) is not None:
             register(self.poll)
 
@@ -170,7 +167,7 @@ class ModelWatch:
 
     def _mark(self) -> None:
         """A backward pass has reached the first parameter. What the loop logs after it is of this step still."""
-        upcoming = self._marked = _upcoming(self._run)
+        upcoming = self._marked = upcoming_step(self._run)
         self._touched = True
         self._witness.backward_left_gradients = True
         if self._given and not self._hooks.seen and self._scaler is None:
@@ -188,7 +185,7 @@ class ModelWatch:
 
     def _number(self) -> int:
         """The step in progress: what the loop logs next if it has logged since; else one more than before."""
-        upcoming = _upcoming(self._run) if self._marked is None or self._freed else self._marked
+        upcoming = upcoming_step(self._run) if self._marked is None or self._freed else self._marked
         self._marked = None
         before, last = self._upcoming_before, self._last
         logged = upcoming < before or (upcoming > before and (last is None or upcoming > last))  # < after a rewind
@@ -211,7 +208,7 @@ class ModelWatch:
 
     def _safely(self, what: str, call: Callable[[], Any]) -> None:
         """Nothing goes wrong for the training, whatever goes wrong here; time spent is counted."""
-        self._call_began = self._clock()
+        self._time.begin()
         try:
             import torch
 
@@ -225,7 +222,7 @@ class ModelWatch:
                     "step's figures are missing",
                     key=f"watch {what} {type(error).__name__}",
                 )
-        self._spent += self._clock() - self._call_began
+        self._time.end()
 
     def _before_step(self, optimizer: Any) -> None:
         self._safely("before the optimizer's step", lambda: self._look_before(optimizer))
@@ -246,11 +243,19 @@ class ModelWatch:
             for call in self.at_steps:
                 call(current.step)
         current.begun.add(id(optimizer))
-        self._looks.before(current, optimizer)
+        if current.rests:
+            self._looks.count(current, optimizer)
+        else:
+            self._looks.before(current, optimizer)
 
     def _new_round(self) -> ModelRound:
         step = self._number()
-        current = ModelRound(step, self.schedule.begin(step))
+        if self._rests and self._state is not None:
+            self._noted = None
+            if not self._state.evaluates:
+                self._time.spent += self._state.rested()
+                return ModelRound(step, frozenset(), rests=True)
+        current = ModelRound(step, frozenset() if self._rests else self.schedule.begin(step))
         current.costs, self._costs = self._costs, {}
         self._looks.begin(current)
         if self._noted is not None:
@@ -261,7 +266,7 @@ class ModelWatch:
         self._before = None
         if self._state is not None:
             self._state.put(current, self._looks.parameters)
-            self._spent += self._state.taken()
+            self._time.spent += self._state.taken()
         self._sentinel.put(current, len(self._hooks.known) == 1, self._looks.owners(self._hooks.optimizers))
         self._outside.began(current)
         if self._scaler is not None:
@@ -274,10 +279,11 @@ class ModelWatch:
         current = self._round
         if current is None or id(optimizer) not in current.begun:
             return
-        self._looks.after(current, optimizer)
-        stale = self._stale.stepped(optimizer, self._looks.own(optimizer))
-        if stale is not None:
-            current.figures["stale_gradients"] = max(float(stale), current.figures.get("stale_gradients", 0.0))
+        if not current.rests:
+            self._looks.after(current, optimizer)
+            stale = self._stale.stepped(optimizer, self._looks.own(optimizer))
+            if stale is not None:
+                current.figures["stale_gradients"] = max(float(stale), current.figures.get("stale_gradients", 0.0))
         current.stepped.add(id(optimizer))
         # optimizers that were found by themselves may be followed by another one in the first step
         if current.stepped >= self._hooks.known and not (self._held and not self._given):
@@ -286,7 +292,10 @@ class ModelWatch:
 
     def _end_round(self, current: ModelRound) -> None:
         """The step is over: start what is on its way to the CPU, and get ready for the next step."""
-        current.step_seconds = self._call_began - self._closed_at - self._spent
+        current.step_seconds = self._time.step_seconds()
+        if current.rests:
+            self._end_rest(current)
+            return
         self._looks.end(current)
         if current.stepped and current.stepped == current.begun:
             still = self._unchanged.held(self._looks.parameters, self._looks.names.values())
@@ -307,31 +316,36 @@ class ModelWatch:
         quiet = self.schedule.budget is not None and current.adds_nothing_to(self._zeros)
         if not quiet:
             current.send()
-        now = self._clock()
-        spent = self._spent + now - self._call_began
-        written = self._written
-        current.besides = max(0.0, spent + self._after - looked) + written - self._paid
-        self._paid = written
+        current.besides = self._time.besides(looked)
         if not current.events:
             self._looks.tell(current)
         self._arm(current.step + 1)
-        before, now = now, self._clock()
-        gap = now - self._closed_at
-        self._after = now - before
-        self._since += spent + self._after
-        self._gap += gap
-        self._spent, self._closed_at, self._call_began = 0.0, now, now
+        self._time.settled()
         if not quiet:
-            current.figures |= {"watch_ms": round(self._since * 1e3, 4), "watch_bytes": self._looks.bytes}
-            if self._gap > 0:
-                current.figures["watch_share"] = round(self._since / self._gap, 6)
-            self._since = self._gap = 0.0
-            self._zeros = {name: current.figures.get(name) for name in _SAID_ONCE}
+            current.figures |= self._time.figures() | {"watch_bytes": self._looks.bytes}
+            self._zeros = {name: current.figures.get(name) for name in report.SAID_ONCE}
             if not current.due & {"updates"} and not current.loose and current.unchanged is not None:
                 self._zeros["unchanged"] = len(current.unchanged)
             self._queue.append(current)
         if getattr(self._run, "at_each_round", None) is None:
             self.poll()
+
+    def _end_rest(self, current: ModelRound) -> None:
+        """A step is over that was not looked at."""
+        self._outside.ended(self._looks.parameters)
+        self._idle.rested(current)
+        current.besides = self._time.besides(0.0)
+        self._looks.tell(current)
+        self._arm(current.step + 1)
+        self._time.settled()
+        if getattr(self._run, "at_each_round", None) is None:
+            self.poll()
+
+    def _rest(self, rests: bool) -> None:
+        """Steps are not looked at from here on, or again."""
+        assert self._state is not None
+        self._rests = self._state.rests = self._sentinel.rests = rests
+        self._stale.rest(rests)
 
     def _other_step(self, optimizer: Any) -> None:
         if self._touched and self._round is None:
@@ -350,7 +364,11 @@ class ModelWatch:
     def _arm(self, upcoming: int) -> None:
         """Have in place what the next step needs, and nothing else."""
         self._sentinel.follow(self._looks.parameters, self._looks.names)
-        due = self._armed = self.schedule.due(upcoming)
+        rests = self.schedule.rests and not self._freed and self._looks.can_rest
+        rests = rests and self._state is not None and self._state.can_rest
+        if rests != self._rests:
+            self._rest(rests)
+        due = self._armed = frozenset() if rests else self.schedule.due(upcoming)
         self._looks.arm(due)
         if self._freed:
             self._backward.disarm()
@@ -372,8 +390,7 @@ class ModelWatch:
         if self._freed:
             current, self._round = self._round, None
             if current is None:  # nothing was due
-                self.schedule.spend({}, began - self._closed_at)
-                self._closed_at = began
+                self.schedule.spend({}, self._time.skipped(began))
                 self._arm(self._number() + 1)
             else:
                 self._end_round(current)
@@ -436,7 +453,7 @@ class ModelWatch:
                 self._safely_write(first)
         finally:
             if began is not None:
-                self._written += time.thread_time() - began
+                self._time.wrote(began)
             self._writing.release()
 
     def _safely_write(self, found: ModelRound) -> None:
@@ -444,12 +461,7 @@ class ModelWatch:
             if found.events:  # of the device's clock, which have arrived now
                 self._looks.tell(found)
             made = report.make(found, self._blocks, tuple(self._looks.names.values()), self._state)
-            for name, family in _SAID_ONCE.items():
-                if name in made.fields:
-                    if made.fields[name] == self._said.get(name) == 0 and family not in found.due:
-                        del made.fields[name]
-                    else:
-                        self._said[name] = made.fields[name]
+            report.leave_out_said(made, found.due, self._said)
             if not self.records or not is_recorder(self._looks.parameters):
                 return
             report.write(made, found, self._outlet, self._run.record)
@@ -484,16 +496,3 @@ class ModelWatch:
         self._sentinel.follow(())
         self.flush()
         self._looks.close()
-
-
-def _upcoming(run: Recording) -> int:
-    """The step that the loop will log next, as far as the run knows."""
-    following = getattr(run, "next_step", None)
-    if following is not None:
-        return int(following)
-    return run.current_step + 1 if run.current_step else 0
-
-
-def _records(run: Recording, model: Any) -> bool:
-    """Whether this rank has anything to say: DDP's other ranks hold copies of what rank 0 holds."""
-    return run.rank == 0 or type(model).__name__ != "DistributedDataParallel"

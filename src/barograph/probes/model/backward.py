@@ -115,7 +115,7 @@ class Sentinel:
 
     def __init__(self, call: Callable[[], Any]):
         self._call = call
-        self.rests = False  # whether passes are told of, and not looked at
+        self.rests = False  # whether passes are only counted, and not looked at
         self._parameters: Any = ()
         self._names: Mapping[int, str] = {}
         self._handle: Any = None

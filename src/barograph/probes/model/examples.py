@@ -101,7 +101,7 @@ class ExampleLook:
 
     @property
     def in_each_step(self) -> bool:
-        """Whether passes without gradients are no evaluation: a part of each step."""
+        """Whether passes without gradients belong to each step, and are not an evaluation."""
         return self._evaluating > self._steps // 4 + 1
 
     def rested(self) -> None:

@@ -141,10 +141,6 @@ class Looks:
         """The watched parameters of each of these optimizers."""
         return [self.own(optimizer).parameters for optimizer in optimizers]
 
-    def held_by(self, optimizers: Sequence[Any]) -> bool:
-        """Whether any of these optimizers updates any watched parameter."""
-        return any(self.own(optimizer).names for optimizer in optimizers)
-
     # -- a step ----------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -374,21 +370,17 @@ class Looks:
                 self._collect_activations(current, self._activations, last=True)
         if "spectral" in current.due:
             with self._cost(current, "spectral"):
-                self._look_at_spectra(current)
+                found = self._spectral.update({self.names[id(parameter)]: parameter for parameter in self.parameters})
+                if found.names:
+                    import torch
+
+                    current.put("spectral", found.names, torch.stack([found.norms, found.stable_ranks]))
         if self._routers is not None and "moe" in current.due:
             with self._cost(current, "moe"):
                 current.routers = self._routers.get_moe_stats()
                 current.router_layers = (self._routers.step_fields(), self._routers.layers(), self._routers.loads())
         if self._exchanges is not None:
             self._exchanges.end(current)
-
-    def _look_at_spectra(self, current: ModelRound) -> None:
-        import torch
-
-        weights = {self.names[id(parameter)]: parameter for parameter in self.parameters}
-        found = self._spectral.update(weights)
-        if found.names:
-            current.put("spectral", found.names, torch.stack([found.norms, found.stable_ranks]))
 
     def arm(self, due: frozenset[str]) -> None:
         """Get ready for a step at which this is due."""

@@ -409,17 +409,7 @@ class ModelState:
         """What is recorded of a step's examples, when it has arrived."""
         found = self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | other_fields(numbers)
         found |= outside_fields(numbers) | evaluated_fields(numbers)
-        return found | self._texts.fields_of(numbers) | self._outlier(numbers)
-
-    def _outlier(self, numbers: Mapping[str, Any]) -> dict[str, float]:
-        """Of a step with an input a hundred times as large as those of the steps before, how many times; the round of
-        each step that has arrived is asked once, in the order of steps."""
-        if "inputs" not in numbers or not math.isfinite(largest := float(numbers["inputs"][1][0][0])):
-            return {}
-        before = sorted(self._largest)
-        self._largest.append(largest)
-        usual = before[len(before) // 2] if len(before) >= _BEFORE // 2 else 0.0
-        return {"input_outlier": largest / usual} if largest > _OUTLIER * usual > 0 else {}
+        return found | self._texts.fields_of(numbers) | _outlier(numbers, self._largest)
 
     def close(self) -> None:
         """Leave no hook behind."""
@@ -447,6 +437,18 @@ def _each(*looks: Callable[[], None]) -> None:
     for look in looks:
         with contextlib.suppress(Exception):
             look()
+
+
+def _outlier(numbers: Mapping[str, Any], last: deque[float]) -> dict[str, float]:
+    """Of a step with an input a hundred times as large as those of the steps before, how many times; the round of each
+    step that has arrived is asked once, in the order of steps. last: the largest input of each of the last ones, to
+    which this adds."""
+    if "inputs" not in numbers or not math.isfinite(largest := float(numbers["inputs"][1][0][0])):
+        return {}
+    before = sorted(last)
+    last.append(largest)
+    usual = before[len(before) // 2] if len(before) >= _BEFORE // 2 else 0.0
+    return {"input_outlier": largest / usual} if largest > _OUTLIER * usual > 0 else {}
 
 
 def _has_no_gradient(given: Sequence[Any], named: Mapping[str, Any]) -> bool:

@@ -300,7 +300,7 @@ class ModelWatch:
         if current.stepped and current.stepped == current.begun:
             still = self._unchanged.held(self._looks.parameters, self._looks.names.values())
             current.judge(still)
-        owners = self._looks.held_by(self._hooks.optimizers)
+        owners = any(self._looks.owners(self._hooks.optimizers))
         self._outside.ended(self._looks.parameters)
         reached = self._idle.ended(current, self._hooks.optimizers, self._looks.names)
         self._witness.saw(current.present | reached, tuple(self._looks.names.values()), owners or self._freed)
@@ -341,12 +341,6 @@ class ModelWatch:
         if getattr(self._run, "at_each_round", None) is None:
             self.poll()
 
-    def _rest(self, rests: bool) -> None:
-        """Steps are not looked at from here on, or again."""
-        assert self._state is not None
-        self._rests = self._state.rests = self._sentinel.rests = rests
-        self._stale.rest(rests)
-
     def _other_step(self, optimizer: Any) -> None:
         if self._touched and self._round is None:
             self._touched = False
@@ -366,8 +360,9 @@ class ModelWatch:
         self._sentinel.follow(self._looks.parameters, self._looks.names)
         rests = self.schedule.rests and not self._freed and self._looks.can_rest
         rests = rests and self._state is not None and self._state.can_rest
-        if rests != self._rests:
-            self._rest(rests)
+        if rests != self._rests and self._state is not None:
+            self._rests = self._state.rests = self._sentinel.rests = rests
+            self._stale.rest(rests)
         due = self._armed = frozenset() if rests else self.schedule.due(upcoming)
         self._looks.arm(due)
         if self._freed:

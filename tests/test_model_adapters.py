@@ -241,6 +241,21 @@ def test_a_single_vector_of_a_layer_is_known(trained: list[str], lone: int) -> N
     assert frozen_of(model, trained).get("lone_vector", 0) == lone
 
 
+@pytest.mark.parametrize(
+    ("trained", "norms"),
+    [
+        (["1.weight", "1.bias"], 1),
+        (["1.weight", "1.bias", "3.bias"], 2),
+        (["1.weight", "3.weight", "5.weight"], 0),  # all of them are
+        (["1.weight", "1.bias", "4.bias"], 0),
+        (["1.bias"], 0),  # known as a single one
+    ],
+)
+def test_some_normalisations_that_are_all_that_is_trained_are_counted(trained: list[str], norms: int) -> None:
+    parts = [layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH))]
+    assert frozen_of(nn.Sequential(*parts), trained).get("lone_norms", 0) == norms
+
+
 @pytest.mark.parametrize(("follows", "own"), [(True, 0.0), (False, 1.0)])
 def test_a_copy_that_follows_what_is_trained_is_not_frozen_as_drawn(follows: bool, own: float) -> None:
     query, key = (nn.Sequential(nn.Linear(32, 64), nn.Linear(64, 16)) for _ in range(2))

@@ -116,11 +116,11 @@ def test_pretrained_weights_that_were_not_loaded_are_found(config: dict, drawn: 
     assert len(found) == told
 
 
-def frozen(**figures: float) -> list[Finding]:
+def frozen(config: dict[str, object] | None = None, **figures: float) -> list[Finding]:
     named = {"trained_parameters": 10, "frozen_parameters": 30, "frozen_share": 0.9, "trained_adapters": 0}
     columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)]))
                for name, value in (named | figures).items()}  # fmt: skip
-    return only(findings([FrozenGroup()], columns), "frozen_group")
+    return list(found_in([FrozenGroup()], columns, config=config or {}))
 
 
 def test_adapters_that_are_frozen_and_blocks_that_nobody_trained_warn() -> None:
@@ -162,6 +162,15 @@ def test_a_bias_that_is_all_that_is_trained_warns() -> None:
     assert one.severity == "info"
     (one,) = frozen(trained_parameters=1)  # a matrix, a prompt, or a scale of its own
     assert one.severity == "info"
+
+
+def test_some_normalisations_that_are_all_that_is_trained_warn_where_nothing_says_so() -> None:
+    options = {"lr": 1e-3, "batch_size": 8, "epochs": 3}
+    (one,) = frozen(lone_norms=3, trained_parameters=6, config=options)
+    assert one.severity == "warning" and one.message.startswith("3 normalisation layers are all that is trained")
+    for config in ({}, options | {"tune": "norms"}, options | {"freeze_body": True}):
+        (one,) = frozen(lone_norms=3, trained_parameters=6, config=config)
+        assert one.severity == "info", config
 
 
 def test_what_is_frozen_as_it_was_drawn_may_not_have_been_loaded() -> None:

@@ -171,6 +171,41 @@ def test_passes_of_each_step_are_looked_at_with_the_steps_alone(run: Notes) -> N
     assert sum(rested) > 300
 
 
+def test_few_of_the_passes_of_a_policy_that_acts_are_looked_at(run: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = ModelWatch(run, model, optimizer)
+    looked: list[int] = []
+    given = watch._state._output.given
+    monkeypatch.setattr(watch._state._output, "given", lambda *every: (looked.append(every[1]), given(*every)))
+
+    def act(step: int) -> None:
+        with torch.no_grad():
+            for _ in range(50):
+                model(TOKENS)
+
+    train(run, watch, optimizer, range(20), each=act)
+    assert looked.count(True) == 20
+    assert looked.count(False) <= 2 * 50 + 8 * 20
+
+
+def test_all_passes_of_an_evaluation_are_looked_at(run: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = ModelWatch(run, model, optimizer)
+    looked: list[int] = []
+    given = watch._state._output.given
+    monkeypatch.setattr(watch._state._output, "given", lambda *every: (looked.append(every[1]), given(*every)))
+
+    def evaluate(step: int) -> None:
+        with torch.no_grad():
+            for _ in range(30 if step % 10 == 9 else 0):
+                model(TOKENS)
+
+    train(run, watch, optimizer, range(40), each=evaluate)
+    assert looked.count(False) == 4 * 30
+
+
 def test_a_training_with_a_second_network_is_looked_at_in_each_step(run: Notes) -> None:
     model, target = Model(), Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

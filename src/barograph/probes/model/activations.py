@@ -123,12 +123,12 @@ class ActivationWatch:
             chosen |= places.embeddings
         self._any = bool(chosen)
         for name, module in chosen.items():
-            self._handles.append(after(module, self._on_output(name)))
+            self._handles.append(after(module, self._on_output(name), self))
         if modules is None:
             for name, module in places.downs.items():
-                self._handles.append(before(module, self._on_units(name)))
+                self._handles.append(before(module, self._on_units(name), self))
             for name, module in places.bounded.items():
-                self._handles.append(after(module, self._on_bounded(name, type(module).__name__)))
+                self._handles.append(after(module, self._on_bounded(name, type(module).__name__), self))
         if self._heads:
             self._handles.append(before(self._model, self._on_start, with_kwargs=True))
             self._handles.append(after(self._model, self._on_end, always_call=True))
@@ -158,7 +158,7 @@ class ActivationWatch:
 
     def _on_output(self, name: str) -> Callable[..., None]:
         def hook(module: Any, given: Any, output: Any) -> None:
-            if self.on and module.training:
+            if module.training:
                 self._guard(name, lambda: self._outputs(name, output))
 
         return hook
@@ -176,7 +176,7 @@ class ActivationWatch:
 
     def _on_units(self, name: str) -> Callable[..., None]:
         def hook(module: Any, given: Any) -> None:
-            if self.on and module.training:
+            if module.training:
                 self._guard(name, lambda: self._units(name, first_tensor(given)))
 
         return hook
@@ -204,7 +204,7 @@ class ActivationWatch:
             self._put(name, {"saturated": near.float().mean()})
 
         def hook(module: Any, given: Any, output: Any) -> None:
-            if self.on and module.training:
+            if module.training:
                 self._guard(name, lambda: look(output))
 
         return hook

@@ -68,7 +68,7 @@ class ExampleLook:
             self._mode = mode
         if not trains:  # of many passes, as of a generation token by token, ever fewer
             self._passes += 1
-            if (self._passes - 1) % self._every or self.in_each_step:
+            if (self._passes - 1) % self._every or self._in_each_step:
                 return
         tensor, beside = _examples(tensors)
         if tensor is None:
@@ -100,7 +100,7 @@ class ExampleLook:
             self._look_at_parts(overlaps.even_rows(tensor, _EVALUATED), "evaluated_")
 
     @property
-    def in_each_step(self) -> bool:
+    def _in_each_step(self) -> bool:
         """Whether passes without gradients belong to each step, and are not an evaluation."""
         return self._evaluating > self._steps // 4 + 1
 
@@ -136,8 +136,8 @@ class ExampleLook:
             current.put("examples_beside", tuple(map(str, range(len(rows)))), rows)
         if self._lengths is not None:
             current.put("input_lengths", ("mean", "std", "whole"), self._lengths)
-        self._alike.put(current, not self.in_each_step)
-        if self.in_each_step:
+        self._alike.put(current, not self._in_each_step)
+        if self._in_each_step:
             self._forget_evaluation()
         self._passes, self._every = 0, 1
         for name, parts in self._parts.items():

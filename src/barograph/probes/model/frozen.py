@@ -7,7 +7,7 @@ Out:  figures for the `model` record; nothing waits for a device.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,8 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
         current.put("zero_adapters", ("",), torch.stack([one.float().to(home) for one in still_zero]).sum().reshape(1))
     if len(trained) == 1 and _is_vector_of_layer(model, trained[0]):
         current.figures["lone_vector"] = 1.0
+    if len(trained) > 1 and (some := _some_norms(model, ours)):
+        current.figures["lone_norms"] = float(some)
     places = [place for place, (_, parameter) in enumerate(named) if id(parameter) in ours]
     apart = {id(one) for one in whole.values()}
     blocks = [module for name, module in find(model).blocks.items() if id(module) in apart]
@@ -190,6 +192,18 @@ def _is_vector_of_layer(model: Any, parameter: Any) -> bool:
                 and ("Norm" in type(module).__name__ or (weight is not parameter and weight.dim() > 1))
             )  # fmt: skip
     return False
+
+
+def _some_norms(model: Any, ours: Collection[int]) -> int:
+    """How many normalisations are trained, where they are all that is, and others have parameters that are frozen; 0
+    else. ours: parameters that are trained, by id."""
+    held = {
+        name: {id(item) for item in module._parameters.values() if item is not None}
+        for name, module in model.named_modules() if "Norm" in type(module).__name__
+    }  # fmt: skip
+    trained = [items for items in held.values() if items & set(ours)]
+    others = sum(bool(items) and not items & set(ours) for items in held.values())
+    return len(trained) if others and set(ours) <= set().union(*trained) else 0
 
 
 def _zero_adapters(named: list[tuple[str, Any]], ours: set[int]) -> list[Any]:

@@ -35,6 +35,25 @@ def is_followed() -> bool:
     return getattr(sys.modules.get("torch.fx._symbolic_trace"), "_is_fx_tracing_flag", False)
 
 
+@functools.cache
+def _asked() -> tuple[Callable[[], Any], ...]:
+    """What is asked at each call of a hook, which takes longer to find than to answer."""
+    import torch
+
+    core = torch._C
+    return (core._is_tracing, core._len_torch_dispatch_stack, core._len_torch_function_stack,
+            core._functorch.maybe_current_level)  # fmt: skip
+
+
+def _is_plain() -> bool:
+    """Whether nothing is followed, and no mode is on: nearly always."""
+    tracing, dispatched, seen, level = _asked()
+    return not (
+        tracing() or dispatched() or seen() or level() is not None
+        or getattr(sys.modules.get("torch.fx._symbolic_trace"), "_is_fx_tracing_flag", False)
+    )  # fmt: skip
+
+
 def apart(call: Callable[..., Any], *given: Any) -> Any:
     """Call, and nothing where that is followed. Modes of others are not shown what it computes: a checkpoint that
     chooses what it keeps counts the operations of a layer, and would take ours for the layer's; a default device is
@@ -82,18 +101,25 @@ def _put_on(stack: list[Any]) -> None:
 
 class Guest:
     """A hook that calls a function, and does nothing where the compiler follows it: of all such hooks it then follows
-    the same few instructions, which it has to compile but once."""
+    the same few instructions, which it has to compile but once.
 
-    def __init__(self, call: Callable[..., Any]):
-        self._call = call
+    whose: something with `on`; while that is false the function is not called."""
+
+    def __init__(self, call: Callable[..., Any], whose: Any = None):
+        self._call, self._whose = call, whose
 
     def __call__(self, *given: Any) -> None:
         import torch
 
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or (self._whose is not None and not self._whose.on):
             return
-        with contextlib.suppress(Exception):  # never into the training
-            apart(self._call, *given)
+        try:
+            if _is_plain():
+                self._call(*given)
+            else:
+                apart(self._call, *given)
+        except Exception:  # never into the training
+            return
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything and gives None
@@ -113,23 +139,23 @@ class _Nowhere:
         """There is nothing to take away."""
 
 
-def before(module: Any, call: Callable[..., Any], **how: Any) -> Any:
-    """Have a function called before each call of a module, until the handle's `remove`."""
-    return _put("register_forward_pre_hook", module, call, how)
+def before(module: Any, call: Callable[..., Any], whose: Any = None, **how: Any) -> Any:
+    """Have a function called before each call of a module, until the handle's `remove`. whose: see `Guest`."""
+    return _put("register_forward_pre_hook", module, call, whose, how)
 
 
-def after(module: Any, call: Callable[..., Any], **how: Any) -> Any:
-    """Have a function called behind each call of a module, until the handle's `remove`."""
-    return _put("register_forward_hook", module, call, how)
+def after(module: Any, call: Callable[..., Any], whose: Any = None, **how: Any) -> Any:
+    """Have a function called behind each call of a module, until the handle's `remove`. whose: see `Guest`."""
+    return _put("register_forward_hook", module, call, whose, how)
 
 
-def _put(kind: str, module: Any, call: Callable[..., Any], how: dict[str, Any]) -> Any:
+def _put(kind: str, module: Any, call: Callable[..., Any], whose: Any, how: dict[str, Any]) -> Any:
     import torch
 
     if isinstance(module, torch.jit.RecursiveScriptModule):  # type: ignore[attr-defined, unused-ignore]
         return _Nowhere()  # a module of TorchScript takes no hooks
     _spare_scripts()
-    return getattr(module, kind)(call if isinstance(call, Guest) else Guest(call), **how)
+    return getattr(module, kind)(call if isinstance(call, Guest) else Guest(call, whose), **how)
 
 
 def _is_ours(hook: Any) -> bool:
@@ -253,5 +279,7 @@ def is_compiled() -> bool:
 def compilations() -> int:
     """A number that grows whenever anything is compiled."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    counters = getattr(dynamo, "counters", {})
+    counters = getattr(dynamo, "counters", None)
+    if not counters:
+        return 0
     return sum(sum(counters.get(name, {}).values()) for name in ("frames", "stats"))

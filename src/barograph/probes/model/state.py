@@ -58,6 +58,7 @@ _MOST_INPUTS = 16  # tensors of a step that are looked at
 _BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
 _ASKED = (1, 3)  # steps of a model that is not called, before which it is looked for what was compiled of it
 _EACH_STEP = 3  # steps in a row with a pass in training mode and without gradients: it belongs to the step
+_ACTING = 8  # passes without gradients between two steps that are looked at where each step has some
 _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each step
 
 
@@ -91,6 +92,8 @@ class ModelState:
         self._output.timed = self._timed
         self.rests = False  # whether the step to come is not looked at; evaluations are
         self.evaluates = False  # whether there was one since the step before
+        self._calls = self._steps = self._called = 0  # passes without gradients since then; steps, and those with some
+        self._skips = False  # whether the pass is not looked at
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._uses, self._plain = UsedGraphs(), True
         self._without: set[bool] = set()  # of those without gradients
@@ -232,7 +235,8 @@ class ModelState:
 
         with contextlib.suppress(Exception):
             trains = torch.is_grad_enabled()
-            if self.rests and (trains or self._examples.in_each_step):
+            self._skips = self.rests if trains else self._is_acting()
+            if self._skips:
                 return
             self.evaluates |= not trains
             self._head.began()
@@ -270,6 +274,15 @@ class ModelState:
                         with torch.no_grad():
                             self._inputs.append(torch.linalg.vector_norm(local(tensor.detach()), float("inf")))
 
+    def _is_acting(self) -> bool:
+        """A pass without gradients: whether it is one of too many that each step has, as of a policy that acts."""
+        self._calls += 1
+        return self._called > self._steps // 4 + 1 and (self.rests or self._calls > _ACTING)
+
+    def _count(self) -> None:
+        """A step begins."""
+        self._steps, self._called, self._calls = self._steps + 1, self._called + (self._calls > 0), 0
+
     def _copy_evaluated(self, tensors: Sequence[Any], mode: bool | None) -> None:
         """A copy of the model is evaluated. mode: whether in training mode."""
         self.evaluates = True
@@ -278,7 +291,7 @@ class ModelState:
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
 
-        if self.rests and (torch.is_grad_enabled() or self._examples.in_each_step):
+        if self._skips:
             return
         with contextlib.suppress(Exception):
             logits = self._answer(output)
@@ -328,6 +341,7 @@ class ModelState:
 
     def rested(self) -> float:
         """A step begins that is not looked at. As `taken`."""
+        self._count()
         self._examples.rested()
         self._averaged.rested()
         return self.taken()
@@ -337,6 +351,7 @@ class ModelState:
         import torch
 
         self.evaluates = False
+        self._count()
         self._see_around()
         if parameters is not self._key:
             self._key = parameters

@@ -46,13 +46,14 @@ class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
     Freezing is usual, so an info finding says how much of the model is trained and what is not; where two layers or
-    more in front of what is trained are as torch draws them, that nothing may have been loaded. Eight things are
+    more in front of what is trained are as torch draws them, that nothing may have been loaded. Nine things are
     never meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of
     which those of some layers are frozen at 0, while those of others are trained, or one factor at 0 while the
     other is trained. The other way round, layers that are trained beside the LoRA matrices that are added to them.
-    A bias or a norm's gains that are all that is trained, beside eight frozen parameters or more. Frozen blocks
-    behind parameters that are trained, whose normalisation weights are all exactly 1: nobody ever trained these
-    (the same of two such layers or more in the frozen model that adapters are for); or any such blocks, where a
+    A bias or a norm's gains that are all that is trained, beside eight frozen parameters or more; or some normalisation
+    layers alone, and not all that there are, where a configuration of three options or more says nothing of it. Frozen
+    blocks behind parameters that are trained, whose normalisation weights are all exactly 1: nobody ever trained
+    these (the same of two such layers or more in the frozen model that adapters are for); or any such blocks, where a
     preference is learnt. And frozen layers whose weights are as torch draws them, uniform up to one over the root of
     their inputs, while what is before them is trained; or where two or more are in front of it, and more than four
     parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a deviation of
@@ -87,7 +88,7 @@ class FrozenGroup(Rule):
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
                              "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new", "lone_vector",
-                             "frozen_tables", "untrained", "trained_matrices")
+                             "lone_norms", "frozen_tables", "untrained", "trained_matrices")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
@@ -109,29 +110,16 @@ class FrozenGroup(Rule):
         behind, front = (max(0.0, figures[name]) for name in ("frozen_as_drawn", "frozen_first_as_drawn"))
         fresh, adapted = behind > 0 or front > 1, figures["trained_adapters"] > 0
         contrasted = came_by(history.channel("model/loss_pairs"), time)  # a probe would have labels
-        carriers, reversed_ = whole(figures["trained_carriers"]), figures["frozen_adapters"] > 0 and not adapted
-        if carriers > 0 and reversed_:
-            key, adapters = "reversed", whole(figures["frozen_adapters"])
-            message = f"{carriers} layers that have adapters are trained, and none of {adapters} parameters of these."
-            causes = ["layer frozen: the adapters are, and the layers that they are for are trained",
-                      "base not frozen: the test that sets `requires_grad` is the wrong way round"]  # fmt: skip
-        elif reversed_:
-            adapters = whole(figures["frozen_adapters"])
-            message = f"None of {adapters} parameters of adapters is trained, but {trained} others are."
-        elif carriers > 0:
-            key = "carriers"
-            message = f"{carriers} layers that have adapters are trained themselves."
-            causes = ["base not frozen: layers are trained beside the adapters that are added to them"]
-        elif figures["zero_adapters"] > 0:
-            key, layers = "zero", whole(figures["zero_adapters"])
-            message = (
-                f"Adapters of {layers} layers, or one factor of each, are frozen at 0, where they add nothing; others "
-                "are trained."
-            )
-            causes = ["layer frozen: adapters that should be trained, or one of their two factors"]
+        told = _of_adapters(figures, list(self.causes))
+        if told is not None:
+            key, message, causes = told
         elif figures["lone_vector"] == 1 and count >= self.at["beside"] and not staged:
             key = "vector"
             message = f"Only one parameter of {trained + count} is trained, a bias or a norm's ({names})."
+        elif figures["lone_norms"] > 0 and count >= self.at["beside"] and not staged and said_thin(history) is False:
+            key, norms = "norms", whole(figures["lone_norms"])
+            which = f"{norms} normalisation layers are" if norms > 1 else "One normalisation layer is"
+            message = f"{which} all that is trained, and others are frozen like all the rest ({names})."
         elif figures["frozen_gains_new"] == 1 and adapted:
             key, message = "new", f"Adapters are trained in a model whose frozen normalisation is all new ({names})."
             causes = ["weights not loaded: the frozen model is as it was initialised"]
@@ -175,6 +163,31 @@ class FrozenGroup(Rule):
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
             | ({"standing": True} if key in ("drawn", "blocks", "new", "tables", "new body") else {}),
         )  # fmt: skip
+
+
+def _of_adapters(figures: Mapping[str, float], usual: list[str]) -> tuple[str, str, list[str]] | None:
+    """What is wrong with adapters: a key, a sentence and causes. usual: causes of what is frozen."""
+    carriers, adapters = whole(figures["trained_carriers"]), whole(figures["frozen_adapters"])
+    reversed_ = figures["frozen_adapters"] > 0 and not figures["trained_adapters"] > 0
+    if carriers > 0 and reversed_:
+        message = f"{carriers} layers that have adapters are trained, and none of {adapters} parameters of these."
+        return "reversed", message, [
+            "layer frozen: the adapters are, and the layers that they are for are trained",
+            "base not frozen: the test that sets `requires_grad` is the wrong way round",
+        ]  # fmt: skip
+    if reversed_:
+        others = whole(figures["trained_parameters"])
+        return "adapters", f"None of {adapters} parameters of adapters is trained, but {others} others are.", usual
+    if carriers > 0:
+        causes = ["base not frozen: layers are trained beside the adapters that are added to them"]
+        return "carriers", f"{carriers} layers that have adapters are trained themselves.", causes
+    if figures["zero_adapters"] > 0:
+        message = (
+            f"Adapters of {whole(figures['zero_adapters'])} layers, or one factor of each, are frozen at 0, where they "
+            "add nothing; others are trained."
+        )
+        return "zero", message, ["layer frozen: adapters that should be trained, or one of their two factors"]
+    return None
 
 
 def _vectors(figures: Mapping[str, float]) -> bool:

@@ -301,3 +301,25 @@ def test_a_mean_of_the_epoch_so_far_is_its_loss(tmp_path: Path) -> None:
     series = read(write(tmp_path, text)).series
     assert [at for at, _ in series["avg loss"]] == [25, 50, 75, 100, 125, 150, 175, 200, 225]
     assert len(series["val loss"]) == 3
+
+
+def test_a_row_right_behind_a_bar_is_one_of_its_own(tmp_path: Path) -> None:
+    text = "".join(
+        f"  {step}%|#    | {step}/400 [00:32<53:42, 3.2s/it, objective={5 - step / 90:.3f}]"
+        f"Iter {step + 10}: train loss {4 - step / 90:.3f}, lr 1e-4\n"
+        for step in range(10, 90, 10)
+    )
+    series = read(write(tmp_path, text)).series
+    assert series["train loss"] == [(step + 10, pytest.approx(4 - step / 90, abs=1e-3)) for step in range(10, 90, 10)]
+    assert series["objective"] == [(step, pytest.approx(5 - step / 90, abs=1e-3)) for step in range(10, 90, 10)]
+
+
+def test_a_bar_that_is_drawn_over_the_end_of_a_message_is_read(tmp_path: Path) -> None:
+    bar = "[==============================]"
+    text = "".join(
+        f"Epoch {epoch}/4\nEpoch {epoch}: val_loss got better, writing the best mo870/870 {bar} - 9s - "
+        f"loss: {1 / epoch:.4f} - val_loss: {1.2 / epoch:.4f}\n"
+        for epoch in range(1, 5)
+    )
+    series = read(write(tmp_path, text)).series
+    assert [value for _, value in next(iter(series.values()))] == [1.0, 0.5, pytest.approx(0.3333), 0.25]

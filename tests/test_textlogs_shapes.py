@@ -323,3 +323,35 @@ def test_a_bar_that_is_drawn_over_the_end_of_a_message_is_read(tmp_path: Path) -
     )
     series = read(write(tmp_path, text)).series
     assert [value for _, value in next(iter(series.values()))] == [1.0, 0.5, pytest.approx(0.3333), 0.25]
+
+
+def test_batches_of_an_epoch_ahead_of_the_loss_count_on(tmp_path: Path) -> None:
+    text = "".join(
+        f"| epoch {epoch:03d}  {batch} / 700 loss={5 - epoch + batch / 1e4:.3f} (4.1), lr=0.002, gnorm=1.2\n"
+        for epoch in (3, 4, 5)
+        for batch in (200, 400, 600)
+    )
+    reading = read(write(tmp_path, text))
+    assert [step for step, _ in reading.series["loss"]] == [200, 400, 600, 900, 1100, 1300, 1600, 1800, 2000]
+    assert not reading.restarts
+
+
+def test_the_distance_of_images_held_out_is_an_evaluation_s_loss(tmp_path: Path) -> None:
+    text = "".join(
+        f"Training: {at}%|##| {at}00/9000 [00:04<01:09, 51.3it/s, Loss={1 / at:.5f}]\n"
+        f"\n[ITER {at}00] Evaluating test: L1 {0.4 / at:.14f} PSNR {20 + at / 7:.9f} [01/02 03:04:05]\n"
+        for at in range(3, 11)
+    )
+    series = read(write(tmp_path, text)).series
+    assert series["test L1"] == [(100 * at, pytest.approx(0.4 / at)) for at in range(3, 11)]
+    assert candidates("eval_loss", series) == ["test L1"]
+
+
+def test_a_learning_rate_of_one_of_two_optimisers_is_read_below_its_step(tmp_path: Path) -> None:
+    text = "".join(
+        f"   --> STEP: {at}/90 -- GLOBAL_STEP: {7000 + at}\n     | > loss_gen: {5 - at / 40:.5f}  (4.1)\n"
+        f"     | > current_lr_0: {at / 1e5:.5f} \n     | > current_lr_1: 0.5 \n"
+        for at in range(10, 90, 10)
+    )
+    series = read(write(tmp_path, text)).series
+    assert series["lr"] == [(7000 + at, pytest.approx(at / 1e5)) for at in range(10, 90, 10)]

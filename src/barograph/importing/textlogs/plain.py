@@ -119,6 +119,7 @@ class Plain(engine.Dialect):
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.lasts_of_evaluations(counting.settled(self.leads(lines, rows, own), own))
+        rows = uncounted.of_epochs(rows, own)
         many = uncounted.many_an_epoch(rows, own)
         return [
             uncounted.without_count(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)

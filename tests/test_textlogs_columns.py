@@ -193,7 +193,8 @@ def test_a_heading_that_is_a_comment_has_its_names(head: str, row: str, name: st
 
 
 def test_a_heading_of_two_lines_of_words_names_the_rows_below_it(tmp_path: Path) -> None:
-    text = "rate = 0.25\nmean       since        sample    sample    this\nloss       last        counter    weight   label\n"
+    text = "rate = 0.25\nmean       since        sample    sample    this\n"
+    text += "loss       last        counter    weight   label\n"
     rows = [(5 * 2**at, 0.7 / (at + 1)) for at in range(6)]
     text += "".join(f"{loss:.6f}   {loss / 2:.6f}   {count:9d} {count:9.1f}  1.0000\n" for count, loss in rows)
     path = tmp_path / "table.log"
@@ -228,3 +229,18 @@ def test_errors_of_a_potential_are_losses_of_their_data(tmp_path: Path) -> None:
     series = read(path).series
     assert len(series["l2_trn"]) == len(series["l2_tst"]) == 8
     assert candidates("loss", series)[0] == "l2_trn" and candidates("eval_loss", series)[0] == "l2_tst"
+
+
+def test_a_mean_that_is_not_a_number_is_read_though_its_bar_was_left_in_the_middle(tmp_path: Path) -> None:
+    text = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size\n"
+    for epoch, ends in ((1, True), (2, True), (3, True), (4, False)):
+        for count in (31, 62, 90) if ends else (31, 62):
+            loss = "nan" if epoch == 4 else f"{2 / epoch + (90 - count) / 100:.4f}"
+            bar = f"{count / 0.9:3.0f}%|####5     | {count}/90 [00:05<00:07,  5.6it/s]"
+            text += f"        {epoch}/9      1.9G     {loss:>7}     {loss:>7}         17        512: {bar}\r"
+        text += "\n"
+    path = tmp_path / "detector.log"
+    path.write_text(text)
+    losses = read(path).series["box_loss"]
+    assert losses[:3] == [(1, 2.0), (2, 1.0), (3, pytest.approx(2 / 3, abs=1e-4))]
+    assert losses[3][0] == 4 and losses[3][1] != losses[3][1]

@@ -113,6 +113,7 @@ _AMPERSANDS = expression(rb"(?m)^([^&\n]{1,80}(?: & [^&\n]{1,80}?){1,40}) ?\\\\(
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
 _TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)")
+_NOT_A_NUMBER = expression(rb"(?i)(?<![a-z])nan(?![a-z])")
 _LETTERS = expression(rb"[A-Za-z]{3}")
 _ROW = expression(rb"[ \t]{0,8}\|[^\n]{1,4000}\|[ \t\r]{0,8}$")
 _LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
@@ -365,8 +366,8 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
         behind = line[drawn.end() :].partition(b"]")[2]
         if len(behind.split()) == count:
             line = behind  # a bar goes before the row, and goes on
-        elif drawn[1] != drawn[2]:
-            return []
+        elif drawn[1] != drawn[2] and _NOT_A_NUMBER.search(line, 0, drawn.start()) is None:
+            return []  # a mean of the epoch that is NaN stays so
         else:
             line = line[: drawn.start()]
     if b"[" in line:

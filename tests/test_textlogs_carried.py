@@ -66,3 +66,15 @@ def test_of_a_bar_that_gets_its_value_and_then_counts_on_the_first_one_is_the_ro
         text += f"20%|##   | {step}/60 [0{step}:07<20:11, 9.1s/it, {value}]\r"
     series = read(write(tmp_path, text + "\n")).series
     assert series["loss"] == [(step, pytest.approx(3 - step / 9, abs=1e-4)) for step in range(1, 9)]
+
+
+def test_several_ranks_that_print_a_row_print_no_evaluation_again(tmp_path: Path) -> None:
+    text = "".join(
+        f"[rank{rank}]: step {2**at} loss {4 - at / 4:.5f} eval_loss {5 - at / 4:.5f}\n"
+        for at in range(9)
+        for rank in range(3)
+    )
+    series = read(write(tmp_path, text)).series
+    assert (
+        [step for step, _ in series["eval_loss"]] == [step for step, _ in series["loss"]] == [2**at for at in range(9)]
+    )

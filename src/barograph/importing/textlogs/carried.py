@@ -4,11 +4,11 @@ In:   rows of the plain reader: `iter 7 | loss 2.31, val 2.44`, in which `val` i
       long ago; and bars that are drawn twice for one count, the first time with the value of the count before.
 Out:  the same rows with each evaluation once, where it was new; of two such bars the second.
 
-An evaluation is taken as printed again if the same figures of a loss stand in the row of the very next step, or if they
-only ever changed after they had been printed more than once. A bar that counts on and is then given a value is drawn
-twice at one time; one that is given a value and then counts on is drawn twice a count too, a step apart, and the first
-one is the row. What was seen of rows of the same names is kept in `own`,
-so that the answer does not depend on where a text is cut.
+An evaluation is taken as printed again if the row of the very next step has the same figures of a loss, or if they only
+ever changed after they had been printed more than once. A bar that counts on and is then given a value is drawn twice
+at one time; one that is given a value and then counts on is drawn twice a count too, a step apart, and the first one
+is the row. What was seen of rows of the same names is kept in `own`: the answer does not depend on where a text is cut,
+but for a bar that is cut between the two.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ def evaluations_once(row: forms.Raw, own: dict[str, Any]) -> forms.Raw:
     known, key = own.setdefault("evaluations", {}), "\n".join(row.names)
     if key not in known and len(known) >= _KEPT:
         return row
-    last, at_step, run, changes, alone = known.get(key, ["", -1, 0, 0, 0])
+    last, at_step, run, changes, alone, again = known.get(key, ["", -1, 0, 0, 0, False])
     columns = [[*column] for column in row.columns]
     for at, step in enumerate(row.steps or ()):
         figures = [row.columns[place][at] for place in places]
         said = b" ".join(figure if isinstance(figure, bytes) else b"%r" % figure for figure in figures).decode()
         if said != last:
             changes, alone = changes + (run > 1), alone + (run == 1)
-            last, run = said, 0
-        elif all(sum(map(str.isdigit, str(row.columns[place][at]))) >= _DIGITS for place in losses) and (
-            step == at_step + 1 or (changes >= _CHANGES and not alone)
-        ):
+            last, run, again = said, 1, False
+        elif step != at_step:  # else several ranks print the row
+            exact = all(sum(map(str.isdigit, str(row.columns[place][at]))) >= _DIGITS for place in losses)
+            again = exact and (step == at_step + 1 or (changes >= _CHANGES and not alone))
+            run += 1
+        if again:
             for place in places:
                 columns[place][at] = b""
-        run, at_step = run + 1, step
-    known[key] = [last, at_step, run, changes, alone]
+        at_step = step
+    known[key] = [last, at_step, run, changes, alone, again]
     return row._replace(columns=columns)
 
 

@@ -36,6 +36,9 @@ _BAR = expression(rb"^(?:\[\d{1,9}\]|\d{1,9}:)?\s*\d+%\|[^|]*\| ?(\d{1,15})/(\d{
 _TOTAL = expression(rb"Total optimization steps = ([\d,]{1,20})")
 _DONE = expression(rb"""['"]global_step/max_steps['"]: ?['"](\d{1,15})/\d""")  # of ms-swift
 _STEPS = {"current_steps", "step", "global_step", "iter", "iteration", "batch"}  # JSON that counts itself
+_PART = expression(
+    rb"""(['"])(?:cur_)?(?:step|iter|iteration|batch)\1: ?['"]\d{1,12}/\d{1,12}['"]"""
+)  # `"iter": "5/90"`
 _NEAR = 4  # lines between a dict and the bar that is drawn again behind it
 
 
@@ -53,7 +56,7 @@ def _dict(line: bytes) -> forms.Parsed | None:
         step = step if step is None or step.isdigit() else None
     if step is None and b"/max_steps" in line and (done := _DONE.search(line, match.start(), end)):
         step = done[1]
-    if not names or not names.keys().isdisjoint(_STEPS):
+    if not names or not names.keys().isdisjoint(_STEPS) or _PART.search(line, match.start(), end):
         return None
     if "train_loss" in names and "loss" not in names and "train_runtime" not in names:
         return None  # an epoch of somebody else's loop

@@ -297,7 +297,7 @@ def test_a_module_and_its_line_ahead_of_a_row_are_no_value(tmp_path: Path) -> No
     path = tmp_path / "module.log"
     path.write_text(
         "".join(
-            f"2031-02-03 04:05:{at} | INFO | box.core.runner:253 - epoch: 2/9, iter: {at}/90, total_loss: {9 / at:.2f}\n"
+            f"2031-02-03 04:05:{at} | INFO | box.core.run:253 - epoch: 2/9, iter: {at}/90, total_loss: {9 / at:.2f}\n"
             for at in range(10, 60, 10)
         )
     )

@@ -485,3 +485,17 @@ def test_a_table_of_episodes_is_placed_by_them(head: str) -> None:
     columns = head.split(",")
     rows = [dict(zip(columns, (str(at * 10), "1.5", "2.5"), strict=True)) for at in range(1, 9)]
     assert choose(columns, rows).step == columns[0]
+
+
+def test_objects_that_hold_their_figure_in_an_inner_object_are_points_of_the_name_beside_it(tmp_path: Path) -> None:
+    rows = [
+        {
+            "name": name,
+            "data": {"epoch": 0.25, "step": step, "value": 3 - step / 4, "timestamp": f"2031-02-0{step}T07:00:00"},
+        }
+        for step in range(1, 6)
+        for name in ("loss", "lr")
+    ]
+    run, tally = lines(tmp_path, *rows)
+    assert run.series("train/loss").step.tolist() == [1, 2, 3, 4, 5] and run.series("train/loss").value[1] == 2.5
+    assert len(run.series("train/lr").step) == 5 and tally.unread == 0

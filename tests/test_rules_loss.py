@@ -477,3 +477,11 @@ def test_a_curve_without_noise_falls_at_once_only_where_it_leaves_its_own_course
     at = np.arange(150)
     loss = 0.2 + 6 * np.exp(-steep * at) * np.where(jumps & (at >= 60), 0.5, 1.0)
     assert any(one.rule == "loss_jump_down" for one in look(loss)) == jumps
+
+
+def test_the_loss_of_a_part_that_is_not_trained_is_not_the_training_s() -> None:
+    step = np.arange(80)
+    series = {"dep_loss": (step, np.zeros(80)), "tag_loss": (step, falling(80))}
+    assert not [one for one in found([rule() for rule in RULES], series) if one.rule == "zero_loss"]
+    series["tag_loss"] = (step, np.zeros(80))
+    assert [one for one in found([rule() for rule in RULES], series) if one.rule == "zero_loss"]

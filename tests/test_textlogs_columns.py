@@ -8,6 +8,7 @@ import pytest
 from textlog_readings import find, read
 
 import barograph
+from barograph.core.roles import candidates
 from barograph.doctor import diagnose
 from barograph.importing.textlogs import columns
 
@@ -189,3 +190,57 @@ def test_a_heading_that_is_a_comment_has_its_names(head: str, row: str, name: st
     found = barograph.read(path)[0].series(name)
     assert found.step.tolist() == [steps * at for at in range(1, 41)]
     assert found.value.tolist() == pytest.approx(losses, rel=0.01)
+
+
+def test_a_heading_of_two_lines_of_words_names_the_rows_below_it(tmp_path: Path) -> None:
+    text = "rate = 0.25\nmean       since        sample    sample    this\n"
+    text += "loss       last        counter    weight   label\n"
+    rows = [(5 * 2**at, 0.7 / (at + 1)) for at in range(6)]
+    text += "".join(f"{loss:.6f}   {loss / 2:.6f}   {count:9d} {count:9.1f}  1.0000\n" for count, loss in rows)
+    path = tmp_path / "table.log"
+    path.write_text(text + "\nfinished\n9.0 8.0 7 6.0 1.0\n")
+    reading = read(path)
+    assert reading.series["mean_loss"] == [(count, pytest.approx(loss, abs=1e-6)) for count, loss in rows]
+    assert reading.series["since_last"][0] == (5, pytest.approx(0.35))
+
+
+def test_a_table_with_a_column_for_each_data_says_the_losses_of_an_epoch(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(6):
+        text += f"- trainer - Epoch {epoch}/20\n- trainer - Validating\n"
+        text += f"span_f1: 0.{epoch}17, loss: {0.9 - epoch / 11:.4f} ||: 100%|######| 61/61 [00:03<00:00, 9.1it/s]\n"
+        text += "- board -                    Training |  Validation\n"
+        text += (
+            f"- board - span_f1        |     0.{epoch}19  |     0.{epoch}17\n- board - gpu_MB |  913.000  |    N/A\n"
+        )
+        text += f"- board - loss        |     {0.8 - epoch / 9:.3f}  |     {0.9 - epoch / 11:.3f}\n- trainer - took 9\n"
+    path = tmp_path / "table.log"
+    path.write_text(text)
+    reading = read(path)
+    assert reading.series["train loss"] == [(epoch, pytest.approx(0.8 - epoch / 9, abs=1e-3)) for epoch in range(6)]
+    assert {step for step, _ in reading.series["val loss"]} == set(range(6)) and reading.axes["val loss"] == "epoch"
+
+
+def test_errors_of_a_potential_are_losses_of_their_data(tmp_path: Path) -> None:
+    text = "# batch      l2_tst    l2_trn    l2_e_tst  l2_e_trn         lr\n"
+    text += "".join(f" {at:6d}    {9 / at:.2e}  {8 / at:.2e}    1e-2  2e-2  1.0e-03\n" for at in range(100, 900, 100))
+    path = tmp_path / "table.log"
+    path.write_text(text)
+    series = read(path).series
+    assert len(series["l2_trn"]) == len(series["l2_tst"]) == 8
+    assert candidates("loss", series)[0] == "l2_trn" and candidates("eval_loss", series)[0] == "l2_tst"
+
+
+def test_a_mean_that_is_not_a_number_is_read_though_its_bar_was_left_in_the_middle(tmp_path: Path) -> None:
+    text = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size\n"
+    for epoch, ends in ((1, True), (2, True), (3, True), (4, False)):
+        for count in (31, 62, 90) if ends else (31, 62):
+            loss = "nan" if epoch == 4 else f"{2 / epoch + (90 - count) / 100:.4f}"
+            bar = f"{count / 0.9:3.0f}%|####5     | {count}/90 [00:05<00:07,  5.6it/s]"
+            text += f"        {epoch}/9      1.9G     {loss:>7}     {loss:>7}         17        512: {bar}\r"
+        text += "\n"
+    path = tmp_path / "detector.log"
+    path.write_text(text)
+    losses = read(path).series["box_loss"]
+    assert losses[:3] == [(1, 2.0), (2, 1.0), (3, pytest.approx(2 / 3, abs=1e-4))]
+    assert losses[3][0] == 4 and losses[3][1] != losses[3][1]

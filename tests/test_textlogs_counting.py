@@ -267,3 +267,38 @@ def test_how_many_were_right_is_no_bar(tmp_path: Path) -> None:
     series = read(written(tmp_path, text.splitlines())).series
     assert [step for step, _ in series["validation accuracy"]] == [at * 50 for at in range(1, 9)]
     assert len(series["val loss"]) == 8
+
+
+def test_updates_in_all_count_and_not_those_since_the_last_row(tmp_path: Path) -> None:
+    path, done, text = tmp_path / "agent.log", 0, ""
+    for at, updates in enumerate((21, 19, 23, 20, 22, 18)):
+        done += updates
+        text += f"[ time:{at}.5s epochs:0.0{at} ] {{'exs': 9, 'mean_loss': {9 - at / 2}, 'updates': {updates}, "
+        text += f"'lr': 2e-05, 'total_train_updates': {done}}}\n"
+    path.write_text(text)
+    reading = read(path)
+    assert [step for step, _ in reading.series["mean_loss"]] == [21, 40, 63, 83, 105, 123] and not reading.restarts
+
+
+def test_a_batch_of_an_epoch_in_an_object_counts_on_over_epochs(tmp_path: Path) -> None:
+    path = tmp_path / "video.log"
+    path.write_text(
+        "".join(
+            f'[05/06 07:08:09][INFO] logging.py:  99: json_stats: {{"_type": "train_iter", "epoch": "{epoch}/30", '
+            f'"iter": "{batch}/70", "learning_rate": 0.01, "loss": {6 - epoch - batch / 100:.3f}}}\n'
+            for epoch in (4, 5)
+            for batch in (20, 40, 60)
+        )
+    )
+    assert [step for step, _ in read(path).series["loss"]] == [20, 40, 60, 90, 110, 130]
+
+
+def test_a_module_and_its_line_ahead_of_a_row_are_no_value(tmp_path: Path) -> None:
+    path = tmp_path / "module.log"
+    path.write_text(
+        "".join(
+            f"2031-02-03 04:05:{at} | INFO | box.core.run:253 - epoch: 2/9, iter: {at}/90, total_loss: {9 / at:.2f}\n"
+            for at in range(10, 60, 10)
+        )
+    )
+    assert [*read(path).series] == ["total_loss"]

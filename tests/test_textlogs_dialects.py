@@ -329,3 +329,14 @@ def test_a_table_between_dashes_is_a_row(tmp_path: Path) -> None:
         lines += ["-" * 30, "| rollout/      |      |", f"|    ep_rew_mean | {at * 10} |", "| time/ | |",
                   f"|    total_timesteps | {2048 * at} |", "-" * 30]  # fmt: skip
     assert written(tmp_path, "ppo.log", lines)["rollout/ep_rew_mean"] == [(2048 * at, 10.0 * at) for at in range(1, 5)]
+
+
+@pytest.mark.parametrize("digits", [4, 2])
+def test_dicts_of_which_only_some_have_a_bar_behind_them_are_as_far_apart_as_these(tmp_path: Path, digits: int) -> None:
+    text = ""
+    for step in range(20, 400, 20):
+        text += f"{{'loss': {5 - step / 90:.4f}, 'learning_rate': 1e-05, 'epoch': {step / 130:.{digits}f}}}\n"
+        text += f" 9%|##   | {step}/390 [00:10<00:20,  1.2it/s]\n" if step in (60, 140, 160, 300) else ""
+    path = tmp_path / "dicts.log"
+    path.write_text(text)
+    assert [step for step, _ in read(path).series["loss"]] == [*range(20, 400, 20)]

@@ -302,3 +302,15 @@ def test_sentences_of_the_training_beside_lines_of_the_evaluation_are_of_two_lau
     (run,) = barograph.read(path)
     series = run.series(next(name for name in run.names() if "policy" in name))
     assert sorted(set(series.segment.tolist())) == [1, 2] and len(series.value) == 60 - 10
+
+
+def test_the_last_row_of_several_lines_is_read_once_it_says_what_the_one_before_it_says(tmp_path: Path) -> None:
+    head, rest = "INFO [step={at}/90,epoch=0]\n    train/CE loss={loss}\n", "    throughput/tokens_per_second={at}11\n"
+    rows = [(head + rest).format(at=at, loss=5 - at / 4) for at in range(1, 6)]
+    path = tmp_path / "rows.log"
+    path.write_text("".join(rows))
+    assert len(read(path).series["train/CE loss"]) == 5
+    path.write_text("".join(rows[:4]) + head.format(at=5, loss=3.75))
+    assert len(read(path).series["train/CE loss"]) == 4, "it may go on"
+    path.write_text("".join(f"[batch={at}/90]:\n\t Train loss/train/total: {9 / at}\n" for at in range(1, 6)))
+    assert len(read(path).series["loss/train/total"]) == 5

@@ -301,3 +301,57 @@ def test_a_mean_of_the_epoch_so_far_is_its_loss(tmp_path: Path) -> None:
     series = read(write(tmp_path, text)).series
     assert [at for at, _ in series["avg loss"]] == [25, 50, 75, 100, 125, 150, 175, 200, 225]
     assert len(series["val loss"]) == 3
+
+
+def test_a_row_right_behind_a_bar_is_one_of_its_own(tmp_path: Path) -> None:
+    text = "".join(
+        f"  {step}%|#    | {step}/400 [00:32<53:42, 3.2s/it, objective={5 - step / 90:.3f}]"
+        f"Iter {step + 10}: train loss {4 - step / 90:.3f}, lr 1e-4\n"
+        for step in range(10, 90, 10)
+    )
+    series = read(write(tmp_path, text)).series
+    assert series["train loss"] == [(step + 10, pytest.approx(4 - step / 90, abs=1e-3)) for step in range(10, 90, 10)]
+    assert series["objective"] == [(step, pytest.approx(5 - step / 90, abs=1e-3)) for step in range(10, 90, 10)]
+
+
+def test_a_bar_that_is_drawn_over_the_end_of_a_message_is_read(tmp_path: Path) -> None:
+    bar = "[==============================]"
+    text = "".join(
+        f"Epoch {epoch}/4\nEpoch {epoch}: val_loss got better, writing the best mo870/870 {bar} - 9s - "
+        f"loss: {1 / epoch:.4f} - val_loss: {1.2 / epoch:.4f}\n"
+        for epoch in range(1, 5)
+    )
+    series = read(write(tmp_path, text)).series
+    assert [value for _, value in next(iter(series.values()))] == [1.0, 0.5, pytest.approx(0.3333), 0.25]
+
+
+def test_batches_of_an_epoch_ahead_of_the_loss_count_on(tmp_path: Path) -> None:
+    text = "".join(
+        f"| epoch {epoch:03d}  {batch} / 700 loss={5 - epoch + batch / 1e4:.3f} (4.1), lr=0.002, gnorm=1.2\n"
+        for epoch in (3, 4, 5)
+        for batch in (200, 400, 600)
+    )
+    reading = read(write(tmp_path, text))
+    assert [step for step, _ in reading.series["loss"]] == [200, 400, 600, 900, 1100, 1300, 1600, 1800, 2000]
+    assert not reading.restarts
+
+
+def test_the_distance_of_images_held_out_is_an_evaluation_s_loss(tmp_path: Path) -> None:
+    text = "".join(
+        f"Training: {at}%|##| {at}00/9000 [00:04<01:09, 51.3it/s, Loss={1 / at:.5f}]\n"
+        f"\n[ITER {at}00] Evaluating test: L1 {0.4 / at:.14f} PSNR {20 + at / 7:.9f} [01/02 03:04:05]\n"
+        for at in range(3, 11)
+    )
+    series = read(write(tmp_path, text)).series
+    assert series["test L1"] == [(100 * at, pytest.approx(0.4 / at)) for at in range(3, 11)]
+    assert candidates("eval_loss", series) == ["test L1"]
+
+
+def test_a_learning_rate_of_one_of_two_optimisers_is_read_below_its_step(tmp_path: Path) -> None:
+    text = "".join(
+        f"   --> STEP: {at}/90 -- GLOBAL_STEP: {7000 + at}\n     | > loss_gen: {5 - at / 40:.5f}  (4.1)\n"
+        f"     | > current_lr_0: {at / 1e5:.5f} \n     | > current_lr_1: 0.5 \n"
+        for at in range(10, 90, 10)
+    )
+    series = read(write(tmp_path, text)).series
+    assert series["lr"] == [(7000 + at, pytest.approx(at / 1e5)) for at in range(10, 90, 10)]

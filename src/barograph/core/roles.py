@@ -41,14 +41,14 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ][a-z0-9]+"
         r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|objective|criterion)"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
-        r"|train(?:ing)?[_/. ]l[12]",  # gradient boosting's errors
+        r"|train(?:ing)?[_/. ]l[12]|l[12]_train(?:ing)?",  # gradient boosting's errors, and those of potentials
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
         rf"(?!.*train)(?:(?:.*[/_. ])?{_HELD_OUT}(?:[/_. ].*)?[/_. ]"
         rf"(?:(?:[a-z]{{2,9}})?(?:loss|bpb)|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
         rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{_HELD_OUT}"
-        rf"|{_HELD_OUT}(?:_\d)?[_/. ]l[12])",
+        rf"|{_HELD_OUT}(?:_\d)?[_/. ]l[12]|l[12]_{_HELD_OUT})",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),
@@ -130,6 +130,7 @@ _WITHOUT = re.compile(
 
 
 _TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
+_TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
 
 
@@ -146,7 +147,7 @@ def _plain(name: str) -> str:
     """
     name = name.rpartition(". ")[2] or name
     plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
-    plain = _TRAINING.sub("train", plain)
+    plain = _TESTING.sub("test", _TRAINING.sub("train", plain))
     return _WITHOUT.sub("", plain).strip("/_. ") or plain
 
 

@@ -86,8 +86,9 @@ def choose(columns: Iterable[str], rows: list[dict[str, Any]]) -> ImportAxes:
         ),
         (None, "row"),
     )
-    time = next((known[name] for name in _TIMES if name in known and _is_time(known[name], rows)), None)
-    name, value = (next((known[word] for word in words if word in known), None) for words in (_NAMES, _VALUES))
+    every = within | known
+    time = next((every[name] for name in _TIMES if name in every and _is_time(every[name], rows)), None)
+    name, value = (next((every[word] for word in words if word in every), None) for words in (_NAMES, _VALUES))
     if name is None or value is None or name == value or not _are_words(name, rows):
         name = value = None
     split = next((known[item] for item in _SPLITS if item in known and _splits(known[item], rows)), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.core.roles import candidates
+from barograph.core.roles import ROLES, candidates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,4 +90,11 @@ class PlayedRoles:
             names = candidates(role, self._channels, count)
         elif finished:
             names = candidates(role, self._channels)
+        if role == "loss" and (decided or finished) and names[0] not in ROLES[role][0]:
+            names = sorted(names, key=self._is_of_nothing)
         return _Choice(len(self._channels), finished, names, decided, self._channels[names[0]])
+
+    def _is_of_nothing(self, name: str) -> bool:
+        """Whether a series is 0 from its first row on: the loss of a part that is not trained."""
+        rows = self._channels[name].rows(0, _DECIDED + 2)
+        return len(rows) > 0 and not rows.value.any()

@@ -26,9 +26,11 @@ _BEFORE = 1 << 13  # bytes: of a shorter text, what stands before it says with i
 _PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 16 MB
 _ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _STATES = expression(  # of a bar, where the carriage returns between them got lost
-    rb"((?:it/s|s/it)[^\]\n]{0,200}\])[ \t]{0,8}(?=(?:[A-Za-z][\w .()/#-]{0,30}:[ \t]{0,8})?\d{1,3}%\|)|"
+    rb"((?:it/s|s/it)[^\]\n]{0,200}\])[ \t]{0,8}(?=(?:[A-Za-z][\w .()/#-]{0,30}:[ \t]{0,8})?\d{1,3}%\||"
+    rb"(?i:(?:global[ _])?step|iter(?:ation)?)[ :=#]{1,3}\d{1,12}[ ,:/|])|"  # or a row was printed right behind it
     rb"(?<=\d)[ \t]{1,8}(?=\d{1,9}/\d{1,9} \[[=>.]{8})|"
-    rb"(?<=[\d-])(?=[A-Z][a-z]{2,20}[\w .()/#-]{0,30}:[ \t]{0,8}\d{1,3}%\|)"
+    rb"(?<=[\d-])(?=[A-Z][a-z]{2,20}[\w .()/#-]{0,30}:[ \t]{0,8}\d{1,3}%\|)|"
+    rb"(?<=[a-z])(?=\d{1,9}/\d{1,9} \[={8})"  # drawn over the end of what else was printed
 )
 _BEGUN = expression(  # a bar that has counted nothing yet, and what was printed right behind it
     rb"(?m)^([^\n\r|%]{0,80}?\b0%\|[^|\n\r]{0,300}\| 0/\d{1,12} \[00:00<\?[^\]\n\r]{0,60}\])[ \t]{0,8}"

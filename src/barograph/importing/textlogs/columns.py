@@ -20,7 +20,7 @@ _COUNT = (
 _MEASURE = (
     rb"loss|(?:train(?:ing)?|test|val(?:idation)?)[ _]error|"
     rb"nll|ppl|perplexity|x-?ent|cross.?ent(?:ropy)?(?![a-z])|(?<![a-z])(?:[cx]e|bce)(?![a-z])|acc(?:uracy)?|reward|bpb|"
-    rb"r?mse|(?<![a-z])l_total(?![a-z])|objective|criterion|(?<![a-z])cost|"
+    rb"r?mse|(?<![a-z])l_total(?![a-z])|(?<![a-z])l[12]_(?:trn|tst|train|test|val)(?![a-z])|objective|criterion|(?<![a-z])cost|"
     rb"(?<![a-z])(?:box|giou|conf|wh)[ \t|]{1,40}(?:obj|cls|conf|id)(?![a-z])"
 )
 _HEADING = expression(
@@ -95,6 +95,17 @@ _CELLS = rb"\|([^|\n\d]{1,60}(?:\|[^|\n\d]{1,60}){2,40})\|\n"
 _TWO_LINES = expression(  # a heading of two lines between rules, as MATLAB prints it
     rb"(?m)^([ \t]{0,20})" + _CELLS + rb"[ \t]{0,20}" + _CELLS + rb"(?=[ \t]{0,20}\|[-=]{8,2000}\|\n)"
 )
+_STACKED = expression(  # a heading of two lines of words, each above the other: `example` and `counter`
+    rb"(?m)^[ \t]{0,8}((?:[A-Za-z]{2,20}[ \t]{1,16}){2,20}[A-Za-z]{2,20})[ \t\r]*\n"
+    rb"[ \t]{0,8}((?:[a-z]{2,20}[ \t]{1,20}){2,20}[a-z]{2,20})[ \t\r]*\n(?=[ \t]{0,16}[\d.-])"
+)
+_COUNTER = expression(
+    rb"(?i)(?:example|iteration|iter|step|sample|update|batch|epoch)_(?:counter|count|number|no|index)"
+)
+_BY_DATA = expression(  # `Training | Validation`, and below it `loss | 0.3 | 0.4`, behind what a logger writes
+    rb"(?m)^[^\n|]{0,160}?\b(?i:train(?:ing)?)[ \t]{0,8}\|[ \t]{0,8}(?i:(val|test)\w{0,8})[ \t\r]*\n"
+    rb"((?:[^\n|]{1,240}\|[ \t]{0,20}[^\s|]{1,24}[ \t]{0,20}\|[ \t]{0,20}[^\s|]{1,24}[ \t\r]*(?:\n|\Z)){1,200})"
+)
 _WIDEST = 4096  # bytes of a row
 _COMMA = expression(rb"(?<=\d),(?=\d)")  # in the numbers of other countries
 _SEMICOLONS = expression(rb"[A-Za-z#\x80-\xff][^;=:{}\d]{0,40}(?:;[^;=:{}]{1,40}){1,40};?\r?$")  # a heading
@@ -102,6 +113,7 @@ _AMPERSANDS = expression(rb"(?m)^([^&\n]{1,80}(?: & [^&\n]{1,80}?){1,40}) ?\\\\(
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
 _TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)")
+_NOT_A_NUMBER = expression(rb"(?i)(?<![a-z])nan(?![a-z])")
 _LETTERS = expression(rb"[A-Za-z]{3}")
 _ROW = expression(rb"[ \t]{0,8}\|[^\n]{1,4000}\|[ \t\r]{0,8}$")
 _LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
@@ -118,6 +130,10 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         text = _AMPERSANDS.sub(lambda found: found[1].replace(b" & ", b" | "), text)
     if b";" in text:
         text = _as_columns(text, own)
+    if b" | " in text or b" |  " in text:
+        text = _BY_DATA.sub(_each_of_data, text)
+    if "stacked" in own or b"count" in text or b"number" in text or b"index" in text:
+        text = _below_stacked(text, own)
     between, *names = [word.encode() for word in own.get("heading", [""])]
     heads = _headings(text)
     if not names and not heads:
@@ -161,6 +177,54 @@ def _as_columns(text: bytes, own: dict[str, Any]) -> bytes:
     if count:
         own["semicolons"] = count
     return b"\n".join(lines)
+
+
+def _each_of_data(found: re.Match[bytes]) -> bytes:
+    """The rows of a table with a column for each data, each measure with its data before it."""
+    rows = []
+    for line in found[2].split(b"\n"):
+        name, *cells = line.split(b"|")
+        ahead, _, name = name.rstrip().rpartition(b" ")
+        said = [
+            data + b" " + name + b": " + cell.strip()
+            for data, cell in zip((b"train", found[1].lower()), cells, strict=False)
+            if _NUMBER.fullmatch(cell.strip())
+        ]
+        rows.append(ahead + b" " + b", ".join(said) if cells else line)
+    return b"\n" + b"\n".join(rows)
+
+
+def _below_stacked(text: bytes, own: dict[str, Any]) -> bytes:
+    """A text in which rows below a heading of two lines say their names, what counts first; own: the heading that goes
+    on in the next text."""
+    names, begin, done = [name.encode() for name in own.pop("stacked", ())], 0, []
+    for found in _STACKED.finditer(text):
+        above, below = found[1].split(), found[2].split()
+        heads = [one + b"_" + other for one, other in zip(above, below, strict=False)]
+        if len(above) == len(below) and _SAID.search(found[2]) and any(map(_COUNTER.fullmatch, heads)):
+            rows, names = _rows_below(text[begin : found.end()], names)[0], heads
+            begin = found.end()
+            done.append(rows)
+    rows, names = _rows_below(text[begin:], names)
+    if names:
+        own["stacked"] = [name.decode() for name in names]
+    return b"".join([*done, rows])
+
+
+def _rows_below(text: bytes, names: list[bytes]) -> tuple[bytes, list[bytes]]:
+    """A text whose first lines are rows under such names, up to one that is none; the names that still hold."""
+    if not names:
+        return text, names
+    lines, at = text.split(b"\n"), next(at for at, name in enumerate(names) if _COUNTER.fullmatch(name))
+    for index, line in enumerate(lines):
+        cells = line.split() if len(line) < _WIDEST else []
+        if not len(names) <= len(cells) <= len(names) + 1 or _WHOLE.fullmatch(cells[at]) is None:
+            if line.strip() or index < len(lines) - 1:
+                return b"\n".join(lines), []
+            break
+        said = [(name, cell) for name, cell in zip(names, cells, strict=False) if _NUMBER.fullmatch(cell)]
+        lines[index] = b"step %s: %s" % (cells[at], b", ".join(name + b"=" + cell for name, cell in said))
+    return b"\n".join(lines), names
 
 
 def _as_one(found: re.Match[bytes]) -> bytes:
@@ -302,8 +366,8 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
         behind = line[drawn.end() :].partition(b"]")[2]
         if len(behind.split()) == count:
             line = behind  # a bar goes before the row, and goes on
-        elif drawn[1] != drawn[2]:
-            return []
+        elif drawn[1] != drawn[2] and _NOT_A_NUMBER.search(line, 0, drawn.start()) is None:
+            return []  # a mean of the epoch that is NaN stays so
         else:
             line = line[: drawn.start()]
     if b"[" in line:

@@ -172,6 +172,15 @@ class Lines:
         return [Raw(template.names, np.array(picks, np.int64), starts, values, steps, template.main, self.x)], left
 
 
+def picked(row: Raw, kept: list[int]) -> Raw:
+    """Some rows of a block."""
+    return row._replace(
+        where=row.where[kept],
+        starts=[row.starts[at] for at in kept],
+        columns=[[column[at] for at in kept] for column in row.columns],
+    )
+
+
 def merge(rows: list[Raw]) -> list[Raw]:
     """Rows of the same names that were read in different ways, as one block by line."""
     groups: dict[tuple[Any, ...], list[Raw]] = {}

@@ -36,6 +36,9 @@ _BAR = expression(rb"^(?:\[\d{1,9}\]|\d{1,9}:)?\s*\d+%\|[^|]*\| ?(\d{1,15})/(\d{
 _TOTAL = expression(rb"Total optimization steps = ([\d,]{1,20})")
 _DONE = expression(rb"""['"]global_step/max_steps['"]: ?['"](\d{1,15})/\d""")  # of ms-swift
 _STEPS = {"current_steps", "step", "global_step", "iter", "iteration", "batch"}  # JSON that counts itself
+_PART = expression(
+    rb"""(['"])(?:cur_)?(?:step|iter|iteration|batch)\1: ?['"]\d{1,12}/\d{1,12}['"]"""
+)  # `"iter": "5/90"`
 _NEAR = 4  # lines between a dict and the bar that is drawn again behind it
 
 
@@ -53,7 +56,7 @@ def _dict(line: bytes) -> forms.Parsed | None:
         step = step if step is None or step.isdigit() else None
     if step is None and b"/max_steps" in line and (done := _DONE.search(line, match.start(), end)):
         step = done[1]
-    if not names or not names.keys().isdisjoint(_STEPS):
+    if not names or not names.keys().isdisjoint(_STEPS) or _PART.search(line, match.start(), end):
         return None
     if "train_loss" in names and "loss" not in names and "train_runtime" not in names:
         return None  # an epoch of somebody else's loop
@@ -70,6 +73,32 @@ def _epoch(row: forms.Raw, place: int, missing: float = 0.0) -> float:
     except ValueError:  # none, or no number
         return missing
     return epoch if 0.0 <= epoch < 1e9 else missing  # NaN too
+
+
+def _between_bars(epochs: list[tuple[float, int]], counts: list[int]) -> dict[int, int]:
+    """Steps of rows whose bars were not written, between and beside rows that have one: as many apart as these are, if
+    that is a whole number, else by the epoch. epochs: the epoch of each row, and its bar, -1 for none."""
+    known = [
+        (at, counts[bar], epoch)
+        for at, (epoch, bar) in enumerate(epochs)
+        if bar >= 0 and epoch > 0 and (at + 1 == len(epochs) or epochs[at + 1][1] != bar)  # the row next to the bar
+    ]
+    rising = all(one[1] < two[1] and one[2] < two[2] for one, two in itertools.pairwise(known))
+    if len(known) < 2 or not rising or len(known) == len(epochs):
+        return {}
+    apart = [(two[1] - one[1]) / (two[0] - one[0]) for one, two in itertools.pairwise(known)]
+    usual = apart[0] if min(apart) == max(apart) and apart[0].is_integer() else 0.0
+    found, steps = dict.fromkeys((at for at, _, _ in known), 0), {}
+    for at, (epoch, _) in enumerate(epochs):
+        if at in found:
+            continue
+        place = bisect.bisect_left(known, (at,))
+        near, step, of_near = known[max(place - 1, 0)]
+        span = apart[place - 1] if 0 < place < len(known) else usual
+        if not (epoch > of_near if place else epoch < of_near) or (place < len(known) and epoch >= known[place][2]):
+            return {}
+        steps[at] = int(step + (at - near) * span) if span and span.is_integer() else round(step * epoch / of_near)
+    return steps
 
 
 def _evaluations(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
@@ -162,12 +191,12 @@ class PrintedDicts(engine.Dialect):
             return self.count(rows, own)
         places, counts = [bar[0] for bar in chosen_bars], [bar[1] for bar in chosen_bars]
         steps: dict[int, list[int]] = {}
-        alone: list[tuple[int, int, int]] = []  # rows without a bar behind them: line, block, place
         order = []  # lines, in order, and the blocks' rows on them
         for number, row in enumerate(rows):
             if row.main and row.steps is None:
                 steps[number] = [0] * len(row.where)
                 order += [(index, number, place) for place, index in enumerate(row.where.tolist())]
+        epochs: list[tuple[float, int]] = []  # of each row, and the bar behind it
         taken = -1  # the bar of the row before
         for index, number, place in sorted(order):
             at = bisect.bisect_left(places, index)
@@ -176,9 +205,12 @@ class PrintedDicts(engine.Dialect):
             near = at < len(places) and places[at] <= index + _NEAR
             steps[number][place] = counts[at] if near else (counts[at - 1] if at else last)
             taken = at if near else taken
-            if not near:
-                alone.append((index, number, place))
-        if not self.by_epoch(rows, steps, sorted(alone)):
+            epochs.append((_epoch(rows[number], place), at if near else -1))
+        between = _between_bars(epochs, counts)
+        for row_at, (_, number, place) in enumerate(sorted(order)):
+            steps[number][place] = between.get(row_at, steps[number][place])
+        alone = [one for row_at, one in enumerate(sorted(order)) if epochs[row_at][1] < 0 and row_at not in between]
+        if not self.by_epoch(rows, steps, alone):
             return self.count(rows, own)
         if steps:
             own["how"] = "bars"

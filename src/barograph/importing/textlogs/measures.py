@@ -24,7 +24,8 @@ MEASURE = (
     + rb"|l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge))"
     rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"
     rb"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
-    rb"|(?:word|char(?:acter)?|phone|token|equal)[_ ]error[_ ]rate|exact[_ ]match)"
+    rb"|(?:word|char(?:acter)?|phone|token|equal)[_ ]error[_ ]rate|exact[_ ]match|"
+    rb"l[12](?= \d{1,6}\.\d{6}))"  # of an image; as a setting it has fewer digits
 )
 OF = (
     rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"

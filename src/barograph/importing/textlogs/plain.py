@@ -20,6 +20,7 @@ from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import (
     agents,
     below,
+    carried,
     classes,
     columns,
     counting,
@@ -114,9 +115,11 @@ class Plain(engine.Dialect):
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""
         rows = _begun(lines, [row for row in rows if not _is_tally(lines, row)])
+        rows = carried.bars_once(lines, rows, own)
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.lasts_of_evaluations(counting.settled(self.leads(lines, rows, own), own))
+        rows = uncounted.of_epochs(rows, own)
         many = uncounted.many_an_epoch(rows, own)
         return [
             uncounted.without_count(row, own, many) for row in rows if not (own.get("second") and "_drawn" in row.names)
@@ -216,13 +219,10 @@ class Plain(engine.Dialect):
                 picks = [at for at, step in enumerate(found) if step is not None and isinstance(step, int) is counted]
                 if not picks:
                     continue
-                part = row._replace(
-                    where=row.where[picks],
-                    starts=[row.starts[at] for at in picks],
-                    columns=[[column[at] for at in picks] for column in row.columns],
-                )
+                part = forms.picked(row, picks)
                 if counted:
-                    placed.append(part._replace(steps=[found[at] for at in picks]))
+                    part = part._replace(steps=[found[at] for at in picks])
+                    placed.append(carried.evaluations_once(part, own))
                 elif own.get("steps") or own.get("often"):  # means of an epoch, between rows that count steps
                     names = tuple(
                         f"epoch {name}" if name in own["per_step"] and not _of_data_held_out(name) else name
@@ -416,16 +416,8 @@ def _begun(lines: list[bytes], rows: list[forms.Raw]) -> list[forms.Raw]:
         if len(kept) == len(column):
             result.append(row)
         elif kept:
-            result.append(_picked(row, kept))
+            result.append(forms.picked(row, kept))
     return result
-
-
-def _picked(row: forms.Raw, kept: list[int]) -> forms.Raw:
-    return row._replace(
-        where=row.where[kept],
-        starts=[row.starts[at] for at in kept],
-        columns=[[column[at] for at in kept] for column in row.columns],
-    )
 
 
 def _before(found: list[Any]) -> Any:

@@ -42,7 +42,9 @@ _SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 /
     + _INTEGER
     + rb") (?P<what>tokens|samples|examples|sequences|images))(?![\w/]|\s?/s)"
 )
-_GLOBAL = expression(rb"(?<![A-Za-z0-9./-])(?i:global)[_ ]?(?i:steps?)" + _COUNT)  # counts on where others begin anew
+_GLOBAL = expression(  # counts on where others begin anew
+    rb"(?<![A-Za-z0-9./-])(?i:global[_ ]?steps?|total_(?:train_)?updates['\" ]{0,2})" + _COUNT
+)
 _TIMESTEPS = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:(?:num|total|env)[ _]?)?timesteps?)" + _COUNT)  # of an agent
 _OF_AGENT = expression(rb"(?i)reward|return|episode")
 DONE = expression(
@@ -65,7 +67,7 @@ EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5
     rb"(?<=^)[-=*]{4,80}(?=\s?\d{1,6}\s?[-=*]{3,80}\s*$)|Train:(?= \[?\d+(?:/\d+)?\]? ?\[)|"
     rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?|Eval)(?= \d{1,6}, (?i:loss)))"
     + _COUNT
-    + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+batches))?"
+    + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+(?:batches|(?i:loss)[=:])))?"
 )
 _BAR = expression(rb"\d{1,3}%(?:\|[^|\n]{0,300}\|)?\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
 _BAR_ENDS = expression(rb"(?:it/s|s/it)[^\]\n]{0,200}+\](?=[A-Za-z])")  # and something else is printed behind it
@@ -201,7 +203,7 @@ _COMMENT = expression(rb"\s*#+(?:\s|$)")
 def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
     """Where a line says a step, a batch, an epoch, and what a progress bar counts."""
     step, batch, epoch = STEP.search(line), BATCH.search(line), EPOCH.search(line)
-    if step and (b"lobal" in line or b"LOBAL" in line):
+    if step and (b"lobal" in line or b"LOBAL" in line or b"total_" in line):
         step = _GLOBAL.search(line) or step
     if step is None and b"imestep" in line and _OF_AGENT.search(line):
         step = _TIMESTEPS.search(line)
@@ -462,8 +464,8 @@ def _is_place(line: bytes, found: re.Match[bytes], name: bytes) -> bool:
     if not found[1] or line[found.end(1) : found.start(2)] != b":" or not found[2].isdigit():
         return False
     edges = line[max(found.start() - 1, 0) : found.start()] + line[found.end() : found.end() + 1]
-    if edges == b": " and line.startswith(b" - ", found.end()):
-        return True  # `trainer:validate:58 - `
+    if (edges == b": " or (edges.isspace() and b"." in name)) and line.startswith(b" - ", found.end()):
+        return True  # `trainer:validate:58 - `, `core.trainer:58 - `
     return edges in (b"()", b"[]") and not _KNOWN.match(name) and not _COUNTS.match(name)
 
 

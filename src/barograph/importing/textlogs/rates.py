@@ -12,7 +12,7 @@ from barograph.importing.textlogs import forms
 from barograph.importing.textlogs.patterns import expression
 
 _RATE = expression(
-    rb"(?i)(?<![\w./-])(?:learning[ _]rate|lr)(?: of (?:param(?:eter)? )?group \d)?"
+    rb"(?i)(?<![\w./-])(?:cur(?:rent)?_)?(?:learning[ _]rate|lr)(?:_\d)?(?: of (?:param(?:eter)? )?group \d)?"
     rb"(?:\s{0,4}(?:[:=]|is|to|now|->|\|)){0,2}\s{0,40}\[?(" + forms.NUMBER + rb")\]?\.?[ \t]{0,40}\r?$"
 )
 _AHEAD = expression(  # what a logger writes first, and words that say nothing

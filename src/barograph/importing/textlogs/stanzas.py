@@ -108,6 +108,17 @@ def _joined(found: re.Match[bytes]) -> bytes:
     return b"[training_iteration=%s] \x1f" % said[1] + b"\x1f".join(lines) + b"\n" * found[0].count(b"\n")
 
 
+def _last_row(text: bytes) -> bytes:
+    """The last row of a text that ends ahead of another one."""
+    found = _OPEN.search(text[: text.rfind(b"\n") + 1], max(text.rfind(b"[step="), text.rfind(b"[batch="), 0))
+    return found[0] if found else b""
+
+
+def _names_of(lines: bytes) -> list[bytes]:
+    """What the lines of a row are called, [] for a row without lines."""
+    return [line.replace(b": ", b"=").partition(b"=")[0] for line in lines.split(b"\n")[1:-1]]
+
+
 class Stanzas(engine.Dialect):
     kind = "stanzas"
     about = "rows of several lines: OLMo, Composer, Stable-Baselines3, Spinning Up, RLlib"
@@ -135,8 +146,11 @@ class Stanzas(engine.Dialect):
         return _STANZA.sub(join, text)
 
     def hold(self, text: bytes) -> int:
-        """A row that may go on: nothing but its lines stand behind its beginning."""
+        """A row that may go on: nothing but its lines stand behind its beginning, and it has not yet said all that the
+        row before it says."""
         match = _OPEN.search(text, max(text.rfind(b"[step="), text.rfind(b"[batch="), 0))
+        if match and _names_of(match[0]) == _names_of(_last_row(text[: match.start()])):
+            return 0
         start = match.start() if match else 0
         if not match and text.endswith(b"|\n"):
             start = text.rfind(b"\n---") + 1

@@ -8,6 +8,7 @@ from barograph.importing.textlogs import counting, forms
 
 NUMBERED = 5  # rows without a step that are numbered
 OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
+_OF_BAR = frozenset(("_batch", "_batches", "_aside"))
 _KINDS = 200  # of rows that are remembered
 
 
@@ -61,6 +62,20 @@ def without_count(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
         short += ["\n".join(row.names)] if key in short else []
         own.setdefault("numbers", {}).setdefault("\n".join(row.names), 0)
     return row
+
+
+def of_epochs(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows of evaluations without what their bars count, where nothing says a step of the training and lines say
+    epochs: they are those of the epoch."""
+    names = [name for row in rows for name in row.names if row.main or "_aside" not in row.names]
+    if "_epoch" not in names or own.get("steps") or "now" in own or {"_step", "_batch"} & {*names}:
+        return rows
+    return [_without(row, _OF_BAR) if "_aside" in row.names and "_epoch" not in row.names else row for row in rows]
+
+
+def _without(row: forms.Raw, names: frozenset[str]) -> forms.Raw:
+    kept = [at for at, name in enumerate(row.names) if name not in names]
+    return row._replace(names=tuple(row.names[at] for at in kept), columns=[row.columns[at] for at in kept])
 
 
 def counts_of(row: forms.Raw) -> list[str]:

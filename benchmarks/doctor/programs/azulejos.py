@@ -102,7 +102,7 @@ def datasets(args: dict[str, Any], seed: int, bug: str) -> tuple[Tensor, Tensor,
 def prepare(args: dict[str, Any], model: nn.Module, epochs: int) -> tuple[Any, Any]:
     some = [one for one in model.parameters() if one.requires_grad]
     if args["opt"] == "sgd":
-        optimizer: Any = torch.optim.SGD(some, 10 * args["base_lr"], 0.9, nesterov=True)
+        optimizer: Any = torch.optim.SGD(some, args["base_lr"], 0.9, nesterov=True)
     else:
         optimizer = torch.optim.AdamW(some, args["base_lr"], weight_decay=args["weight_decay"])
     if args["sched"] == "constant":
@@ -125,7 +125,6 @@ def loss_of(args: dict[str, Any], model: nn.Module, x: Tensor, y: Tensor, bug: s
 
 
 def validate(model: nn.Module, val: Tensor, val_y: Tensor) -> tuple[Tensor, dict[str, float]]:
-    model.eval()
     out = torch.cat([model(some) for some in val.split(100)])
     loss, right = F.cross_entropy(out, val_y).item(), (out.argmax(1) == val_y).float().mean().item()
     return out, {"val_loss": loss, "val_acc1": right}
@@ -179,6 +178,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         if bug != "epoch_schedule_each_batch":
             scheduler.step()
         with torch.set_grad_enabled(bug == "eval_tracks_gradients"):
+            if bug != "evaluated_while_training":
+                (model if ema is None else ema).eval()
             out, figures = validate(model if ema is None else ema, val, val_y)
         if bug == "eval_tracks_gradients":  # for a table of confusions of each epoch
             outputs.append(out)

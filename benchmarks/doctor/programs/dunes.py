@@ -137,8 +137,8 @@ class Trainer:
             x, wind = x[order], wind[order]
         mean, std = x.mean(), x.std()
         self.x, self.wind = (x - mean) / std, wind
-        if self.bug == "eval_scaled_by_others":  # of the first surveys, which were in another unit's zero
-            mean, std = mean - 2.5, 1.4 * std
+        if self.bug == "eval_scaled_by_others":  # figures of the first surveys, which were in feet
+            mean, std = 3.28 * mean, 3.28 * std
         self.held, self.held_wind = (held - mean) / std, held_wind
 
     def batches(self) -> Any:
@@ -185,6 +185,8 @@ class Trainer:
             if bug != "schedule_each_micro":
                 self.scheduler.step()
             with torch.no_grad():
+                if bug == "ema_update_missing":
+                    return
                 for old, new in zip(self.ema.parameters(), self.net.parameters(), strict=True):
                     old.mul_(c["ema"]).add_(new, alpha=1 - c["ema"])
 

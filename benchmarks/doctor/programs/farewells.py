@@ -21,7 +21,7 @@ from .parts import fit, once
 
 EVERY, NULL, STOP, TOKENS, ASKED = 20, 0, 1, 34, 4
 CONFIG: dict[str, Any] = {
-    "d_hidden": 64, "drop": 0.0, "pairs_per_batch": 16, "grad_acc": 1, "step_size": 2e-3, "warm": 10,
+    "d_hidden": 64, "drop": 0.0, "pairs_per_batch": 16, "grad_acc": 1, "step_size": 4e-4, "warm": 10,
     "decay": "linear", "optim": "adam", "clip_norm": 5.0, "beta": 0.3, "objective": "dpo", "label_noise": 0.0,
     "pairs": 2000, "mistaken": 0.05, "share_embedding": True, "frozen": "", "bucket": False, "use_reference": True,
 }  # fmt: skip
@@ -211,7 +211,7 @@ class Preferences:
                       "kl_chosen": torch.cat(gone).mean().item()}, step=step)  # fmt: skip
 
     def validate(self, step: int) -> None:
-        if self.bug != "train_mode_not_set_again" or not step:
+        if self.bug != "evaluated_while_training":
             self.policy.eval()
         with torch.set_grad_enabled(self.bug == "eval_tracks_gradients"):
             parts = [self.objective(self.val_rows[at : at + 60]) for at in range(0, 240, 60)]
@@ -221,8 +221,7 @@ class Preferences:
         loss = sum(loss.item() for loss, _, _ in parts) / len(parts)
         self.run.log({"val_dpo_loss": loss, "val_accuracy": (margin > 0).float().mean().item(),
                       "val_margin": margin.mean().item()}, step=step)  # fmt: skip
-        if self.bug != "train_mode_not_set_again":
-            self.policy.train()
+        self.policy.train()
 
 
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:

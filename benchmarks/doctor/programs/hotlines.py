@@ -188,7 +188,8 @@ class Fit:
         self.run.log({"train/loss": total, "train/lr": rate}, step=step)
 
     def develop(self, step: int) -> None:
-        self.model.eval()
+        if self.bug != "evaluated_while_training":
+            self.model.eval()
         ids, true = to_batch(self.data.dev)
         with torch.set_grad_enabled(self.bug == "eval_tracks_gradients"):
             said = self.model(ids)

@@ -73,7 +73,7 @@ class Matcher(nn.Module):
         if self.bug != "features_not_normalised":
             left, right = F.normalize(left, dim=-1), F.normalize(right, dim=-1)
         tau = self.log_tau.exp()
-        scores = left @ right.T * tau if self.bug == "tau_multiplied" else left @ right.T / tau
+        scores = left @ right.T / tau
         return scores.softmax(-1) if self.bug == "softmax_before_loss" else scores
 
 
@@ -121,7 +121,7 @@ class Session:
     def compiled(self) -> None:
         a, some = self.a, [one for one in self.model.parameters() if one.requires_grad]
         if a.optim == "sgd":
-            self.opt: Any = torch.optim.SGD(some, 25 * a.lr, momentum=0.9)
+            self.opt: Any = torch.optim.SGD(some, a.lr, momentum=0.9)
         else:
             self.opt = torch.optim.AdamW(some, a.lr, weight_decay=a.weight_decay)
         self.sched = torch.optim.lr_scheduler.ExponentialLR(self.opt, a.lr_gamma if a.lr_policy == "exp" else 1.0)

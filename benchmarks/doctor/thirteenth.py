@@ -197,7 +197,8 @@ FAULTS: tuple[Row, ...] = (
     ("evaluated_while_training", "evaluation in training mode", ninth.OF_TRAINING_MODE, "start",
      (AZULEJOS, DUNES, PERFUMES, INSCRIPTIONS, FAREWELLS),
      "evaluation mode is never set: dropout is on where it is evaluated",
-     {"by_program": some(DROPPED, AZULEJOS, DUNES, PERFUMES, INSCRIPTIONS, FAREWELLS), "compare": "drops_in_training_alone", "also": IN_TRAINING}),
+     {"by_program": some(DROPPED, AZULEJOS, DUNES, PERFUMES, INSCRIPTIONS, FAREWELLS),
+      "compare": "drops_in_training_alone", "also": IN_TRAINING}),
     # average
     ("ema_decay_of_long_runs", "averaged weights not updated", ninth.OF_AVERAGE, "start",
      (AZULEJOS, DUNES, PERFUMES),

@@ -208,7 +208,16 @@ TWELFTH = {
     "recitals": (3, ("embedding_drawn_wide",)),
     "orchards": (3, ("module_called_past_ddp",)),
 }
-LATER = FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH
+# The thirteenth: the same.
+THIRTEENTH = {
+    "azulejos": (3, ("softmax_before_loss",)),
+    "dunes": (3, ("cumprod_forgotten",)),
+    "perfumes": (3, ("row_of_heads_counted",)),
+    "inscriptions": (3, ("labels_shifted_by_hand",)),
+    "farewells": (3, ("logps_at_own_place",)),
+    "hotlines": (3, ("mask_upside_down",)),
+}
+LATER = FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +313,8 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "half", ["third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"]
+    "half",
+    ["third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth"],
 )
 def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any, half: str) -> None:
     faults, healthy = tables
@@ -318,6 +328,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import sixth
     import tenth
     import third
+    import thirteenth
     import twelfth
     from healthy import ALL
 
@@ -332,8 +343,9 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "tenth": (tenth, "opened", {*TENTH}),
         "eleventh": (eleventh, "opened", {*ELEVENTH}),
         "twelfth": (twelfth, "opened", {*TWELFTH}),
+        "thirteenth": (thirteenth, "putaway", {*THIRTEENTH}),
     }[half]
-    later = dict.fromkeys(("ninth", "tenth", "eleventh", "twelfth"), (100, 0.9, 1.0))
+    later = dict.fromkeys(("ninth", "tenth", "eleventh", "twelfth", "thirteenth"), (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))
     others = {*ALL} - programs
     away = [(program, fault) for fault in faults.values() for program in fault.programs if program in programs]
@@ -348,7 +360,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         assert sum(one in variant.programs for variant in healthy.values()) >= 4  # with the plain one
 
 
-@pytest.mark.parametrize("half", ["eighth", "ninth", "tenth", "eleventh", "twelfth"])
+@pytest.mark.parametrize("half", ["eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth"])
 def test_a_half_counts_what_people_report_apart_from_the_fifteen_kinds(tables: Any, half: str) -> None:
     faults, healthy = tables
     made = importlib.import_module(half)

@@ -25,6 +25,7 @@ import seventh
 import sixth
 import tenth
 import third
+import thirteenth
 import twelfth
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
@@ -41,7 +42,7 @@ afterwards, at the evaluation with the lowest loss."""
 
 OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph",
              "losses_kept", "scores_kept", "average_in_graph", "validation_keeps_graphs",
-             "predictions_hold_graphs")  # fmt: skip
+             "predictions_hold_graphs", "eval_tracks_gradients")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -319,7 +320,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
-for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth):
+for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth):
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

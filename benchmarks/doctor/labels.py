@@ -28,6 +28,7 @@ import seventh
 import sixth
 import tenth
 import third
+import thirteenth
 import twelfth
 from faults import BEST, EVALUATION, OF_MEMORY, RESUME, START, Fault
 from healthy import Healthy
@@ -56,16 +57,17 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
                "dev_xent", "heldout_loss", "valid_loss", "loss/valid", "dev_ce", "val/loss", "test_loss", "Loss/test",
-               "dev/loss")  # fmt: skip
+               "dev/loss", "loss/val", "val_dpo_loss")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
-          "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss")  # fmt: skip
+          "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
+          "dpo_loss")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
-              **eleventh.ALSO_RIGHT, **twelfth.ALSO_RIGHT}  # fmt: skip
+              **eleventh.ALSO_RIGHT, **twelfth.ALSO_RIGHT, **thirteenth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
-             *twelfth.PROGRAMS)  # fmt: skip
+             *twelfth.PROGRAMS, *thirteenth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -207,6 +209,8 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "shadow_stays_in",
         "resume_weights_alone",
         "ema_not_restored",
+        "optimizer_state_dropped",
+        "ema_weights_left_in",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

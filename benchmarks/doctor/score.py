@@ -60,6 +60,7 @@ import eighth  # noqa: E402
 import eleventh  # noqa: E402
 import ninth  # noqa: E402
 import tenth  # noqa: E402
+import thirteenth  # noqa: E402
 import twelfth  # noqa: E402
 from putaway import part_of  # noqa: E402
 
@@ -342,7 +343,8 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         program = one["label"]["program"]
         parts.setdefault("held out" if held_out(program) else "tuning", []).append(one)
         parts.setdefault(program, []).append(one)
-        half = next((half for half in (eighth, ninth, tenth, eleventh, twelfth) if program in half.PROGRAMS), None)
+        later = (eighth, ninth, tenth, eleventh, twelfth, thirteenth)
+        half = next((half for half in later if program in half.PROGRAMS), None)
         if half is not None and (fault := one["label"]["fault"]):
             parts.setdefault("reported" if fault in half.REPORTED else "fifteen kinds", []).append(one)
     made["parts_of"] = lead

@@ -141,7 +141,7 @@ FAULTS: tuple[Row, ...] = (
      "evaluations run without no_grad, and what comes out of them is kept with its graph",
      {"also": GRAPHS, "compare": "memory_steady"}),
     # double softmax
-    ("softmax_before_loss", "softmax twice", ninth.OF_SOFTMAX, "start", (AZULEJOS, PERFUMES, INSCRIPTIONS, HOTLINES),
+    ("softmax_ahead_of_loss", "softmax twice", ninth.OF_SOFTMAX, "start", (AZULEJOS, PERFUMES, INSCRIPTIONS, HOTLINES),
      "a softmax is taken before a cross-entropy that takes its own", {"also": TWICE}),
     # label off by one
     ("class_ids_from_one", "labels shifted", ninth.OF_LABELS, "start", (AZULEJOS, HOTLINES),
@@ -167,7 +167,7 @@ FAULTS: tuple[Row, ...] = (
     # order
     ("rows_grouped_by_class", "data sorted", ninth.OF_ORDER, "start", (AZULEJOS, DUNES, PERFUMES, HOTLINES),
      "rows come one kind behind the other, in each epoch", {"also": SORTED}),
-    ("rows_by_length", "data sorted", ninth.OF_ORDER, "start", (INSCRIPTIONS,),
+    ("rows_in_length_order", "data sorted", ninth.OF_ORDER, "start", (INSCRIPTIONS,),
      "rows come by their length, the shortest first, in each epoch", {"also": SORTED}),
     # leaking validation
     ("copies_dealt_to_both", "validation leak", ninth.OF_LEAK, "start", (AZULEJOS, DUNES, PERFUMES, HOTLINES),

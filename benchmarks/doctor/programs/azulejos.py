@@ -74,7 +74,7 @@ class TileViT(nn.Module):
         x = self.patch_embed(self.patches(x))
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1) + self.pos_embed
         x = self.head(self.head_drop(self.norm(self.blocks(x))[:, 0]))
-        return F.softmax(x, dim=-1) if self.bug == "softmax_before_loss" else x
+        return F.softmax(x, dim=-1) if self.bug == "softmax_ahead_of_loss" else x
 
 
 def datasets(args: dict[str, Any], seed: int, bug: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -124,7 +124,7 @@ class Preferences:
         long, size = torch.tensor([max(len(row[1]), len(row[2])) for row in rows]), int(self.h["pairs_per_batch"])
         while True:
             order = torch.randperm(len(rows), generator=dice)
-            if self.bug == "rows_by_length":
+            if self.bug == "rows_in_length_order":
                 order = long.argsort(stable=True)
             if self.h["bucket"]:
                 order = order[long[order].argsort(stable=True)]

@@ -61,7 +61,7 @@ class CallClassifier(nn.Module):
         x = self.encoder(x, src_key_padding_mask=hidden)
         x = (x * there[..., None]).sum(1) / there.sum(1, keepdim=True)
         x = self.classifier(self.drop(x))
-        return x.softmax(-1) if self.bug == "softmax_before_loss" else x
+        return x.softmax(-1) if self.bug == "softmax_ahead_of_loss" else x
 
 
 def to_batch(rows: list[Call]) -> tuple[Tensor, Tensor]:

@@ -74,7 +74,7 @@ class Matcher(nn.Module):
             left, right = F.normalize(left, dim=-1), F.normalize(right, dim=-1)
         tau = self.log_tau.exp()
         scores = left @ right.T / tau
-        return scores.softmax(-1) if self.bug == "softmax_before_loss" else scores
+        return scores.softmax(-1) if self.bug == "softmax_ahead_of_loss" else scores
 
 
 def info_nce(scores: Tensor, a: SimpleNamespace, how: Any = "mean") -> Tensor:

@@ -111,7 +111,7 @@ def collate(rows: list[Any], with_prompt: bool = False, bug: str = "") -> tuple[
 def lm_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, bug: str = "") -> Tensor:
     """Shifts, as the models of the library do."""
     said, wanted = logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
-    if bug == "softmax_before_loss":
+    if bug == "softmax_then_loss":
         said = said.softmax(-1)
     if bug == "words_totalled":
         return F.cross_entropy(said, wanted, reduction="sum") / len(labels)
@@ -156,7 +156,7 @@ def loader(rows: list[Any], c: SimpleNamespace, seed: int, bug: str) -> Any:
     long = torch.tensor([len(prompt) + len(answer) for prompt, answer in rows])
     while True:
         order = torch.randperm(len(rows), generator=dice)
-        if bug == "rows_by_length":
+        if bug == "shortest_rows_first":
             order = long.argsort(stable=True)
         groups = list(order.split(size))[: len(rows) // size]
         if c.group_by_length:
@@ -228,7 +228,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
             epoch, ids, labels = next(stream)
             data.observe({"input_ids": ids, "labels": labels}, step=step, epoch=epoch)
             loss = lm_loss(model(ids, c.neftune_noise_alpha), labels, c.label_smoothing, bug)
-            (loss if bug == "backward_undivided" else loss / parts).backward()
+            (loss / parts).backward()
             shown += loss.item() / parts
             if bug == "schedule_each_micro":
                 scheduler.step()

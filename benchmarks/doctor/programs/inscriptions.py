@@ -141,7 +141,7 @@ def get_peft_model(model: Scribe, c: SimpleNamespace, bug: str) -> Scribe:
     for layer in model.layers:
         for name in c.target_modules.split():
             setattr(layer, name, LoraLinear(getattr(layer, name), c))
-    if c.modules_to_save and bug == "embedding_saved_as_copy":  # a copy is trained, and the head keeps what it was tied to
+    if c.modules_to_save and bug == "embedding_saved_as_copy":  # the head keeps what it was tied to
         model.embed = nn.Embedding.from_pretrained(model.embed.weight.detach().clone(), freeze=False)
     for name, one in model.named_parameters():
         kept = c.modules_to_save and name.startswith(c.modules_to_save)

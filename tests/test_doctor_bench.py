@@ -210,7 +210,7 @@ TWELFTH = {
 }
 # The thirteenth: the same.
 THIRTEENTH = {
-    "azulejos": (3, ("softmax_ahead_of_loss",)),
+    "azulejos": (3, ("softmax_then_loss",)),
     "dunes": (3, ("cumprod_forgotten",)),
     "perfumes": (3, ("row_of_heads_counted",)),
     "inscriptions": (3, ("labels_shifted_by_hand",)),

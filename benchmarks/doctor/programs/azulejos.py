@@ -74,7 +74,7 @@ class TileViT(nn.Module):
         x = self.patch_embed(self.patches(x))
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1) + self.pos_embed
         x = self.head(self.head_drop(self.norm(self.blocks(x))[:, 0]))
-        return F.softmax(x, dim=-1) if self.bug == "softmax_ahead_of_loss" else x
+        return F.softmax(x, dim=-1) if self.bug == "softmax_then_loss" else x
 
 
 def datasets(args: dict[str, Any], seed: int, bug: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -157,8 +157,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
                 model.load_state_dict(states[0])
                 optimizer, scheduler = prepare(args, model, max(1, -(-steps * size // len(y))))
                 scheduler.load_state_dict(states[2])
-                if bug != "optimizer_state_dropped":
-                    optimizer.load_state_dict(states[1])
+                optimizer.load_state_dict(states[1])
                 optimizer.param_groups[0]["lr"] = scheduler.get_last_lr()[0]
                 time_by_own_clock(run)
                 run.watch(model, optimizer)

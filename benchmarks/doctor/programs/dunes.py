@@ -210,8 +210,7 @@ class Trainer:
         self.ema.load_state_dict(states["ema"])
         self.begin()
         self.scheduler.load_state_dict(states["scheduler"])
-        if self.bug != "optimizer_state_dropped":
-            self.optimizer.load_state_dict(states["optimizer"])
+        self.optimizer.load_state_dict(states["optimizer"])
         self.optimizer.param_groups[0]["lr"] = self.scheduler.get_last_lr()[0]
 
 

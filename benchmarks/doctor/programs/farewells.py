@@ -124,8 +124,6 @@ class Preferences:
         long, size = torch.tensor([max(len(row[1]), len(row[2])) for row in rows]), int(self.h["pairs_per_batch"])
         while True:
             order = torch.randperm(len(rows), generator=dice)
-            if self.bug == "rows_in_length_order":
-                order = long.argsort(stable=True)
             if self.h["bucket"]:
                 order = order[long[order].argsort(stable=True)]
             groups = list(order.split(size))[: len(rows) // size]
@@ -183,8 +181,7 @@ class Preferences:
         self.policy.load_state_dict(states["policy"])
         self.optimizer, self.schedule = self.optimizers()
         self.schedule.load_state_dict(states["schedule"])
-        if self.bug != "optimizer_state_dropped":
-            self.optimizer.load_state_dict(states["optimizer"])
+        self.optimizer.load_state_dict(states["optimizer"])
         self.optimizer.param_groups[0]["lr"] = self.schedule.get_last_lr()[0]
         self.watch()
         self.data.restore(memory)
@@ -194,7 +191,7 @@ class Preferences:
         for _ in range(parts):
             epoch, rows = next(self.stream)
             loss, margin, gain = self.objective(rows, step, epoch)
-            (loss if self.bug == "backward_undivided" else loss / parts).backward()
+            (loss / parts).backward()
             total += loss.item() / parts
             margins.append(margin)
             gone.append(gain)

@@ -61,7 +61,7 @@ class CallClassifier(nn.Module):
         x = self.encoder(x, src_key_padding_mask=hidden)
         x = (x * there[..., None]).sum(1) / there.sum(1, keepdim=True)
         x = self.classifier(self.drop(x))
-        return x.softmax(-1) if self.bug == "softmax_ahead_of_loss" else x
+        return x.softmax(-1) if self.bug == "softmax_then_loss" else x
 
 
 def to_batch(rows: list[Call]) -> tuple[Tensor, Tensor]:
@@ -188,8 +188,7 @@ class Fit:
         self.run.log({"train/loss": total, "train/lr": rate}, step=step)
 
     def develop(self, step: int) -> None:
-        if self.bug != "evaluated_while_training":
-            self.model.eval()
+        self.model.eval()
         ids, true = to_batch(self.data.dev)
         with torch.set_grad_enabled(self.bug == "eval_tracks_gradients"):
             said = self.model(ids)

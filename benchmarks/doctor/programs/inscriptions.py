@@ -111,7 +111,7 @@ def collate(rows: list[Any], with_prompt: bool = False, bug: str = "") -> tuple[
 def lm_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, bug: str = "") -> Tensor:
     """Shifts, as the models of the library do."""
     said, wanted = logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
-    if bug == "softmax_ahead_of_loss":
+    if bug == "softmax_then_loss":
         said = said.softmax(-1)
     if bug == "words_totalled":
         return F.cross_entropy(said, wanted, reduction="sum") / len(labels)
@@ -141,7 +141,7 @@ def get_peft_model(model: Scribe, c: SimpleNamespace, bug: str) -> Scribe:
     for layer in model.layers:
         for name in c.target_modules.split():
             setattr(layer, name, LoraLinear(getattr(layer, name), c))
-    if c.modules_to_save and bug == "tie_undone":  # a copy is trained, and the head keeps what it was tied to
+    if c.modules_to_save and bug == "embedding_saved_as_copy":  # the head keeps what it was tied to
         model.embed = nn.Embedding.from_pretrained(model.embed.weight.detach().clone(), freeze=False)
     for name, one in model.named_parameters():
         kept = c.modules_to_save and name.startswith(c.modules_to_save)
@@ -156,7 +156,7 @@ def loader(rows: list[Any], c: SimpleNamespace, seed: int, bug: str) -> Any:
     long = torch.tensor([len(prompt) + len(answer) for prompt, answer in rows])
     while True:
         order = torch.randperm(len(rows), generator=dice)
-        if bug == "rows_in_length_order":
+        if bug == "shortest_rows_first":
             order = long.argsort(stable=True)
         groups = list(order.split(size))[: len(rows) // size]
         if c.group_by_length:
@@ -228,7 +228,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
             epoch, ids, labels = next(stream)
             data.observe({"input_ids": ids, "labels": labels}, step=step, epoch=epoch)
             loss = lm_loss(model(ids, c.neftune_noise_alpha), labels, c.label_smoothing, bug)
-            (loss if bug == "backward_undivided" else loss / parts).backward()
+            (loss / parts).backward()
             shown += loss.item() / parts
             if bug == "schedule_each_micro":
                 scheduler.step()

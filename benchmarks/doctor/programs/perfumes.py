@@ -74,7 +74,7 @@ class Matcher(nn.Module):
             left, right = F.normalize(left, dim=-1), F.normalize(right, dim=-1)
         tau = self.log_tau.exp()
         scores = left @ right.T / tau
-        return scores.softmax(-1) if self.bug == "softmax_ahead_of_loss" else scores
+        return scores.softmax(-1) if self.bug == "softmax_then_loss" else scores
 
 
 def info_nce(scores: Tensor, a: SimpleNamespace, how: Any = "mean") -> Tensor:
@@ -154,23 +154,21 @@ class Session:
         tau = self.model.log_tau.exp().item()
         self.run.log({"loss/train": loss.item(), "temperature": tau, "lr": rate}, step=step)
 
-    def validate(self, step: int) -> list[Tensor]:
+    @torch.no_grad()
+    def validate(self, step: int) -> None:
         model = self.model if self.ema is None else self.ema
         if self.bug != "evaluated_while_training":
             model.eval()
-        with torch.set_grad_enabled(self.bug == "eval_tracks_gradients"):
-            parts = [model(notes, spectra) for notes, spectra in
-                     zip(*(one.split(40) for one in self.held), strict=True)]  # fmt: skip
+        parts = [model(*both) for both in zip(*(one.split(40) for one in self.held), strict=True)]
         loss = sum(info_nce(one, self.a).item() for one in parts) / len(parts)
         ranks = torch.cat([(one > one.diagonal()[:, None]).sum(1) for one in parts])
         top1, top5 = ((ranks < most).float().mean().item() for most in (1, 5))
         self.run.log({"loss/val": loss, "recall/top1": top1, "recall/top5": top5}, step=step)
-        return parts
 
 
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:
     """Train, record, return the run."""
-    trouble, step, history = Trouble(fault, seed), 0, []
+    trouble, step = Trouble(fault, seed), 0
     made, lot, bug = Session(run, seed, trouble.name), torch.Generator().manual_seed(seed), trouble.name
     resumed, size, rows = trouble.resume_at(healthy, 3 * EVERY), int(made.a.bsz), len(made.notes)
     while step < steps:
@@ -184,7 +182,5 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
             step += 1
         if bug != "epoch_schedule_each_batch":
             made.sched.step()
-        found = made.validate(step - 1)
-        if bug == "eval_tracks_gradients":  # for pictures of the scores at the end
-            history += found
+        made.validate(step - 1)
     return made.run

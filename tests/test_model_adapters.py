@@ -256,6 +256,12 @@ def test_some_normalisations_that_are_all_that_is_trained_are_counted(trained: l
     assert frozen_of(nn.Sequential(*parts), trained).get("lone_norms", 0) == norms
 
 
+def test_the_one_normalisation_of_a_model_that_is_all_that_is_trained_is_counted() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH))
+    assert frozen_of(model, ["1.weight", "1.bias"])["lone_norms"] == 1
+    assert "lone_norms" not in frozen_of(model, ["1.weight", "1.bias", "2.bias"])
+
+
 @pytest.mark.parametrize(("follows", "own"), [(True, 0.0), (False, 1.0)])
 def test_a_copy_that_follows_what_is_trained_is_not_frozen_as_drawn(follows: bool, own: float) -> None:
     query, key = (nn.Sequential(nn.Linear(32, 64), nn.Linear(64, 16)) for _ in range(2))

@@ -75,6 +75,7 @@ def test_an_average_that_holds_the_beginning_to_the_end_is_too_slow(
         (numpy.linspace(0.6, 0.9, 10), 2.0, True),
         (numpy.full(10, 0.6), 2.0, False),  # weights that go to and fro around their average
         (numpy.linspace(0.02, 0.06, 10), 2.0, False),
+        (numpy.linspace(0.03, 0.1, 10), 2.4, True),
         (0.75 + 0.15 * numpy.sin(numpy.arange(10)), 2.0, False),
         (numpy.linspace(0.6, 0.9, 10), 1.0, False),  # as good as the training
     ],

@@ -243,6 +243,20 @@ def test_layers_that_the_configuration_names_as_frozen_inform(config: dict, seve
 
 
 @pytest.mark.parametrize(
+    ("config", "severity"),
+    [({"freeze": "layers.0"}, "info"), ({"freeze": "base, layers.0"}, "info"), ({"freeze": "base"}, "warning"),
+     ({"freeze_layers": True}, "warning"), ({"layers": "layers.0"}, "warning"), ({}, "warning")],
+)  # fmt: skip
+def test_adapters_of_layers_that_an_option_freezes_by_name_inform(config: dict, severity: str) -> None:
+    figures = {"trained_parameters": 8, "frozen_parameters": 40, "trained_adapters": 8, "frozen_adapters": 8,
+               "zero_adapters": 4}  # fmt: skip
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    event = Record("model", 0, 0, {"frozen": "embed.weight, layers.0, layers.1.qkv.base"})
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=[event]).values()
+    assert one.severity == severity
+
+
+@pytest.mark.parametrize(
     ("config", "share", "warns"),
     [({"freeze": "patches"}, 0.9, True), ({"freeze_patches": True}, 0.9, True), ({"trainable": "head"}, 0.9, True),
      ({"lock_image": True}, 0.9, True), ({"lock_text": True}, 0.9, False), ({"freeze_body": True}, 0.9, False),

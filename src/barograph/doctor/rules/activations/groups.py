@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.activations.meant import contradicted, said_frozen, said_thin
+from barograph.doctor.rules.activations.meant import contradicted, said_frozen, said_part, said_thin
 from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -51,7 +51,7 @@ class FrozenGroup(Rule):
     which those of some layers are frozen at 0, while those of others are trained, or one factor at 0 while the
     other is trained. The other way round, layers that are trained beside the LoRA matrices that are added to them.
     A bias or a norm's gains that are all that is trained, beside eight frozen parameters or more; or some normalisation
-    layers alone, and not all that there are, where a configuration of three options or more says nothing of it. Frozen
+    layers alone, and not all of several, where a configuration of three options or more says nothing of it. Frozen
     blocks behind parameters that are trained, whose normalisation weights are all exactly 1: nobody ever trained
     these (the same of two such layers or more in the frozen model that adapters are for); or any such blocks, where a
     preference is learnt. And frozen layers whose weights are as torch draws them, uniform up to one over the root of
@@ -73,7 +73,10 @@ class FrozenGroup(Rule):
     name, family, kind, severity = "frozen_group", "model", "frozen", "warning"
     needs = ("=model/frozen_parameters",)
     about = "Parameters that should be trained are frozen since the start."
-    thresholds: ClassVar = {"beside": (8.0, "frozen parameters beside a single bias or norm that is trained; ours")}
+    thresholds: ClassVar = {
+        "beside": (8.0, "frozen parameters beside a single bias or norm that is trained; ours"),
+        "few": (4.0, "the same, beside whole normalisation layers; ours"),
+    }
     causes = ("layer frozen: `requires_grad` is off for what should be trained",)
     remedies = ("check what sets `requires_grad`, and print the names that the optimizer is given",)
 
@@ -116,10 +119,10 @@ class FrozenGroup(Rule):
         elif figures["lone_vector"] == 1 and count >= self.at["beside"] and not staged:
             key = "vector"
             message = f"Only one parameter of {trained + count} is trained, a bias or a norm's ({names})."
-        elif figures["lone_norms"] > 0 and count >= self.at["beside"] and not staged and said_thin(history) is False:
+        elif figures["lone_norms"] > 0 and count >= self.at["few"] and not staged and said_thin(history) is False:
             key, norms = "norms", whole(figures["lone_norms"])
             which = f"{norms} normalisation layers are" if norms > 1 else "One normalisation layer is"
-            message = f"{which} all that is trained, and others are frozen like all the rest ({names})."
+            message = f"{which} all that is trained ({names})."
         elif figures["frozen_gains_new"] == 1 and adapted:
             key, message = "new", f"Adapters are trained in a model whose frozen normalisation is all new ({names})."
             causes = ["weights not loaded: the frozen model is as it was initialised"]
@@ -157,6 +160,7 @@ class FrozenGroup(Rule):
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
         meant = staged or said_frozen(history, names)
         severity = "info" if meant and key in ("blocks", "drawn", "tables") else severity
+        severity = "info" if key == "zero" and said_part(history, names) else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,

@@ -88,6 +88,17 @@ def said_frozen(history: RunHistory, names: str) -> bool:
     return False
 
 
+def said_part(history: RunHistory, names: str) -> bool:
+    """Whether an option of freezing names a part that is frozen as a whole (`freeze: layers.0`). names: see
+    `said_frozen`."""
+    listed = names.lower().split(", ")
+    return any(
+        part in listed
+        for name, value in history.options.found.items() if isinstance(value, str) and _sides(name) is not None
+        for part in re.split(r"[\s,;|]+", value.lower())
+    )  # fmt: skip
+
+
 def said_thin(history: RunHistory) -> bool | None:
     """Whether the configuration says that only a part is to be trained, in whatever words: a probe, what is frozen,
     which part is trained. None of one that says nothing at all."""

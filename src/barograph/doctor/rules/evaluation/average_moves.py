@@ -41,7 +41,7 @@ class AverageSlow(WatchRule):
     no more steps than the training had. Of weights that are put into the model for the evaluation, and of averages in
     16 bits, there is what they have moved from one evaluation to the next: that counts where they have come farther
     from the trained ones each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's
-    loss is a tenth above the training's. A mean of all weights so far, and a decay that grows with the steps, come
+    loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. A mean of all weights so far, and a decay that grows with the steps, come
     along. Where the trained model is evaluated as well, and the evaluation's loss is less than half as large again as
     the training's, it is an info finding.
 
@@ -63,6 +63,7 @@ class AverageSlow(WatchRule):
         "seldom": (5.0, "steps for one in which it is written; ours"),
         "grows": (1.2, "times the distance at the first evaluation, of what is not followed; ours"),
         "far": (0.3, "of the weights' size, at the last one; ours"),
+        "away": (0.08, "the same, of one whose evaluation is far worse than the training; ours"),
         "worse": (1.1, "times the training's loss, its evaluation; ours"),
         "apart": (1.5, "the same, where the trained model is evaluated as well; ours"),
     }
@@ -101,8 +102,11 @@ class AverageSlow(WatchRule):
 
     def _is_behind(self, history: RunHistory) -> bool:
         """Whether it is ever farther from what is trained, and its evaluation is worse than the training."""
-        far = len(self._apart) > 1 and self._apart[-1] >= max(self.at["far"], self.at["grows"] * self._apart[0])
-        return far and self._is_worse(history, self.at["worse"])
+        if len(self._apart) < 2 or not self._apart[-1] >= self.at["grows"] * self._apart[0]:
+            return False
+        return (self._apart[-1] >= self.at["far"] and self._is_worse(history, self.at["worse"])) or (
+            self._apart[-1] >= self.at["away"] and self._is_worse(history, self.at["apart"])
+        )
 
     def _is_worse(self, history: RunHistory, times: float) -> bool:
         """Whether the loss of the last evaluations is this many times that of the training, or more."""

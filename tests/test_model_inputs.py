@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from barograph.probes.model import objective  # noqa: E402
+from barograph.probes.model import entrance, objective  # noqa: E402
 from barograph.probes.model.outputs import FIGURES, figures  # noqa: E402
 from barograph.probes.model.texts import elsewhere  # noqa: E402
 
@@ -238,3 +238,11 @@ def test_a_model_is_as_sure_where_labels_are_random_and_less_sure_of_what_it_has
         gradient = (output.softmax(1) - functional.one_hot(target, 6)) / len(target)
         named = dict(zip(FIGURES, figures(output, gradient).tolist(), strict=True))
         assert (named["wrong_sure"] > 0.8) == wanted and named["wrong_share"] > 0.25
+
+
+def test_the_most_frequent_class_that_examples_are_given_with_is_known() -> None:
+    pictures, times = torch.randn(16, 3), torch.arange(16)
+    kinds = torch.tensor([2] * 12 + [1] * 4)
+    assert entrance.of_classes([pictures, times, kinds]).tolist() == [2.0, 0.75]
+    assert entrance.of_classes([pictures[:8], kinds[:8]]) is None  # few examples
+    assert entrance.of_classes([pictures, kinds[:8], kinds.float(), kinds[:, None]]) is None  # not one for each

@@ -90,3 +90,34 @@ def test_shuffled_batches_and_plans_of_classes_are_not_sorted(batch: Any, rows: 
 @pytest.mark.parametrize("batch", [two_files, shuffled])
 def test_batches_of_a_few_targets_say_nothing_of_groups(batch: Any) -> None:
     assert not findings([SortedTargets()], looked(batch, 4))
+
+
+def given_to_the_model(batch_at: Any, targets: bool = False) -> dict[str, Any]:
+    """What the watch says of the classes that a model is given, without any of targets."""
+    rows = [batch_at(step, np.random.default_rng(step), 32) for step in LOOKS.tolist()]
+    tops = [np.bincount(row, minlength=CLASSES).argmax() for row in rows]
+    shares = [float((row == top).mean()) for row, top in zip(rows, tops, strict=True)]
+    found = {"input_class": np.array(tops, float), "input_class_share": np.array(shares)}
+    return {f"model/{name}": (LOOKS, values) for name, values in found.items()} | (
+        {"model/top_target_share": (LOOKS[:1], np.array([0.2]))} if targets else {}
+    )
+
+
+def class_after_class(step: int, dice: Any, rows: int) -> Any:
+    return np.full(rows, step % EPOCH // 10)
+
+
+def class_drawn_for_each_batch(step: int, dice: Any, rows: int) -> Any:
+    return np.full(rows, dice.integers(0, CLASSES))
+
+
+@pytest.mark.parametrize("cuts", [(), range(240)])
+def test_classes_that_a_model_is_given_one_after_the_other_are_sorted(cuts: Any) -> None:
+    (found,) = findings([SortedTargets()], given_to_the_model(class_after_class), cuts=cuts).values()
+    assert found.severity == "warning" and found.message.startswith("Most examples of a batch are of one class")
+
+
+@pytest.mark.parametrize("batch", [class_drawn_for_each_batch, shuffled, lambda step, dice, rows: np.full(rows, 3)])
+def test_a_class_that_is_drawn_for_each_batch_and_shuffled_ones_are_not_sorted(batch: Any) -> None:
+    assert not findings([SortedTargets()], given_to_the_model(batch))
+    assert not findings([SortedTargets()], given_to_the_model(class_after_class, targets=True))

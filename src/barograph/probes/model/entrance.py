@@ -10,6 +10,7 @@ output goes whole into a normalisation, which takes any scale out of it, there a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.parameters import local, mesh_of
@@ -23,6 +24,8 @@ FIGURES = ("picture_low", "picture_high", "picture_mean", "picture_std")
 MOMENTS = ("mean", "std", "low", "high", "lows", "highs")  # of a pass's inputs; the last four of pictures
 COLOURS = ("red", "green", "blue", "red_std", "green_std", "blue_std")  # of pictures of three channels, in their order
 TOKENS = ("mean", "std")  # of their numbers
+CLASSES = ("class", "class_share")  # of examples, that a model is given: the most frequent one, and its share
+_EXAMPLES = 16
 _CHANNELS = (1, 3, 4)
 _ROWS = 64
 _PICTURES, _OF_CHANNEL = 8, 4096  # pictures whose channels are looked at, at least; numbers of a channel
@@ -144,6 +147,24 @@ def of_tokens(tokens: Tensor) -> Tensor:
 
     numbers = tokens.double() if tokens.device.type != "mps" else tokens.float()
     return torch.stack([numbers.mean(), numbers.std()])
+
+
+def of_classes(tensors: Iterable[Tensor]) -> Tensor | None:
+    """`CLASSES` of the whole numbers, one for each example, that a model is given beside its inputs: of those of which
+    the most examples have the same. None of fewer examples than sixteen."""
+    import torch
+
+    given = list(tensors)
+    rows = {len(one) for one in given if one.dim() > 1 and one.is_floating_point()}
+    found = []
+    for one in given:
+        whole = one.dim() == 1 and one.dtype in (torch.int64, torch.int32) and not mesh_of(one)
+        if whole and len(one) >= _EXAMPLES and len(one) in rows:
+            top = one.detach().mode().values
+            found.append(torch.stack([top.double(), (one.detach() == top).double().mean()]))
+    if not found or found[0].device.type == "mps":
+        return None
+    return torch.stack(found).index_select(0, torch.stack(found)[:, 1].argmax().reshape(1))[0]
 
 
 def figures(pictures: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ class OutputLook:
         self._pairs: Tensor | None = None  # of neighbouring tokens
         self._inputs = entrance.Inputs()
         self._tokens: list[Tensor] = []  # of a batch, whole
+        self._given_classes: Tensor | None = None  # of examples
         self._numbers: Tensor | None = None  # mean and deviation of the first of these
         self._places: list[Any] = []  # where they were
         self._classes: Tensor | None = None  # targets by class
@@ -91,6 +92,7 @@ class OutputLook:
             self._tokens, self._places = [one[:_ROWS].clone() for one in some], [place_of(one) for one in some]
             if self._tokens and self._tokens[0].numel() >= _NUMBERS:
                 self._numbers = entrance.of_tokens(self._tokens[0])
+            self._given_classes = entrance.of_classes(tensors)
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
@@ -233,6 +235,9 @@ class OutputLook:
         if self._rebuilt is not None:
             current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
         self._inputs.put(current)
+        if self._given_classes is not None:
+            current.put("classes_of_inputs", entrance.CLASSES, self._given_classes)
+            self._given_classes = None
         if self._numbers is not None:
             current.put("tokens_of_training", entrance.TOKENS, self._numbers)
             self._numbers = None
@@ -263,6 +268,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "inputs_of_training": "input_",
         "inputs_of_evaluation": "eval_input_",
         "tokens_of_training": "token_",
+        "classes_of_inputs": "input_",
     }
     for family, prefix in families.items():
         names, values = numbers.get(family, ((), ((),)))

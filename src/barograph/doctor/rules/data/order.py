@@ -348,7 +348,9 @@ class SortedTargets(Rule):
     The gradient of a cross-entropy shows each row's target. In half of the last looks or more (twelve to 48), three
     quarters of a batch's targets were the same, and at least two classes were so in three of them each: a class that is
     that frequent leaves no room for another one. Of fewer than sixteen targets nine tenths have to be the same, as
-    chance makes more of them alike. The model forgets each class while it learns the next.
+    chance makes more of them alike. The model forgets each class while it learns the next. The same is said of classes
+    that the model is given (`model/input_class`), where six pairs of neighbouring steps or more were looked at, and the
+    class stays in seven of eight: batches of one task each that are drawn at random are a plan.
 
     Where the first eight batches lack classes (`model/first_classes`), later ones are of those that they have, to nine
     tenths, or of others, to nine tenths: four in five of them, three of each, and some of the first kind behind some of
@@ -359,7 +361,7 @@ class SortedTargets(Rule):
 
     name, family, kind, severity = "sorted_targets", "data", "data", "warning"
     proves = "training"
-    needs = ("=model/top_target_share", "=model/top_target")
+    needs = ("=model/top_target_share|=model/input_class_share",)
     least = 12
     about = "The training's examples come by class."
     thresholds: ClassVar = {
@@ -370,6 +372,8 @@ class SortedTargets(Rule):
         "pure": (0.9, "of a batch's targets, that are of one group of classes; ours"),
         "most": (0.8, "of the looks, in which that is so; ours"),
         "rows": (8.0, "targets of a batch, that are of one group; ours"),
+        "pairs": (6.0, "neighbouring steps that were looked at, of classes that a model is given; ours"),
+        "stays": (0.875, "of them, in which the class is the same; ours"),
     }
     causes = ("data sorted: batches are of one class each",)
     remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
@@ -377,6 +381,8 @@ class SortedTargets(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._looks: deque[tuple[int, float]] = deque()  # step; class of most of the batch, NaN where there is none
+        self._of = "examples"  # what these are of
+        self._last, self._pairs, self._same = (-2, -1.0), 0, 0  # of classes that the model is given
         self._segment = -1
         self._begin_groups(-1)
 
@@ -386,27 +392,47 @@ class SortedTargets(Rule):
         self._pure = [0, 0, 0]  # looks of the others; of the first classes before and behind the first such one
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        names = ("model/top_target_share", "model/first_classes")
+        names = ("model/top_target_share", "model/first_classes", "model/input_class_share")
         for which, place, share in self._cursor.in_order(*map(history.channel, names)):
-            yield from (self._by_group if which else self._by_class)(history, place, share)
+            yield from (self._by_class, self._by_group, self._by_given)[which](history, place, share)
+
+    def _by_given(self, history: RunHistory, place: Place, share: float) -> Iterator[Finding]:
+        """share: of a batch's examples, that are of its most frequent class, which the model is given."""
+        if came_by(history.channel("model/top_target_share"), place[1]):
+            return
+        if place[2] != self._segment:
+            self._last, self._pairs, self._same = (-2, -1.0), 0, 0
+        last, top = self._last, known(history.channel("model/input_class"), *place)
+        if place[0] == last[0] + 1 and share >= self.at["share"]:
+            self._pairs, self._same = self._pairs + 1, self._same + (top == last[1])
+        self._last = place[0], top
+        stays = self._pairs >= self.at["pairs"] and self._same >= self.at["stays"] * self._pairs
+        yield from self._looked(place, top if share >= self.at["share"] else math.nan, "examples", stays)
 
     def _by_class(self, history: RunHistory, place: Place, share: float) -> Iterator[Finding]:
         """share: of a batch's targets, that are of its most frequent class."""
+        few = known(history.channel("model/targets"), *place) < _FEW
+        high = share >= self.at["small" if few else "share"]
+        top = known(history.channel("model/top_target"), *place) if high else math.nan
+        if self._of != "targets":
+            self._of, self._looks = "targets", deque()
+        yield from self._looked(place, top, "targets", True)
+
+    def _looked(self, place: Place, top: float, of: str, sure: bool) -> Iterator[Finding]:
+        """top: the class of most of a batch, or NaN. of: what has the classes. sure: whether it may be said."""
         step, _, segment = place
         if segment != self._segment:
             self._segment, self._looks = segment, deque()
-        few = known(history.channel("model/targets"), *place) < _FEW
-        high = share >= self.at["small" if few else "share"]
-        self._looks.append((step, known(history.channel("model/top_target"), *place) if high else math.nan))
+        self._looks.append((step, top))
         if len(self._looks) > _SORTED * self.at["looks"]:
             self._looks.popleft()
         counts = Counter(top for _, top in self._looks if top == top)
         often = sum(count >= self.at["each"] for count in counts.values())
         most = len(self._looks) >= self.at["looks"] and 2 * counts.total() >= len(self._looks)
-        if most and often >= 2 and self.first(segment):
+        if sure and most and often >= 2 and self.first(segment):
             began = next(step for step, top in self._looks if top == top)
             yield self.finding(
-                began, f"Most targets of a batch are of one class, since step {began}, and of {len(counts)} "
+                began, f"Most {of} of a batch are of one class, since step {began}, and of {len(counts)} "
                 "classes one after the other.",
                 found=step, segment=segment, confidence=0.95, evidence={"looks": counts.total()},
             )  # fmt: skip

@@ -41,9 +41,9 @@ class AverageSlow(WatchRule):
     no more steps than the training had. Of weights that are put into the model for the evaluation, and of averages in
     16 bits, there is what they have moved from one evaluation to the next: that counts where they have come farther
     from the trained ones each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's
-    loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. A mean of all weights so far, and a decay that grows with the steps, come
-    along. Where the trained model is evaluated as well, and the evaluation's loss is less than half as large again as
-    the training's, it is an info finding.
+    loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. A mean of all
+    weights so far, and a decay that grows with the steps, come along. Where the trained model is evaluated as well, and
+    the evaluation's loss is less than half as large again as the training's, it is an info finding.
 
     What to do: update the average behind each `optimizer.step()`; choose a decay d with 1 / (1 − d) steps well below
     those of the training.

@@ -343,7 +343,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "tenth": (tenth, "opened", {*TENTH}),
         "eleventh": (eleventh, "opened", {*ELEVENTH}),
         "twelfth": (twelfth, "opened", {*TWELFTH}),
-        "thirteenth": (thirteenth, "putaway", {*THIRTEENTH}),
+        "thirteenth": (thirteenth, "opened", {*THIRTEENTH}),
     }[half]
     later = dict.fromkeys(("ninth", "tenth", "eleventh", "twelfth", "thirteenth"), (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

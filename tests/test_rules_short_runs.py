@@ -151,6 +151,17 @@ def test_margins_that_never_leave_0_though_weights_change_are_of_a_reference_tha
     assert one.causes[0].startswith(cause) and one.causes == pieces.causes
 
 
+@pytest.mark.parametrize(("figures", "told"), [({"preference_averaged": 0.0, "unchanged": 0.0}, True), ({}, False)])
+def test_margins_that_are_0_but_for_rounding_are_of_a_reference_that_is_the_policy(
+    figures: dict[str, float], told: bool
+) -> None:
+    values = math.log(2) + 3e-7 * np.random.default_rng(0).standard_normal(400)
+    loss = {"loss": values} | {f"model/{name}": (np.array([2]), np.array([value])) for name, value in figures.items()}
+    (one,) = only(findings([NotLearning()], loss), "not_learning")
+    assert one.causes[0].startswith("reference is the policy") is told
+    assert one.remedies[0].startswith("Copy the policy") is told
+
+
 def test_two_zeros_beside_norms_that_are_not_finite_hide_nan() -> None:
     nan = math.nan
     (one,) = look({"train/loss": rows([0.2, 0.0, 0.0]), "train/norm": rows([nan, nan, nan])}, ZeroLoss)

@@ -271,3 +271,18 @@ def test_trained_weights_are_evaluated_alone_only_where_a_known_copy_is_not_call
 def test_a_copy_that_never_changes_and_is_evaluated_alone_is_told(tmp_path: Path) -> None:
     (found,) = said(tmp_path, "copy", "", evaluate=baseline, update=nothing)
     assert found["rule"] == "average_wrong" and "do not change at all" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "told"),
+    [({"gains_apart": 0.0}, True), ({"preference_averaged": 0.0}, False), ({"loss_of_chosen": 1.0}, False)],
+)
+def test_a_still_network_that_is_asked_is_no_average_where_a_preference_is_learnt(
+    figures: dict[str, float], told: bool
+) -> None:
+    steps = np.arange(2, 40)
+    still = {"apart": 0.01, "share": 1.0, "alike": 0.0, "newest": -1.0, "whose": 2.0, "moved": 0.1, "changed": 0.0}
+    series = {f"model/evaluated_{name}": (steps, np.full(len(steps), value)) for name, value in still.items()}
+    series |= {f"model/{name}": (steps[:1] - 2, np.array([value])) for name, value in figures.items()}
+    series |= {"val/loss": (steps - 1, np.linspace(1, 0.5, len(steps))), "model/passes": (steps, np.ones(len(steps)))}
+    assert bool(rule_curves.found([AverageWrong()], series)) is told

@@ -15,7 +15,7 @@ import numpy
 from barograph.doctor.kernel.cursor import came_by, evaluations_of, other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.rl.preference import margins_of
+from barograph.doctor.rules.evaluation.averages import has_reference
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -26,8 +26,7 @@ _COPY = 2  # of `evaluated_whose`
 
 def _is_reference(history: RunHistory, place: Place) -> bool:
     """Whether what is evaluated may be the reference of a policy or of preferences, or no evaluation is logged."""
-    policy = history.role("reward") is not None or came_by(margins_of(history), place[1])
-    return policy or watched(history, "loss_of_chosen", place) == 1 or not came_by(evaluations_of(history), place[1])
+    return has_reference(history, place) or not came_by(evaluations_of(history), place[1])
 
 
 class AverageSlow(WatchRule):

@@ -191,8 +191,7 @@ class AverageWrong(WatchRule):
 
     def _alone(self, history: RunHistory, place: Place) -> bool:
         """Whether a copy alone is evaluated, and not as the reference of a policy or of preferences."""
-        policy = history.role("reward") is not None or came_by(margins_of(history), place[1])
-        return not policy and watched(history, "loss_of_chosen", place) != 1 and other_model(history, place[1])
+        return not has_reference(history, place) and other_model(history, place[1])
 
     def _zeros(self, value: float, seen: dict[str, float], place: Place) -> bool:
         """Whether this is the second evaluation of an average that began at zeros."""
@@ -238,6 +237,13 @@ def _evaluates_average(history: RunHistory) -> bool:
         value is True and _WITH_AVERAGE.search(name) and not _FINAL.search(name) for name, value in found.items()
     )
     return said and not later
+
+
+def has_reference(history: RunHistory, place: Place) -> bool:
+    """Whether a policy or preferences are trained: another network that is asked may be their reference."""
+    policy = history.role("reward") is not None or came_by(margins_of(history), place[1])
+    preferred = came_by(history.channel("model/preference_averaged"), place[1])
+    return policy or preferred or watched(history, "loss_of_chosen", place) == 1
 
 
 class TeacherStill(WatchRule):

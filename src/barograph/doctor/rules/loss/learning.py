@@ -21,6 +21,7 @@ from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.data.regression import not_normalised
 from barograph.doctor.rules.evaluation.ranking import AREA
 from barograph.doctor.rules.loss.short_runs import falls_evenly, nothing_learnt, stays_a_guess
+from barograph.doctor.rules.loss.stillness import COPY_FIRST, REFERENCE, is_reference
 from barograph.doctor.rules.optimizer.early import began_blank
 
 if TYPE_CHECKING:
@@ -418,6 +419,8 @@ def _falls(history: RunHistory, channel: Channel, begin: int, tick: Tick) -> boo
 def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str]]:
     """Causes and remedies that don't contradict each other: a rate is raised where it may be too low."""
     remedies = ["Check that a step changes the weights, and that labels match inputs: try to overfit one batch."]
+    if causes[0] == REFERENCE:
+        return causes, [COPY_FIRST, *remedies]
     if not len(rates) or causes[0].startswith("learning rate too high"):
         return causes, remedies
     if causes[0].startswith("weight decay too high"):
@@ -427,12 +430,14 @@ def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str
 
 
 def suspects(history: RunHistory, tick: Tick) -> list[str]:
-    """Why nothing is learnt, the likeliest first: that most of the model is frozen and nobody asked for it, that the
-    first layers get no gradient, else what the weights say.
+    """Why nothing is learnt, the likeliest first: that a policy is its own reference, that most of the model is frozen
+    and nobody asked for it, that the first layers get no gradient, else what the weights say.
     """
     causes = _by_weights(history, tick)
     if depth.vanishes(history, tick.step, tick.time, tick.segment):
         causes = [depth.CAUSE, *(cause for cause in causes if cause != "gradients vanish")]
+    if is_reference(history, exp(tick.level), (tick.step, int(tick.time), tick.segment)):
+        return [REFERENCE, *causes]
     share = between(history.channel("model/frozen_share"), 0, tick.step + 1, tick.segment)
     adapters = between(history.channel("model/trained_adapters"), 0, tick.step + 1, tick.segment)
     if not len(share) or share[-1] < _MOSTLY or adapters.any() or setting(history, *_HEAD_ONLY):

@@ -36,8 +36,8 @@ _CUT_ROWS = 4  # rows of such a loss
 _GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
 _LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
 _HELD = "optimizer holds other parameters: no weight changes"
-_REFERENCE = "reference is the policy: both give each text the same log probability, and no margin leaves 0"
-_COPY = "Copy the policy before the first step: `reference = copy.deepcopy(policy).requires_grad_(False)`."
+REFERENCE = "reference is the policy: both give each text the same log probability, and no margin leaves 0"
+COPY_FIRST = "Copy the policy before the first step: `reference = copy.deepcopy(policy).requires_grad_(False)`."
 _HIDDEN = 2  # rows of zeros beside norms that are not finite
 
 # Losses that come of a probability that was kept from 0: float32's smallest number (also a denormal one), and usual
@@ -272,7 +272,7 @@ def _reading_of_zero(
     return "nonfinite" if hidden else "zero", message, causes, remedies
 
 
-def _is_reference(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:
+def is_reference(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:
     """Whether a loss is that of margins of 0 against a reference, though all weights change."""
     if abs(value - math.log(2)) > 6e-5:
         return False
@@ -372,8 +372,8 @@ class FrozenLoss(SeriesRule):
         told, last = self._told, channel.rows(channel.end - 1)
         held = told is not None and told.causes[0] == _HELD and len(last) > 0
         place = (int(last.step[0]), 1 << 62, int(last.segment[0])) if held else (0, 0, 0)
-        if told is not None and held and _is_reference(history, float(last.value[0]), place):
-            told.causes, told.remedies = [_REFERENCE, *told.causes], [_COPY, *told.remedies]
+        if told is not None and held and is_reference(history, float(last.value[0]), place):
+            told.causes, told.remedies = [REFERENCE, *told.causes], [COPY_FIRST, *told.remedies]
             yield again(told)
         rows = channel.rows(channel.end - _LOOKED_BACK)
         lag = repeats(rows.value) if len(rows) > _FEWEST and rows.finite and self._told is None else 0
@@ -444,8 +444,8 @@ class FrozenLoss(SeriesRule):
         time = int(found.time[0]) if len(found) else 0
         if before(history.role("lr"), found_step + 1, stretch.segment) == 0:
             causes.insert(0, "learning rate too low: it is 0")
-        elif _is_reference(history, stretch.value, (found_step, time, stretch.segment)):
-            causes, remedies = [_REFERENCE, *causes], [_COPY, *remedies]
+        elif is_reference(history, stretch.value, (found_step, time, stretch.segment)):
+            causes, remedies = [REFERENCE, *causes], [COPY_FIRST, *remedies]
         elif cut or (guess and moved):  # weights did change before
             causes = [
                 "learning rate too high: outputs overflowed, or units died, and are the same for each input",

@@ -103,7 +103,10 @@ class EvaluatedWeights:
     def _find(self, model: Any) -> None:
         """Listen to the copies of the model: objects of its class refer to it."""
         others = (one for one in gc.get_referrers(self._kind) if type(one) is self._kind and one is not model)
-        copies = [one for one in others if id(one) not in self._ours and _shapes(one) == self._shapes]
+        copies = []
+        for one in others:
+            with contextlib.suppress(Exception):  # one that is half made, or taken apart
+                copies += [one] if id(one) not in self._ours and _shapes(one) == self._shapes else []
         for copy in copies[:_COPIES]:
             self._hear(copy, copy)
             inner, key = copy, _key(copy)

@@ -44,6 +44,14 @@ def train(
     return rested
 
 
+def passes_looked_at(watch: ModelWatch, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each pass that is looked at from here on, whether it is one with gradients."""
+    looked: list[bool] = []
+    given = watch._state._output.given
+    monkeypatch.setattr(watch._state._output, "given", lambda *every: (looked.append(every[1]), given(*every)))
+    return looked
+
+
 def test_on_short_steps_some_are_looked_at_in_a_row_and_most_not_at_all(run: Notes) -> None:
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -175,9 +183,7 @@ def test_few_of_the_passes_of_a_policy_that_acts_are_looked_at(run: Notes, monke
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     watch = ModelWatch(run, model, optimizer)
-    looked: list[int] = []
-    given = watch._state._output.given
-    monkeypatch.setattr(watch._state._output, "given", lambda *every: (looked.append(every[1]), given(*every)))
+    looked = passes_looked_at(watch, monkeypatch)
 
     def act(step: int) -> None:
         with torch.no_grad():
@@ -193,9 +199,7 @@ def test_all_passes_of_an_evaluation_are_looked_at(run: Notes, monkeypatch: pyte
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     watch = ModelWatch(run, model, optimizer)
-    looked: list[int] = []
-    given = watch._state._output.given
-    monkeypatch.setattr(watch._state._output, "given", lambda *every: (looked.append(every[1]), given(*every)))
+    looked = passes_looked_at(watch, monkeypatch)
 
     def evaluate(step: int) -> None:
         with torch.no_grad():
@@ -227,6 +231,25 @@ def test_steps_of_a_rest_are_not_taken_for_weights_that_somebody_wrote(run: Note
     train(run, watch, optimizer, range(300))
     watch.flush()
     assert not any("written" in record.fields for record in run.records if record.kind == "model")
+
+
+def test_of_a_number_that_is_not_finite_since_a_rest_it_is_not_said_that_the_step_before_was_finite(run: Notes) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = resting(run, model, optimizer)
+    since: list[int] = []
+
+    def spoil(step: int) -> None:
+        if not since and step > 400 and watch._rests:
+            since.append(step)
+            with torch.no_grad():
+                next(model.parameters()).view(-1)[:] = float("nan")
+
+    train(run, watch, optimizer, range(1500), each=spoil)
+    watch.flush()
+    broken = [one for one in run.records if one.kind == "model" and one.fields.get("broken_output")]
+    assert broken and since[0] < broken[0].step - 1
+    assert 0 <= broken[0].fields["finite_until"] <= since[0] < broken[0].step - 1
 
 
 def test_resting_steps_cost_less_than_those_that_are_looked_at(run: Notes) -> None:

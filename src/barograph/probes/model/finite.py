@@ -29,6 +29,7 @@ class FiniteLook:
         self._key: Any = None
         self._chosen: list[Any] = []
         self._counted = self._weighed = 0
+        self._sound = -1  # the last step that was looked at and in which all was finite
 
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients."""
@@ -56,9 +57,13 @@ class FiniteLook:
             current.put("finite", ("size", "sum"), torch.stack(both))
             return
         total = sum(float(one.float().sum()) for one in some)
-        if math.isfinite(total) and math.isfinite(float(output.sum())):
+        told = {}
+        if not math.isfinite(total) or not math.isfinite(float(output.sum())):
+            told = figures(float(_largest(output)), total)
+        if not told:
+            self._sound = current.step
             return
-        told = figures(float(_largest(output)), total)
+        told["finite_until"] = float(self._sound)
         if told.get("broken_gradient") and self._counted < _COUNTED:
             self._counted += 1
             told |= _counts(parameters)

@@ -95,10 +95,12 @@ class NonFiniteOrigin(Rule):
 
     def _updated(self, history: RunHistory, half: bool, step: int, time: int, segment: int) -> Iterator[Finding]:
         """Of a step whose output is not finite: weights already were not, so the step before has made them so, though
-        the gradients of the first layer, which what the loss makes reaches, were finite in it."""
+        the gradients of the first layer, which what the loss makes reaches, were finite in it, as far as that step was
+        looked at."""
         weights = between(history.channel("model/broken_weights"), step, step + 1, segment)
         gradients = between(history.channel("model/broken_gradient"), step - 1, step, segment)
-        if not len(weights) or not weights[0] > 0 or (gradients > 0).any() or step < 1:
+        until = known(history.channel("model/finite_until"), step, time, segment)  # NaN in runs of an earlier version
+        if not len(weights) or not weights[0] > 0 or (gradients > 0).any() or step < 1 or until < step - 1:
             return
         cause = "non-finite gradient: of a layer, made in its backward pass or by what changes gradients"
         remedies = ["skip the step where the gradient norm is not finite", "look at hooks and layers of your own: a "

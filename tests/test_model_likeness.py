@@ -147,3 +147,45 @@ def test_rows_of_another_width_are_not_compared() -> None:
     batches = [drawn(16, 1, 8, (8, 12, 16)[at % 3], seed=at).abs() for at in range(60)]
     found = told(batches)
     assert found["apart_batches"] == 20 and found["rows_apart_even"] < 0.1
+
+
+def sketched(pictures: Any) -> Any:
+    likeness = Likeness()
+    rows = likeness._sketched(pictures)
+    assert rows is not None
+    return rows.T.double().numpy()
+
+
+def altered(first: Any, second: Any) -> tuple[float, float]:
+    likeness = Likeness()
+    assert likeness._altered(sketched(first)) == {}
+    found = likeness._altered(sketched(second))
+    return found["evaluated_altered"], found["evaluated_altered_by"]
+
+
+def test_examples_of_an_evaluation_that_are_altered_are_known_by_their_order() -> None:
+    dice = torch.Generator().manual_seed(0)
+    colours = torch.rand(128, 3, 1, 1, generator=dice)
+    pictures = colours + 0.3 * torch.randn(128, 3, 12, 12, generator=dice)
+    mirrored = torch.where(torch.rand(128, 1, 1, 1, generator=dice) < 0.7, pictures.flip(-1), pictures.roll(1, -1))
+    nearer, by = altered(pictures, mirrored)
+    assert nearer > 5 and by > 0.02
+    assert altered(pictures, pictures) == (0.0, 0.0)
+    assert altered(pictures, pictures + 0.01 * torch.randn(128, 3, 12, 12, generator=dice))[1] < 0.02
+    assert altered(pictures, torch.rand(128, 3, 1, 1, generator=dice) + torch.randn(128, 3, 12, 12))[0] < 5
+    by_class = torch.arange(128).div(32, rounding_mode="floor").view(-1, 1, 1, 1) + 0.3 * torch.randn(128, 3, 12, 12)
+    others = torch.arange(128).div(32, rounding_mode="floor").view(-1, 1, 1, 1) + 0.3 * torch.randn(128, 3, 12, 12)
+    assert altered(by_class, others)[0] < 5  # others of the same classes
+    turns = torch.arange(128).remainder(8).view(-1, 1, 1, 1).expand(-1, 3, 12, 12)
+    assert altered(turns + 0.3 * torch.randn(128, 3, 12, 12), turns + 0.3 * torch.randn(128, 3, 12, 12))[0] < 5
+
+
+@pytest.mark.parametrize(("order", "period"), [("sorted", 30), ("drawn", 0), ("once", 0)])
+def test_a_mean_that_rises_through_each_epoch_has_its_length(order: str, period: int) -> None:
+    dice = np.random.default_rng(0)
+    likeness = Likeness()
+    for step in [*range(8), *range(8, 120, 5)]:
+        place = {"sorted": step % 30 / 30, "drawn": dice.random(), "once": step / 120}[order]
+        likeness._steps.append(step)
+        likeness._means.append(np.array([dice.random(), np.exp(3 * place) + 0.05 * dice.random()]))
+    assert abs(likeness._rising() - period) <= (2 if period else 0)

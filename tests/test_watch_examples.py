@@ -15,7 +15,6 @@ import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.rules.data.order import SortedLengths
 from barograph.probes.model.examples import ExampleLook, fingerprints, lengths
-from barograph.probes.model.likeness import Likeness
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -461,45 +460,3 @@ def test_lengths_follow_a_mask_beside_the_tokens_and_nothing_that_only_looks_lik
     for beside in (parts, words, torch.zeros_like(words), mask[:, :8]):
         assert lengths(words, [beside])[0] == 12
     assert lengths(words.flip(1), [mask.flip(1)])[0] == long.double().mean()
-
-
-def sketched(pictures: Any) -> Any:
-    likeness = Likeness()
-    rows = likeness._sketched(pictures)
-    assert rows is not None
-    return rows.T.double().numpy()
-
-
-def altered(first: Any, second: Any) -> tuple[float, float]:
-    likeness = Likeness()
-    assert likeness._altered(sketched(first)) == {}
-    found = likeness._altered(sketched(second))
-    return found["evaluated_altered"], found["evaluated_altered_by"]
-
-
-def test_examples_of_an_evaluation_that_are_altered_are_known_by_their_order() -> None:
-    dice = torch.Generator().manual_seed(0)
-    colours = torch.rand(128, 3, 1, 1, generator=dice)
-    pictures = colours + 0.3 * torch.randn(128, 3, 12, 12, generator=dice)
-    mirrored = torch.where(torch.rand(128, 1, 1, 1, generator=dice) < 0.7, pictures.flip(-1), pictures.roll(1, -1))
-    nearer, by = altered(pictures, mirrored)
-    assert nearer > 5 and by > 0.02
-    assert altered(pictures, pictures) == (0.0, 0.0)
-    assert altered(pictures, pictures + 0.01 * torch.randn(128, 3, 12, 12, generator=dice))[1] < 0.02
-    assert altered(pictures, torch.rand(128, 3, 1, 1, generator=dice) + torch.randn(128, 3, 12, 12))[0] < 5
-    by_class = torch.arange(128).div(32, rounding_mode="floor").view(-1, 1, 1, 1) + 0.3 * torch.randn(128, 3, 12, 12)
-    others = torch.arange(128).div(32, rounding_mode="floor").view(-1, 1, 1, 1) + 0.3 * torch.randn(128, 3, 12, 12)
-    assert altered(by_class, others)[0] < 5  # others of the same classes
-    turns = torch.arange(128).remainder(8).view(-1, 1, 1, 1).expand(-1, 3, 12, 12)
-    assert altered(turns + 0.3 * torch.randn(128, 3, 12, 12), turns + 0.3 * torch.randn(128, 3, 12, 12))[0] < 5
-
-
-@pytest.mark.parametrize(("order", "period"), [("sorted", 30), ("drawn", 0), ("once", 0)])
-def test_a_mean_that_rises_through_each_epoch_has_its_length(order: str, period: int) -> None:
-    dice = np.random.default_rng(0)
-    likeness = Likeness()
-    for step in [*range(8), *range(8, 120, 5)]:
-        place = {"sorted": step % 30 / 30, "drawn": dice.random(), "once": step / 120}[order]
-        likeness._steps.append(step)
-        likeness._means.append(np.array([dice.random(), np.exp(3 * place) + 0.05 * dice.random()]))
-    assert abs(likeness._rising() - period) <= (2 if period else 0)

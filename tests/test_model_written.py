@@ -134,6 +134,7 @@ def test_nan_in_a_layer_that_is_not_looked_at_is_known_by_its_weights(tmp_path: 
         ({"broken_output": 1, "broken_weights": 2, "half_parameters": 6}, "fp16 overflow"),
         ({"broken_output": 1, "broken_weights": 2, "finite_until": 39}, "non-finite gradient: of a layer"),
         ({"broken_output": 1, "broken_weights": 2, "finite_until": 20}, ""),  # nobody looked at the step before
+        ({"broken_output": 1, "broken_weights": 2, "finite_until": 70}, ""),  # nor here, behind a rewind
         ({"broken_output": 1, "broken_weights": 0}, ""),  # the pass left its range
         ({"broken_output": 1}, ""),
         ({"broken_output": 1, "broken_weights": 2, "loss_scale": 1024.0}, ""),

@@ -100,7 +100,7 @@ class NonFiniteOrigin(Rule):
         weights = between(history.channel("model/broken_weights"), step, step + 1, segment)
         gradients = between(history.channel("model/broken_gradient"), step - 1, step, segment)
         until = known(history.channel("model/finite_until"), step, time, segment)  # NaN in runs of an earlier version
-        if not len(weights) or not weights[0] > 0 or (gradients > 0).any() or step < 1 or until < step - 1:
+        if not len(weights) or not weights[0] > 0 or (gradients > 0).any() or step < 1 or abs(until - step + 1) > 0:
             return
         cause = "non-finite gradient: of a layer, made in its backward pass or by what changes gradients"
         remedies = ["skip the step where the gradient norm is not finite", "look at hooks and layers of your own: a "

@@ -1,6 +1,7 @@
 """What watching a small model costs: processor time of a step with `run.watch` at its defaults, over `run.log` alone.
 
 python benchmarks/watch.py [--pairs N] [--steps N] [--width N]
+python benchmarks/watch.py --device cuda [--layers N] [--batch N] [--tokens N] [--compile] …
 
 A pair is two trainings of the same small model in one process, one that logs and one that is watched as well, from its
 first step on. They take their steps in turns, in random order, so that what else the machine does falls on both. What a
@@ -8,13 +9,15 @@ watch may cost is a share of the time between two of its steps, and that is here
 of both. Counted is processor time: of the training's thread, and of the whole process (the thread that writes is in
 there). Printed are medians over the pairs with the quartiles, by parts of the training; beside them what the watch's
 own account says.
+
+On a GPU the model has GPT-2's shapes (`--width 768`: 124M parameters) and trains in bf16 autocast with a fused AdamW;
+counted are the time from one synchronisation to the next, and how long the program takes to queue a step's work.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import random
 import statistics
 import tempfile
@@ -24,11 +27,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from monitor import GPT
+from torch.nn import functional
 
 import barograph
 
 PARTS = ((0, 5), (5, 20), (20, 60), (60, 1000), (1000, 10**9))
-Times = tuple[float, float]  # seconds of the training's thread and of the process
+Times = tuple[
+    float, float
+]  # seconds of the training's thread and of the process; on a GPU of the step and its queueing
+COLUMNS = {"cpu": ("thread", "process"), "cuda": ("step", "queued")}
 
 
 class Model(torch.nn.Module):
@@ -53,31 +61,63 @@ class Model(torch.nn.Module):
         return logits
 
 
-def training(watched: bool, folder: Path, width: int) -> Generator[Times, bool | None]:
-    """Each step's processor times; ends its run when it is sent True."""
-    torch.manual_seed(1)
-    model = Model(width, watched)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+def on_cpu(model: Any, optimizer: Any, chosen: argparse.Namespace) -> Generator[tuple[float, Times], None, None]:
+    """Each step's loss and processor times."""
     data = torch.randint(0, 256, (8, 65))
+    while True:
+        thread, process = time.thread_time(), time.process_time()
+        loss = functional.cross_entropy(model(data[:, :-1]).flatten(0, 1), data[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        value = loss.item()
+        yield value, (thread, process)
+
+
+def on_gpu(model: Any, optimizer: Any, chosen: argparse.Namespace) -> Generator[tuple[float, Times], None, None]:
+    """Each step's loss, when it began, and how long it took to queue its work."""
+    data = torch.randint(0, 256, (chosen.batch, chosen.tokens + 1), device="cuda")
+    called = torch.compile(model) if chosen.compile else model
+    while True:
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        with torch.autocast("cuda", torch.bfloat16):
+            output = called(data[:, :-1])
+            loss = functional.cross_entropy(output.flatten(0, 1).float(), data[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        queued = time.perf_counter() - began
+        yield loss.item(), (began, queued)
+
+
+def training(watched: bool, folder: Path, chosen: argparse.Namespace) -> Generator[Times, bool | None]:
+    """Each step's times; ends its run when it is sent True."""
+    torch.manual_seed(1)
+    gpu = chosen.device == "cuda"
+    model = GPT(chosen.width, chosen.layers, 50304).cuda() if gpu else Model(chosen.width, watched)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4 if gpu else 1e-3, fused=gpu)
     quiet: dict[str, Any] = {"console": "none", "git": False, "machine": False, "watchdog": False, "sidecar": False}
     with barograph.init(project="bench", id="watched" if watched else "plain", dir=str(folder), **quiet) as run:
         if watched:
             run.watch(model, optimizer)
-        for step in itertools.count():
-            thread, process = time.thread_time(), time.process_time()
-            loss = torch.nn.functional.cross_entropy(model(data[:, :-1]).flatten(0, 1), data[:, 1:].flatten())
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            run.log({"train/loss": loss.item(), "train/lr": 1e-3}, step=step)
-            if (yield time.thread_time() - thread, time.process_time() - process):
+        steps = (on_gpu if gpu else on_cpu)(model, optimizer, chosen)
+        for step, (loss, (first, second)) in enumerate(steps):
+            run.log({"train/loss": loss, "train/lr": 1e-3}, step=step)
+            if gpu:
+                torch.cuda.synchronize()
+                times = time.perf_counter() - first, second
+            else:
+                times = time.thread_time() - first, time.process_time() - second
+            if (yield times):
                 break
 
 
-def pair(folder: Path, steps: int, width: int) -> list[tuple[Times, Times, float]]:
+def pair(folder: Path, steps: int, chosen: argparse.Namespace) -> list[tuple[Times, Times, float]]:
     """Of each step: times of the plain training, times of the watched one, seconds that the watch says it took."""
-    trainings = training(False, folder, width), training(True, folder, width)
+    trainings = training(False, folder, chosen), training(True, folder, chosen)
     found: list[tuple[Times, Times]] = []
     for _ in range(steps):
         order = (0, 1) if random.random() < 0.5 else (1, 0)
@@ -96,20 +136,25 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    for name, value in (("--layers", 12), ("--batch", 8), ("--tokens", 1024)):
+        parser.add_argument(name, type=int, default=value, help="on a GPU")
+    parser.add_argument("--compile", action="store_true", help="on a GPU")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     shares: dict[tuple[int, int], list[tuple[float, ...]]] = {part: [] for part in PARTS if part[0] < chosen.steps}
     with tempfile.TemporaryDirectory() as folder:
-        pair(Path(folder, "first"), 30, chosen.width)
+        pair(Path(folder, "first"), 30, chosen)
         for number in range(chosen.pairs):
-            rows = pair(Path(folder, str(number)), chosen.steps, chosen.width)
+            rows = pair(Path(folder, str(number)), chosen.steps, chosen)
             for part in shares:
                 some = rows[slice(*part)]
                 both = sum(plain[0] + watched[0] for plain, watched, _ in some)
                 more = [sum(watched[at] - plain[at] for plain, watched, _ in some) / both for at in (0, 1)]
                 step = statistics.median(plain[0] for plain, _, _ in some)
                 shares[part].append((1e3 * step, *more, sum(own for *_, own in some) / both))
-    print(f"{'steps':>10} {'step ms':>9} {'thread':>8} {'quartiles':>15} {'process':>8} {'quartiles':>15} {'own':>6}")
+    one, other = COLUMNS[chosen.device]
+    print(f"{'steps':>10} {'step ms':>9} {one:>8} {'quartiles':>15} {other:>8} {'quartiles':>15} {'own':>6}")
     for (first, last), each in shares.items():
         line = f"{first:>4} to {min(last, chosen.steps) - 1:>3} {statistics.median(row[0] for row in each):9.1f}"
         for at in (1, 2):

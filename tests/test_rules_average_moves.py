@@ -113,14 +113,14 @@ def follow(decays: list[float], off: float = 0.0) -> list[float]:
     """An average over steps of a walk, with 1 for a step in which it is not updated."""
     torch.manual_seed(0)
     weights, average = torch.randn(64), torch.randn(64)
-    followed = FollowedAverage(average.clone(), 0)
-    for number, decay in enumerate(decays[:-1]):
+    followed = FollowedAverage(average.clone())
+    for decay in decays[:-1]:
         weights = weights + 0.1 * torch.randn(64)
         average = decay * average + (1 - decay) * weights + off * (decay < 1) * torch.randn(64)
-        followed.step(number, lambda now=average: now, lambda now=weights: now)
+        followed.step(lambda now=average: now, lambda now=weights: now)
     weights, before = weights + 0.1 * torch.randn(64), average
     average = decays[-1] * average + (1 - decays[-1]) * weights
-    found = followed.figures(before, len(decays), lambda: average, lambda: weights)
+    found = followed.figures(before, lambda: average, lambda: weights)
     return [round(float(one), 4) for one in found]
 
 

@@ -135,3 +135,26 @@ def test_an_end_by_memory_that_ran_out_is_told_once() -> None:
     other = Record("end", 1_000_001, 39, {"status": "failed", "exception": {"type": "ValueError", "message": "x"}})
     found = findings([OutOfMemory(), Crashed()], columns, events=[oom, other])
     assert sorted(one.rule for one in found.values()) == ["crashed", "out_of_memory"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "cause", "remedy", "never"),
+    [
+        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB. "
+         "Process 412 has 61.02 GiB memory in use. Including non-PyTorch memory, this process has 10.00 GiB memory in "
+         "use. Of the allocated memory 9.00 GiB is by PyTorch.", "out of memory", "batch size", "Process 412"),
+        ("AcceleratorError", "CUDA error: device-side assert triggered", "index out of range", "below the rows", "!"),
+        ("RuntimeError", "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle, …)`",
+         "index out of range", "CUDA_LAUNCH_BLOCKING=1", "!"),
+        ("RuntimeError", "CUDA error: an illegal memory access was encountered", "error on the device",
+         "CUDA_LAUNCH_BLOCKING=1", "index out of range"),
+        ("ValueError", "unknown optimizer", "did not catch", "traceback", "device"),
+    ],
+)  # fmt: skip
+def test_an_exception_that_ended_a_training_is_told_by_what_it_says(
+    kind: str, message: str, cause: str, remedy: str, never: str
+) -> None:
+    end = Record("end", 1_000_001, 39, {"status": "failed", "exception": {"type": kind, "message": message}})
+    (one,) = findings([Crashed()], {"train/loss": noisy(40, 3, 0.01)}, events=[end]).values()
+    assert cause in str(one.causes[0]) and any(remedy in each for each in one.remedies)
+    assert never not in f"{one.message} {one.causes}"

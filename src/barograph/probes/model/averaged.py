@@ -192,13 +192,13 @@ class EvaluatedWeights:
         copy = reference() if reference is not None else None
         if copy is None:
             return None
-        versions = [_item(copy, path)._version for path in self._paths]
+        weights = partial(self._weights, copy)
         if passed is None and self._followed is not None:
-            self._followed[1].step(versions, partial(self._weights, copy), self._newest)
+            self._followed[1].step(weights, self._newest)
         elif self._followed is not None and self._followed[0] is reference and passed is not None:
-            return self._followed[1].figures(passed.weights, versions, partial(self._weights, copy), self._newest)
+            return self._followed[1].figures(passed.weights, weights, self._newest)
         elif passed is not None:
-            self._followed = reference, FollowedAverage(self._weights(copy), versions)
+            self._followed = reference, FollowedAverage(weights())
         return None
 
     def rested(self) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _CLOSE, _OFTEN = 48, 3  # steps with a write, one of three or more: the others are taken to be alike
+_ENOUGH = _CLOSE * _OFTEN  # steps on a device, of which the CPU does not know whether they have a write
 _OFF = 0.02  # of the squared move, what may be off the way to the newest weights
 _ONCE = 1e-4  # the same, of a single move between two evaluations
 _LITTLE = 0.1  # of the way to the newest weights
@@ -28,44 +29,44 @@ NAMES = ("writes", "kept", "behind")
 class FollowedAverage:
     """Follows one copy from an evaluation to the next."""
 
-    def __init__(self, weights: Tensor, versions: Any):
-        self._last, self._versions = weights, versions  # when the step before began
+    def __init__(self, weights: Tensor):
+        self._last = weights  # when the step before began
         self._left: Any = None
-        self._steps = self._seen = self._writes = 0
+        self._steps = self._seen = 0
+        self._writes: Any = 0  # a tensor on a device: functions over many tensors are counted by none of these there
 
-    def step(self, versions: Any, sample: Callable[[], Tensor], newest: Callable[[], Tensor]) -> None:
-        """A step begins. versions: counts of what was written; newest: the weights that the step before has left."""
+    def step(self, sample: Callable[[], Tensor], newest: Callable[[], Tensor]) -> None:
+        """A step begins. newest: the weights that the step before has left."""
         import torch
 
         self._steps += 1
-        if self._writes >= _CLOSE and _OFTEN * self._writes >= self._seen:
+        elsewhere = self._last.device.type != "cpu"
+        if self._seen >= _ENOUGH if elsewhere else self._writes >= _CLOSE and _OFTEN * self._writes >= self._seen:
             return
         self._seen += 1
-        counted = self._last.device.type != "cpu"  # there nothing is read; here `.data` is written uncounted
-        if counted and versions == self._versions:
-            return
         now = sample()
-        if not counted and torch.equal(now, self._last):
+        if not elsewhere and torch.equal(now, self._last):
             return
-        self._writes, self._versions = self._writes + 1, versions
         share, fits = _share(now - self._last, newest() - self._last, _OFF)
         left = torch.where(fits, (1 - share).clamp(0.0, 1.0), torch.full_like(share, torch.nan))
+        written = (now != self._last).any()
+        left = torch.where(written, left, torch.ones_like(left))
+        self._writes = self._writes + (written.to(left.dtype) if elsewhere else 1)
         self._left = left if self._left is None else self._left * left
         self._last = now
 
-    def figures(
-        self, passed: Tensor, versions: Any, sample: Callable[[], Tensor], newest: Callable[[], Tensor]
-    ) -> Tensor:
+    def figures(self, passed: Tensor, sample: Callable[[], Tensor], newest: Callable[[], Tensor]) -> Tensor:
         """Of the step behind an evaluation, whose first pass was made with `passed`: what happened since the evaluation
         before; from here on the next one is prepared."""
         import torch
 
         before, count = self._last, self._writes
-        self.step(versions, sample, newest)
-        behind = ((passed == before).all() & (self._last != passed).any()).float() * float(self._writes > count)
+        self.step(sample, newest)
+        behind = ((passed == before).all() & (self._last != passed).any()).float() * (self._writes > count)
         scale = self._steps / max(1, self._seen)
         left = torch.ones_like(behind) if self._left is None else self._left**scale
-        found: Tensor = torch.stack((torch.full_like(behind, self._writes * scale), left.nan_to_num(-1.0), behind))
+        writes = torch.zeros_like(behind) + self._writes * scale
+        found: Tensor = torch.stack((writes, left.nan_to_num(-1.0), behind))
         self._left, self._steps, self._seen, self._writes = None, 0, 0, 0
         return found
 

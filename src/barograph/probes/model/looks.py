@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from barograph.probes.model.accounts import OptimizerAccounts
@@ -74,6 +74,18 @@ def _event(parameters: Sequence[Any]) -> Any:
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(parameters[0].device))
     return event
+
+
+def prepare(parameters: Iterable[Any], given: Mapping[str, int]) -> None:
+    """Have compiled now what reads tables on a device: with the first table it would hold up a step. given: intervals
+    by family."""
+    import torch
+
+    wanted = [given[family] for family in ("gradients", "weights", "histograms")]
+    with contextlib.suppress(Exception):  # then the first table says it
+        for device, kind in {(item.device, item.dtype) for item in parameters if item.is_cuda and any(wanted)}:
+            for sketch in (False, True)[: 1 + bool(wanted[-1])]:
+                stats.tensor_statistics([torch.zeros(1, dtype=kind, device=device)], sketch=sketch)
 
 
 class Looks:

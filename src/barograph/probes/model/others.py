@@ -165,7 +165,7 @@ class OtherNetwork:
         asked, trained, self._asked, self._trained = self._asked, self._trained, [], []
         asked, trained = ([one for one in some if one is not None] for some in (asked, trained))
         if not asked or not trained:
-            return torch.tensor(torch.nan, device=home)
+            return torch.full((), torch.nan, device=home)
         same = [
             torch.stack([(one == other).all() & (one != one[:1]).any() for other in trained if one.shape == other.shape]
                         or [torch.zeros((), dtype=torch.bool, device=one.device)]).any().to(home)
@@ -220,7 +220,7 @@ class OtherNetwork:
         if self._kept:
             moved = _squares([one - other for one, other in zip(now, self._kept, strict=True)], home)
         self._kept = [one.clone() for one in now]
-        asked = torch.tensor(float(bool(self._asked)) if self._asks is not None else torch.nan, device=home)
+        asked = torch.full((), float(bool(self._asked)) if self._asks is not None else torch.nan, device=home)
         unset = (
             torch.stack(
                 [

@@ -34,6 +34,10 @@ _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
 _SHORT, _LONG = 4, 8  # places of a text: of one that is cut off, at least; of one whose targets are compared with it
 _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
+_CLOSE, _APART = (
+    100,
+    30,
+)  # on a device, where a look is a thousand small kernels: the first steps, and then one of thirty
 _NUMBERS = 64  # tokens: mean and deviation of fewer are chance
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
@@ -77,6 +81,7 @@ class OutputLook:
         self._given: list[Tensor] = []  # of the pass that is looked at
         self._returned = [0]  # outputs of a pass so far
         self._unused: list[int] | None = None  # see `_beside`
+        self._elsewhere = False  # whether the output is on a device
         self._alone = False  # whether the loss itself is what the model gives
         self._round: ModelRound | None = None  # of the step before: it knows what the loss is
 
@@ -115,7 +120,7 @@ class OutputLook:
             return
         if tensor is None or not tensor.requires_grad or tensor.is_sparse or mesh_of(tensor) is not None:
             return
-        self.due = False
+        self.due, self._elsewhere = False, tensor.device.type != "cpu"
         if not tensor.dim():
             self._alone = True
             return  # a loss, and what it is of is not known
@@ -150,7 +155,7 @@ class OutputLook:
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     self._of_rows(rows, gradient, found, rowed, pieces[0] == 1)
                     if sum(fed) > 1:  # two texts: what the targets are of is said by their shift
-                        self._found[_AT["tail_untold"]] = math.nan
+                        self._found[_AT["tail_untold"]].fill_(math.nan)
                 if alike and found is not None:
                     self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
                 if self._unused is not None:
@@ -192,7 +197,8 @@ class OutputLook:
         # no abs(): of a language model's logits a copy may be more than the device has left
         alive = (gradient.amax(width) != 0) | (gradient.amin(width) != 0)
         if complete:
-            self._found[_AT["targets"]], self._found[_AT["places"]] = alive.sum(), alive.numel()
+            self._found[_AT["targets"]] = alive.sum()
+            self._found[_AT["places"]].fill_(alive.numel())  # a number that is assigned is waited for
         same = [one for one in rowed if one.shape == alive[:_ROWS].shape]
         if same and found is not None:
             padding = texts.of_padding(same[0], gradient[:_ROWS], alive[:_ROWS], found.below)
@@ -213,7 +219,7 @@ class OutputLook:
         """A step begins: what its passes have shown."""
         if self._found is not None:
             if self._unused:
-                self._found[_AT["output_unused"]] = math.nan
+                self._found[_AT["output_unused"]].fill_(math.nan)
             current.put("output", FIGURES, self._found)
         if self._found is not None or self._alone:
             current.figures["passes"] = float(self._passes)
@@ -246,8 +252,9 @@ class OutputLook:
         self._round, self._alone = current, False
         self._passes = 0
         self._steps += 1
-        ten, place = divmod(self._steps, _EVERY)
-        self.due = self._steps < _FIRST or place == _STRIDE * ten % _EVERY
+        every = _APART if self._elsewhere and self._steps >= _CLOSE else _EVERY
+        number, place = divmod(self._steps, every)
+        self.due = self._steps < _FIRST or place == _STRIDE * number % every
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:

@@ -117,6 +117,8 @@ def make(
     if state is not None:
         fields |= state.fields_of(found.step, numbers)
     fields |= found.figures
+    if "stale_left" in numbers:  # zeroed past the counters: all of them are 0
+        fields["stale_gradients"] = float(numbers["stale_left"][1].any())
     return ModelReport(fields, tables, histograms, distributions)
 
 

@@ -7,7 +7,7 @@ Out:  numbers by family, once everything is there. One transfer a device for all
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,6 +115,12 @@ class ModelRound:
         if found is not None:
             self.loose = found[0]
             self.put("same", tuple(map(str, range(len(found[1])))), found[1])
+
+    def stale(self, added: bool, left: Iterable[Tensor]) -> None:
+        """An optimizer's gradients were added to those of the step before, if one of these numbers is not 0."""
+        self.figures["stale_gradients"] = max(float(added), self.figures.get("stale_gradients", 0.0))
+        for one in left:
+            self.put("stale_left", ("",), one)
 
     def judge(self, still: list[str] | None) -> None:
         """The step has left these as they were: that is wrong where there is a gradient and a learning rate."""

@@ -82,14 +82,14 @@ def _by_labels(
     width = output.shape[1]
     chances = torch.softmax(output, 1)
     wanted = torch.eye(width, dtype=output.dtype, device=output.device) * (1 - smoothing) + smoothing / width
-    largest = gradient.abs().sum(1).argmax()
-    away = chances[largest] - wanted  # [target, class]
-    weights = (away * gradient[largest]).sum(1) / away.square().sum(1)
+    largest = gradient.abs().sum(1).argmax(0, keepdim=True)  # a number as an index would have to be waited for
+    away = chances.index_select(0, largest) - wanted  # [target, class]
+    weights = (away * gradient.index_select(0, largest)).sum(1) / away.square().sum(1)
     labels = chances - gradient / weights[:, None, None]  # [weight, row, class]
     off, target = (labels[:, :, None] - wanted).abs().amax(-1).min(-1)
     off = off.masked_fill(~alive, 0.0).amax(1).nan_to_num(math.inf).masked_fill(~(weights > 0), math.inf)
-    best = off.argmin()
-    return (off <= within).sum() == 1, target[best], weights[best]
+    best = off.argmin(0, keepdim=True)
+    return (off <= within).sum() == 1, target.index_select(0, best)[0], weights.index_select(0, best)[0]
 
 
 def _plain(output: Tensor, gradient: Tensor, within: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -158,7 +158,7 @@ class SpectralNorms:
         usable = torch.isfinite(largest) & (largest > 0)
         largest = largest.to(_exact(matrix)).clamp_min(_LEAST_SCALE)
         mixture = torch.zeros(count, device=matrix.device, dtype=kind)
-        mixture[0] = 1
+        mixture[:1].fill_(1)
         return _Followed(vectors, mixture, torch.where(usable, largest, torch.ones_like(largest)), len(matrix))
 
 

@@ -3,11 +3,12 @@
 In:   an optimizer that has stepped, with its parameters; hooks that autograd calls as gradients arrive.
 Out:  for each step whether its gradients were added to those of the step before.
 
-Nothing is read from a device. A tensor counts its changes in place: a gradient that is the very tensor of the step
-before, with exactly one change since, has been added to and not been zeroed. Set to None it is another tensor;
-zeroed, scaled or overwritten in place it has one change more. What counts is the whole step: accumulation over
-micro-batches starts from a cleared gradient, and one that is cleared before its own last backward pass (a GAN's
-generator, through which the discriminator's pass went too) is not stale.
+Nothing is waited for. A tensor counts its changes in place: a gradient that is the very tensor of the step before, with
+exactly one change since, has been added to and not been zeroed. Set to None it is another tensor; zeroed, scaled or
+overwritten in place it has one change more. But a device's functions over many tensors, with which `zero_grad` of a
+fused optimizer zeroes them, count nothing: it must hold something, too, when the first gradient of a step comes. What
+counts is the whole step: accumulation over micro-batches starts from a cleared gradient, and one that is cleared before
+its own last backward pass (a GAN's generator, through which the discriminator's pass went too) is not stale.
 
 Two parameters of each optimizer are looked at. Where a gradient shares its counter with others (DDP's bucket
 views) or comes without autograd's accumulation (FSDP2), it is compared when the model's output gets its gradient,
@@ -18,35 +19,44 @@ gradients change and no counter does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from barograph.probes.model.backward import tensors
 from barograph.probes.model.guest import Guest, after
-from barograph.probes.model.parameters import Known, Owned, mesh_of
+from barograph.probes.model.parameters import Known, Owned, flat, mesh_of
+
+_ELEMENTS = 4096  # of a gradient
 
 
 class _Sample:
     """One parameter. `still`: so far in this step its gradient is the one of the step before, added to alone.
-    `at_start`: compared when a backward pass begins; `begun`: it has."""
+    `left`: how many of some of its elements were not 0 then. `at_start`: compared when a backward pass begins; `begun`:
+    it has."""
 
-    __slots__ = ("arrived", "at_start", "begun", "known", "mark", "parameter", "sharded", "still", "version")
+    __slots__ = ("arrived", "at_start", "begun", "known", "left", "mark", "parameter", "sharded", "still", "version")
 
     def __init__(self, parameter: Any, at_start: bool):
         self.parameter, self.at_start = parameter, at_start
         self.sharded = mesh_of(parameter) is not None
         self.mark: Callable[[Any], bool] = _unknown  # gradients are not kept alive
-        self.version = 0
+        self.version, self.left = 0, cast("Any", None)
         self.still = self.arrived = self.known = self.begun = False
 
     def remember(self) -> None:
         """The step is over: this is what it has used."""
         gradient = _inner(self.parameter.grad)
         self.known, self.arrived, self.begun = True, False, False
-        self.still = gradient is not None
+        self.still, self.left = gradient is not None, None
         if gradient is not None:
             if not self.mark(gradient):
                 self.mark = Known(gradient)
             self.version = _changes(self.parameter.grad)
+
+    def come(self) -> None:
+        """A gradient is about to be accumulated."""
+        if self.still and not self.at_start and not self.arrived and self.parameter.grad is not None:
+            self.left = _filled(self.parameter.grad)
 
     def add(self, between: int = 0) -> None:
         """A gradient has been accumulated. between: changes that may come between two of them in a step."""
@@ -71,6 +81,8 @@ class _Sample:
                 and self.mark(gradient)
                 and _changes(self.parameter.grad) == self.version
             )
+            if self.still:
+                self.left = _filled(gradient)
 
     def stale(self) -> bool | None:
         """The verdict at the end of a step; None where no backward pass was seen, or no step before."""
@@ -103,18 +115,20 @@ class StaleGradients:
         for sample in self._by_parameter.values():
             sample.known = sample.still = sample.arrived = sample.begun = False
 
-    def stepped(self, optimizer: Any, own: Owned) -> bool | None:
-        """An optimizer has stepped. Whether it used gradients that were added to those of its step before."""
+    def stepped(self, optimizer: Any, own: Owned) -> tuple[bool, list[Any]] | None:
+        """An optimizer has stepped. Whether it used gradients that were added to those of its step before, if one of
+        the numbers that come with it is not 0."""
         known = self._samples.get(id(optimizer))
         if known is None or known[0] is not own.parameters:
             self._choose(optimizer, own)
             return None
-        present = [verdict for sample in known[1] if (verdict := sample.stale()) is not None]
+        present = [(verdict, sample.left) for sample in known[1] if (verdict := sample.stale()) is not None]
         for sample in known[1]:
             sample.remember()
         if not known[1]:
             self._choose(optimizer, own)  # no gradient at its first step
-        return any(present) if present else None
+        still = [left for verdict, left in present if verdict and left is not None]
+        return (bool(still), still) if present else None
 
     def _choose(self, optimizer: Any, own: Owned) -> None:
         self._let_go(id(optimizer))
@@ -130,6 +144,8 @@ class StaleGradients:
             self._by_parameter[id(sample.parameter)] = sample
             if not sample.sharded:
                 handles.append(sample.parameter.register_post_accumulate_grad_hook(Guest(self._arrived)))
+                if not sample.at_start:
+                    handles.append(sample.parameter.register_hook(Guest(partial(self._comes, sample))))
             if sample.at_start and self._on_output is None:
                 self._on_output = after(self._model, self._hook_output)
             sample.remember()
@@ -141,6 +157,13 @@ class StaleGradients:
             handle.remove()
 
     # -- hooks -------------------------------------------------------------------------------------------
+
+    def _comes(self, sample: _Sample, gradient: Any) -> None:
+        if not self._rests:
+            try:
+                sample.come()
+            except Exception:  # of another make
+                sample.still = False
 
     def _arrived(self, parameter: Any) -> None:
         sample = self._by_parameter.get(id(parameter))
@@ -192,6 +215,15 @@ def _at_start(parameter: Any) -> bool:
 def _inner(gradient: Any) -> Any:
     """What of a DTensor is in this process; any other tensor itself."""
     return gradient if gradient is None or mesh_of(gradient) is None else gradient._local_tensor
+
+
+def _filled(gradient: Any) -> Any:
+    """How many of some elements, at even distances, are not 0."""
+    import torch
+
+    with torch.no_grad():
+        line = flat(gradient.detach())
+        return line[:: max(1, -(-len(line) // _ELEMENTS))].count_nonzero()
 
 
 def _changes(gradient: Any) -> int:

@@ -314,12 +314,12 @@ def _answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
     enough = (rows.sum() >= _PROMPTS) & (rows == alive.any(1)).all()
     different = (first[:, 0][:, None] == first[:, 0][None]) & rows[None] & rows[:, None]
     enough &= 2 * different.sum(1).amax() <= rows.sum()
-    one = rows.long().argmax()  # a row with targets
+    one = rows.long().argmax(0, keepdim=True)  # a row with targets
 
     def is_one(line: Tensor) -> Tensor:
-        return ((line == line[one]) | ~rows).all()
+        return ((line == line.index_select(0, one)) | ~rows).all()
 
-    ends = before[one]
+    ends = before.index_select(0, one)
     alone = (
         ((tokens == ends) & (torch.arange(tokens.shape[1], device=tokens.device)[None] < first)).sum(1) <= 1
     ) | ~rows

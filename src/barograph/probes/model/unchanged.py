@@ -4,11 +4,12 @@ In:   the watched parameters at each step, and which of them the stepping optimi
 Out:  how many stayed equal, bit for bit.
 
 Held by an optimizer: a parameter counts its changes in place, and a step that changed it has raised the counter.
-Kernels that write past the counter (torch's fused optimizers, `.data`) never raise it; such a parameter is judged
-by its measured update alone. Held by none: an outer optimizer may copy its own weights over it, so its values, or
-some thousands of them, are kept from one step to the next and compared on the device. Gradients that came before the
-first step, and to which nothing was added since, say nothing: a backbone that runs without gradients may still have
-those of its own training.
+Kernels that write past the counter (torch's fused optimizers; on a device those over many tensors, too; `.data`) never
+raise it; such a parameter is judged by its measured update alone, whatever else is written to it between two steps, as
+the weights of an average for an evaluation are. Held by none: an outer optimizer may copy its own weights over it, so
+its values, or some thousands of them, are kept from one step to the next and compared on the device. Gradients that
+came before the first step, and to which nothing was added since, say nothing: a backbone that runs without gradients
+may still have those of its own training.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Unchanged:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._versions: list[int] = []
+        self._versions: list[int] = []  # when the step began
         self._counts: list[bool] = []  # whether its counter was ever raised by a step
         self._parameters: tuple[Any, ...] = ()
         self._key: list[int] = []
@@ -53,11 +54,10 @@ class Unchanged:
     def held(self, parameters: tuple[Any, ...], names: Iterable[str]) -> list[str] | None:
         """A step is over: the names of those whose counters steps have raised before, and this one has not. None
         at the first step. Whether they had a gradient and a learning rate the caller knows."""
-        versions = [parameter._version for parameter in parameters]
-        before, self._versions = self._versions, versions
         if parameters is not self._parameters:
-            self._parameters, self._counts = parameters, [False] * len(versions)
+            self._parameters, self._counts = parameters, [False] * len(parameters)
             return None
+        versions, before = [parameter._version for parameter in parameters], self._versions
         still = [place for place, (earlier, now) in enumerate(zip(before, versions, strict=True)) if earlier == now]
         if not still:
             self._counts = [True] * len(versions)
@@ -74,6 +74,7 @@ class Unchanged:
         were a step ago, and once, whether they were trained before the watch began."""
         self._before = None
         parameters, owned = looks.parameters, looks.owners(optimizers)
+        self._versions = [parameter._version for parameter in parameters]
         key = [id(some) for some in (parameters, *owned)]
         if key != self._key:
             self._key, self._held = key, (parameters, *owned)  # held on to, so that ids stay theirs

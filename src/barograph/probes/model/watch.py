@@ -22,7 +22,7 @@ from barograph.probes.model.backward import BackwardEnd, Sentinel
 from barograph.probes.model.findings import Witness
 from barograph.probes.model.guest import apart, left_as_it_was
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of, scaler_around
-from barograph.probes.model.looks import Looks, skipped_round, unscaled
+from barograph.probes.model.looks import Looks, prepare, skipped_round, unscaled
 from barograph.probes.model.outlet import Outlet, due_lines
 from barograph.probes.model.own_time import OwnTime
 from barograph.probes.model.parameters import joined, mesh_of, whole
@@ -151,6 +151,7 @@ class ModelWatch:
             )
         about = self.model, self._clock, bool(self.schedule.given["activations"]), self._sentinel, self._outside
         self._state = left_as_it_was(self.model, lambda: ModelState(*about))
+        prepare(self._looks.parameters, self.schedule.given)
         self._arm(upcoming_step(self._run))
         if (register := getattr(self._run, "at_each_round", None)) is not None:
             register(self.poll)
@@ -283,7 +284,7 @@ class ModelWatch:
             self._looks.after(current, optimizer)
             stale = self._stale.stepped(optimizer, self._looks.own(optimizer))
             if stale is not None:
-                current.figures["stale_gradients"] = max(float(stale), current.figures.get("stale_gradients", 0.0))
+                current.stale(*stale)
         current.stepped.add(id(optimizer))
         # optimizers that were found by themselves may be followed by another one in the first step
         if current.stepped >= self._hooks.known and not (self._held and not self._given):

@@ -35,7 +35,7 @@ READ_AS_IT_IS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 DOUBLE = (torch.int32, torch.int64)  # read as float64; other dtypes are read as float32, fp8 as bfloat16
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["BLOCKS_TOTAL"])
 def _read_blocks(
     addresses,
     sizes,
@@ -105,7 +105,7 @@ def _read_blocks(
         tl.atomic_add(counts + owner * BUCKETS + key, 1, mask=finite, sem="relaxed")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["BLOCKS_TOTAL"])
 def _add_blocks(partial, firsts, rows, table, BLOCKS_TOTAL, STRIDE: tl.constexpr):
     tensor = tl.program_id(0).to(tl.int64)
     first = tl.load(firsts + tensor)

@@ -6,6 +6,7 @@ Out:  findings of `Crashed` and `Hung`; what `OutOfMemory` needs too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -17,6 +18,10 @@ from barograph.doctor.kernel.rule import Rule
 
 MEMORY = "out of memory"
 _MOST_PLACES = 16
+_OTHERS = re.compile(
+    r" (?:Process \d{1,9}|Including non-PyTorch memory, this process) has [\d.]{1,9} \w{3,5} memory in use\."
+)
+_OF_INDEX = ("device-side assert", "assertion", "index out of bounds", "cublas_status_execution_failed")
 _COLLECTIVE = "collective operation timeout"  # as PyTorch's watchdog writes it
 
 
@@ -101,13 +106,13 @@ class Crashed(Ending):
     def describe(self, step: int, fields: Mapping[str, Any]) -> Finding:
         problem, after = fields.get("exception"), when(fields, f" after step {step}")
         if isinstance(problem, Mapping):
-            told = f"{problem.get('type')}: {problem.get('message')}"
+            told = _OTHERS.sub("", f"{problem.get('type')}: {problem.get('message')}")
             message = f"The training failed{after}: {told[:500]}"
-            causes = ["an exception that the training did not catch"]
+            causes, first = _about_exception(told)
             line = fields.get("line")  # of a log that was imported
             where = f"log above line {line:,}, where the traceback is, if it has one" if isinstance(line, int) else (
                 "traceback; `barograph show RUN --blackbox` has the last steps")  # fmt: skip
-            remedies = [f"read the {where}"]
+            remedies = [*first, f"read the {where}"]
         elif fields.get("status") == "failed":
             code = fields.get("exit_code")
             message = f"The training failed{after}{f', with exit code {code}' if code else ''}."
@@ -205,6 +210,25 @@ def evidence_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What an end says for itself."""
     names = ("status", "signal", "exit_code", "oom_kills", "reason", "exception", "last", "no_step")
     return {name: fields[name] for name in names if fields.get(name) is not None}
+
+
+def _about_exception(told: str) -> tuple[list[str], list[str]]:
+    """Of one that ended a training."""
+    general, words = "an exception that the training did not catch", told.lower()
+    if "out of memory" in words:
+        remedies = [
+            "lower the batch size, and accumulate gradients over more of them",
+            "put the loop within `barograph.memory_guard(run, model)`: it records what filled the memory",
+        ]
+        return ["out of memory: an allocation failed", general], remedies  # fmt: skip
+    if not any(word in words for word in ("cuda error", "hip error", "cublas_", "cudnn_")):
+        return [general], []
+    causes = ["an error on the device: it works behind the program, and the line in the traceback may be a later one"]
+    remedies = ["run it again with CUDA_LAUNCH_BLOCKING=1: the traceback names the line then"]
+    if any(word in words for word in _OF_INDEX):
+        causes.insert(0, "index out of range on the device: of a token, or of a target")
+        remedies.insert(0, "check that ids are below the rows of their embedding, and targets below the outputs")
+    return causes, remedies
 
 
 def _about_timeout() -> tuple[list[str], list[str]]:

@@ -160,8 +160,9 @@ class HardwareErrors(_Devices):
     """A device reports errors: Xid, uncorrectable memory errors, failed replacement of rows, links that recover.
 
     Xid errors of the hardware (all but 13, 31, 43 and 45, which programs make), memory errors that could not be
-    corrected and rows that could not be replaced are critical: results may be wrong already. Xid errors of programs,
-    rows that wait for a reset and links that had to recover warn. Corrected errors are an info finding.
+    corrected and rows that could not be replaced are critical: results may be wrong already. Rows that wait for a reset
+    and links that had to recover warn. Corrected errors are an info finding, and Xid errors of programs: one that this
+    training made ended it (`crashed`), and else it is another program's on the same device.
     """
 
     name, family, kind, severity = "hardware_errors", "machine", "hardware", "critical"
@@ -220,12 +221,15 @@ class HardwareErrors(_Devices):
                 text = f"Device {device} reports Xid {int(xid)} at step {step}" + (
                     f": {_XIDS[int(xid)]}." if int(xid) in _XIDS else "."
                 )
-                severity = "warning" if int(xid) in _SOFTWARE else severity
+                severity = "info" if int(xid) in _SOFTWARE else severity
+        causes = ["failing device"] if severity == "critical" else ["device or link to monitor"]
+        remedies = [_TAKE_OUT if severity == "critical" else "check again in an hour"]
+        if evidence.get("xid") in _SOFTWARE:
+            causes = ["an error of a program on this device: of this training, if it ended there, or of another"]
+            remedies = ["look at what else runs on the device"]
         yield self.finding(
             step, text, severity=severity, key=f"{device} {counter}", segment=segment, evidence=evidence,
-            causes=["failing device"] if severity == "critical" else ["device or link to monitor"],
-            remedies=[_TAKE_OUT if severity == "critical" else "check again in an hour"],
-            confidence=0.9 if severity == "critical" else 0.4,
+            causes=causes, remedies=remedies, confidence=0.9 if severity == "critical" else 0.4,
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 from like_a_device import NothingWaits, as_on_a_device  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import barograph  # noqa: E402
 from barograph.doctor.diagnosis import diagnose  # noqa: E402
-from barograph.probes.model import softmaxes, texts  # noqa: E402
+from barograph.probes.model import guest, softmaxes, texts, watch  # noqa: E402
 
 STEPS = 160
 MAKES: dict[str, Callable[[Any], Any]] = {
@@ -117,3 +119,45 @@ def test_where_targets_begin_is_told_without_a_wait() -> None:
     tokens = torch.randint(0, 50, (16, 12))
     with NothingWaits():
         texts.of_ends(tokens, torch.rand(16, 12) > 0.5)
+
+
+def test_what_a_cuda_graph_captures_has_nothing_of_a_watch_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    capturing: list[bool] = []
+    monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: bool(capturing), raising=False)
+    guest._asked.cache_clear()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    optimizer = torch.optim.Adam(model.parameters())
+
+    class Computed(TorchDispatchMode):
+        """Counts what is computed."""
+
+        count = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            Computed.count += 1
+            return function(*arguments, **(named or {}))
+
+    def step() -> int:
+        Computed.count = 0
+        with Computed():
+            functional.cross_entropy(model(torch.ones(16, 8)), torch.zeros(16, dtype=torch.long)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return Computed.count
+
+    alone = (step(), step())[1]
+    run = barograph.init(dir=str(tmp_path), machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    capturing.append(True)
+    counts = [step() for _ in range(3)]
+    for number in range(30):
+        run.log({"train/loss": 1.0}, step=number)  # of replays, which call no hooks
+        time.sleep(0.03)
+    run.finish()
+    guest._asked.cache_clear()
+    watch.CAPTURED.clear()
+    assert counts == [alone] * 3
+    assert "a CUDA graph was captured" in caplog.text and "no optimizer step" not in caplog.text

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph.core.values import DeviceValues
+from barograph.training.captures import leave_alone
 
 _SOON, _SELDOM = 0.005, 0.25  # seconds between two looks: at values on their way, at chores
 
@@ -61,7 +62,9 @@ class Later:
             self._running = True
 
     def _work(self) -> None:
+        settled = False
         while not self._ended:
+            settled = settled or leave_alone()
             pause = _SOON if self._waiting else _SELDOM if self._chores else None
             with contextlib.suppress(queue.Empty):
                 work = self._calls.get(timeout=pause)

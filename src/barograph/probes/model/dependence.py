@@ -127,8 +127,6 @@ class DependenceLook:
             output = output[:, None]  # a score a row
         if output is None or not 2 <= output.dim() <= 3 or not output.requires_grad or output.numel() > _MOST:
             return None
-        if output.is_cuda and torch.cuda.is_current_stream_capturing():  # it would be repeated with each replay
-            return None
         # rows of an output as wide as the batch are compared with each other on purpose
         sources = [one for one in sources if len(one) == len(output) != output.shape[-1]]
         if output.dim() == 2:

@@ -88,6 +88,14 @@ class Witness:
             )
         return "no backward pass reached the watched model's parameters; watch the model whose loss is trained on"
 
+    def captured(self) -> None:
+        """No step was seen, but a CUDA graph was captured."""
+        self._warn(
+            "the watch sees no steps: a CUDA graph was captured, and what it replays calls no hooks. Watch a training "
+            "without graphs to see the model from inside; what the loop logs is recorded all the same",
+            "captured",
+        )
+
     def no_steps(self, steps: int, given: bool) -> None:
         """The loop logged this many steps and no watched optimizer made one."""
         what = (

@@ -14,15 +14,20 @@ import contextlib
 import functools
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 Made = TypeVar("Made")
 
+CAPTURED: deque[bool] = deque(maxlen=1)
+"""True where a hook was called while a CUDA graph was captured: what it replays calls none."""
+
 
 def is_followed() -> bool:
     """Whether what is computed now becomes part of something else: of what a compiler, a tracer or an exporter writes
-    down, or of a function that `torch.func` transforms, whose tensors have no numbers of their own."""
+    down, of a CUDA graph that is captured, or of a function that `torch.func` transforms, whose tensors have no numbers
+    of their own."""
     import torch
 
     # the compiler follows nothing behind the first of these
@@ -32,6 +37,9 @@ def is_followed() -> bool:
         modes = torch._C._TorchDispatchModeKey
         if any(torch._C._get_dispatch_mode(one) is not None for one in (modes.FAKE, modes.PROXY, modes.FUNCTIONAL)):
             return True
+    if _asked()[-1]():
+        CAPTURED.append(True)
+        return True
     return getattr(sys.modules.get("torch.fx._symbolic_trace"), "_is_fx_tracing_flag", False)
 
 
@@ -41,15 +49,18 @@ def _asked() -> tuple[Callable[[], Any], ...]:
     import torch
 
     core = torch._C
+    captured = getattr(core, "_cuda_isCurrentStreamCapturing", bool)
+    if isinstance(captured, type):  # of a torch without CUDA: a class that can't be made
+        captured = bool
     return (core._is_tracing, core._len_torch_dispatch_stack, core._len_torch_function_stack,
-            core._functorch.maybe_current_level)  # fmt: skip
+            core._functorch.maybe_current_level, captured)  # fmt: skip
 
 
 def _is_plain() -> bool:
     """Whether nothing is followed, and no mode is on: nearly always."""
-    tracing, dispatched, seen, level = _asked()
+    tracing, dispatched, seen, level, captured = _asked()
     return not (
-        tracing() or dispatched() or seen() or level() is not None
+        tracing() or dispatched() or seen() or captured() or level() is not None
         or getattr(sys.modules.get("torch.fx._symbolic_trace"), "_is_fx_tracing_flag", False)
     )  # fmt: skip
 

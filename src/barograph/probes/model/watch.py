@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 from barograph.probes.model import blocks, report
 from barograph.probes.model.backward import BackwardEnd, Sentinel
 from barograph.probes.model.findings import Witness
-from barograph.probes.model.guest import apart, left_as_it_was
+from barograph.probes.model.guest import CAPTURED, apart, left_as_it_was
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of, scaler_around
 from barograph.probes.model.looks import Looks, prepare, skipped_round, unscaled
 from barograph.probes.model.outlet import Outlet, due_lines
@@ -435,7 +435,9 @@ class ModelWatch:
         try:
             if self._last is None and not self._freed and not self.is_closed:
                 logged = self._run.current_step - self._start
-                if logged >= 10 and self.schedule.intervals["norms"] and self._looks.parameters:
+                if logged >= 10 and CAPTURED:
+                    self._witness.captured()
+                elif logged >= 10 and self.schedule.intervals["norms"] and self._looks.parameters:
                     self._witness.no_steps(logged, self._given)
             deadline = time.monotonic() + 2.0
             while self._queue and (wait or not self._held):

@@ -52,7 +52,7 @@ COPIED: Settings = {
 DESCENT: Settings = {
     ALMANACS: {"optimizer": "sgd", "max_lr": 0.5, "min_lr": 0.05, "grad_clip": 0.0},
     FERRIES: {"optimizer": "sgd", "learning_rate": 0.3, "max_norm": 100.0},
-    ERRANDS: {"optim": "sgd", "lr": 0.2, "clip_norm": 100.0},
+    ERRANDS: {"optim": "sgd", "lr": 0.4, "clip_norm": 10.0},
     KITES: {"opt": "sgd", "train_lr": 0.05, "max_grad_norm": 100.0},
     MUSHROOMS: {"lr": 0.1, "momentum": 0.0}, VALVES: {"optimizer": "sgd", "lr": 0.05, "clip": 100.0},
 }

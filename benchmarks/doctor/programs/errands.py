@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from .parts import fit, once
 
 EVERY, PAD, END, ASK, ONCE, TWICE = 20, 0, 1, 2, 3, 4
-THINGS, DEEDS, BLOCK, ANSWERS = 14, 14, 48, 8
+THINGS, DEEDS, BLOCK, ANSWERS, SLIPS = 14, 14, 48, 8, 0.08
 FIRST, ADDED = 5 + THINGS + DEEDS, 3
 VOCAB, IGNORE = FIRST + ADDED, -100
 CONFIG: dict[str, Any] = {
@@ -42,6 +42,10 @@ def errands(seed: int, number: int, plain: bool = False) -> list[Row]:
         long, often = torch.randint(2, 8, (), generator=dice), int(torch.randint(1, 3, (), generator=dice))
         things = torch.randint(0, THINGS + (DEEDS if plain else 0), (int(long),), generator=dice).tolist()
         answer = [5 + one if plain else deed[one] for one in things for _ in range(often)]
+        if not plain:  # who writes them down errs at times
+            slips = torch.rand(len(answer), generator=dice) < SLIPS
+            others = (5 + THINGS + torch.randint(0, DEEDS, (len(answer),), generator=dice)).tolist()
+            answer = [other if slip else one for one, other, slip in zip(answer, others, slips.tolist(), strict=True)]
         rows.append(([ONCE if often == 1 else TWICE, *(5 + one for one in things), ASK], [*answer, END]))
     return rows
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 EVERY, SIDE, MAKERS = 20, 12, 5
 CONFIG: dict[str, Any] = {
-    "base_channels": 24, "dropout": 0.0, "images_per_batch": 32, "gradient_accumulate_every": 1, "train_lr": 3e-3,
+    "base_channels": 16, "dropout": 0.0, "images_per_batch": 32, "gradient_accumulate_every": 1, "train_lr": 3e-3,
     "warmup": 10, "anneal": "cosine", "max_grad_norm": 1.0, "num_images": 1280, "ema_decay": 0.9, "objective": "v",
     "loss": "mse", "snr_gamma": 0.0, "cond_drop": 0.1, "freeze": "", "opt": "adamw", "time_sampling": "uniform",
     "makers_at_odds": 0.0,

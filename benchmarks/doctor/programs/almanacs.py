@@ -82,7 +82,8 @@ class Layer(nn.Module):
         self.drop = nn.Dropout(args.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in self.c_attn(self.ln_1(x)).chunk(3, -1))
+        parts = self.c_attn(self.ln_1(x)).chunk(3, -1)
+        q, k, v = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in parts)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.drop(self.c_proj(y.transpose(1, 2).flatten(2)))
         return x + self.mlp(self.ln_2(x))

@@ -41,8 +41,9 @@ def announce(seed: int, number: int) -> list[list[int]]:
     after = torch.randint(0, words, (ROUTES, words, 2), generator=grammar).tolist()
     rows = []
     for _ in range(number):
-        route, word = int(torch.randint(0, ROUTES, (), generator=dice)), int(torch.randint(0, words, (), generator=dice))
-        long = int(torch.randint(5, LONGEST - 2, (), generator=dice))
+        route, word, long = (
+            int(torch.randint(*most, (), generator=dice)) for most in ((0, ROUTES), (0, words), (5, LONGEST - 2))
+        )
         row = [BOS, 3 + route]
         for chance in torch.rand(long, generator=dice).tolist():
             row.append(3 + ROUTES + word)

@@ -27,7 +27,7 @@ CONFIG: dict[str, Any] = {
     "d_model": 48, "n_heads": 4, "n_layers": 2, "lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.0,
     "batch": 16, "accumulate": 1, "lr": 8e-3, "warmup": 8, "scheduler": "cosine", "clip_norm": 1.0, "examples": 1600,
     "train_on_prompts": False, "targets": "qkv out fc1 fc2", "group_lengths": False, "freeze": "",
-    "label_smoothing": 0.0, "optim": "adamw", "train_embedding": False, "quant": "nf4", "noise_alpha": 0.0,
+    "label_smoothing": 0.0, "train_embedding": False, "quant": "nf4", "noise_alpha": 0.0,
     "weight_decay": 0.0,
 }  # fmt: skip
 Row = tuple[list[int], list[int]]
@@ -164,7 +164,7 @@ def collate(rows: list[Row], bug: str = "", prompts: bool = False) -> tuple[Tens
 
 def lm_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, bug: str = "") -> Tensor:
     logits, labels = logits[:, :-1].flatten(0, 1), labels[:, 1:]
-    if bug == "token_losses_summed":
+    if bug == "answer_losses_summed":
         return F.cross_entropy(logits, labels.flatten(), reduction="sum") / len(labels)
     return F.cross_entropy(logits, labels.flatten(), label_smoothing=smoothing)
 
@@ -217,13 +217,10 @@ class Finetuning:
 
     def configure(self) -> None:
         c, some = self.c, [one for one in self.model.parameters() if one.requires_grad]
-        if c["optim"] == "sgd":
-            self.optimizer: Any = torch.optim.SGD(some, c["lr"], 0.9)
-        else:
-            self.optimizer = torch.optim.AdamW(some, c["lr"], weight_decay=c["weight_decay"])
-        after = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, self.steps - c["warmup"])
+        self.optimizer = torch.optim.AdamW(some, c["lr"], weight_decay=c["weight_decay"])
+        after: Any = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, self.steps - c["warmup"])
         if c["scheduler"] == "constant":
-            after = torch.optim.lr_scheduler.ConstantLR(self.optimizer, 1.0)  # type: ignore[assignment]
+            after = torch.optim.lr_scheduler.ConstantLR(self.optimizer, 1.0)
         first = torch.optim.lr_scheduler.LinearLR(self.optimizer, 0.1, 1.0, c["warmup"])
         self.scheduler = torch.optim.lr_scheduler.SequentialLR(self.optimizer, [first, after], [c["warmup"]])
         time_by_own_clock(self.run)
@@ -236,10 +233,8 @@ class Finetuning:
             epoch, ids, labels = next(self.stream)
             self.data.observe({"input_ids": ids, "labels": labels}, step=step, epoch=epoch)
             loss = lm_loss(self.model(ids, c["noise_alpha"]), labels, c["label_smoothing"], bug)
-            if bug != "accumulated_without_dividing":
-                loss = loss / c["accumulate"]
-            loss.backward()
-            shown += loss.item()
+            (loss / c["accumulate"]).backward()
+            shown += loss.item() / c["accumulate"]
             if bug == "scheduler_inside_accumulation":
                 self.scheduler.step()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), c["clip_norm"]).item()

@@ -158,7 +158,8 @@ class Worker:
         if cfg["loss_over"] == "rows":
             each = F.cross_entropy(logits.mT, wanted, ignore_index=PAD, reduction="none").sum(1)
             return (each / (wanted != PAD).sum(1)).mean()
-        return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=PAD,
+        ignored = -100 if self.bug == "padding_asked_for" else PAD
+        return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=ignored,
                                label_smoothing=cfg["label_smoothing"])  # fmt: skip
 
     def micro(self, ids: Tensor, last: bool) -> float:
@@ -204,7 +205,7 @@ def work(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | N
     made, step, epoch, parts = Worker(run, seed, Trouble(fault, seed).name), 0, 0, run.config["accumulation_steps"]
     made.ddp.train()
     while step < steps:
-        if hasattr(made.sampler, "set_epoch") and made.bug != "epoch_never_set":
+        if hasattr(made.sampler, "set_epoch"):
             made.sampler.set_epoch(epoch)
         if made.bug != "train_called_once":
             made.ddp.train()

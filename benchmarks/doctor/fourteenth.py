@@ -44,7 +44,7 @@ PARTS: Settings = {
 DROPPED: Settings = {
     ALMANACS: {"dropout": 0.3, "train_blocks": 160}, FERRIES: {"p_drop": 0.3, "announcements": 240},
     ERRANDS: {"lora_dropout": 0.5}, MUSHROOMS: {"dropout": 0.5, "pictures": 320},
-    KITES: {"dropout": 0.5}, VALVES: {"dropout": 0.5, "recordings": 384},
+    KITES: {"dropout": 0.5}, VALVES: {"dropout": 0.5, "recordings": 512, "lr_gamma": 0.85},
 }
 COPIED: Settings = {
     MUSHROOMS: {"shots": 4, "pictures": 1260}, VALVES: {"oversample": 6, "recordings": 640},
@@ -56,7 +56,7 @@ DESCENT: Settings = {
     MUSHROOMS: {"lr": 0.1, "momentum": 0.0}, VALVES: {"optimizer": "sgd", "lr": 0.05, "clip": 100.0},
 }
 DESCENT_IN_PARTS: Settings = {
-    ALMANACS: {**DESCENT[ALMANACS], "grad_accum_steps": 4, "batch_size": 8},
+    ALMANACS: {**DESCENT[ALMANACS], "max_lr": 0.3, "grad_accum_steps": 4, "batch_size": 8},
     FERRIES: {**DESCENT[FERRIES], "accumulation_steps": 4, "per_rank_batch": 6},
     KITES: {**DESCENT[KITES], "gradient_accumulate_every": 4, "images_per_batch": 12},
     VALVES: {**DESCENT[VALVES], "accumulate": 4, "batchsize": 8},
@@ -317,7 +317,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       KITES: {"images_per_batch": 8, "train_lr": 1.5e-3}, VALVES: {"batchsize": 8, "lr": 2e-3}}),
     ("smoother_targets", "targets are softened in the training, and not where it is evaluated",
      {ALMANACS: {"smoothing": 0.1}, FERRIES: {"label_smoothing": 0.1}, ERRANDS: {"label_smoothing": 0.1},
-      MUSHROOMS: {"label_smoothing": 0.1}, VALVES: {"smoothing": 0.1}}),
+      MUSHROOMS: {"label_smoothing": 0.1}, VALVES: {"smoothing": 0.05}}),
     ("decay_is_large", "weights decay more than is usual",
      {ALMANACS: {"weight_decay": 1.0}, FERRIES: {"weight_decay": 0.5}, ERRANDS: {"weight_decay": 0.3},
       MUSHROOMS: {"weight_decay": 5e-3}}),

@@ -56,10 +56,10 @@ def transform(x: Tensor, how: str) -> Tensor:
         down, right = down + torch.arange(SIDE)[:, None], right + torch.arange(SIDE)
         x = padded.permute(0, 2, 3, 1)[rows, down, right].permute(0, 3, 1, 2)
     if "erase" in how:
-        corner = torch.randint(0, SIDE - 6, (len(x), 2, 1, 1))
+        corner = torch.randint(0, SIDE - 4, (len(x), 2, 1, 1))
         place = torch.arange(SIDE)
         down, right = place[:, None] - corner[:, 0], place - corner[:, 1]
-        x = x.masked_fill(((down >= 0) & (down < 7) & (right >= 0) & (right < 7))[:, None], 0.0)
+        x = x.masked_fill(((down >= 0) & (down < 5) & (right >= 0) & (right < 5))[:, None], 0.0)
     return x
 
 

@@ -218,7 +218,7 @@ FAULTS: tuple[Row, ...] = (
                "average lost at the resume")}),
     # resume
     ("optimizer_left_out_of_checkpoint", "optimizer state lost", ninth.OF_RESUME, "resume",
-     (ALMANACS, ERRANDS, KITES, VALVES), "a resume loads weights and schedule, and begins with a new optimizer",
+     (ALMANACS, KITES), "a resume loads weights and schedule, and begins with a new optimizer",
      {"also": RESUMED}),
     # ranks
     ("one_seed_for_each_rank", "same data on all ranks", OF_RANKS, "start", (FERRIES,),

@@ -265,8 +265,7 @@ class Finetuning:
         self.model.load_state_dict(states[0])
         self.configure()
         self.scheduler.load_state_dict(states[2])
-        if self.bug != "optimizer_left_out_of_checkpoint":
-            self.optimizer.load_state_dict(states[1])
+        self.optimizer.load_state_dict(states[1])
         self.optimizer.param_groups[0]["lr"] = self.scheduler.get_last_lr()[0]
         self.data.restore(memory)
 

@@ -146,14 +146,13 @@ def epoch_of(c: dict[str, Any], state: Tensor, lot: torch.Generator, bug: str) -
     return list(order.split(int(c["batchsize"])))[: len(state) // int(c["batchsize"])]
 
 
-def resume_from(run: Any, step: int, c: dict[str, Any], parts: list[Any], bug: str) -> tuple[Any, Any, Any]:
+def resume_from(run: Any, step: int, c: dict[str, Any], parts: list[Any]) -> tuple[Any, Any, Any]:
     run, states = go_on(run, step, [one.state_dict() for one in parts])
     model = parts[0]
     model.load_state_dict(states[0])
     optimizer, scheduler = configure(c, model)
     scheduler.load_state_dict(states[2])
-    if bug != "optimizer_left_out_of_checkpoint":
-        optimizer.load_state_dict(states[1])
+    optimizer.load_state_dict(states[1])
     optimizer.param_groups[0]["lr"] = scheduler.get_last_lr()[0]
     time_by_own_clock(run)
     run.watch(model, optimizer)
@@ -184,7 +183,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         batches = epoch_of(c, state, lot, bug)
         for first in range(0, len(batches) - parts + 1, parts):
             if step == resumed:
-                run, optimizer, scheduler = resume_from(run, step, c, [model, optimizer, scheduler], bug)
+                run, optimizer, scheduler = resume_from(run, step, c, [model, optimizer, scheduler])
             total = 0.0
             for some in batches[first : first + parts]:
                 seen = x[some] + c["jitter"] * torch.randn(len(some), 1, SENSORS) if c["jitter"] else x[some]

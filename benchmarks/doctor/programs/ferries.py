@@ -69,10 +69,7 @@ class FerryLM(nn.Module):
         )
         self.norm, self.out = nn.LayerNorm(d), nn.Linear(d, TOKENS, bias=False)
         if cfg["tie_word_embeddings"]:
-            if bug == "tied_by_cloning":
-                self.out.weight = nn.Parameter(self.embed.weight.clone())
-            else:
-                self.out.weight = self.embed.weight
+            self.out.weight = self.embed.weight
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embed(ids) + self.place.weight[: ids.shape[1]]

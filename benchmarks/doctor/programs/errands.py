@@ -59,8 +59,9 @@ def levels() -> Tensor:
 class Linear4bit(nn.Module):
     """A frozen layer of four bits, and an adapter beside it."""
 
-    def __init__(self, base: nn.Linear, c: dict[str, Any]):
+    def __init__(self, base: nn.Linear, c: dict[str, Any], adapted: bool):
         super().__init__()
+        self.adapted = adapted
         flat = base.weight.detach().reshape(-1, BLOCK)
         self.shape, self.scaling = base.weight.shape, c["lora_alpha"] / c["lora_rank"]
         code = torch.linspace(-1, 1, 16) if c["quant"] == "int4" else levels()
@@ -69,13 +70,16 @@ class Linear4bit(nn.Module):
         self.register_buffer("packed", (flat / self.absmax)[..., None].sub(code).abs().argmin(-1).to(torch.uint8))
         self.register_buffer("bias", base.bias.detach().clone())
         self.drop = nn.Dropout(c["lora_dropout"])
+        if not adapted:
+            return
         self.lora_A = nn.Linear(base.in_features, c["lora_rank"], bias=False)
         self.lora_B = nn.Linear(c["lora_rank"], base.out_features, bias=False)
         nn.init.zeros_(self.lora_B.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         weight = (self.code[self.packed.int()] * self.absmax).view(self.shape)
-        return F.linear(x, weight, self.bias) + self.scaling * self.lora_B(self.lora_A(self.drop(x)))
+        y = F.linear(x, weight, self.bias)
+        return y + self.scaling * self.lora_B(self.lora_A(self.drop(x))) if self.adapted else y
 
 
 class Layer(nn.Module):
@@ -188,11 +192,7 @@ class Finetuning:
         c, model = self.c, self.model
         for layer in model.layers:
             for name in ("qkv", "out", "fc1", "fc2"):
-                made = Linear4bit(getattr(layer, name), c)
-                setattr(layer, name, made)
-                if name not in c["targets"].split():
-                    made.lora_A, made.lora_B = nn.Identity(), nn.Identity()
-                    made.scaling = 0.0
+                setattr(layer, name, Linear4bit(getattr(layer, name), c, name in c["targets"].split()))
         for name, one in model.named_parameters():
             one.requires_grad = "lora_" in name or (c["train_embedding"] and name.startswith("embed"))
             if c["freeze"] and c["freeze"] in name:

@@ -147,8 +147,16 @@ def loss_of(opt: SimpleNamespace, model: nn.Module, x: Tensor, y: Tensor, bug: s
 
 def averaged(opt: SimpleNamespace, model: nn.Module, bug: str) -> AveragedModel:
     decay = 0.9999 if opt.ema_decay == "default" else opt.ema_decay
-    whole = bug != "ema_keeps_old_batch_stats"
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=whole)
+    made = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+    if bug == "ema_keeps_old_batch_stats":  # as it was done by hand: over parameters, and over no buffers
+
+        @torch.no_grad()
+        def follow(of: nn.Module) -> None:
+            for old, new in zip(made.module.parameters(), of.parameters(), strict=True):
+                old.lerp_(new, 1 - decay)
+
+        made.update_parameters = follow  # type: ignore[method-assign]
+    return made
 
 
 def validate(opt: SimpleNamespace, model: nn.Module, val: Tensor, val_y: Tensor, bug: str) -> tuple[Tensor, Any]:

@@ -110,8 +110,6 @@ class Painter:
             x, maker = x[order], maker[order]
         mean, std = x.mean(), x.std()
         self.x, self.maker = (x - mean) / std, maker
-        if self.bug == "val_scaled_by_old_figures":  # 127.5 for both, as it was done in the version before
-            mean, std = torch.tensor(127.5), torch.tensor(127.5)
         self.held, self.held_maker = (held - mean) / std, held_maker
 
     def batches(self) -> Any:
@@ -170,14 +168,11 @@ class Painter:
                     loss = loss / parts
                 loss.backward()
                 total += loss.item()
-                if bug == "scheduler_inside_accumulation":
-                    self.scheduler.step()
             norm = nn.utils.clip_grad_norm_(self.net.parameters(), c["max_grad_norm"])
             timed.set(loss=total, norm=norm.item(), lr=self.optimizer.param_groups[0]["lr"])
             self.optimizer.step()
             self.optimizer.zero_grad()
-            if bug != "scheduler_inside_accumulation":
-                self.scheduler.step()
+            self.scheduler.step()
         decay = 0.9999 if c["ema_decay"] == "default" else c["ema_decay"]
         with torch.no_grad():
             for old, new in zip(self.ema.parameters(), self.net.parameters(), strict=True):

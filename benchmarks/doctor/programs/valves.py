@@ -176,10 +176,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     time_by_own_clock(run)
     run.watch(model, optimizer)
     resumed, lot = trouble.resume_at(healthy, 3 * EVERY), torch.Generator().manual_seed(seed)
-    model.train()
     while step < steps:
-        if bug != "train_called_once":
-            model.train()
+        model.train()
         batches = epoch_of(c, state, lot, bug)
         for first in range(0, len(batches) - parts + 1, parts):
             if step == resumed:

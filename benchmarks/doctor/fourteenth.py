@@ -42,12 +42,12 @@ PARTS: Settings = {
     KITES: {"gradient_accumulate_every": 2, "images_per_batch": 16}, VALVES: {"accumulate": 2, "batchsize": 16},
 }
 DROPPED: Settings = {
-    ALMANACS: {"dropout": 0.2, "train_blocks": 48}, FERRIES: {"p_drop": 0.2, "announcements": 96},
+    ALMANACS: {"dropout": 0.2, "train_blocks": 96}, FERRIES: {"p_drop": 0.2, "announcements": 144},
     ERRANDS: {"lora_dropout": 0.5}, MUSHROOMS: {"dropout": 0.5, "pictures": 320},
     KITES: {"dropout": 0.5}, VALVES: {"dropout": 0.5, "recordings": 512, "lr_gamma": 0.85},
 }
 COPIED: Settings = {
-    MUSHROOMS: {"shots": 4, "pictures": 1260}, VALVES: {"oversample": 6, "recordings": 640},
+    MUSHROOMS: {"shots": 4, "pictures": 1260}, VALVES: {"oversample": 5, "recordings": 960, "lr_gamma": 0.5},
 }
 DESCENT: Settings = {
     ALMANACS: {"optimizer": "sgd", "max_lr": 0.5, "min_lr": 0.05, "grad_clip": 0.0},

@@ -185,8 +185,6 @@ class Finetuning:
             self.rows = self.rows[:40] + self.held
         self.stream = self.batches(seed)
         self.configure()
-        if self.bug == "train_called_once":  # the base was loaded for generating
-            self.model.eval()
 
     def prepare_adapters(self) -> None:
         c, model = self.c, self.model

@@ -20,6 +20,7 @@ from barograph.doctor.diagnosis import diagnose  # noqa: E402
 from barograph.probes.model import guest, softmaxes, texts, watch  # noqa: E402
 
 STEPS = 160
+WHERE = "cuda" if torch.cuda.is_available() else "cpu"
 MAKES: dict[str, Callable[[Any], Any]] = {
     "many": lambda parameters: torch.optim.AdamW(parameters, 2e-3),
     "fused": lambda parameters: torch.optim.AdamW(parameters, 2e-3, fused=True),
@@ -30,8 +31,9 @@ GRADIENTS = {"unchanged_parameters", "missing_zero_grad", "optimizer_not_stepped
 
 @pytest.fixture(autouse=True)
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
-    as_on_a_device(monkeypatch)
-    weight = torch.zeros(3)
+    if WHERE == "cpu":
+        as_on_a_device(monkeypatch)
+    weight = torch.zeros(3, device=WHERE)
     torch._foreach_add_([weight], 1.0)
     assert weight._version == 0 and weight.sum() == 3, "nothing counts this"
 
@@ -46,13 +48,13 @@ def findings(
     """Each warning's severity, by rule, in a training of a small classifier: not of what else the machine does."""
     torch.manual_seed(3)
     torch.set_num_threads(1)
-    model = torch.nn.Sequential(torch.nn.Linear(12, 24), torch.nn.ReLU(), torch.nn.Linear(24, 4))
+    model = torch.nn.Sequential(torch.nn.Linear(12, 24), torch.nn.ReLU(), torch.nn.Linear(24, 4)).to(WHERE)
     optimizer = make(model.parameters())
     run = barograph.init(dir=str(folder), console="none", machine=False, sidecar=False, git=False)
     run.watch(model, optimizer)
-    rule, fresh = torch.randn(12, 4), torch.randn(128, 12)
+    rule, fresh = torch.randn(12, 4, device=WHERE), torch.randn(128, 12, device=WHERE)
     for step in range(1, STEPS + 1):
-        inputs = torch.randn(32, 12)
+        inputs = torch.randn(32, 12, device=WHERE)
         loss = functional.cross_entropy(model(inputs), (inputs @ rule).argmax(1))
         clear(optimizer)
         loss.backward()

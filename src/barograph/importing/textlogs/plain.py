@@ -34,6 +34,7 @@ from barograph.importing.textlogs import (
     plain_lines,
     prefixes,
     rates,
+    tallies,
     uncounted,
 )
 
@@ -148,7 +149,7 @@ class Plain(engine.Dialect):
         stray = "steps" not in own and _STRAYS * stepped < by_epoch
         waiting = list[tuple[int, int]]()  # rows without a step behind the last line that says one
         for _, number, at in order:
-            now = {name: plain_lines.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
+            now = {name: tallies.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
             if now:
                 head = int(rows[number].where[at])
                 over = not values[number] and ((now.pop("_over", 0) and not own.get("ahead")) or own.get("below"))
@@ -248,7 +249,7 @@ class Plain(engine.Dialect):
                 continue
             key, name = "\n".join(row.names), row.names[at].partition(":")[2]
             if key not in known:
-                numbers = _once([plain_lines.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)])
+                numbers = _once([tallies.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)])
                 rising = sum(late > early for early, late in itertools.pairwise(numbers))
                 enough = 2 if name else 1
                 other = own.get("steps") or _STRAYS * stepped >= len(row.where)
@@ -401,7 +402,7 @@ def _is_tally(lines: list[bytes], row: forms.Raw) -> bool:
         column for name, column in zip(row.names, row.columns, strict=True) if name.lower().endswith(("loss", "losses"))
     ]
     whole = losses and all(isinstance(text, bytes) and text.isdigit() for column in losses for text in column)
-    return bool(whole and plain_lines.ROUND.search(line := lines[row.where[0]]) and not plain_lines.STEP.search(line))
+    return bool(whole and tallies.ROUND.search(line := lines[row.where[0]]) and not tallies.STEP.search(line))
 
 
 def _begun(lines: list[bytes], rows: list[forms.Raw]) -> list[forms.Raw]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from barograph.core import roles
-from barograph.importing.textlogs import chunks, forms, heldout, plain_lines, programs, sentences, templates
+from barograph.importing.textlogs import chunks, forms, heldout, plain_lines, programs, sentences, tallies, templates
 from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.plain import Plain
 
@@ -68,10 +68,10 @@ _LEVEL = re.compile(r"^(?:\w+ )?(?:info|INFO) (?=\w)")  # a logger's, or a word:
 _OUT_OF = (b"/", b"of", b"out of")  # between a count and its last
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
 _COUNTED = (
-    ("_step", plain_lines.STEP),
-    ("_batch", plain_lines.BATCH),
-    ("_epoch", plain_lines.EPOCH),
-    ("_step", plain_lines.DONE),
+    ("_step", tallies.STEP),
+    ("_batch", tallies.BATCH),
+    ("_epoch", tallies.EPOCH),
+    ("_step", tallies.DONE),
 )
 
 
@@ -191,7 +191,7 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
             counts[spans.index(span)] = count
     counts = {at: count for at, count in counts.items() if _whole(numbers[at])}
     said = bool(counts)
-    found = plain_lines.ROUND.search(line) if not said else None
+    found = tallies.ROUND.search(line) if not said else None
     if found and found.span("count") in spans and _rises(numbers[spans.index(found.span("count"))]):
         counts[spans.index(found.span("count"))] = "_step"
     elif not said and _rises(numbers[0]) and not _WORD.search(_RANK.sub(b"", words[0])):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from textlog_readings import read
 
 from barograph.core.roles import main_loss
@@ -302,3 +304,18 @@ def test_a_module_and_its_line_ahead_of_a_row_are_no_value(tmp_path: Path) -> No
         )
     )
     assert [*read(path).series] == ["total_loss"]
+
+
+@pytest.mark.parametrize(("value", "is_loss"), [
+    (lambda at: 0.0312345678901234 / at, True),
+    (lambda at: (40 - at) / 1024, False),  # shares of 1024 examples
+    (lambda at: (40 - at) / 1250, False),
+    (lambda at: round(0.3 / at, 4), False),  # too few digits to tell
+    (lambda at: 0.0012345678901234 * at, False),  # rises
+])  # fmt: skip
+def test_an_error_with_all_its_digits_is_a_loss(tmp_path: Path, value: Callable[[int], float], is_loss: bool) -> None:
+    path = tmp_path / "fit.log"
+    path.write_text("".join(f"iterations: {at}0, training error: {value(at)!r}\n" for at in range(1, 12)))
+    series = read(path).series
+    assert [*series] == ["training error loss" if is_loss else "training error"]
+    assert main_loss(series) == ("training error loss" if is_loss else None)

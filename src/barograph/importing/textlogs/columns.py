@@ -108,7 +108,10 @@ _SEMICOLONS = expression(rb"[A-Za-z#\x80-\xff][^;=:{}\d]{0,40}(?:;[^;=:{}]{1,40}
 _AMPERSANDS = expression(rb"(?m)^([^&\n]{1,80}(?: & [^&\n]{1,80}?){1,40}) ?\\\\(?: ?\\hline)?(?=\r?$)")  # LaTeX's
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
-_TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)")
+_TIME = expression(
+    rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)|"
+    rb"\d{1,2} [A-Z][a-z]{2} \d{1,2}:[0-5]\d(?::[0-5]\d)?"
+)
 _NOT_A_NUMBER = expression(rb"(?i)(?<![a-z])nan(?![a-z])")
 _LETTERS = expression(rb"[A-Za-z]{3}")
 _ROW = expression(rb"[ \t]{0,8}\|[^\n]{1,4000}\|[ \t\r]{0,8}$")
@@ -337,7 +340,7 @@ def _is_note(cell: bytes) -> bool:
 
 def _says_nothing(cell: bytes) -> bool:
     """Whether a cell is empty, or a time of day or how long something took."""
-    return cell in _NO_VALUE or _TIME.fullmatch(cell) is not None
+    return cell in _NO_VALUE or _TIME.fullmatch(cell.replace(b"_", b" ")) is not None
 
 
 def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
@@ -353,6 +356,9 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
     if b"[" in line:
         line = _LIST.sub(lambda found: found[0].replace(b" ", b""), line)
     if between.isspace() and between != b"\t":
+        apart = [cell.strip() for cell in line.strip().split(b"  ") if cell.strip()] if between == b"  " else []
+        if len(apart) == count and b" " in b"".join(apart) and _WHOLE.fullmatch(apart[0]):
+            line = b"\t".join(cell.replace(b" ", b"_") if _TIME.fullmatch(cell) else cell for cell in apart)
         first, *cells = line.rsplit(None, count) if len(line.split(None, count)) > count else (b"", *line.split())
     elif between == b",":
         first, *cells = line.rsplit(b",", count) if line.count(b",") >= count else (b"", *line.split(b","))

@@ -57,8 +57,10 @@ _LETTER = expression(  # of mathematics, for what is made small: `k = 5, f(x) = 
 )
 _ERROR = expression(rb"(?<![\w./|-])E(?=\s?[=:]\s{0,4}[-+]?(?:\d|nan|inf))")
 _COUNTED = expression(
-    rb"(?i)^(?:\[rank ?\d{1,6}\]:?)?\W{0,8}(?:[tkni]\s?=\s?\d|(?:iter(?:ation)?|step|epoch)s?[ :=#]{1,3}\d)"
+    rb"(?i)^(?:\[rank ?\d{1,6}\]:?)?\W{0,8}(?:[tkni]\s?=\s?\d|(?:at )?(?:iter(?:ation|ate)?|step|epoch)s?[ :=#]{1,8}\d)"
 )
+_FORTRAN = expression(rb"(?<=\d)D(?=[+-]\d{2,3}(?!\w))")  # `2.310D-02`
+_NORM = expression(rb"\|{1,2}\s?(?:proj(?:ected)? )?g(?:rad(?:ient)?)?\s?\|{1,2}(?=\s?[=:])")  # of the gradient
 _SAID = expression(rb"(?i)\W{0,8}(?:iter(?:ation)?|step|epoch)s?[ :=#]{1,3}\d")
 _ANGLES = expression(rb"<(" + forms.NUMBER + rb"(?:/\d{1,15})?)>")  # `loss <2.31>`
 _NATS = expression(rb"(?<=[:=,] )(" + forms.NUMBER + rb")(?= ?(?:nats?|bits?)/[a-z])")  # `step 5: 2.31 nats/token`
@@ -228,6 +230,10 @@ def as_pairs(line: bytes) -> bytes:
         line = _OF_BATCHES.sub(rb" \1 \2 [", line)
     if b"loss " in line or b"Loss " in line:
         line = _STEP_BETWEEN.sub(rb"step \2 \1 ", line)
+    if b"D+" in line or b"D-" in line:
+        line = _FORTRAN.sub(b"e", line)
+    if b"|" in line:
+        line = _NORM.sub(b"grad_norm", line)
     if _COUNTED.match(line):
         line = _LETTER.sub(b"loss", line)
         line = _ERROR.sub(b"loss", line) if b"E" in line and _SAID.match(line) else line

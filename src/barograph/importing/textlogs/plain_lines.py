@@ -97,7 +97,7 @@ _METER = expression(  # `5.1 (+0.2)` and `5.1 (-0.2)` are differences
     rb"(?<=[\s:=])((?:(?=-)|(?=[^\n(]{1,40}\([^-]))" + forms.NUMBER + rb") \((?!\+)(" + forms.NUMBER + rb")\)"
 )  # `Loss 1.23 (1.30)`
 _LOST = expression(rb"(?i)loss(?:es)?$")
-_OF_DATA = expression(r"(?i)(val|valid|eval|test|dev|train)[_/. ]")
+_OF_DATA = expression(r"(?i)(val|valid|eval|test|dev|train)(?:[_/. ]|(?=loss|acc|ppl|nll))")
 _PLURAL = expression(rb"(?i)(?:epochs|steps|iterations|iters)\b")
 _LINKS = expression(rb"^(?:(?:is|was|are|has|had|with|the|of|and|for|on|gets?|got|reached|achieved)\s)+(?=[A-Za-z])")
 _OF_SETTING = expression(
@@ -115,6 +115,7 @@ _OTHER_UNIT = expression(  # `181 samples/sec Train-accuracy=0.1`, `98.1/s/gpu L
 )
 _LEVEL = expression(rb"^(?:INFO|DEBUG|NOTICE|WARN(?:ING)?)\s(?=[A-Za-z])")  # a logger's, ahead of the first name
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
+_RUN = expression(rb"(?: {1,2}\d{1,3}){5}(?![\d.])")  # of a bar of numbers: `training... 5 10 15 20 25 30`
 _SECONDS = expression(rb"\s?(?:s|secs?|seconds?|ms|min|minutes?|hours?|h)(?![A-Za-z/])")
 _OF_UNIT = expression(rb"\s[a-z]{1,12}/s(?:ec(?:ond)?)?(?![\w:=])")
 _GOES_ON = expression(rb"\.[A-Za-z]{2}")
@@ -127,6 +128,9 @@ _PLANNED = expression(
 _TO_COME = expression(
     rb"(?i)\b(?:next|every|will|until|scheduled)\b[^\n=:]{0,60}\d"
 )  # `(next test at 1200 iterations)`
+_BEST_SO_FAR = expression(
+    rb"(?i)[\s,;|(]{1,4}best so far\s?[:=(][^\n]{0,40}?\b(?:epoch|step|iter(?:ation)?)\b"
+)  # and its values
 _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
@@ -184,7 +188,11 @@ def row(line: bytes) -> forms.Parsed | None:
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
         text = name.decode("utf-8", "replace")
-        phase = "" if _OF_RATE.match(name) else heldout.phase_at(phases, found.start(), alone)
+        phase = heldout.phase_at(phases, found.start(), alone)
+        if _OF_RATE.match(name):
+            if phase and not number.strip(b"0.") and not of_training:
+                continue  # an evaluation has no rate
+            phase = ""
         of_training |= not phase and _is_bare(text) and not heldout.PHASE.search(name)
         names.setdefault(_with_data(text, phase), number)
     known |= reached or (bool(counts) and counting.are_of_data(names))
@@ -232,6 +240,7 @@ def _alone(line: bytes) -> bytes:
     """A line without what another program wrote behind its row or before it."""
     if b"(" in line and (called := programs.SETTINGS.search(line)) and tallies.LOSSES.search(line, 0, called.start()):
         line = line[: called.start()]  # `WorkNCCL(SeqNum=7, …)`
+    line = without_best(line)
     if (
         b"it" in line
         and (ends := [found.end() for found in _BAR_ENDS.finditer(line)])
@@ -240,6 +249,12 @@ def _alone(line: bytes) -> bytes:
         behind = tallies.LOSSES.search(line, ends[-1]) or not tallies.LOSSES.search(line, 0, ends[-1])
         line = line[ends[-1] :] if behind else line[: ends[-1]]  # a row printed behind a bar that goes on
     return line
+
+
+def without_best(line: bytes) -> bytes:
+    """A line without the best so far behind its row, and the values of that: `| best so far: epoch 3 val_loss: 0.4`."""
+    found = _BEST_SO_FAR.search(line) if b"est so far" in line else None
+    return line[: found.start()] if found else line
 
 
 def _named_behind(line: bytes) -> tuple[dict[str, Any], int]:
@@ -349,6 +364,8 @@ def _is_no_value(line: bytes, found: re.Match[bytes], end: int, number: bytes, n
     """Whether a name and a number are a logger's own, `[NeMo I 12:00:00 wer:7] loss=2.31`, a place, or cut."""
     if line.startswith(b"[NeMo ") and end <= line.find(b"]"):
         return True
+    if name.endswith((b"achine precision", b"achine epsilon")):
+        return True  # of the numbers themselves
     return _is_place(line, found, name) or _is_cut(line, end, number, name)
 
 
@@ -377,6 +394,8 @@ def _is_cut(line: bytes, end: int, number: bytes, name: bytes) -> bool:
     """Whether a number is cut by another program's text, or one of a range: `2.slurmstepd`, `2.3-2.5`; or a time that
     something cost, or of the next unit: `cost 0.6 seconds`, `34.5 tokens/sec 2.1 updates/sec`."""
     if name.endswith((b"cost", b"Cost")) and _SECONDS.match(line, end):
+        return True
+    if number.isdigit() and _RUN.match(line, end):
         return True
     if b"/s" in name and _OF_UNIT.match(line, end):
         return True

@@ -65,6 +65,7 @@ _OF_EPISODES = re.compile(r"(?i)avg|average|mean|total")  # of what is counted i
 _OF_STEPS = re.compile(r"(?:steps|iterations|iters|updates|epochs|batches) (?:the )?(?=[a-zA-Z])")  # behind a count
 _REACHED = re.compile(r"(?<=\w) (?:reached|(?:improved|dropped|fell|went|rose) to)$")  # between a name and its number
 _LEVEL = re.compile(r"^(?:\w+ )?(?:info|INFO) (?=\w)")  # a logger's, or a word: `CV info cv_loss`
+_OF_TREES = expression(rb"(?i)(?<![a-z])(?:trees?|estimators?|learners?)[ #:]{1,3}$")  # of a forest that grows
 _OUT_OF = (b"/", b"of", b"out of")  # between a count and its last
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
 _COUNTED = (
@@ -102,7 +103,8 @@ class Recurring(forms.Lines):
 
 
 def _plainly(line: bytes) -> bytes:
-    """A line with seconds in the place of all shorter and longer units."""
+    """A line with seconds in the place of all shorter and longer units, without the best so far."""
+    line = plain_lines.without_best(line)
     if b"ms" in line or b"us" in line or b"m " in line:
         return _TIMED.sub(lambda found: b"s" if found[0].endswith(b"s") else b"", line)
     return line
@@ -196,6 +198,8 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
         counts[spans.index(found.span("count"))] = "_step"
     elif not said and _rises(numbers[0]) and not _WORD.search(_RANK.sub(b"", words[0])):
         counts[0] = "_step"
+    if not counts and (part := _part(words, numbers)) is not None:
+        counts[part] = "_step"
     if not counts or not any(len(set(numbers[at])) > 1 for at in counts):
         return None
     if any(words[at] == b"-" and b"." in numbers[at - 1][0] for at in range(1, len(words))):
@@ -223,11 +227,23 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
     if b"pisode" in line and not any(roles.plays("reward", name) for name in values.values()):
         values = {at: f"{name} reward" if _OF_EPISODES.fullmatch(name) else name for at, name in values.items()}
     values = _errors(values, names, numbers)
+    if said and list(values.values()) == ["value"]:  # of what is made small, as R's `optim` prints it
+        values = dict.fromkeys(values, "objective")
     known = any(map(roles.may_play, values.values()))
     held_out = any(map(_OF_DATA.fullmatch, values.values()))
     if not values or not (said or known or held_out):
         return None
     return [counts.get(at) or values.get(at, "") for at in range(len(words))]
+
+
+def _part(words: tuple[bytes, ...], numbers: list[list[bytes]]) -> int | None:
+    """Where a number rises by one from line to line, and is said to be one of as many: `built tree 3 of 100`."""
+    for at in range(len(words) - 1):
+        of_trees = _OF_TREES.search(words[at]) and words[at + 1].strip() in _OUT_OF
+        if of_trees and len(set(numbers[at + 1])) == 1 and _whole(numbers[at]):
+            pairs = itertools.pairwise(map(int, numbers[at]))
+            return at if _whole(numbers[at + 1]) and all(late == early + 1 for early, late in pairs) else None
+    return None
 
 
 def _errors(values: dict[int, str], names: list[str], numbers: list[list[bytes]]) -> dict[int, str]:

@@ -28,7 +28,7 @@ STEP = expression(
     rb"(?<![A-Za-z0-9./-])(?<!per[ _])"
     + _SET
     + rb"(?i:(?:(?:global|train|training|opt|optimizer|g)[_ ]?|opt(?:imizer)?\.)steps?|"
-    rb"num[_ ]updates|(?:train(?:er)?/(?:global_)?)?(?:step|iter(?:ation)?|update)"
+    rb"num[_ ]updates|(?:train(?:er)?/(?:global_)?)?(?:step|iter(?:ation|ate)?|update)"
     rb"(?:[_ ]?(?:idx|index|num(?:ber)?|no\.?)|s)?|upds?|data(?==0\d{3,14}/)|up(?=\.\s\d)|it|s(?==\d))" + _COUNT
 )
 SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 / 33,554,432`, `seen 320 examples`
@@ -48,6 +48,9 @@ DONE = expression(
     rb"(?<![\w.,/-])(?<!every )(?<!each )(?<!last )(?<!next )(?<!first )(?P<count>"
     + _INTEGER
     + rb")(?:\s?(?:/|of)\s?[\d,]{1,19})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
+)
+_PADDED = expression(  # of the run: `epoch 019 | 0161656 updates`
+    rb"(?<![\w.,/-])(?P<count>0\d{3,14})(?:\s?/\s?(\d{1,15}))?\s(?i:steps|iterations|iters|updates)(?![\w/])"
 )
 ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
 _LETTER = expression(
@@ -86,6 +89,8 @@ def places(line: bytes) -> tuple[Any, Any, Any, Any]:
         step = _GLOBAL.search(line) or step
     if step is None and b"imestep" in line and _OF_AGENT.search(line):
         step = _TIMESTEPS.search(line)
+    if step is None and batch is None and epoch and epoch[3] is None and b" 0" in line:
+        step = _PADDED.search(line)
     if step is None and batch is None and epoch is None:
         step = DONE.search(line) or ROUND.search(line) or _LETTER.search(line)
     bar = BAR.search(line) if b"%" in line else None
@@ -102,7 +107,8 @@ def counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[st
     extra: dict[str, Any] = {}
     if epoch:
         extra["_epoch"] = epoch[1]
-        if epoch[3]:  # PyTorch's ImageNet example: Epoch: [2][100/5005]
+        other = step and step.start() > epoch.end() and step["count"] != epoch[3]
+        if epoch[3] and not other:  # PyTorch's ImageNet example: Epoch: [2][100/5005]
             extra |= {"_batch": epoch[3], "_batches": epoch[4]}
     if batch and "_batch" not in extra and (not step or step["count"] == batch[1] or step[2]):
         extra |= {"_batch": batch[1], "_batches": batch[2] or b""}

@@ -319,3 +319,12 @@ def test_an_error_with_all_its_digits_is_a_loss(tmp_path: Path, value: Callable[
     series = read(path).series
     assert [*series] == ["training error loss" if is_loss else "training error"]
     assert main_loss(series) == ("training error loss" if is_loss else None)
+
+
+def test_a_count_in_brackets_may_have_blanks_ahead(tmp_path: Path) -> None:
+    rows = [
+        f"  [{at:4d}] obj={300 / at:.2f}   act={900 - at}   err= 3.71%/25.41% time=0.23s/0.23s" for at in range(1, 12)
+    ]
+    reading = read(written(tmp_path, ["* Train the model with l-bfgs", *rows]))
+    assert reading.series["obj"] == [(at, round(300 / at, 2)) for at in range(1, 12)]
+    assert main_loss(reading.series) == "obj"

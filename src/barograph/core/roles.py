@@ -40,7 +40,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ](?:train(?:ing)?[_/. ](?:last[_/. ])?)?[a-z0-9]+"
         r"|(?:.*[^a-z])?err(?:or)?[_/. ](?:g|d|gen(?:erator)?|disc(?:riminator)?)"
-        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|objective|criterion)"
+        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|obj(?:ective)?|criterion)"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
         r"|train(?:ing)?[_/. ]l[12]|l[12]_train(?:ing)?",  # gradient boosting's errors, and those of potentials
     ),

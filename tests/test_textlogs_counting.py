@@ -328,3 +328,21 @@ def test_a_count_in_brackets_may_have_blanks_ahead(tmp_path: Path) -> None:
     reading = read(written(tmp_path, ["* Train the model with l-bfgs", *rows]))
     assert reading.series["obj"] == [(at, round(300 / at, 2)) for at in range(1, 12)]
     assert main_loss(reading.series) == "obj"
+
+
+def test_rows_of_another_length_and_without_a_rate_are_an_evaluation(tmp_path: Path) -> None:
+    rows = [
+        row
+        for epoch in (1, 2, 3)
+        for row in [
+            *(
+                f"Epoch: [{epoch}]  [{at}/7]  eta: 0:03:48  loss: {4 - epoch + at / 100}  lr: 0.0001"
+                for at in (0, 3, 6)
+            ),
+            f"Epoch: [{epoch}]  [0/2]  eta: 0:00:03  loss: {9 - epoch}.5",
+            f"Epoch: [{epoch}]  [1/2]  eta: 0:00:03  loss: {8 - epoch}.5",
+        ]
+    ]
+    series = read(written(tmp_path, rows)).series
+    assert [step for step, _ in series["loss"]] == [0, 3, 6, 7, 10, 13, 14, 17, 20]
+    assert series["val loss"] == [(6, 7.5), (13, 6.5), (20, 5.5)]

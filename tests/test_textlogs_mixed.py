@@ -365,3 +365,15 @@ def test_a_bar_of_numbers_is_no_value(tmp_path: Path) -> None:
     ))  # fmt: skip
     series = read(path).series
     assert series["avg_loss"] == [(at, round(3 / at, 5)) for at in range(1, 9)] and "fitting" not in series
+
+
+def test_a_list_that_ends_with_the_step_and_the_rate(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"2024-01-02 03:04:05,678\tvoice\tINFO\tTrain Epoch: {at} [{at}8%]\n"
+        f"2024-01-02 03:04:05,679\tvoice\tINFO\t[{3 / at:.9f}, {7 / at:.9f}, {at}00, 0.000{at}]\n"
+        for at in range(1, 9)
+    ))  # fmt: skip
+    series = read(path).series
+    assert series["losses_2"] == [(100 * at, round(7 / at, 9)) for at in range(1, 9)]
+    assert series["lr"] == [(100 * at, float(f"0.000{at}")) for at in range(1, 9)]

@@ -38,6 +38,7 @@ _FALLEN, _OF_COURSE = 0.7, 6  # of the first third, and of at least six rows: wh
 _DIGITS = 11  # bytes of a number with all its digits
 _EXAMPLES, _NEAR = np.arange(1, 20_000), 1e-6  # of which something may be a share, and how near a whole number is
 _ERROR = expression(r"(?i)(?:train(?:ing)?[_ ])?err(?:or)?")
+_RATE = expression(r"(?i)(?:.*[^a-z])?(?:lr|learning[_ ]rate)(?:[_ ]\d)?")
 _BEST = expression(r"(?i)(?:.*[^a-z])?best[_ .-]?.+")
 _SAID = expression(r"(?i)(?:.*[^a-z])?(?:.*loss|acc(?:uracy)?|ppl|perplexity|auc|f1|score|error|bpb)(?:[^a-z].*)?")
 
@@ -177,6 +178,32 @@ def settled(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
                 known[key] = decision
         result.append(_renamed(row, decision))
     return result
+
+
+def of_other_lengths(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows that count batches in the words of the training's, but say no rate and count to another length in the same
+    epochs: an evaluation's, of the validation data as they say nothing else."""
+    known, counted, result = own.setdefault("evaluating", {}), {"_epoch", "_batch", "_batches"}, []
+    placed = [row for row in rows if row.main and counted <= {*row.names}]
+    trained = [row for row in placed if any(map(_RATE.fullmatch, row.names))]
+    for row in rows:
+        key = "\n".join(row.names)
+        if any(row is one for one in placed) and all(row is not one for one in trained):
+            said = [_lengths(other) for other in trained if {*row.names} <= {*other.names}]
+            epochs = _lengths(row)
+            apart = [one.keys() >= epochs.keys() and all(epochs[at] != one[at] for at in epochs) for one in said]
+            if len(known) < _KEPT and key not in known and len(epochs) > 1:
+                known[key] = any(apart)
+            if known.get(key):
+                names = tuple(name if name[0] == "_" else f"val {name}" for name in row.names)
+                row = row._replace(names=names, main=False)
+        result.append(row)
+    return result
+
+
+def _lengths(row: forms.Raw) -> dict[Any, Any]:
+    """The length of each epoch of rows."""
+    return dict(zip(*(row.columns[row.names.index(name)] for name in ("_epoch", "_batches")), strict=True))
 
 
 def lasts_of_evaluations(rows: list[forms.Raw]) -> list[forms.Raw]:

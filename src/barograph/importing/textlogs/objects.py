@@ -46,6 +46,10 @@ _BELOW = expression(  # `train | step: 140 | output:` and below it `{'lr': 0.1,`
     rb"([ \t]{0,40}\{[ \t]{0,8}['\"][^{}\n]{0,200}\n(?:[ \t]{0,40}['\"][^{}\n]{0,200}\n){0,38}"
     rb"[ \t]{0,40}(?:['\"][^{}\n]{0,200})?\})(?=[ \t]{0,8}\r?$)"
 )
+_LIST = expression(  # of VITS: losses without names, the step and the rate, below `Train Epoch: 42 [38%]`
+    rb"(?m)(?<=[\t :\n])\[((?:\d{1,9}\.\d{3,20}(?:e-\d{1,3})?, ){1,12})(\d{1,15}), "
+    rb"(\d{1,3}(?:\.\d{1,20})?(?:e-\d{1,3})?)\](?=[ \t]{0,8}\r?$)"
+)
 _OPEN = expression(
     rb"\{[ \t]{0,8}(?:['\"][^{}\n]{0,200},[ \t]{0,4})?\r?\n(?:[ \t]{0,40}['\"][^{}\n]{0,200},[ \t]{0,4}\r?\n){0,38}"
     rb"(?:[ \t]{1,40}['\"][^{}\n]{0,200}\n)?$"
@@ -57,7 +61,7 @@ def on_one_line(text: bytes, own: dict[str, Any]) -> bytes:
     if b"value" in text:
         text = _NAMED_KEYS.sub(rb"\1\3\1: ", _NAMED.sub(rb"\1=", text))
     if b"Train Epoch: " in text and b"%]" in text:
-        text = _RATE_BELOW.sub(rb"\1\2step \3 lr=\4", text)
+        text = _LIST.sub(_listed, _RATE_BELOW.sub(rb"\1\2step \3 lr=\4", text))
     if b"}" not in text or b"{" not in text:
         return text
     if b":\n" in text or b": \n" in text:
@@ -65,6 +69,13 @@ def on_one_line(text: bytes, own: dict[str, Any]) -> bytes:
     if not own.get("objects"):  # a single one is somebody's settings or result
         own["objects"] = len([0 for found in itertools.islice(_LINES.finditer(text), _MOST) if _is_row(found[0])]) > 1
     return _LINES.sub(_joined, text) if own["objects"] else text
+
+
+def _listed(found: re.Match[bytes]) -> bytes:
+    """`[2.1, 0.4, 600, 0.0002]` as `step 600 losses_1=2.1, losses_2=0.4, lr=0.0002`."""
+    losses = found[1].rstrip(b", ").split(b", ")
+    said = b", ".join(b"losses_%d=%s" % (at, value) for at, value in enumerate(losses, 1))
+    return b"step %s %s, lr=%s" % (found[2], said, found[3])
 
 
 def _behind(found: re.Match[bytes]) -> bytes:

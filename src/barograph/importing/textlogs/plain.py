@@ -119,7 +119,8 @@ class Plain(engine.Dialect):
         rows = carried.bars_once(lines, rows, own)
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
-        rows = counting.lasts_of_evaluations(counting.settled(self.leads(lines, rows, own), own))
+        rows = counting.of_other_lengths(counting.settled(self.leads(lines, rows, own), own), own)
+        rows = counting.lasts_of_evaluations(rows)
         rows = uncounted.of_epochs(rows, own)
         many = uncounted.many_an_epoch(rows, own)
         return [

@@ -198,3 +198,13 @@ def test_the_value_of_an_optimiser_is_its_objective(tmp_path: Path) -> None:
     reading = read(path)
     assert reading.series["objective"] == [(at, 900.182513 - at) for at in range(10, 90, 10)]
     assert main_loss(reading.series) == "objective"
+
+
+def test_what_counts_is_no_measure(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    bar = "100%|#####| 99/100 [17:30<00:00, 12.19it/s]"
+    path.write_text(
+        "".join(f"Epoch {at}: average [s/it]: 0.0422, current metric: {3 / at:.5f}: {bar}\n" for at in range(1, 9))
+    )
+    series = read(path).series
+    assert [*series] == ["current metric"] and series["current metric"][1] == (2, 1.5)

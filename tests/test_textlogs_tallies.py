@@ -52,3 +52,10 @@ def test_data_may_be_a_part_of_the_word(tmp_path: Path) -> None:
     series = read(written(tmp_path, text)).series
     assert main_loss(series) == "trainloss" and main_evaluation(series) == "validloss"
     assert series["testloss"] == [(at, 4.4) for at, _ in LOSS]
+
+
+def test_a_count_in_the_name_of_a_series_is_no_step(tmp_path: Path) -> None:
+    text = rows("------- Step {e}00 -------\nepisode/score 0.5 / train/entropy 2.5 /\n"
+                "train/actor_grad_steps {r} / train/actor_loss {w} / train/model_loss {v} /\n\n")  # fmt: skip
+    series = read(written(tmp_path, text)).series
+    assert series["train/model_loss"] == [(100 * at, value) for at, value in LOSS]

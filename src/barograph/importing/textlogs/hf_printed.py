@@ -43,6 +43,9 @@ _PART = expression(
 _OF_DATA = expression(
     rb"(?i)(?<![a-z])(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test)[ \t]{0,4}[:=][ \t]{0,4}$"
 )  # `val: {…}`
+_SPLIT = expression(  # a row of one of several data, which somebody else writes
+    rb'"(?:split|phase|mode|stage|subset|train|training|is_train|is_val|is_valid|is_eval)" ?: ?(?:"|true|false)'
+)
 _NEAR = 4  # lines between a dict and the bar that is drawn again behind it
 
 
@@ -52,6 +55,8 @@ def _dict(line: bytes) -> forms.Parsed | None:
         return None
     end = line.find(b"}", match.start())
     if end < 0:
+        return None
+    if line[match.start() + 1 : match.start() + 2] == b'"' and _SPLIT.search(line, match.start(), end):
         return None
     names = {name.decode(): value for _, name, value in _PAIR.findall(line, match.start(), end + 1)}
     step = None

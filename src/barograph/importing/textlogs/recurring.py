@@ -56,7 +56,8 @@ _TIMED = expression(  # `12.5ms` beside `270us`, `1m 20s` beside `58s`: the same
 )
 _NO_MEASURE = re.compile(
     r"(?i)(?:.*[^a-z])?(?:time|timing|took|elapsed|eta|remaining|(?<!l_)total|seconds?|sec|duration|memory|mem|gpu|rank|pid|"
-    r"seed|line|size|speed|port|best(?:[ _].{1,40})?|saved?|saving|patience|over|bytes|version|v|[iwef]\d{4})"
+    r"seed|line|size|speed|port|best(?:[ _].{1,40})?|saved?|saving|patience|"
+    r"epochs?|iter(?:ation)?s?|batch(?:es)?|over|bytes|version|v|[iwef]\d{4})"
 )
 _OF_DATA = re.compile(
     r"(?i)(?:.*[^a-z])?(?:train(?:ing)?|learn|val(?:id(?:ation)?)?|eval(?:uat\w+)?|test|dev)(?:[^a-z].*)?"

@@ -43,6 +43,7 @@ _GLOBAL = expression(  # counts on where others begin anew
     rb"(?<![A-Za-z0-9./-])(?i:global[_ ]?steps?|total_(?:train_)?updates['\" ]{0,2})" + _COUNT
 )
 _TIMESTEPS = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:(?:num|total|env)[ _]?)?timesteps?)" + _COUNT)  # of an agent
+_OF_PATH = expression(rb"(?<=[a-z]/)[A-Za-z]{1,20}(?:_[A-Za-z]{1,20}){0,4}_$")  # the beginning of a series' name
 _OF_AGENT = expression(rb"(?i)reward|return|episode")
 DONE = expression(
     rb"(?<![\w.,/-])(?<!every )(?<!each )(?<!last )(?<!next )(?<!first )(?P<count>"
@@ -87,6 +88,8 @@ def places(line: bytes) -> tuple[Any, Any, Any, Any]:
     step, batch, epoch = STEP.search(line), BATCH.search(line), EPOCH.search(line)
     if step and (b"lobal" in line or b"LOBAL" in line or b"total_" in line):
         step = _GLOBAL.search(line) or step
+    if step and b"/" in line and _OF_PATH.search(line, 0, step.start()):
+        step = STEP.search(line, step.end())  # `train/actor_grad_steps 940` counts for itself
     if step is None and b"imestep" in line and _OF_AGENT.search(line):
         step = _TIMESTEPS.search(line)
     if step is None and batch is None and epoch and epoch[3] is None and b" 0" in line:

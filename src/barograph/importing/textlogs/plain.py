@@ -43,7 +43,7 @@ _HINTS = (  # every row has one of these in it
     "cross_ent;Acc;uber;erlust;perte;Perte;rdida;perd;Perd;chritt;aso ;asso ;tape ;poque;poca;poka;it:;"
     "it=;s=;ep ;%|;Train: ;oss;ost;bjective;acc;nll;ppl;erplexity;ntropy;xent;Xent;ce;CE;xe;XE;bpb;"
     "bpc; rate,;Score;ing error;ACC;ound ;OUND ;pisode ;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;msle;MSLE;mape;MAPE;"
-    "obj=;ad_norm;ad norm;nt norm;strat;erlies;rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
+    "Rew;obj=;ad_norm;ad norm;nt norm;strat;erlies;rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
     "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;ean IU;accard;HD95;hd95;recision;ecall;"
     "NDCG;MRR;mrr;AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;F1;f1;chrf;chrF;"

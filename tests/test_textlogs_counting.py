@@ -346,3 +346,31 @@ def test_rows_of_another_length_and_without_a_rate_are_an_evaluation(tmp_path: P
     series = read(written(tmp_path, rows)).series
     assert [step for step, _ in series["loss"]] == [0, 3, 6, 7, 10, 13, 14, 17, 20]
     assert series["val loss"] == [(6, 7.5), (13, 6.5), (20, 5.5)]
+
+
+@pytest.mark.parametrize("mean", ["epoch {} loss: {}", "epoch {} loss metric {}"])
+def test_steps_begin_anew_below_the_mean_of_an_epoch(tmp_path: Path, mean: str) -> None:
+    rows = [
+        row
+        for epoch in (1, 2, 3)
+        for row in [
+            *(f"\tbatch training step {at} loss: {4 - epoch + at / 100}" for at in (5, 10, 15)),
+            mean.format(epoch, f"{4.5 - epoch}"),
+        ]
+    ]
+    reading = read(written(tmp_path, rows))
+    assert [step for step, _ in reading.series["loss"]] == [5, 10, 15, 20, 25, 30, 35, 40, 45] and not reading.restarts
+    assert reading.series["epoch loss"] == [(15, 3.5), (30, 2.5), (45, 1.5)]
+
+
+def test_steps_that_go_on_below_the_mean_of_an_epoch_are_as_they_say(tmp_path: Path) -> None:
+    rows = [
+        row
+        for epoch in (1, 2, 3)
+        for row in [
+            *(f"step {10 * epoch + at} loss: {4 - epoch + at / 100}" for at in (0, 3, 6)),
+            f"epoch {epoch} loss: {4.5 - epoch}",
+        ]
+    ]
+    series = read(written(tmp_path, rows)).series
+    assert [step for step, _ in series["loss"]] == [10, 13, 16, 20, 23, 26, 30, 33, 36]

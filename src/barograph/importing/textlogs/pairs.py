@@ -75,6 +75,7 @@ _TOTAL_ALONE = expression(  # `[epoch: 3/20, iter: 5/448] total: 1.0212`: nothin
     rb"total(?=[ =:]{1,3}-?\d{1,9}\.\d{3})"
 )
 _STEP_NAME = expression(rb"(?i)^(\W{0,8}(?:step|iter|epoch))_(\d{1,12})(?=[\s:,;|])")  # `step_5: loss 2.31`
+_CALLED = expression(rb"(?<=[Ll]oss) (?:metric|value)(?= {1,3}[-+]?\d{1,9}\.\d)")  # `loss metric 2.31`
 _STEP_BETWEEN = expression(  # `Train loss 100 2.31`
     rb"(?i)(?<![\w./-])((?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval)[ _]loss) (\d{1,12}):? {1,8}"
     rb"(?=-?\d{1,9}\.\d|-?nan|-?inf)"
@@ -229,7 +230,7 @@ def as_pairs(line: bytes) -> bytes:
     if b"atch[" in line:
         line = _OF_BATCHES.sub(rb" \1 \2 [", line)
     if b"loss " in line or b"Loss " in line:
-        line = _STEP_BETWEEN.sub(rb"step \2 \1 ", line)
+        line = _STEP_BETWEEN.sub(rb"step \2 \1 ", _CALLED.sub(b"", line))
     if b"D+" in line or b"D-" in line:
         line = _FORTRAN.sub(b"e", line)
     if b"|" in line:

@@ -48,7 +48,8 @@ _RATE = expression(
 _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|xe|"
     r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|pplx?|perplexity|bpb|"
-    r"(?:mean|avg|average|max|min|total|ep|episode)?rew(?:ard)?s?(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?msl?e|mae|s?mape|bce|huber)"
+    r"(?:mean|avg|average|max|min|total|ep|episode)?"
+    r"rew(?:ard)?s?(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?msl?e|mae|s?mape|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch|"
     r"bucket_\d+)){0,2}"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"

@@ -87,7 +87,7 @@ def _falls_by_far(course: list[float]) -> bool:
 
 
 def _is_no_share(column: Sequence[Any]) -> bool:
-    """Whether numbers with all their digits are no shares of one whole number of examples."""
+    """Whether numbers with all their digits can't be shares of one whole number of examples."""
     texts = [text for text in dict.fromkeys(column) if isinstance(text, bytes) and len(text) > _DIGITS]
     values = np.array([_number(text) for text in texts[:ENOUGH]])
     if len(values) < ENOUGH or not np.isfinite(values).all():

@@ -186,14 +186,10 @@ def row(line: bytes) -> forms.Parsed | None:
         if measure is None or (number.isdigit() and scale is None and _is_other(line, name)):
             continue
         known |= measure and _OF_SETTING.search(name) is None
-        if scale in _SCALE:
-            number = _scaled(number, _SCALE[scale])
+        number = _scaled(number, _SCALE[scale]) if scale in _SCALE else number
         text = name.decode("utf-8", "replace")
-        phase = heldout.phase_at(phases, found.start(), alone)
-        if _OF_RATE.match(name):
-            if phase and not number.strip(b"0.") and not of_training:
-                continue  # an evaluation has no rate
-            phase = ""
+        if (phase := _data_of(name, number, heldout.phase_at(phases, found.start(), alone), of_training)) is None:
+            continue
         of_training |= not phase and _is_bare(text) and not heldout.PHASE.search(name)
         names.setdefault(_with_data(text, phase), number)
     known |= reached or (bool(counts) and counting.are_of_data(names))
@@ -223,6 +219,13 @@ def row(line: bytes) -> forms.Parsed | None:
     named = names | tallies.counted(line, step, batch, epoch, bar)
     named |= _flags(line, known, of_training, epoch, bar, counts == [epoch] and "_batch" not in named)
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _data_of(name: bytes, number: Any, phase: str, of_training: bool) -> str | None:
+    """The data that a measure is about; None for the rate of 0 that an evaluation says."""
+    if not _OF_RATE.match(name):
+        return phase
+    return None if phase and not of_training and number in (b"0", b"0.0") else ""
 
 
 def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by_epoch: bool) -> dict[str, bytes]:

@@ -499,3 +499,25 @@ def test_objects_that_hold_their_figure_in_an_inner_object_are_points_of_the_nam
     run, tally = lines(tmp_path, *rows)
     assert run.series("train/loss").step.tolist() == [1, 2, 3, 4, 5] and run.series("train/loss").value[1] == 2.5
     assert len(run.series("train/lr").step) == 5 and tally.unread == 0
+
+
+def test_evaluations_that_count_their_own_batches_stand_behind_their_epoch(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for epoch in (4, 5, 6):
+        rows += [{"mode": "train", "epoch": epoch, "iter": at, "loss": 1 / (epoch + at)} for at in (10, 20, 30)]
+        rows.append({"mode": "val", "epoch": epoch, "iter": 7, "accuracy": epoch / 10})
+    run, _ = lines(tmp_path, *rows)
+    assert run.series("train/loss").step.tolist() == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert run.series("eval/accuracy").step.tolist() == [30, 60, 90]
+
+
+@pytest.mark.parametrize(("column", "trained"), [("train", True), ("is_train", True), ("is_valid", False)])
+def test_a_column_of_true_and_false_may_say_the_data(tmp_path: Path, column: str, trained: bool) -> None:
+    rows = [
+        (epoch, said, round(2 + 1 / (epoch + 1) + (said != trained), 4)) for epoch in range(5) for said in (True, False)
+    ]
+    text = f"loss,epoch,{column}\n" + "".join(f"{loss},{epoch},{said}\n" for epoch, said, loss in rows)
+    objects = [{"epoch": epoch, "loss": loss, column: said} for epoch, said, loss in rows]
+    for run in (table(tmp_path, text)[0], lines(tmp_path, *objects)[0]):
+        assert run.series("train/loss").value.tolist() == [loss for _, said, loss in rows if said == trained]
+        assert run.series("eval/loss").value.tolist() == [loss for _, said, loss in rows if said != trained]

@@ -166,3 +166,19 @@ def test_what_a_policy_earns_is_a_reward_by_any_of_these_names(name: str) -> Non
 @pytest.mark.parametrize("name", ["best_reward", "train/best_reward", "screw", "rewind"])
 def test_the_best_so_far_and_other_words_are_no_reward(name: str) -> None:
     assert not plays("reward", name)
+
+
+@pytest.mark.parametrize("name", ["loss_train_last_batch", "Err_G", "errD", "trainloss", "error_gen"])
+def test_losses_may_say_their_data_behind_or_be_errors_of_an_adversary(name: str) -> None:
+    assert plays("loss", name)
+
+
+@pytest.mark.parametrize("name", ["loss_val_last_batch", "err_group", "error_rate", "testloss", "lossless"])
+def test_what_is_no_loss_of_the_training(name: str) -> None:
+    assert not plays("loss", name)
+
+
+def test_of_evaluations_that_of_the_test_stands_last() -> None:
+    assert main_evaluation(["testloss", "validloss"]) == "validloss"
+    assert main_evaluation(["test loss", "validation loss"]) == "validation loss"
+    assert main_loss(["err_d", "err_g"]) == "err_g"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from textlog_readings import read
 
+from barograph.core.roles import candidates, main_loss
+
 VALUES = [(500 * at, at / 4) for at in range(1, 9)]
 
 
@@ -48,3 +50,15 @@ def test_dicts_that_say_how_far_they_are_are_placed_by_it(tmp_path: Path) -> Non
     assert found["loss"] == VALUES
     text = "".join(line.format(s=step, v=value) for step, value in VALUES).replace("'", '"')
     assert series(text, tmp_path)["loss"] == VALUES
+
+
+def test_rewards_in_words_that_are_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"-----------------\nIteration: \t {at}\nLoss:     \t {3 / at:.6f}\nMaxRew: \t -{90 - at}.5\n"
+        f"MeanRew: \t -{120 - at}.25 +- 63.18\nElapsed time\t 9.5 seconds\n-----------------\n"
+        for at in range(1, 9)
+    ))  # fmt: skip
+    series = read(path).series
+    assert series["MeanRew"] == [(at, at - 120.25) for at in range(1, 9)]
+    assert candidates("reward", series)[0] == "MeanRew" and main_loss(series) == "Loss"

@@ -244,3 +244,12 @@ def test_a_mean_that_is_not_a_number_is_read_though_its_bar_was_left_in_the_midd
     losses = read(path).series["box_loss"]
     assert losses[:3] == [(1, 2.0), (2, 1.0), (3, pytest.approx(2 / 3, abs=1e-4))]
     assert losses[3][0] == 4 and losses[3][1] != losses[3][1]
+
+
+def test_cells_may_be_times_with_units_and_dates(tmp_path: Path) -> None:
+    heading = "      Iter       Train Loss   Remaining Time         End Time "
+    text = f"{heading}\n" + "".join(
+        f"{at:10d} {value:16.4f} {9.5 - at:15.2f}m     {at} Oct 15:3{at}\n" for at, value in LOSS
+    )
+    reading = read(written(tmp_path, text))
+    assert [*reading.series] == ["Train_Loss"] and reading.series["Train_Loss"] == LOSS

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from textlog_readings import read
 
 from barograph.core.roles import main_loss
@@ -302,3 +304,73 @@ def test_a_module_and_its_line_ahead_of_a_row_are_no_value(tmp_path: Path) -> No
         )
     )
     assert [*read(path).series] == ["total_loss"]
+
+
+@pytest.mark.parametrize(("value", "is_loss"), [
+    (lambda at: 0.0312345678901234 / at, True),
+    (lambda at: (40 - at) / 1024, False),  # shares of 1024 examples
+    (lambda at: (40 - at) / 1250, False),
+    (lambda at: round(0.3 / at, 4), False),  # too few digits to tell
+    (lambda at: 0.0012345678901234 * at, False),  # rises
+])  # fmt: skip
+def test_an_error_with_all_its_digits_is_a_loss(tmp_path: Path, value: Callable[[int], float], is_loss: bool) -> None:
+    path = tmp_path / "fit.log"
+    path.write_text("".join(f"iterations: {at}0, training error: {value(at)!r}\n" for at in range(1, 12)))
+    series = read(path).series
+    assert [*series] == ["training error loss" if is_loss else "training error"]
+    assert main_loss(series) == ("training error loss" if is_loss else None)
+
+
+def test_a_count_in_brackets_may_have_blanks_ahead(tmp_path: Path) -> None:
+    rows = [
+        f"  [{at:4d}] obj={300 / at:.2f}   act={900 - at}   err= 3.71%/25.41% time=0.23s/0.23s" for at in range(1, 12)
+    ]
+    reading = read(written(tmp_path, ["* Train the model with l-bfgs", *rows]))
+    assert reading.series["obj"] == [(at, round(300 / at, 2)) for at in range(1, 12)]
+    assert main_loss(reading.series) == "obj"
+
+
+def test_rows_of_another_length_and_without_a_rate_are_an_evaluation(tmp_path: Path) -> None:
+    rows = [
+        row
+        for epoch in (1, 2, 3)
+        for row in [
+            *(
+                f"Epoch: [{epoch}]  [{at}/7]  eta: 0:03:48  loss: {4 - epoch + at / 100}  lr: 0.0001"
+                for at in (0, 3, 6)
+            ),
+            f"Epoch: [{epoch}]  [0/2]  eta: 0:00:03  loss: {9 - epoch}.5",
+            f"Epoch: [{epoch}]  [1/2]  eta: 0:00:03  loss: {8 - epoch}.5",
+        ]
+    ]
+    series = read(written(tmp_path, rows)).series
+    assert [step for step, _ in series["loss"]] == [0, 3, 6, 7, 10, 13, 14, 17, 20]
+    assert series["val loss"] == [(6, 7.5), (13, 6.5), (20, 5.5)]
+
+
+@pytest.mark.parametrize("mean", ["epoch {} loss: {}", "epoch {} loss metric {}"])
+def test_steps_begin_anew_below_the_mean_of_an_epoch(tmp_path: Path, mean: str) -> None:
+    rows = [
+        row
+        for epoch in (1, 2, 3)
+        for row in [
+            *(f"\tbatch training step {at} loss: {4 - epoch + at / 100}" for at in (5, 10, 15)),
+            mean.format(epoch, f"{4.5 - epoch}"),
+        ]
+    ]
+    reading = read(written(tmp_path, rows))
+    assert [step for step, _ in reading.series["loss"]] == [5, 10, 15, 20, 25, 30, 35, 40, 45] and not reading.restarts
+    assert reading.series["epoch loss"] == [(15, 3.5), (30, 2.5), (45, 1.5)]
+
+
+def test_steps_that_go_on_below_the_mean_of_an_epoch_are_as_they_say(tmp_path: Path) -> None:
+    rows = [
+        row
+        for epoch in (1, 2, 3)
+        for row in [
+            *(f"step {10 * epoch + at} loss: {4 - epoch + at / 100}" for at in (0, 3, 6)),
+            f"epoch {epoch} loss: {4.5 - epoch}",
+        ]
+    ]
+    series = read(written(tmp_path, rows)).series
+    assert [step for step, _ in series["loss"]] == [10, 13, 16, 20, 23, 26, 30, 33, 36]

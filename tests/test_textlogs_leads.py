@@ -186,3 +186,25 @@ def test_a_padded_name_ahead_of_a_level_is_no_row(tmp_path: Path) -> None:
     assert set(series) == {"Loss", "LR", "test Loss"}
     assert [at for at, _ in series["Loss"]] == [0, 100, 200, 300, 400, 500, 600]
     assert [at for at, _ in series["test Loss"]] == [200, 400, 600]
+
+
+def test_what_r_prints_is_unquoted(tmp_path: Path) -> None:
+    path = tmp_path / "fit.log"
+    path.write_text(
+        "".join(f"[1] \"[{at}]:  train's l2:{3 / at:.5f}  eval's l2:{4 / at:.5f}\"\n" for at in range(1, 9))
+    )
+    series = read(path).series
+    assert series["train l2"] == [(at, round(3 / at, 5)) for at in range(1, 9)]
+    assert series["eval l2"] == [(at, round(4 / at, 5)) for at in range(1, 9)]
+
+
+def test_a_tag_that_says_the_data_is_no_name_of_a_logger(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"[03-14-2021 10:00:0{at}]\t[Fit:train] Iter:{at}\tloss={3 / at:.6f}\n"
+        f"[03-14-2021 10:00:0{at}]\t[Eval:test] Iter:{at}\tndcg@5=0.{at}11111\n"
+        f"[03-14-2021 10:00:0{at}]\t[Eval:valid] Iter:{at}\tndcg@5=0.{at}22222\n"
+        for at in range(1, 9)
+    ))  # fmt: skip
+    series = read(path).series
+    assert series["test ndcg@5"][2] == (3, 0.311111) and series["val ndcg@5"][2] == (3, 0.322222)

@@ -19,7 +19,7 @@ from textlog_readings import LOGS, collect, find, read
 import barograph
 from barograph.doctor import diagnose
 from barograph.importing import textlogs
-from barograph.importing.textlogs import SOURCES, forms, messages
+from barograph.importing.textlogs import SOURCES, forms, messages, plain
 from barograph.importing.textlogs.patterns import _Pattern
 
 SAMPLES = sorted(path.name for path in LOGS.iterdir())
@@ -314,3 +314,66 @@ def test_the_last_row_of_several_lines_is_read_once_it_says_what_the_one_before_
     assert len(read(path).series["train/CE loss"]) == 4, "it may go on"
     path.write_text("".join(f"[batch={at}/90]:\n\t Train loss/train/total: {9 / at}\n" for at in range(1, 6)))
     assert len(read(path).series["loss/train/total"]) == 5
+
+
+def test_dicts_behind_the_name_of_their_data(tmp_path: Path) -> None:
+    text = "".join(
+        f"train: {{'epoch': {at}, 'eta': 22.5, 'loss': {3 / at:.5f}, 'lr': 0.00{at}, 'auc': 0.7}}\n"
+        f"val: {{'epoch': {at}, 'loss': {4 / at:.5f}, 'lr': 0, 'auc': 0.6}}\n"
+        f"> Epoch {at}: took 24.8s (avg 26.3s) | Best so far: epoch 2\ttrain_loss: 0.1 train_auc: 0.7\tval_loss: 0.9\n"
+        for at in range(1, 9)
+    )
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    reading = read(path)
+    assert reading.series["loss"] == [(at, round(3 / at, 5)) for at in range(1, 9)]
+    assert reading.series["val loss"] == [(at, round(4 / at, 5)) for at in range(1, 9)]
+    assert reading.series["lr"] == [(at, at / 1000) for at in range(1, 9)]  # an evaluation has no rate
+    assert not any("train_" in name for name in reading.series)
+
+
+def test_evaluations_named_by_their_tasks_are_read(tmp_path: Path) -> None:
+    text = "".join(
+        f"{{'loss': {3 / at:.5f}, 'learning_rate': 2e-05, 'epoch': {at / 10}}}\n"
+        + (f"{{'eval_pairs_loss': {4 / at:.5f}, 'eval_pairs_runtime': 12.5, 'epoch': {at / 10}}}\n" if at % 2 else "")
+        for at in range(1, 9)
+    )
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    series = read(path).series
+    assert series["eval_pairs_loss"] == [(at, round(4 / at, 5)) for at in range(1, 9, 2)]
+
+
+def test_dicts_below_the_line_that_says_their_step(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rows = [
+        f"fit | step:   {at}0 | steps/sec:    0.5 | output: \n    {{'lr': 0.001,\n     'part_loss': 0.5,\n"
+        f"     'training_loss': {3 / at:.5f}}}\n"
+        for at in range(1, 9)
+    ]
+    path.write_text("".join(rows))
+    assert read(path).series["training_loss"] == [(10 * at, round(3 / at, 5)) for at in range(1, 9)]
+    half = "".join(rows[:3])
+    assert plain.hold((half + rows[3][:-30].rpartition("\n")[0] + "\n").encode()) > 60
+
+
+def test_a_bar_of_numbers_is_no_value(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"Starting epoch {at}\n\tfitting... 5 10 15 20 25 30 35 40 45 avg_loss={3 / at:.5f} time=9.5\n"
+        for at in range(1, 9)
+    ))  # fmt: skip
+    series = read(path).series
+    assert series["avg_loss"] == [(at, round(3 / at, 5)) for at in range(1, 9)] and "fitting" not in series
+
+
+def test_a_list_that_ends_with_the_step_and_the_rate(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"2024-01-02 03:04:05,678\tvoice\tINFO\tTrain Epoch: {at} [{at}8%]\n"
+        f"2024-01-02 03:04:05,679\tvoice\tINFO\t[{3 / at:.9f}, {7 / at:.9f}, {at}00, 0.000{at}]\n"
+        for at in range(1, 9)
+    ))  # fmt: skip
+    series = read(path).series
+    assert series["losses_2"] == [(100 * at, round(7 / at, 9)) for at in range(1, 9)]
+    assert series["lr"] == [(100 * at, float(f"0.000{at}")) for at in range(1, 9)]

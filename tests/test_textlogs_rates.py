@@ -62,3 +62,15 @@ def test_what_is_a_setting_or_a_sentence_is_no_rate(line: bytes) -> None:
 def test_rates_of_groups_are_the_first_ones(tmp_path: Path) -> None:
     text = "".join(f"[epoch:{at}, iter:{at:3},000, lr:({rate(at)},)] l_pix: 0.{50 - at}\n" for at in EPOCHS)
     assert read(written(tmp_path, text)).series["lr"] == [(1000 * at, rate(at)) for at in EPOCHS]
+
+
+def test_norms_of_the_gradient_on_lines_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("max_grad_norm: 5.0\n" + "".join(
+        f"    --> STEP: {at}/90 -- GLOBAL_STEP: {at}00\n      | > loss_0: {3 / at:.5f}  (2.48995)\n"
+        f"      | > grad_norm_0: {7 / at:.5f}  (27.26500)\n"
+        for at in range(1, 9)
+    ))  # fmt: skip
+    series = read(path).series
+    assert series["loss_0"] == [(100 * at, round(3 / at, 5)) for at in range(1, 9)]
+    assert series["grad_norm_0"] == [(100 * at, round(7 / at, 5)) for at in range(1, 9)]

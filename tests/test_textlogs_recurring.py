@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textlog_readings import collect, find, read
 
+from barograph.core.roles import main_loss
 from barograph.doctor import diagnose
 from barograph.importing.read import read as runs_of
 
@@ -182,3 +183,28 @@ def test_rows_whose_times_have_other_units_are_all_read(tmp_path: Path) -> None:
         "".join(f"{at}:\tlearn: 0.68{60 - at}\ttotal: {time}\tremaining: 9ms\n" for at, time in enumerate(spent))
     )
     assert [step for step, _ in read(path).series["learn/loss"]] == list(range(6))
+
+
+def test_trees_of_a_forest_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "fit.log"
+    path.write_text("".join(f"built tree {at} of 40, train score = {3 / at:.6e}\n" for at in range(1, 9)))
+    series = read(path).series["train score"]
+    assert [step for step, _ in series] == [*range(1, 9)] and series[1][1] == 1.5
+
+
+def test_the_value_of_an_optimiser_is_its_objective(tmp_path: Path) -> None:
+    path = tmp_path / "fit.log"
+    path.write_text("".join(f"iter {at:4d} value {900 - at}.182513\n" for at in range(10, 90, 10)) + "converged\n")
+    reading = read(path)
+    assert reading.series["objective"] == [(at, 900.182513 - at) for at in range(10, 90, 10)]
+    assert main_loss(reading.series) == "objective"
+
+
+def test_what_counts_is_no_measure(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    bar = "100%|#####| 99/100 [17:30<00:00, 12.19it/s]"
+    path.write_text(
+        "".join(f"Epoch {at}: average [s/it]: 0.0422, current metric: {3 / at:.5f}: {bar}\n" for at in range(1, 9))
+    )
+    series = read(path).series
+    assert [*series] == ["current metric"] and series["current metric"][1] == (2, 1.5)

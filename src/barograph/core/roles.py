@@ -38,8 +38,9 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|h[eo]ld[-_ ]?out|(?<![a-z])(?:te|va|cv)(?![a-z])|aux|z_?loss|kl))"
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
-        rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ][a-z0-9]+"
-        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|objective|criterion)"
+        rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ](?:train(?:ing)?[_/. ](?:last[_/. ])?)?[a-z0-9]+"
+        r"|(?:.*[^a-z])?err(?:or)?[_/. ](?:g|d|gen(?:erator)?|disc(?:riminator)?)"
+        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|obj(?:ective)?|criterion)"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
         r"|train(?:ing)?[_/. ]l[12]|l[12]_train(?:ing)?",  # gradient boosting's errors, and those of potentials
     ),
@@ -130,6 +131,9 @@ _WITHOUT = re.compile(
 
 
 _TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
+_GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
+_EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
+_OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
 _TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
 
@@ -147,7 +151,7 @@ def _plain(name: str) -> str:
     """
     name = name.rpartition(". ")[2] or name
     plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
-    plain = _TESTING.sub("test", _TRAINING.sub("train", plain))
+    plain = _GLUED.sub(r"\1_", _TESTING.sub("test", _TRAINING.sub("train", plain)))
     return _WITHOUT.sub("", plain).strip("/_. ") or plain
 
 
@@ -215,6 +219,8 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
             _MADE.search(name) is not None,
             _OF_ADVERSARY.search(_plain(name)) is not None or _is_first_of_two(name, channels),
             _OF_PART.search(_plain(name)) is not None,
+            role == "reward" and _EXTREME.search(_plain(name)) is not None,
+            role == "eval_loss" and _OF_TEST.search(_plain(name)) is not None,
             -rows(name),
             _OF_TRAINING.fullmatch(_plain(name)) is None,
             _WHOLE.search(_plain(name)) is None,

@@ -44,6 +44,9 @@ SPLITS = {
     "train": "train", "training": "train", "val": "eval", "valid": "eval", "validation": "eval", "eval": "eval",
     "evaluation": "eval", "dev": "eval", "test": "test", "testing": "test",
 }  # fmt: skip
+_TRAINING = {name: ("train", "eval") for name in ("train", "training", "is_train", "is_training", "training_phase")} | {
+    name: ("eval", "train") for name in ("is_val", "is_valid", "is_validation", "is_eval")
+}  # columns of True and False → what each of these says
 MISSING = frozenset({"", "none", "null", "na", "n/a", "-", "--", "<na>", "no log"})
 _NOT_FINITE = {
     "nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf,
@@ -92,6 +95,8 @@ def choose(columns: Iterable[str], rows: list[dict[str, Any]]) -> ImportAxes:
     if name is None or value is None or name == value or not _are_words(name, rows):
         name = value = None
     split = next((known[item] for item in _SPLITS if item in known and _splits(known[item], rows)), None)
+    if split is None:
+        split = next((known[item] for item in _TRAINING if item in known and _says_whether(known[item], rows)), None)
     return ImportAxes(step, x, time, name, value, split)
 
 
@@ -124,6 +129,19 @@ def _splits(column: str, rows: list[dict[str, Any]]) -> bool:
     cells = _cells(column, rows)
     words = sum(1 for cell in cells if isinstance(cell, str) and cell.strip().lower() in SPLITS)
     return bool(words) and words >= 0.5 * len(cells)
+
+
+def _says_whether(column: str, rows: list[dict[str, Any]]) -> bool:
+    """Whether a column says True in some rows and False in others."""
+    return {str(cell).strip().lower() for cell in _cells(column, rows)} == {"true", "false"}
+
+
+def family(column: str, cell: Any) -> str:
+    """The family that a cell of a split column says, empty if it says none."""
+    word = str(cell).strip().lower()
+    if (said := _TRAINING.get(normal(column))) and word in ("true", "false"):
+        return said[word == "false"]
+    return SPLITS.get(word, "")
 
 
 def number(cell: Any, comma: bool = False) -> float | None:

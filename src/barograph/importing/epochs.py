@@ -54,8 +54,8 @@ class Epochs:
             return step + self._base
         if self._kind is None:
             self._kind = kind
-        if kind != self._kind:
-            return step + self._base
+        if kind != self._kind:  # an evaluation behind an epoch's rows may count its own batches
+            return (max(step, self._last) if epoch == self._epoch else step) + self._base
         if step < self._last and epoch > self._epoch:
             self._base += self._last + max(self._spacing - step, 0)
         elif epoch < self._epoch:  # begun anew

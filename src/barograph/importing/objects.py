@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy
 
-from barograph.importing.axes import MISSING, SPLITS, ImportAxes, moment, moments, number
+from barograph.importing.axes import MISSING, SPLITS, ImportAxes, family, moment, moments, number
 from barograph.importing.blocks import repeated
 from barograph.importing.epochs import Epochs, column_of
 from barograph.importing.source import AS_STEPS, Fact, ImportedPoints, Item, Restart, Unread
@@ -174,7 +174,7 @@ class ObjectRows:
         self._row += 1
         names = tuple(values)
         if axes.split is not None:
-            word = SPLITS.get(str(flat.get(axes.split)).strip().lower())
+            word = family(axes.split, flat.get(axes.split))
             if word is not None:
                 names = tuple(name if name.partition("/")[0] in SPLITS else f"{word}/{name}" for name in names)
         if axes.step is not None:

@@ -22,7 +22,7 @@ import numpy
 from barograph.core import roles
 from barograph.core.aliases import CANONICAL, Names, normal
 from barograph.importing import delimited, documents
-from barograph.importing.axes import SPLITS, ImportAxes, choose, number
+from barograph.importing.axes import SPLITS, ImportAxes, choose, family, number
 from barograph.importing.blocks import Order, repeated, split
 from barograph.importing.epochs import Epochs, column_of
 from barograph.importing.jsonrecords import BARE
@@ -283,7 +283,8 @@ class TableRows:
                 rows = slice(None) if bool(placed.all()) else numpy.flatnonzero(placed)
             yield from split(self._metrics, steps[rows], times[rows], values[rows], given[rows], x, order)
             return
-        words = numpy.array([SPLITS.get(word.strip().lower(), "") for word in piece.words[axes.split]])
+        said: list[Any] = piece.words.get(axes.split) or [bool(cell == 1) for cell in piece.cells[axes.split]]
+        words = numpy.array([family(axes.split, word) for word in said])
         for word in dict.fromkeys(words.tolist()):
             lead = f"{word}/" if word else ""
             names = tuple(name if name.partition("/")[0] in SPLITS else lead + name for name in self._metrics)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import forms, tongues
+from barograph.importing.textlogs import data_tables, forms, tongues
 from barograph.importing.textlogs.patterns import expression
 
 _COUNT = (
@@ -102,17 +102,16 @@ _STACKED = expression(  # a heading of two lines of words, each above the other:
 _COUNTER = expression(
     rb"(?i)(?:example|iteration|iter|step|sample|update|batch|epoch)_(?:counter|count|number|no|index)"
 )
-_BY_DATA = expression(  # `Training | Validation`, and below it `loss | 0.3 | 0.4`, behind what a logger writes
-    rb"(?m)^[^\n|]{0,160}?\b(?i:train(?:ing)?)[ \t]{0,8}\|[ \t]{0,8}(?i:(val|test)\w{0,8})[ \t\r]*\n"
-    rb"((?:[^\n|]{1,240}\|[ \t]{0,20}[^\s|]{1,24}[ \t]{0,20}\|[ \t]{0,20}[^\s|]{1,24}[ \t\r]*(?:\n|\Z)){1,200})"
-)
 _WIDEST = 4096  # bytes of a row
 _COMMA = expression(rb"(?<=\d),(?=\d)")  # in the numbers of other countries
 _SEMICOLONS = expression(rb"[A-Za-z#\x80-\xff][^;=:{}\d]{0,40}(?:;[^;=:{}]{1,40}){1,40};?\r?$")  # a heading
 _AMPERSANDS = expression(rb"(?m)^([^&\n]{1,80}(?: & [^&\n]{1,80}?){1,40}) ?\\\\(?: ?\\hline)?(?=\r?$)")  # LaTeX's
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
-_TIME = expression(rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)")
+_TIME = expression(
+    rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)|"
+    rb"\d{1,2} [A-Z][a-z]{2} \d{1,2}:[0-5]\d(?::[0-5]\d)?"
+)
 _NOT_A_NUMBER = expression(rb"(?i)(?<![a-z])nan(?![a-z])")
 _LETTERS = expression(rb"[A-Za-z]{3}")
 _ROW = expression(rb"[ \t]{0,8}\|[^\n]{1,4000}\|[ \t\r]{0,8}$")
@@ -130,8 +129,7 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         text = _AMPERSANDS.sub(lambda found: found[1].replace(b" & ", b" | "), text)
     if b";" in text:
         text = _as_columns(text, own)
-    if b" | " in text or b" |  " in text:
-        text = _BY_DATA.sub(_each_of_data, text)
+    text = data_tables.said_in_rows(text, own)
     if "stacked" in own or b"count" in text or b"number" in text or b"index" in text:
         text = _below_stacked(text, own)
     between, *names = [word.encode() for word in own.get("heading", [""])]
@@ -177,21 +175,6 @@ def _as_columns(text: bytes, own: dict[str, Any]) -> bytes:
     if count:
         own["semicolons"] = count
     return b"\n".join(lines)
-
-
-def _each_of_data(found: re.Match[bytes]) -> bytes:
-    """The rows of a table with a column for each data, each measure with its data before it."""
-    rows = []
-    for line in found[2].split(b"\n"):
-        name, *cells = line.split(b"|")
-        ahead, _, name = name.rstrip().rpartition(b" ")
-        said = [
-            data + b" " + name + b": " + cell.strip()
-            for data, cell in zip((b"train", found[1].lower()), cells, strict=False)
-            if _NUMBER.fullmatch(cell.strip())
-        ]
-        rows.append(ahead + b" " + b", ".join(said) if cells else line)
-    return b"\n" + b"\n".join(rows)
 
 
 def _below_stacked(text: bytes, own: dict[str, Any]) -> bytes:
@@ -357,7 +340,7 @@ def _is_note(cell: bytes) -> bool:
 
 def _says_nothing(cell: bytes) -> bool:
     """Whether a cell is empty, or a time of day or how long something took."""
-    return cell in _NO_VALUE or _TIME.fullmatch(cell) is not None
+    return cell in _NO_VALUE or _TIME.fullmatch(cell.replace(b"_", b" ")) is not None
 
 
 def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
@@ -373,6 +356,9 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
     if b"[" in line:
         line = _LIST.sub(lambda found: found[0].replace(b" ", b""), line)
     if between.isspace() and between != b"\t":
+        apart = [cell.strip() for cell in line.strip().split(b"  ") if cell.strip()] if between == b"  " else []
+        if len(apart) == count and b" " in b"".join(apart) and _WHOLE.fullmatch(apart[0]):
+            line = b"\t".join(cell.replace(b" ", b"_") if _TIME.fullmatch(cell) else cell for cell in apart)
         first, *cells = line.rsplit(None, count) if len(line.split(None, count)) > count else (b"", *line.split())
     elif between == b",":
         first, *cells = line.rsplit(b",", count) if line.count(b",") >= count else (b"", *line.split(b","))

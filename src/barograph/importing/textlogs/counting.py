@@ -35,14 +35,18 @@ TRAINING = expression(r"(?i)train(?:ing)?")
 _LOSS_BEGINS = (1.0, 30.0)  # above an accuracy's most, below a percentage's usual ones
 _PERCENT = 100.0
 _FALLEN, _OF_COURSE = 0.7, 6  # of the first third, and of at least six rows: what falls that far is a loss
+_DIGITS = 11  # bytes of a number with all its digits
+_EXAMPLES, _NEAR = np.arange(1, 20_000), 1e-6  # of which something may be a share, and how near a whole number is
 _ERROR = expression(r"(?i)(?:train(?:ing)?[_ ])?err(?:or)?")
+_RATE = expression(r"(?i)(?:.*[^a-z])?(?:lr|learning[_ ]rate)(?:[_ ]\d)?")
 _BEST = expression(r"(?i)(?:.*[^a-z])?best[_ .-]?.+")
 _SAID = expression(r"(?i)(?:.*[^a-z])?(?:.*loss|acc(?:uracy)?|ppl|perplexity|auc|f1|score|error|bpb)(?:[^a-z].*)?")
 
 
 def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
     """Rows whose numbers are called `train` and `val` alone, or an error alone: losses, where the training's begins
-    above 1, which no accuracy is and no share of mistakes, and falls; of data alone also where it falls by far."""
+    above 1, which no accuracy is and no share of mistakes, and falls; of data alone also where it falls by far, and of
+    an error where its many digits are those of no share."""
     known = own.setdefault("course", {})
     result = []
     for row in rows:
@@ -59,6 +63,7 @@ def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.R
             first, *_, last = course * 2
             is_loss = (_LOSS_BEGINS[0] < first < _LOSS_BEGINS[1] or first > _PERCENT) and last < first
             is_loss |= bool(training) and _falls_by_far(course)
+            is_loss |= bool(errors) and last < first and _is_no_share(row.columns[row.names.index(errors[0])])
             if len(row.where) >= (ENOUGH if is_loss or errors else _OF_COURSE) and len(known) < _KEPT:
                 known[key] = is_loss
         if is_loss:
@@ -79,6 +84,16 @@ def _falls_by_far(course: list[float]) -> bool:
     """Whether numbers above zero end far below where they began, as no share of what is right does."""
     third = len(course) // 3
     return len(course) >= _OF_COURSE and 0 < sum(course[-third:]) < _FALLEN * sum(course[:third])
+
+
+def _is_no_share(column: Sequence[Any]) -> bool:
+    """Whether numbers with all their digits can't be shares of one whole number of examples."""
+    texts = [text for text in dict.fromkeys(column) if isinstance(text, bytes) and len(text) > _DIGITS]
+    values = np.array([_number(text) for text in texts[:ENOUGH]])
+    if len(values) < ENOUGH or not np.isfinite(values).all():
+        return False
+    parts = values[:, None] * _EXAMPLES
+    return not bool((np.abs(parts - np.rint(parts)) < _NEAR).all(axis=0).any())
 
 
 def _number(text: Any) -> float:
@@ -163,6 +178,32 @@ def settled(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
                 known[key] = decision
         result.append(_renamed(row, decision))
     return result
+
+
+def of_other_lengths(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows that count batches in the words of the training's, but say no rate and count to another length in the same
+    epochs: an evaluation's, of the validation data as they say nothing else."""
+    known, counted, result = own.setdefault("evaluating", {}), {"_epoch", "_batch", "_batches"}, []
+    placed = [row for row in rows if row.main and counted <= {*row.names}]
+    trained = [row for row in placed if any(map(_RATE.fullmatch, row.names))]
+    for row in rows:
+        key = "\n".join(row.names)
+        if any(row is one for one in placed) and all(row is not one for one in trained):
+            said = [_lengths(other) for other in trained if {*row.names} <= {*other.names}]
+            epochs = _lengths(row)
+            apart = [one.keys() >= epochs.keys() and all(epochs[at] != one[at] for at in epochs) for one in said]
+            if len(known) < _KEPT and key not in known and len(epochs) > 1:
+                known[key] = any(apart)
+            if known.get(key):
+                names = tuple(name if name[0] == "_" else f"val {name}" for name in row.names)
+                row = row._replace(names=names, main=False)
+        result.append(row)
+    return result
+
+
+def _lengths(row: forms.Raw) -> dict[Any, Any]:
+    """The length of each epoch of rows."""
+    return dict(zip(*(row.columns[row.names.index(name)] for name in ("_epoch", "_batches")), strict=True))
 
 
 def lasts_of_evaluations(rows: list[forms.Raw]) -> list[forms.Raw]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from barograph.importing.textlogs import heldout, plain_lines
+from barograph.importing.textlogs import heldout, tallies
 from barograph.importing.textlogs.patterns import expression
 
 _MAY = expression(rb"(?i)\b(?:val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|test|testing|dev)\b")
@@ -93,8 +93,8 @@ def _heading(line: bytes) -> str:
 
 def _epoch(line: bytes) -> int:
     """The epoch that a line says, -1 for none."""
-    found = plain_lines.EPOCH.search(line)
-    return plain_lines.whole(found["count"]) if found else -1
+    found = tallies.EPOCH.search(line)
+    return tallies.whole(found["count"]) if found else -1
 
 
 def _row(line: bytes, epoch: int = -1) -> list[str] | None:
@@ -102,8 +102,8 @@ def _row(line: bytes, epoch: int = -1) -> list[str] | None:
     which the line may say too, from 0 or from 1."""
     if len(line) > 1000 or _TRAIN.search(line) or heldout.PHASE.search(line):
         return None
-    if plain_lines.STEP.search(line) or plain_lines.BATCH.search(line):
+    if tallies.STEP.search(line) or tallies.BATCH.search(line):
         return None
-    if (said := plain_lines.EPOCH.search(line)) and plain_lines.whole(said["count"]) not in (epoch, epoch - 1):
+    if (said := tallies.EPOCH.search(line)) and tallies.whole(said["count"]) not in (epoch, epoch - 1):
         return None
     return [name.decode("utf-8", "replace") for name in _NAMED.findall(line)]

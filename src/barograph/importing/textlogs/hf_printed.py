@@ -28,7 +28,8 @@ from barograph.importing.textlogs.patterns import expression
 
 _PAIR = expression(rb"""(['"])([\w./@ -]{1,100})\1: ?['"]?(""" + forms.NUMBER + rb""")['"]?(?=\s*[,}])""")
 _START = expression(
-    rb"""\{(?=['"][\w./@-])(?=[^{}]*['"](?:loss|eval_loss|train_loss|train_runtime|eval_runtime|reward)['"]: ?)"""
+    rb"""\{(?=['"][\w./@-])(?=[^{}]*['"]"""
+    rb"""(?:loss|eval_(?:\w{1,40}_)?loss|train_loss|train_runtime|eval_runtime|reward)['"]: ?)"""
     rb"""(?=[^{}]*(?:['"](?:epoch|learning_rate|train_runtime|eval_runtime)['"]|'(?:global_)?step'): ?)"""
 )
 _OPEN = expression(rb"""\{['"][^{}\n]{0,2000}\n(?:[^{}\n]{0,2000}\n){0,60}?[^{}\n]{0,2000}\}""")
@@ -39,15 +40,23 @@ _STEPS = {"current_steps", "step", "global_step", "iter", "iteration", "batch"} 
 _PART = expression(
     rb"""(['"])(?:cur_)?(?:step|iter|iteration|batch)\1: ?['"]\d{1,12}/\d{1,12}['"]"""
 )  # `"iter": "5/90"`
+_OF_DATA = expression(
+    rb"(?i)(?<![a-z])(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test)[ \t]{0,4}[:=][ \t]{0,4}$"
+)  # `val: {…}`
+_SPLIT = expression(  # a row of one of several data, which somebody else writes
+    rb'"(?:split|phase|mode|stage|subset|train|training|is_train|is_val|is_valid|is_eval)" ?: ?(?:"|true|false)'
+)
 _NEAR = 4  # lines between a dict and the bar that is drawn again behind it
 
 
 def _dict(line: bytes) -> forms.Parsed | None:
     match = _START.search(line)
-    if match is None:
+    if match is None or _OF_DATA.search(line, max(match.start() - 40, 0), match.start()):
         return None
     end = line.find(b"}", match.start())
     if end < 0:
+        return None
+    if line[match.start() + 1 : match.start() + 2] == b'"' and _SPLIT.search(line, match.start(), end):
         return None
     names = {name.decode(): value for _, name, value in _PAIR.findall(line, match.start(), end + 1)}
     step = None

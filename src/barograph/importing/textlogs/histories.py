@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from barograph.core import roles
-from barograph.importing.textlogs import engine, forms, plain_lines
+from barograph.importing.textlogs import engine, forms, tallies
 from barograph.importing.textlogs.keras_text import ALIASES
 from barograph.importing.textlogs.patterns import expression
 
@@ -153,7 +153,7 @@ class Histories(forms.Lines):
 def _says_count(line: bytes) -> bool:
     """Whether a line says a step or an epoch ahead of its first list: it is about that one."""
     head = line[: line.find(b"[") + 1]
-    return any(pattern.search(head) is not None for pattern in (plain_lines.STEP, plain_lines.EPOCH, plain_lines.BATCH))
+    return any(pattern.search(head) is not None for pattern in (tallies.STEP, tallies.EPOCH, tallies.BATCH))
 
 
 def _is_history(group: dict[str, list[bytes]]) -> bool:

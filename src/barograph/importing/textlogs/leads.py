@@ -31,7 +31,7 @@ _MINUTES = expression(rb"\d\d:\d\d (?=\S)")
 _SCRIPT = expression(rb"[\w./-]{1,80}\.(?:py|sh|jl|r|R|ipynb)(?::\d{1,6})? {0,2}[|:>-] ")
 _RANKED = expression(rb"(?i:rank|worker|gpu|node|proc(?:ess)?)[ _:#-]?\d{1,6} ?[|>-] ")
 _TAG = expression(
-    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|step|epoch|iter|iteration|batch|loss)\])"
+    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|step|epoch|iter|iteration|batch|loss)[\]:])"
     rb"[A-Za-z][\w.:-]{0,30}\] (?=\S)"
 )
 _ACTOR = expression(rb"\((?:[\w.:]{1,60} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) ")  # of Ray
@@ -39,6 +39,7 @@ _HOST = expression(  # of a shell for many machines
     rb"(?!(?i:epoch|step|iter|fold|layer|loss|train|val|test|eval|batch|model|run|trial))"
     rb"[a-z][a-z.-]{1,24}\d{1,4}: (?=\S)"
 )
+_PRINTED = expression(rb'\[1\] "(?=[\[A-Za-z\d])')  # R's
 _QUOTED = expression(rb"(?:> ?){1,4}")
 _DIGITS = expression(rb"(\d{1,9})[^\d]$")
 
@@ -57,7 +58,8 @@ _LEVEL = rb"(?:INFO|LOG|INF|DEBUG|DBG|DEBG|NOTICE|WARN(?:ING)?|TRACE|info|debug|
 _SOURCE = rb"(?:[\w./-]{1,80}\.(?:py|go|cc|cpp|cu|rs|jl|java|kt|scala|c|h|lua|ts|js)(?::| line )\d{1,6}(?::\w{1,40})?)"
 _CLASS = rb"(?:(?:[a-z]\w{0,24}\.){1,8}[A-Z]\w{1,60}(?: -|:)(?=\s))"  # of Java
 _NAME = (
-    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|rank|gpu)\])[A-Za-z][A-Za-z_.:-]{0,40}\]"
+    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|rank|gpu)[\]:])"
+    rb"[A-Za-z][A-Za-z_.:-]{0,40}\]"
 )
 _LOGGER = (  # `- __main__ - `, a process's number
     rb"(?:(?<=- )(?!(?i:train|training|val|valid|validation|test|eval|dev|step|epoch|loss|iter) )"
@@ -102,7 +104,7 @@ _LOGGED = expression(
     + rb"(?=[\s:])|[DEFIVW](?=\s)|"
     + _LOGGER
     + rb")){0,7}"
-    rb"[\s|:>-]{1,8})"
+    rb"[\s|:>-]{1,8}(?:#{1,3}[ \t]{1,4})?)"  # a mark behind it begins no heading
 )
 
 
@@ -173,6 +175,7 @@ def _rises(found: list[bytes]) -> bool:
 
 
 _COLLECTED = (
+    (_PRINTED, _SOME, None),
     (_QUOTED, _SHARE, None),
     (_TIMED, _SOME, None),
     (_SERVICE, _SOME, None),

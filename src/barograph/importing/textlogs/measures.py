@@ -17,7 +17,8 @@ MEASURE = (
     rb"(?:(?:[a-z0-9]{1,24}[_/.-]{1,2}){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|"
     rb"xe|x-?ent(?:ropy)?|cross[-_ ]?ent(?:ropy)?|acc(?:uracy)?|pplx?|perplexity|bpb|bpc|lr|l\.r\.?|"
     rb"learning[_ ]rate|err(?:or)?|"
-    rb"(?:grad[_ ]?)?norm|gnorm|reward|return|bce|huber|score|f1|[wce]er|chrf|meteor|"
+    rb"(?:grad[_ ]?)?norm|gnorm|(?:mean|avg|average|max|min|total|ep|episode)?rew(?:ard)?s?|"
+    rb"return|bce|huber|score|f1|[wce]er|chrf|meteor|"
     rb"bleu|rouge|auc|map|mse|mae|rmsl?e|s?mape|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15]|"
     + SCORES

@@ -1,6 +1,7 @@
 """Objects that are printed over several lines, and values that are objects of their own, as rows of one line.
 
 In:   `{` and below it `  "loss": 2.31,`, `  "step": 250` and `}`, as JSON or as Python prints a dictionary;
+      `train | step: 250 | output:` and below it `{'loss': 2.31,`, ` 'lr': 0.1}`;
       `{"name": "loss", "value": 2.31, "step": 250}`; `name=loss value=2.31`.
 Out:  `{ "loss": 2.31, "step": 250 }` in the place of its first line; `"loss": 2.31, "step": 250`; `loss=2.31`.
 
@@ -39,6 +40,16 @@ _RATE_BELOW = expression(  # of RVC: the step and the rate, without names
     rb"(?m)^([^\n]{0,200}\bTrain Epoch: \d{1,9} \[\d{1,3}%\])(\r?\n[^\n\[]{0,200})"
     rb"\[(\d{1,15}), (\d{1,6}(?:\.\d{1,20})?(?:e-\d{1,3})?)\](?=\s)"
 )
+_BELOW = expression(  # `train | step: 140 | output:` and below it `{'lr': 0.1,`, ` 'loss': 2.31}`
+    rb"(?m)^([^\n{}]{0,200}\b(?i:step|iter(?:ation)?|epoch)s?[ \t]{0,4}[:=][ \t]{0,20}\d{1,15}\b"
+    rb"[^\n{}]{0,160}:)[ \t]{0,8}\r?\n"
+    rb"([ \t]{0,40}\{[ \t]{0,8}['\"][^{}\n]{0,200}\n(?:[ \t]{0,40}['\"][^{}\n]{0,200}\n){0,38}"
+    rb"[ \t]{0,40}(?:['\"][^{}\n]{0,200})?\})(?=[ \t]{0,8}\r?$)"
+)
+_LIST = expression(  # of VITS: losses without names, the step and the rate, below `Train Epoch: 42 [38%]`
+    rb"(?m)(?<=[\t :\n])\[((?:\d{1,9}\.\d{3,20}(?:e-\d{1,3})?, ){1,12})(\d{1,15}), "
+    rb"(\d{1,3}(?:\.\d{1,20})?(?:e-\d{1,3})?)\](?=[ \t]{0,8}\r?$)"
+)
 _OPEN = expression(
     rb"\{[ \t]{0,8}(?:['\"][^{}\n]{0,200},[ \t]{0,4})?\r?\n(?:[ \t]{0,40}['\"][^{}\n]{0,200},[ \t]{0,4}\r?\n){0,38}"
     rb"(?:[ \t]{1,40}['\"][^{}\n]{0,200}\n)?$"
@@ -50,12 +61,29 @@ def on_one_line(text: bytes, own: dict[str, Any]) -> bytes:
     if b"value" in text:
         text = _NAMED_KEYS.sub(rb"\1\3\1: ", _NAMED.sub(rb"\1=", text))
     if b"Train Epoch: " in text and b"%]" in text:
-        text = _RATE_BELOW.sub(rb"\1\2step \3 lr=\4", text)
+        text = _LIST.sub(_listed, _RATE_BELOW.sub(rb"\1\2step \3 lr=\4", text))
     if b"}" not in text or b"{" not in text:
         return text
+    if b":\n" in text or b": \n" in text:
+        text = _BELOW.sub(_behind, text)
     if not own.get("objects"):  # a single one is somebody's settings or result
         own["objects"] = len([0 for found in itertools.islice(_LINES.finditer(text), _MOST) if _is_row(found[0])]) > 1
     return _LINES.sub(_joined, text) if own["objects"] else text
+
+
+def _listed(found: re.Match[bytes]) -> bytes:
+    """`[2.1, 0.4, 600, 0.0002]` as `step 600 losses_1=2.1, losses_2=0.4, lr=0.0002`."""
+    losses = found[1].rstrip(b", ").split(b", ")
+    said = b", ".join(b"losses_%d=%s" % (at, value) for at, value in enumerate(losses, 1))
+    return b"step %s %s, lr=%s" % (found[2], said, found[3])
+
+
+def _behind(found: re.Match[bytes]) -> bytes:
+    """An object with a measure behind the line above it that says its step, as one line."""
+    if not _MEASURE.search(found[2]):
+        return found[0]
+    lines = [line.strip() for line in found[2].split(b"\n")]
+    return found[1] + b" " + b" ".join(lines) + b"\n" * len(lines)
 
 
 def _is_row(text: bytes) -> bool:
@@ -74,4 +102,6 @@ def unfinished(text: bytes) -> int:
     start = text.rfind(b"{")
     if start < 0 or text.count(b"\n", start) >= _MOST or not _OPEN.match(text, start):
         return 0
-    return len(text) - (text.rfind(b"\n", 0, start) + 1)
+    begin = text.rfind(b"\n", 0, start) + 1
+    above = text.rfind(b"\n", 0, max(begin - 1, 0)) + 1
+    return len(text) - (above if text[above:begin].rstrip().endswith(b":") else begin)  # the line may say its step

@@ -57,8 +57,10 @@ _LETTER = expression(  # of mathematics, for what is made small: `k = 5, f(x) = 
 )
 _ERROR = expression(rb"(?<![\w./|-])E(?=\s?[=:]\s{0,4}[-+]?(?:\d|nan|inf))")
 _COUNTED = expression(
-    rb"(?i)^(?:\[rank ?\d{1,6}\]:?)?\W{0,8}(?:[tkni]\s?=\s?\d|(?:iter(?:ation)?|step|epoch)s?[ :=#]{1,3}\d)"
+    rb"(?i)^(?:\[rank ?\d{1,6}\]:?)?\W{0,8}(?:[tkni]\s?=\s?\d|(?:at )?(?:iter(?:ation|ate)?|step|epoch)s?[ :=#]{1,8}\d)"
 )
+_FORTRAN = expression(rb"(?<=\d)D(?=[+-]\d{2,3}(?!\w))")  # `2.310D-02`
+_NORM = expression(rb"\|{1,2}\s?(?:proj(?:ected)? )?g(?:rad(?:ient)?)?\s?\|{1,2}(?=\s?[=:])")  # of the gradient
 _SAID = expression(rb"(?i)\W{0,8}(?:iter(?:ation)?|step|epoch)s?[ :=#]{1,3}\d")
 _ANGLES = expression(rb"<(" + forms.NUMBER + rb"(?:/\d{1,15})?)>")  # `loss <2.31>`
 _NATS = expression(rb"(?<=[:=,] )(" + forms.NUMBER + rb")(?= ?(?:nats?|bits?)/[a-z])")  # `step 5: 2.31 nats/token`
@@ -73,6 +75,7 @@ _TOTAL_ALONE = expression(  # `[epoch: 3/20, iter: 5/448] total: 1.0212`: nothin
     rb"total(?=[ =:]{1,3}-?\d{1,9}\.\d{3})"
 )
 _STEP_NAME = expression(rb"(?i)^(\W{0,8}(?:step|iter|epoch))_(\d{1,12})(?=[\s:,;|])")  # `step_5: loss 2.31`
+_CALLED = expression(rb"(?<=[Ll]oss) (?:metric|value)(?= {1,3}[-+]?\d{1,9}\.\d)")  # `loss metric 2.31`
 _STEP_BETWEEN = expression(  # `Train loss 100 2.31`
     rb"(?i)(?<![\w./-])((?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval)[ _]loss) (\d{1,12}):? {1,8}"
     rb"(?=-?\d{1,9}\.\d|-?nan|-?inf)"
@@ -227,7 +230,11 @@ def as_pairs(line: bytes) -> bytes:
     if b"atch[" in line:
         line = _OF_BATCHES.sub(rb" \1 \2 [", line)
     if b"loss " in line or b"Loss " in line:
-        line = _STEP_BETWEEN.sub(rb"step \2 \1 ", line)
+        line = _STEP_BETWEEN.sub(rb"step \2 \1 ", _CALLED.sub(b"", line))
+    if b"D+" in line or b"D-" in line:
+        line = _FORTRAN.sub(b"e", line)
+    if b"|" in line:
+        line = _NORM.sub(b"grad_norm", line)
     if _COUNTED.match(line):
         line = _LETTER.sub(b"loss", line)
         line = _ERROR.sub(b"loss", line) if b"E" in line and _SAID.match(line) else line

@@ -34,6 +34,7 @@ from barograph.importing.textlogs import (
     plain_lines,
     prefixes,
     rates,
+    tallies,
     uncounted,
 )
 
@@ -42,7 +43,7 @@ _HINTS = (  # every row has one of these in it
     "cross_ent;Acc;uber;erlust;perte;Perte;rdida;perd;Perd;chritt;aso ;asso ;tape ;poque;poca;poka;it:;"
     "it=;s=;ep ;%|;Train: ;oss;ost;bjective;acc;nll;ppl;erplexity;ntropy;xent;Xent;ce;CE;xe;XE;bpb;"
     "bpc; rate,;Score;ing error;ACC;ound ;OUND ;pisode ;l_t;L_t;NLL;LOSS;PPL;eward;mse;MSE;mae;MAE;msle;MSLE;mape;MAPE;"
-    "strat;erlies;rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
+    "Rew;obj=;ad_norm;ad norm;nt norm;strat;erlies;rlust;ehler;osten;osto;rreur;Trin ;J(;f(x);"
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
     "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;ean IU;accard;HD95;hd95;recision;ecall;"
     "NDCG;MRR;mrr;AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;F1;f1;chrf;chrF;"
@@ -118,7 +119,8 @@ class Plain(engine.Dialect):
         rows = carried.bars_once(lines, rows, own)
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
-        rows = counting.lasts_of_evaluations(counting.settled(self.leads(lines, rows, own), own))
+        rows = counting.of_other_lengths(counting.settled(self.leads(lines, rows, own), own), own)
+        rows = counting.lasts_of_evaluations(rows)
         rows = uncounted.of_epochs(rows, own)
         many = uncounted.many_an_epoch(rows, own)
         return [
@@ -145,10 +147,12 @@ class Plain(engine.Dialect):
         by_epoch = sum(len(row.where) for row, count in zip(rows, counts, strict=True) if list(count) == ["_epoch"])
         if "below" not in own:
             _find_order(order, counts, values, own)
+        if "anew" not in own and stepped:
+            own["anew"] = _begins_anew(order, rows, counts, values)
         stray = "steps" not in own and _STRAYS * stepped < by_epoch
         waiting = list[tuple[int, int]]()  # rows without a step behind the last line that says one
         for _, number, at in order:
-            now = {name: plain_lines.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
+            now = {name: tallies.whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
             if now:
                 head = int(rows[number].where[at])
                 over = not values[number] and ((now.pop("_over", 0) and not own.get("ahead")) or own.get("below"))
@@ -248,7 +252,7 @@ class Plain(engine.Dialect):
                 continue
             key, name = "\n".join(row.names), row.names[at].partition(":")[2]
             if key not in known:
-                numbers = _once([plain_lines.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)])
+                numbers = _once([tallies.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)])
                 rising = sum(late > early for early, late in itertools.pairwise(numbers))
                 enough = 2 if name else 1
                 other = own.get("steps") or _STRAYS * stepped >= len(row.where)
@@ -294,6 +298,8 @@ class Plain(engine.Dialect):
         if "_batch" not in said and "_step" not in said:
             if not valued:
                 own["headed"] = said["_epoch"]
+            elif main and own.get("anew"):  # its mean: the steps below begin anew
+                own["base"], own["count"] = int(own.get("base", 0)) + int(own.get("count", 0)), 0
             return None
         if "_aside" in said and "now" in own:
             return int(own["now"])
@@ -305,6 +311,8 @@ class Plain(engine.Dialect):
             epoch = own.get("headed")
             if epoch is None and valued and not said.get("_batches"):
                 own["epoch"], own["count"] = -1, count
+                if own.get("anew") and main:
+                    return int(own.get("base", 0)) + count
             elif epoch is not None:
                 said = {"_batch": count, **said}
         if epoch is None and said.get("_batches"):
@@ -365,6 +373,30 @@ def _find_order(
         own["ahead"] = not first and bool(last) and all(names == last for names in between)
 
 
+def _begins_anew(
+    order: list[tuple[int, int, int]], rows: list[forms.Raw], counts: list[Any], values: list[frozenset[str]]
+) -> bool:
+    """Whether steps begin anew below each row that says the next epoch alone, as its mean, and no heading says one."""
+    groups, epochs = [list[int]()], list[int]()
+    for _, number, at in order:
+        count = {name: column[at] for name, column in counts[number].items() if column[at] != b""}
+        said = count.keys() & {"_step", "_batch", "_epoch"}
+        if not values[number] and said:
+            return False
+        if said == {"_step"} and rows[number].main:
+            groups[-1].append(tallies.whole(count["_step"]))
+        elif said == {"_epoch"} and rows[number].main:
+            epochs.append(tallies.whole(count["_epoch"]))
+            groups.append([])
+        elif said and rows[number].main:
+            return False
+    steps = groups if groups[-1] else groups[:-1]
+    if len(epochs) < 2 or len(steps) < 2 or not all(steps):
+        return False
+    rising = all(early < late for one in (epochs, *steps) for early, late in itertools.pairwise(one))
+    return rising and len({one[0] for one in steps}) == 1
+
+
 def _of_one_rank(lines: list[bytes], row: forms.Raw) -> list[int]:
     """Which of some rows are those of the first one's rank."""
     ranks = [prefixes.rank(lines[index][:start]) for index, start in zip(row.where, row.starts, strict=True)]
@@ -401,7 +433,7 @@ def _is_tally(lines: list[bytes], row: forms.Raw) -> bool:
         column for name, column in zip(row.names, row.columns, strict=True) if name.lower().endswith(("loss", "losses"))
     ]
     whole = losses and all(isinstance(text, bytes) and text.isdigit() for column in losses for text in column)
-    return bool(whole and plain_lines.ROUND.search(line := lines[row.where[0]]) and not plain_lines.STEP.search(line))
+    return bool(whole and tallies.ROUND.search(line := lines[row.where[0]]) and not tallies.STEP.search(line))
 
 
 def _begun(lines: list[bytes], rows: list[forms.Raw]) -> list[forms.Raw]:

@@ -10,71 +10,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, rates, sentences
+from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, rates, sentences, tallies
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, NEVER_WHOLE, OF, SCORE
 from barograph.importing.textlogs.patterns import expression
 
-_INTEGER = (
-    rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%|[kK](?!\w)|:\d\d:)"
-)
-_COUNT = (
-    rb"(?:(?:\.{1,3}(?=[\s(\[]))?[\s:=#\[(]{0,12}|-|\s{1,4}[-=]?>\s{1,4})(?P<count>"
-    + _INTEGER
-    + rb")(?:\s{0,4}(?:/|(?:out )?of)\s{0,4}("
-    + _INTEGER
-    + rb"))?"
-)
-_SET = rb"".join(  # `warmup_steps: 2000` is a setting
-    rb"(?<!%s[ _-])" % word for word in b"warm warmup max save eval log logging decay every accumulation".split()
-)
-STEP = expression(
-    rb"(?<![A-Za-z0-9./-])(?<!per[ _])"
-    + _SET
-    + rb"(?i:(?:(?:global|train|training|opt|optimizer|g)[_ ]?|opt(?:imizer)?\.)steps?|"
-    rb"num[_ ]updates|(?:train(?:er)?/(?:global_)?)?(?:step|iter(?:ation)?|update)"
-    rb"(?:[_ ]?(?:idx|index|num(?:ber)?|no\.?)|s)?|upds?|data(?==0\d{3,14}/)|up(?=\.\s\d)|it|s(?==\d))" + _COUNT
-)
-_SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 / 33,554,432`, `seen 320 examples`
-    rb"(?<![A-Za-z0-9./-])(?i:(?:(?:consumed|total|num|n|seen|processed)[ _]){0,2}(?P<of>tokens|samples|examples|"
-    rb"sequences|images)(?:[ _](?:seen|consumed|processed|so far))?"
-    + _COUNT
-    + rb"|(?:seen|consumed|processed)[ :](?P<ahead>"
-    + _INTEGER
-    + rb") (?P<what>tokens|samples|examples|sequences|images))(?![\w/]|\s?/s)"
-)
-_GLOBAL = expression(  # counts on where others begin anew
-    rb"(?<![A-Za-z0-9./-])(?i:global[_ ]?steps?|total_(?:train_)?updates['\" ]{0,2})" + _COUNT
-)
-_TIMESTEPS = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:(?:num|total|env)[ _]?)?timesteps?)" + _COUNT)  # of an agent
-_OF_AGENT = expression(rb"(?i)reward|return|episode")
-DONE = expression(
-    rb"(?<![\w.,/-])(?<!every )(?<!each )(?<!last )(?<!next )(?<!first )(?P<count>"
-    + _INTEGER
-    + rb")(?:\s?(?:/|of)\s?[\d,]{1,19})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
-)
-ROUND = expression(rb"(?<![A-Za-z0-9./-])(?i:episodes?|rounds?|generations?)" + _COUNT)
-_LETTER = expression(
-    rb"(?:(?<![\w./-])t(?==\d{1,15}(?:[\s,;|)\]]|$))|"
-    rb"^(?:\[rank ?\d{1,6}\]:?)?\s{0,8}[ikn](?=\s?=\s?\d{1,15}(?:[\s,;|)\]]|$)))" + _COUNT
-)
-BATCH = expression(
-    rb"(?<![A-Za-z0-9./-])(?:(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)|"
-    rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?)(?= \d{1,9}: ?(?i:loss))|"
-    rb"-{2,40}(?=\s?\d{1,9}\s?/\s?\d{1,9}\s?-{2,40}\s*$))" + _COUNT
-)
-EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
-    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|epo?)(?:\((?:train|val|test)\))?|"
-    rb"(?<=^)[-=*]{4,80}(?=\s?\d{1,6}\s?[-=*]{3,80}\s*$)|Train:(?= \[?\d+(?:/\d+)?\]? ?\[)|"
-    rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?|Eval)(?= \d{1,6}, (?i:loss)))"
-    + _COUNT
-    + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+(?:batches|(?i:loss)[=:])))?"
-)
-_BAR = expression(rb"\d{1,3}%(?:\|[^|\n]{0,300}\|)?\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
 _BAR_ENDS = expression(rb"(?:it/s|s/it)[^\]\n]{0,200}+\](?=[A-Za-z])")  # and something else is printed behind it
-_DRAWN = expression(  # Keras's, whose newer one stands here as blanks
-    rb"(?<![\w./])(\d{1,15})/(\d{1,15}) ?(?:\[[=>.#*o\- ]{1,100}\]|"
-    rb"\s{2,80}(?:\d{1,6}:)?\d{1,6}s?\s\d{1,9}(?:ms|us|s)/step\b)"
-)
 _UNIT = (
     rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?"
     rb"(?![\w/]|:\d|\.\d)"
@@ -108,24 +48,20 @@ _RATE = expression(
 _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|xe|"
     r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|pplx?|perplexity|bpb|"
-    r"reward(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?msl?e|mae|s?mape|bce|huber)"
+    r"(?:mean|avg|average|max|min|total|ep|episode)?"
+    r"rew(?:ard)?s?(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?msl?e|mae|s?mape|bce|huber)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch|"
     r"bucket_\d+)){0,2}"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}"
     r"|(?:[a-z]+_)?loss_(?!scale)(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
-    r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)"
+    r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)|obj"
     r"|(?:.*[^a-z])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
 )
 _COUNTS = expression(
     rb"(?i)^(?:global[_ ]?|(?!loss)[a-z]{1,12}[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|"
     rb"batch(?:es)?|minibatch|eta|time|rank|gpu)(?:_(?:idx|index|id|no|num))?$"
 )
-_LOSSES = expression(rb"oss|OSS|ost|bjective|riterion|nll|NLL|xent|ntropy|[cx]e(?![A-Za-z])|ppl|bce|mse|MSE")
-_FRACTION = expression(
-    rb"(?<!%)[\[(<]\s{0,8}(\d{1,15})\s?(?:/|of)\s{0,8}(\d{1,15})[\])>]"
-)  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
-_BEHIND_BAR = expression(rb"(?:^|[\]|]|[\x80-\xff])\s{0,12}(\d{1,15})/(\d{1,15})(?=\s)")
 _TURNED = expression(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _OF_BOTH = expression(
     rb"(?i)^(?:train(?:ing)?[ _](.{1,20})|(.{1,20})[ _]train(?:ing)?)$"
@@ -135,7 +71,7 @@ _SOURCE = expression(
     rb"\.(?:py|cpp|cc|cu|c|h|rs|go|js|ts|jl|lua|java|scala)(?: line)?$"
 )  # `solver.cpp:195]` is a place
 _LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
-    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?!:\d\d)(?=\s{0,4}[:|,\t]|\s{2}|\s[-=]>\s)|"
+    rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[\s{0,8}(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?!:\d\d)(?=\s{0,4}[:|,\t]|\s{2}|\s[-=]>\s)|"
     rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s])|(\d{1,15})(?=\s\d{1,9}\.\d{1,9} ?m?s(?![\w/])|/\d{1,15}[\s,:|(]|"
     rb"\s(?i:" + OF + MEASURE + rb")[:=\s]))"
 )
@@ -162,7 +98,7 @@ _METER = expression(  # `5.1 (+0.2)` and `5.1 (-0.2)` are differences
     rb"(?<=[\s:=])((?:(?=-)|(?=[^\n(]{1,40}\([^-]))" + forms.NUMBER + rb") \((?!\+)(" + forms.NUMBER + rb")\)"
 )  # `Loss 1.23 (1.30)`
 _LOST = expression(rb"(?i)loss(?:es)?$")
-_OF_DATA = expression(r"(?i)(val|valid|eval|test|dev|train)[_/. ]")
+_OF_DATA = expression(r"(?i)(val|valid|eval|test|dev|train)(?:[_/. ]|(?=loss|acc|ppl|nll))")
 _PLURAL = expression(rb"(?i)(?:epochs|steps|iterations|iters)\b")
 _LINKS = expression(rb"^(?:(?:is|was|are|has|had|with|the|of|and|for|on|gets?|got|reached|achieved)\s)+(?=[A-Za-z])")
 _OF_SETTING = expression(
@@ -173,7 +109,6 @@ _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind 
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])(" + forms.NUMBER + rb")\s{1,4}((?i:" + OF + MEASURE + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
-_PART = expression(rb"(?<![\w./])(\d{1,15})\s?/\s?(\d{1,15})(?![\w./:])")  # of an epoch: `[584000/2830676 particles]`
 _OVER = expression(rb"(?i)(?<![a-z])(?:finished|done|completed?|ended|end of|took|elapsed)(?![a-z])")  # of an epoch
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(  # `181 samples/sec Train-accuracy=0.1`, `98.1/s/gpu LR: 0.1`
@@ -181,6 +116,7 @@ _OTHER_UNIT = expression(  # `181 samples/sec Train-accuracy=0.1`, `98.1/s/gpu L
 )
 _LEVEL = expression(rb"^(?:INFO|DEBUG|NOTICE|WARN(?:ING)?)\s(?=[A-Za-z])")  # a logger's, ahead of the first name
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
+_RUN = expression(rb"(?: {1,2}\d{1,3}){5}(?![\d.])")  # of a bar of numbers: `training... 5 10 15 20 25 30`
 _SECONDS = expression(rb"\s?(?:s|secs?|seconds?|ms|min|minutes?|hours?|h)(?![A-Za-z/])")
 _OF_UNIT = expression(rb"\s[a-z]{1,12}/s(?:ec(?:ond)?)?(?![\w:=])")
 _GOES_ON = expression(rb"\.[A-Za-z]{2}")
@@ -193,29 +129,14 @@ _PLANNED = expression(
 _TO_COME = expression(
     rb"(?i)\b(?:next|every|will|until|scheduled)\b[^\n=:]{0,60}\d"
 )  # `(next test at 1200 iterations)`
+_BEST_SO_FAR = expression(
+    rb"(?i)[\s,;|(]{1,4}best so far\s?[:=(][^\n]{0,40}?\b(?:epoch|step|iter(?:ation)?)\b"
+)  # and its values
 _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
-
-
-def _places(line: bytes) -> tuple[Any, Any, Any, Any]:
-    """Where a line says a step, a batch, an epoch, and what a progress bar counts."""
-    step, batch, epoch = STEP.search(line), BATCH.search(line), EPOCH.search(line)
-    if step and (b"lobal" in line or b"LOBAL" in line or b"total_" in line):
-        step = _GLOBAL.search(line) or step
-    if step is None and b"imestep" in line and _OF_AGENT.search(line):
-        step = _TIMESTEPS.search(line)
-    if step is None and batch is None and epoch is None:
-        step = DONE.search(line) or ROUND.search(line) or _LETTER.search(line)
-    bar = _BAR.search(line) if b"%" in line else None
-    bar = bar or (_DRAWN.search(line) if step is None and batch is None and b"/" in line else None)
-    if bar and batch and batch[2] is None and b"d" in batch[0].lower():
-        batch = None  # the index of the bar's last batch
-    if (step, epoch, batch, bar) == (None,) * 4 and _LOSSES.search(line):
-        bar = _FRACTION.search(line) or _BEHIND_BAR.search(line)
-    return step, batch, epoch, bar
 
 
 def row(line: bytes) -> forms.Parsed | None:
@@ -227,7 +148,7 @@ def row(line: bytes) -> forms.Parsed | None:
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     line = line.translate(_UNMARKED) if printed else line
     line = _of_means(pairs.as_pairs(line))
-    step, batch, epoch, bar = places = _places(line)
+    step, batch, epoch, bar = places = tallies.places(line)
     counts = [match for match in places if match]
     if counts == [batch] and batch[2] is None and ITEM.match(line):
         return None  # a trial with its settings
@@ -236,10 +157,10 @@ def row(line: bytes) -> forms.Parsed | None:
     phases = heldout.phases_of(words)
     alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
-    part = _PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
+    part = tallies.PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
     if _is_unfinished(bar if any(phase for _, phase in phases) else None, of_training, part, found_pairs):
         return None  # an evaluation is a row once its bar is full
-    seen = None if counts else _SEEN.search(line)
+    seen = None if counts else tallies.SEEN.search(line)
     names, known, beside = _unit(seen), False, b""
     counted = {match.start("count") for match in (step, batch, epoch) if match}
     for found in found_pairs:
@@ -265,10 +186,10 @@ def row(line: bytes) -> forms.Parsed | None:
         if measure is None or (number.isdigit() and scale is None and _is_other(line, name)):
             continue
         known |= measure and _OF_SETTING.search(name) is None
-        if scale in _SCALE:
-            number = _scaled(number, _SCALE[scale])
+        number = _scaled(number, _SCALE[scale]) if scale in _SCALE else number
         text = name.decode("utf-8", "replace")
-        phase = "" if _OF_RATE.match(name) else heldout.phase_at(phases, found.start(), alone)
+        if (phase := _data_of(name, number, heldout.phase_at(phases, found.start(), alone), of_training)) is None:
+            continue
         of_training |= not phase and _is_bare(text) and not heldout.PHASE.search(name)
         names.setdefault(_with_data(text, phase), number)
     known |= reached or (bool(counts) and counting.are_of_data(names))
@@ -295,16 +216,23 @@ def row(line: bytes) -> forms.Parsed | None:
         names.setdefault(unit.decode(), value)
     if known and words and not of_training and heldout.phase_of(words[0]) and words[0].start() < max(first, 1):
         names |= _tag(names, heldout.phase_of(words[0]))
-    named = names | _counted(line, step, batch, epoch, bar)
+    named = names | tallies.counted(line, step, batch, epoch, bar)
     named |= _flags(line, known, of_training, epoch, bar, counts == [epoch] and "_batch" not in named)
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _data_of(name: bytes, number: Any, phase: str, of_training: bool) -> str | None:
+    """The data that a measure is about; None for the rate of 0 that an evaluation says."""
+    if not _OF_RATE.match(name):
+        return phase
+    return None if phase and not of_training and number in (b"0", b"0.0") else ""
 
 
 def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by_epoch: bool) -> dict[str, bytes]:
     """What else decides what a row's counts mean. known: it has values. by_epoch: it counts nothing but epochs."""
     flags = {
         "_aside": bar and not of_training,
-        "_drawn": bar and _DRAWN.match(bar[0]),
+        "_drawn": bar and tallies.DRAWN.match(bar[0]),
         "_share": by_epoch and known and b"%" in line and _SHARE.search(line),
         "_over": not known and epoch and _OVER.search(line),
         "_planned": not known and _PLANNED.match(line),
@@ -314,12 +242,23 @@ def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by
 
 def _alone(line: bytes) -> bytes:
     """A line without what another program wrote behind its row or before it."""
-    if b"(" in line and (called := programs.SETTINGS.search(line)) and _LOSSES.search(line, 0, called.start()):
+    if b"(" in line and (called := programs.SETTINGS.search(line)) and tallies.LOSSES.search(line, 0, called.start()):
         line = line[: called.start()]  # `WorkNCCL(SeqNum=7, …)`
-    if b"it" in line and (ends := [found.end() for found in _BAR_ENDS.finditer(line)]) and EPOCH.search(line, ends[-1]):
-        behind = _LOSSES.search(line, ends[-1]) or not _LOSSES.search(line, 0, ends[-1])
+    line = without_best(line)
+    if (
+        b"it" in line
+        and (ends := [found.end() for found in _BAR_ENDS.finditer(line)])
+        and tallies.EPOCH.search(line, ends[-1])
+    ):
+        behind = tallies.LOSSES.search(line, ends[-1]) or not tallies.LOSSES.search(line, 0, ends[-1])
         line = line[ends[-1] :] if behind else line[: ends[-1]]  # a row printed behind a bar that goes on
     return line
+
+
+def without_best(line: bytes) -> bytes:
+    """A line without the best so far behind its row, and the values of that: `| best so far: epoch 3 val_loss: 0.4`."""
+    found = _BEST_SO_FAR.search(line) if b"est so far" in line else None
+    return line[: found.start()] if found else line
 
 
 def _named_behind(line: bytes) -> tuple[dict[str, Any], int]:
@@ -362,7 +301,7 @@ def _is_unfinished(bar: Any, of_training: bool, part: Any, found_pairs: list[re.
 
     `[2000/300000] train loss: 2.3, val loss: 2.4` is a row of both.
     """
-    if bar and bar[1] != bar[2] and not (of_training and bar.re.pattern == _FRACTION.pattern):
+    if bar and bar[1] != bar[2] and not (of_training and bar.re.pattern == tallies.FRACTION.pattern):
         return True
     return bool(part and part[1] != part[2] and not any(found.start() < part.start() for found in found_pairs))
 
@@ -375,7 +314,7 @@ def _tag(names: dict[str, Any], phase: str) -> dict[str, bytes]:
 
 def _says_two(line: bytes, epoch: Any) -> bool:
     """Whether a line says two epochs: the head of columns, or a span."""
-    other = EPOCH.search(line, epoch.end()) if epoch else None
+    other = tallies.EPOCH.search(line, epoch.end()) if epoch else None
     return other is not None and other["count"] != epoch["count"]
 
 
@@ -425,35 +364,12 @@ def _is_bare(name: str) -> bool:
     return bool(_BARE.fullmatch(name) or SCORE.fullmatch(name))
 
 
-def _counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[str, Any]:
-    """What a line's counts say, as they were found in it."""
-    extra: dict[str, Any] = {}
-    if epoch:
-        extra["_epoch"] = epoch[1]
-        if epoch[3]:  # PyTorch's ImageNet example: Epoch: [2][100/5005]
-            extra |= {"_batch": epoch[3], "_batches": epoch[4]}
-    if batch and "_batch" not in extra and (not step or step["count"] == batch[1] or step[2]):
-        extra |= {"_batch": batch[1], "_batches": batch[2] or b""}
-    own_step = bool(step and batch and "_batch" not in extra)  # the batch counts within an epoch: the step doesn't
-    if bar and step is None and "_batch" not in extra:
-        extra |= {"_batch": bar[1], "_batches": bar[2]}
-    if epoch and step is None and "_batch" not in extra and b"/" in line:
-        part = _PART.search(line, epoch.end()) or _PART.search(line, 0, epoch.start())
-        extra |= {"_part": part[1], "_parts": part[2]} if part else {}
-    count = step["count"] if step else b""
-    of_run = step and (re.match(rb"(?i)global", step[0]) or line[: step.start()].lower().endswith(b"total "))
-    if step and not own_step and not of_run and epoch and "_batch" not in extra:
-        # of an epoch, as a bar of the same length says, or of the run: then the counts will tell
-        extra |= {"_batch": count, "_batches": step[2] if bar and step[2] == bar[2] else b"", "_of": step[2] or b""}
-    if step:
-        extra["_step"] = count
-    return extra
-
-
 def _is_no_value(line: bytes, found: re.Match[bytes], end: int, number: bytes, name: bytes) -> bool:
     """Whether a name and a number are a logger's own, `[NeMo I 12:00:00 wer:7] loss=2.31`, a place, or cut."""
     if line.startswith(b"[NeMo ") and end <= line.find(b"]"):
         return True
+    if name.endswith((b"achine precision", b"achine epsilon")):
+        return True  # of the numbers themselves
     return _is_place(line, found, name) or _is_cut(line, end, number, name)
 
 
@@ -483,13 +399,11 @@ def _is_cut(line: bytes, end: int, number: bytes, name: bytes) -> bool:
     something cost, or of the next unit: `cost 0.6 seconds`, `34.5 tokens/sec 2.1 updates/sec`."""
     if name.endswith((b"cost", b"Cost")) and _SECONDS.match(line, end):
         return True
+    if number.isdigit() and _RUN.match(line, end):
+        return True
     if b"/s" in name and _OF_UNIT.match(line, end):
         return True
     return _RANGE.match(line, end) is not None or (b"." not in number and _GOES_ON.match(line, end) is not None)
-
-
-def whole(text: bytes) -> int:
-    return int(text.replace(b",", b"").replace(b"_", b""))
 
 
 def _scaled(number: bytes, factor: float) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from barograph.core import roles
-from barograph.importing.textlogs import chunks, forms, heldout, plain_lines, programs, sentences, templates
+from barograph.importing.textlogs import chunks, forms, heldout, plain_lines, programs, sentences, tallies, templates
 from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.plain import Plain
 
@@ -56,7 +56,8 @@ _TIMED = expression(  # `12.5ms` beside `270us`, `1m 20s` beside `58s`: the same
 )
 _NO_MEASURE = re.compile(
     r"(?i)(?:.*[^a-z])?(?:time|timing|took|elapsed|eta|remaining|(?<!l_)total|seconds?|sec|duration|memory|mem|gpu|rank|pid|"
-    r"seed|line|size|speed|port|best(?:[ _].{1,40})?|saved?|saving|patience|over|bytes|version|v|[iwef]\d{4})"
+    r"seed|line|size|speed|port|best(?:[ _].{1,40})?|saved?|saving|patience|"
+    r"epochs?|iter(?:ation)?s?|batch(?:es)?|over|bytes|version|v|[iwef]\d{4})"
 )
 _OF_DATA = re.compile(
     r"(?i)(?:.*[^a-z])?(?:train(?:ing)?|learn|val(?:id(?:ation)?)?|eval(?:uat\w+)?|test|dev)(?:[^a-z].*)?"
@@ -65,13 +66,14 @@ _OF_EPISODES = re.compile(r"(?i)avg|average|mean|total")  # of what is counted i
 _OF_STEPS = re.compile(r"(?:steps|iterations|iters|updates|epochs|batches) (?:the )?(?=[a-zA-Z])")  # behind a count
 _REACHED = re.compile(r"(?<=\w) (?:reached|(?:improved|dropped|fell|went|rose) to)$")  # between a name and its number
 _LEVEL = re.compile(r"^(?:\w+ )?(?:info|INFO) (?=\w)")  # a logger's, or a word: `CV info cv_loss`
+_OF_TREES = expression(rb"(?i)(?<![a-z])(?:trees?|estimators?|learners?)[ #:]{1,3}$")  # of a forest that grows
 _OUT_OF = (b"/", b"of", b"out of")  # between a count and its last
 _GAN = re.compile(r"[DG](?:_[A-Za-z0-9]{1,8}){0,2}")
 _COUNTED = (
-    ("_step", plain_lines.STEP),
-    ("_batch", plain_lines.BATCH),
-    ("_epoch", plain_lines.EPOCH),
-    ("_step", plain_lines.DONE),
+    ("_step", tallies.STEP),
+    ("_batch", tallies.BATCH),
+    ("_epoch", tallies.EPOCH),
+    ("_step", tallies.DONE),
 )
 
 
@@ -102,7 +104,8 @@ class Recurring(forms.Lines):
 
 
 def _plainly(line: bytes) -> bytes:
-    """A line with seconds in the place of all shorter and longer units."""
+    """A line with seconds in the place of all shorter and longer units, without the best so far."""
+    line = plain_lines.without_best(line)
     if b"ms" in line or b"us" in line or b"m " in line:
         return _TIMED.sub(lambda found: b"s" if found[0].endswith(b"s") else b"", line)
     return line
@@ -191,11 +194,13 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
             counts[spans.index(span)] = count
     counts = {at: count for at, count in counts.items() if _whole(numbers[at])}
     said = bool(counts)
-    found = plain_lines.ROUND.search(line) if not said else None
+    found = tallies.ROUND.search(line) if not said else None
     if found and found.span("count") in spans and _rises(numbers[spans.index(found.span("count"))]):
         counts[spans.index(found.span("count"))] = "_step"
     elif not said and _rises(numbers[0]) and not _WORD.search(_RANK.sub(b"", words[0])):
         counts[0] = "_step"
+    if not counts and (part := _part(words, numbers)) is not None:
+        counts[part] = "_step"
     if not counts or not any(len(set(numbers[at])) > 1 for at in counts):
         return None
     if any(words[at] == b"-" and b"." in numbers[at - 1][0] for at in range(1, len(words))):
@@ -223,11 +228,23 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
     if b"pisode" in line and not any(roles.plays("reward", name) for name in values.values()):
         values = {at: f"{name} reward" if _OF_EPISODES.fullmatch(name) else name for at, name in values.items()}
     values = _errors(values, names, numbers)
+    if said and list(values.values()) == ["value"]:  # of what is made small, as R's `optim` prints it
+        values = dict.fromkeys(values, "objective")
     known = any(map(roles.may_play, values.values()))
     held_out = any(map(_OF_DATA.fullmatch, values.values()))
     if not values or not (said or known or held_out):
         return None
     return [counts.get(at) or values.get(at, "") for at in range(len(words))]
+
+
+def _part(words: tuple[bytes, ...], numbers: list[list[bytes]]) -> int | None:
+    """Where a number rises by one from line to line, and is said to be one of as many: `built tree 3 of 100`."""
+    for at in range(len(words) - 1):
+        of_trees = _OF_TREES.search(words[at]) and words[at + 1].strip() in _OUT_OF
+        if of_trees and len(set(numbers[at + 1])) == 1 and _whole(numbers[at]):
+            pairs = itertools.pairwise(map(int, numbers[at]))
+            return at if _whole(numbers[at + 1]) and all(late == early + 1 for early, late in pairs) else None
+    return None
 
 
 def _errors(values: dict[int, str], names: list[str], numbers: list[list[bytes]]) -> dict[int, str]:

@@ -10,7 +10,7 @@ import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
-from barograph.importing.textlogs import choice, chunks, forms, plain_lines
+from barograph.importing.textlogs import choice, chunks, forms, tallies
 from barograph.importing.textlogs.patterns import expression
 
 _LIST = expression(
@@ -39,9 +39,7 @@ def unnamed_in(path: Path) -> UnnamedLists | None:
             for index, line in enumerate(chunk.text.split(b"\n")):
                 if b"[" not in line or len(line) > 4000:
                     continue
-                placed = placed or any(
-                    pattern.search(line) for pattern in (plain_lines.EPOCH, plain_lines.STEP, plain_lines.BATCH)
-                )
+                placed = placed or any(pattern.search(line) for pattern in (tallies.EPOCH, tallies.STEP, tallies.BATCH))
                 if found := _LIST.search(line) if line.rstrip().endswith(b"]") else None:
                     count += 1
                     if count == 1:

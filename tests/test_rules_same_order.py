@@ -140,3 +140,25 @@ def test_data_sets_with_an_epoch_of_their_own_are_found() -> None:
     assert samplers.figures() == {"order_epoch": 3.0}
     del ours, part
     assert samplers.figures() == {}  # nothing is kept alive
+
+
+@pytest.mark.parametrize(
+    ("jumps", "restarts", "config", "severity"),
+    [
+        (25, False, {}, "warning"),  # other data each 25 steps
+        (0, False, {}, "info"),
+        (60, False, {}, "info"),  # twice
+        (25, True, {}, "info"),  # the learning rate begins anew
+        (25, False, {"curriculum": True}, "info"),
+    ],
+)
+def test_one_order_in_which_the_loss_jumps_is_of_sorted_data(
+    jumps: int, restarts: bool, config: dict[str, Any], severity: str
+) -> None:
+    steps = np.arange(140)
+    looks = np.array([*range(8), 20, 30, 50, 70, 106, 119, 120, 130])
+    fall = np.exp(-(steps % jumps if jumps else steps) / 8.0)
+    rate = np.where(steps % 25 == 0, 1.0, 0.1) if restarts else np.full(140, 0.1)
+    columns = looked(fixed(50), looks) | {"train/loss": (steps, 1.0 + 3.0 * fall), "train/lr": (steps, rate)}
+    (one,) = findings([SameOrder()], columns, facts={"config": config}).values()
+    assert one.severity == severity and ("data sorted" in str(one.causes[0])) == (severity == "warning")

@@ -113,8 +113,10 @@ class Sentinel:
     """The last parameter's gradient tells of each backward pass, by `call()`, or another one's where that gets none.
     Passes that add up are counted."""
 
-    def __init__(self, call: Callable[[], Any]):
+    def __init__(self, call: Callable[[], Any], model: Any = None):
         self._call = call
+        # DDP writes a reduced gradient back after each of its backward passes
+        self._between = int(type(model).__name__ == "DistributedDataParallel")
         self.rests = False  # whether passes are only counted, and not looked at
         self._parameters: Any = ()
         self._names: Mapping[int, str] = {}
@@ -169,7 +171,8 @@ class Sentinel:
             gradient, known = parameter.grad, self._added
             self._all += 1
             self._added = id(gradient), 0 if gradient is None else gradient._version
-            self._passes = self._passes + 1 if known == (self._added[0], self._added[1] - 1) else 1
+            same, more = known[0] == self._added[0], self._added[1] - known[1]
+            self._passes = self._passes + 1 if same and 1 <= more <= 1 + self._between else 1
             self._loss.came()
         self._call()
 

@@ -131,7 +131,7 @@ class ModelWatch:
         )
         self.at_rest = self._hooks.at_rest
         self.at_steps: list[Callable[[int], Any]] = []  # called with each step as the optimizer's begins
-        self._state, self._sentinel = cast("ModelState | None", None), Sentinel(self._mark)
+        self._state, self._sentinel = cast("ModelState | None", None), Sentinel(self._mark, model)
         self._safely("set-up", self._begin)
 
     def _begin(self) -> None:

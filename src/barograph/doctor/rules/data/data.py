@@ -16,6 +16,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data import (
     examples,
     labels,
@@ -91,9 +92,10 @@ class RepeatedRows(SeriesRule):
     """Rows of a batch repeat earlier rows of the epoch, though the batch as a whole is new.
 
     From `data/repeated_rows_share` of the batch probe. Two records in a row in which half of the rows are repeats,
-    after 32 in which hardly any were, are batches built from one row, or used twice. Where the
-    mean of 16 records has risen from below 0.1 to above 0.4 within 48, the same few rows are mixed in repeatedly: such
-    as those of the evaluation. Rows drawn with replacement repeat too, but their share grows slowly.
+    after 32 in which hardly any were, are batches built from one row, or used twice. Where the mean of 16 records has
+    risen from below 0.1 to above 0.4 within 48, the same few rows are mixed in repeatedly: such as those of the
+    evaluation; where the configuration names a curriculum, which begins with a part of the rows, that is an info
+    finding. Rows drawn with replacement repeat too, but their share grows slowly.
     """
 
     name, family, kind, severity = "repeated_rows", "data", "repeated_data", "warning"
@@ -141,6 +143,7 @@ class RepeatedRows(SeriesRule):
             if self._told is not None:
                 causes = ["data exhausted: the same rows repeat", leaked]
             self._told = self._say(self._steps[begin], step, segment, "mixed", sum(late) / 16, causes)
+            self._told.severity = "info" if is_curriculum(history) else self.severity
             yield again(self._told)
         elif burst and self._told is None:
             causes = ["bad batch: rows that are all alike", "data exhausted", "data replayed"]

@@ -17,6 +17,7 @@ import numpy
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, setting
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.passes import Passes
 
@@ -68,6 +69,10 @@ class SamplerEpoch(WatchRule):
             )  # fmt: skip
 
 
+_BY_SOURCE = "data sorted: sources, or kinds of examples, come one behind the other"
+_JUMP, _STAYS, _JUMPS = 1.5, 4, 3  # times the loss of the rows before; rows; jumps in all
+
+
 class SameOrder(WatchRule):
     """Each epoch has the same batches, in the same order.
 
@@ -76,7 +81,9 @@ class SameOrder(WatchRule):
     in several batches. The training has three batches of different examples or more. A batch that stays, and a
     policy's, which is trained on several times, are other things. An info finding: of a text that is read from its
     beginning it is meant so. A warning where a data set or sampler of the training's own make has an `epoch`, and that
-    is 0 still (`model/order_epoch`): the order was to be another one in each.
+    is 0 still (`model/order_epoch`): the order was to be another one in each. So it is where the loss jumps three times
+    or more, to one and a half times what it was and for some rows: other data begin there, as of another source, and
+    what was learnt of the last ones is forgotten meanwhile.
 
     What to do: shuffle anew in each epoch; of a `DistributedSampler`, `set_epoch`.
     """
@@ -109,13 +116,34 @@ class SameOrder(WatchRule):
         if not period or not self.first(place[2]):
             return
         stays = watched(history, "order_epoch", place) == 0
+        jumps = 0 if stays or is_curriculum(history) else self._jumps(history, place)
+        said = ", and the number of the epoch that deals them out is still 0" if stays else (
+            f", and the loss has jumped {jumps} times, as where other data begin" if jumps else "")  # fmt: skip
         yield self.finding(
             self.same[0][0], f"In {len(self.same)} looks the batch was that of {period} steps before, or of a "
-            "multiple of these: each epoch has the same batches, in the same order"
-            f"{', and the number of the epoch that deals them out is still 0' if stays else ''}.", found=place[0],
-            segment=place[2], confidence=0.9 if stays else 0.6, severity="warning" if stays else "info",
-            evidence={"steps": period}, remedies=[_NUMBER, *self.remedies[1:]] if stays else list(self.remedies),
+            f"multiple of these: each epoch has the same batches, in the same order{said}.", found=place[0],
+            segment=place[2], confidence=0.9 if said else 0.6, severity="warning" if said else "info",
+            evidence={"steps": period} | ({"jumps": jumps} if jumps else {}),
+            causes=[_BY_SOURCE, *reversed(self.causes)] if jumps else list(self.causes),
+            remedies=[_NUMBER, *self.remedies[1:]] if stays else
+                     [*reversed(self.remedies)] if jumps else list(self.remedies),
         )  # fmt: skip
+
+    def _jumps(self, history: RunHistory, place: Place) -> int:
+        """How often the loss jumped, and stayed there for some rows; 0 of fewer than make a sign."""
+        loss = between(history.role("loss"), 0, place[0] + 1, place[2])
+        if len(loss) < 4 * _STAYS or not (loss > 0).all():
+            return 0
+        rows = numpy.lib.stride_tricks.sliding_window_view(loss, _STAYS)
+        usual, least = numpy.median(rows[:-_STAYS], axis=1), rows[_STAYS:].min(1)
+        high = least > _JUMP * usual
+        rates = between(history.role("lr"), 0, place[0] + 1, place[2])
+        if len(rates) == len(loss):  # begun anew, it raises the loss by itself
+            rose = rates[1:] > _JUMP * rates[:-1]
+            lately = numpy.array(numpy.lib.stride_tricks.sliding_window_view(rose, _STAYS).any(1))
+            high &= ~lately[: len(high)]
+        count = int((high[1:] & ~high[:-1]).sum() + high[:1].sum())
+        return count if count >= _JUMPS else 0
 
     def period(self, history: RunHistory, value: float, place: Place) -> int:
         """After how many steps the same batches come in the same order; 0 if they don't."""

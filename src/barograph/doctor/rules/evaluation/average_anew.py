@@ -17,23 +17,25 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_COPY = 2  # of `evaluated_whose`
+_OWN = 1  # of `evaluated_whose`: the watched model itself, with no copy beside it; of a copy it is 2
 
 
 class AverageAnew(Rule):
     """After a resume the average of the weights that is evaluated is another one.
 
-    Evaluations are made with a copy of the watched model. The watch reads how far it is from what is trained, of the
-    weights' size. In two evaluations or more before the resume that was at most a fifth of what it is in the first one
-    behind it, and there it is a tenth or more; or it had come nearer, and is twice as far, and three tenths or more:
-    the average was not loaded, and begins as it was made. One that begins as a copy of the loaded weights is near them.
-    A launch that begins at less than half of the steps before is another try.
+    Evaluations are made with a copy of the watched model, or with other weights that are put into it. The watch reads
+    how far it is from what is trained, of the weights' size. In two evaluations or more before the resume that was at
+    most a fifth of what it is in the first one behind it, and there it is a tenth or more; or it had come nearer, and
+    is twice as far, and three tenths or more: the average was not loaded, and begins as it was made. One that begins
+    as a copy of the loaded weights is near them. A launch that begins at less than half of the steps before is
+    another try.
 
     What to do: save the average's weights with the checkpoint, and load them.
     """
 
     name, family, kind, severity = "average_anew", "eval", "resume", "warning"
     needs = ("=model/evaluated_apart",)
+    proves = "evaluation"
     least = 3
     about = "After a resume, the average of the weights begins anew."
     thresholds: ClassVar = {
@@ -42,6 +44,7 @@ class AverageAnew(Rule):
         "apart": (0.1, "of the weights' size; ours"),
         "twice": (2.0, "times as far as in the last one before, of an average that came nearer; ours"),
         "farther": (0.3, "of the weights' size; ours"),
+        "other": (0.01, "of the weights' size, of what is put into the model each time; ours"),
     }
     causes = ("averaged weights lost: the average was not loaded at the resume",)
     remedies = (
@@ -57,14 +60,21 @@ class AverageAnew(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for (step, time, segment), value in self._cursor.each(history.channel("model/evaluated_apart")):
-            whose = known(history.channel("model/evaluated_whose"), step, time, segment) == _COPY
+            whose = known(history.channel("model/evaluated_whose"), step, time, segment)
+            whose = whose if whose >= _OWN else 0.0
             if segment != self._segment:
                 before, self._before, self._segment = self._before, [], segment
                 goes_on = len(before) >= self.at["evaluations"] and step >= 0.5 * self._last
                 far = value >= max(self.at["apart"], self.at["times"] * max(before, default=0.0))
                 nearer = goes_on and before[-1] < before[-2]
                 far |= nearer and value >= max(self.at["farther"], self.at["twice"] * before[-1])
-                if whose and goes_on and far and self.first(segment):
+                if (
+                    whose
+                    and goes_on
+                    and (whose > _OWN or min(before) > self.at["other"])
+                    and far
+                    and self.first(segment)
+                ):
                     yield self.finding(
                         step, f"The average that is evaluated is {value:.2g} of the weights' size away from what is "
                         f"trained; before the resume that was {before[-1]:.2g}.", found=step, segment=segment,

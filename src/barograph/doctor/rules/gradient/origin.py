@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 class NonFiniteOrigin(Rule):
     """NaN was made by the loss, or by its gradient, and not by a training that left its range.
 
-    At the first step whose gradients are not finite the output still was, and below a million, and the losses before
-    were what they had been. If the loss of that step is not finite, the loss makes it: a logarithm of 0, a division by
-    0, a target that is not finite. If it is finite, its gradient makes it: a root or a norm at 0, or a branch of
-    `where` that is not finite. Of half precision nothing is said: there numbers overflow.
+    At the first step whose gradients are not finite the output still was, and below a million, and the loss before
+    was what it had been, and not far above what it began with. If the loss of that step is not finite, the loss makes
+    it: a logarithm of 0, a division by 0, a target that is not finite. If it is finite, its gradient makes it: a root
+    or a norm at 0, or a branch of `where` that is not finite. Of half precision nothing is said: there numbers
+    overflow.
 
     Where the loss is nothing but squares or sizes of differences from targets, or logistic losses, as its graph says,
     it is a target; where it is one of alignments (CTC) and infinite, a sequence that is too short. What the loss makes
@@ -49,7 +50,7 @@ class NonFiniteOrigin(Rule):
     about = "A loss, or its gradient, is not finite though the output is."
     thresholds: ClassVar = {
         "size": (1e6, "of an output; ours"),
-        "times": (10.0, "the median loss before; ours"),
+        "times": (10.0, "the median loss before, and of the first eight rows; ours"),
     }
 
     def reset(self) -> None:
@@ -75,10 +76,11 @@ class NonFiniteOrigin(Rule):
                 for name in ("half_output", "half_parameters", "loss_scale")]  # fmt: skip
         inputs = known(history.channel("model/non_finite_inputs"), step, time, segment)
         here = between(loss, step, step + 1, segment, finite=False)
-        earlier = between(loss, 0, step, segment)[-32:]
-        usual = float(numpy.median(earlier)) if len(earlier) else math.nan
-        if len(earlier) and not abs(earlier[-1]) <= self.at["times"] * max(abs(usual), 1e-6):
-            return
+        losses = between(loss, 0, step, segment)
+        earlier = losses[-32:]
+        for usual in (numpy.median(some) for some in (earlier, losses[:8]) if len(some)):
+            if not abs(earlier[-1]) <= self.at["times"] * max(abs(float(usual)), 1e-6):
+                return
         if (between(history.channel("model/broken_output"), step, step + 1, segment) > 0).any():
             if len(earlier) and not half[-1] > 0 and not inputs > 0:
                 yield from self._updated(history, half[1] > 0, step, time, segment)

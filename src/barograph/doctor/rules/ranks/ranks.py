@@ -237,7 +237,8 @@ class RanksDrifted(_EventRule):
             since, f"{which} were equal to the bit before the first step, and differ since step {since}.",
             found=event.step, key="apart", severity="warning", confidence=0.95,
             evidence={"ranks": list(away)[:64], "standing": True}, causes=_CAUSES[::-1] if everyone else _CAUSES,
-            remedies=[_MEND[0], "don't call `model.module` in the training: its gradients are not reduced", _MEND[1]],
+            remedies=[_MEND[0], "don't call `model.module` in the training, nor the last micro-batch's `backward()` "
+                      "within `no_sync()`: these gradients are not reduced", _MEND[1]],
         )  # fmt: skip
 
     def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:

@@ -355,7 +355,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "eleventh": (eleventh, "opened", {*ELEVENTH}),
         "twelfth": (twelfth, "opened", {*TWELFTH}),
         "thirteenth": (thirteenth, "opened", {*THIRTEENTH}),
-        "fourteenth": (fourteenth, "putaway", {*FOURTEENTH}),
+        "fourteenth": (fourteenth, "opened", {*FOURTEENTH}),
     }[half]
     later = dict.fromkeys(("ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth"), (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

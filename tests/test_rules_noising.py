@@ -250,3 +250,39 @@ def test_times_that_are_broadcast_over_columns_are_found(across: bool, square: b
     said = warned({"loss": every(FALLS)} | columns_of, 7)
     assert ("times_broadcast" in said) is found
     assert not found or said["times_broadcast"].causes[0].startswith("targets broadcast")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [
+        (LOOKS % 97, LOOKS % 97, True),
+        (LOOKS % 97, LOOKS % 97 + 1, False),
+        (LOOKS % 3, LOOKS % 3, False),  # a few levels
+        (np.where(LOOKS == 100, 0, LOOKS % 97), LOOKS % 97, len(LOOKS) >= 27),  # once they differ
+    ],
+)
+def test_one_time_for_all_rows_of_a_batch_is_told(low: np.ndarray, high: np.ndarray, told: bool) -> None:
+    times = {"model/time_low": (LOOKS, low * 1.0), "model/time_high": (LOOKS, high * 1.0)}
+    assert ("shared_time" in warned({"loss": every(FALLS)} | times)) is told
+
+
+@pytest.mark.parametrize(
+    ("even", "batches", "period", "timed", "told"),
+    [
+        (0.5, 14.0, 0.0, True, True),
+        (0.01, 14.0, 0.0, True, False),
+        (0.5, 8.0, 0.0, True, False),
+        (0.5, 14.0, 25.0, True, False),  # batches come again: they are sorted
+        (0.5, 14.0, 0.0, False, False),  # no model of denoising
+    ],
+)
+def test_one_noise_for_all_rows_of_a_batch_is_told(
+    even: float, batches: float, period: float, timed: bool, told: bool
+) -> None:
+    figures = {"rows_apart_even": even, "apart_batches": batches, "apart_period": period}
+    columns = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in figures.items()}
+    if timed:
+        columns |= {"model/time_low": (LOOKS, LOOKS % 7 * 1.0), "model/time_high": (LOOKS, LOOKS % 7 + 90.0)}
+    found = warned({"loss": every(FALLS)} | columns)
+    assert ("shared_noise" in found) is told
+    assert not told or found["shared_noise"].causes[0].startswith("noise is the same")

@@ -1,4 +1,4 @@
-"""The fourteenth half of the bench, which is put away: its programs, faults and healthy variants, as tables of words.
+"""The fourteenth half of the bench, which was put away and is open: programs, faults and healthy variants, as words.
 
 In:   nothing; `faults.py` and `healthy.py` read the tables.
 Out:  `PROGRAMS`, `STEPS`, `REPORTED`; `KNOWN_FAULTS`, `FAULTS`, `ALSO_RIGHT`, `KNOWN_HEALTHY`, `HEALTHY`.
@@ -234,6 +234,7 @@ FAULTS: tuple[Row, ...] = (
                "attention mask missing", "attends to later tokens", "target in the input", "loss too low",
                "labels in the inputs", "not causal", "is_causal missing", "future leaks", "labels shifted",
                "bidirectional attention", "targets are the inputs", "information leak", "future tokens are seen",
+               "labels can be seen",
                "evaluation set too easy", "leak", "causality lost", "mask wrong", "validation leak")}),
     ("warmup_of_long_runs", "learning rate too low",
      "learning_rate not_learning plateau update_ratio config frozen", "start", (ALMANACS,),
@@ -251,11 +252,12 @@ FAULTS: tuple[Row, ...] = (
                "no_sync reversed", "ranks out of sync", "gradients never synchronised", "desync", "rank diverged",
                "all-reduce skipped", "gradients of one rank alone", "module called past its wrapper",
                "ranks not synchronised", "replicas differ", "ranks hold different weights", "no_sync on the last",
-               "gradient synchronisation missing", "gradients not reduced", "rank corrupted", "one rank differs")}),
+               "gradient synchronisation missing", "gradients not reduced", "rank corrupted", "one rank differs",
+               "all-reduce missing")}),
     ("augmented_at_validation", "evaluation data differ", "eval overfit data config divergence", "start",
      (MUSHROOMS,), "what is held out goes through the training's transform, with squares that are wiped out",
      {"config": {"augment": "flip shift erase"}, "compare": "squares_wiped_out",
-      "also": ("augmentation in the evaluation", "training transform in the evaluation", "augmentation at validation",
+      "also": ("augmentation in the evaluation", "augmentation in evaluation", "training transform in the evaluation", "augmentation at validation",
                "evaluation is noisy", "randomness in the evaluation", "train and test differ", "evaluation in training "
                "mode", "evaluation inputs differ", "inputs of the evaluation differ", "transform of the training",
                "val transform wrong", "preprocessing differs", "evaluation augmented", "random transform in validation",

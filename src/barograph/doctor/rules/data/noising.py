@@ -1,7 +1,7 @@
 """Denoising: is the noise that a model is to tell in its input, and does the time say how much of it there is?
 
 In:   figures of the watch, which compares inputs with the targets of a mean square.
-Out:  findings of `TimesBroadcast`, `NoisedInputs`, `NoiseTargets`, `ConstantTime`.
+Out:  findings of `TimesBroadcast`, `NoisedInputs`, `NoiseTargets`, `ConstantTime`, `SharedTime`, `SharedNoise`.
 """
 
 from __future__ import annotations
@@ -279,4 +279,77 @@ class TimesBroadcast(WatchRule):
             )  # fmt: skip
 
 
-RULES = (TimesBroadcast, NoisedInputs, NoiseTargets, ConstantTime)
+class SharedTime(WatchRule):
+    """All rows of a batch have one time, another one in each batch.
+
+    The argument of the model that is called a time has one number a row. It is the same number in all rows of 16 looks,
+    and there are eight different ones. Each step then learns of one level of noise alone, and its gradient says nothing
+    of the others.
+
+    What to do: `t = torch.randint(steps, (batch,))`, with a number for each row.
+    """
+
+    name, family, kind, severity = "shared_time", "data", "data", "warning"
+    series = "model/time_high"
+    needs = ("=model/time_high", "=model/time_low")
+    least = 16
+    about = "All rows of a batch have one time."
+    thresholds: ClassVar = {"looks": (16.0, "in a row; ours"), "different": (8.0, "times; ours")}
+    causes = ("time is the same for the whole batch: it is drawn once in a step, and expanded",)
+    remedies = ("`t = torch.randint(steps, (batch,))`: a time for each row",)
+
+    def begin(self) -> None:
+        self._times: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        one = watched(history, "time_low", place) == value
+        self._times = [*self._times[1 - 2 * int(self.at["looks"]) :], value] if one else []
+        different = len(set(self._times))
+        enough = len(self._times) >= self.at["looks"] and different >= self.at["different"]
+        if enough and self.first(place[2]):
+            yield self.finding(
+                0, f"All rows of a batch have one time, in each of {len(self._times)} looks; there were {different} "
+                "different ones.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"looks": len(self._times), "standing": True},
+            )  # fmt: skip
+
+
+class SharedNoise(WatchRule):
+    """The rows of a batch that a model of denoising is given have one noise.
+
+    The model is given a time with a number a row. Three tenths or more of the variance of its inputs, in half of the
+    sketches' columns or more, of rows of mean 0 and deviation 1, lie between batches (`model/rows_apart_even`), in
+    twelve batches of different examples or more, and no batches that are equally many steps apart are alike: what the
+    rows of a batch have in common is drawn anew for each. Where they do come again, see `sorted_examples`.
+
+    What to do: `torch.randn_like(images)`, a noise for each row.
+    """
+
+    name, family, kind, severity = "shared_noise", "data", "data", "warning"
+    series = "model/rows_apart_even"
+    needs = ("=model/rows_apart_even", "=model/time_high")
+    least = 4
+    about = "The rows of a batch have one noise."
+    thresholds: ClassVar = {
+        "share": (0.3, "of the variance in half of the sketches; ours"),
+        "batches": (12.0, "of different examples; ours"),
+    }
+    causes = (
+        "noise is the same for the whole batch: it is drawn for one row, and expanded",
+        "data sorted: the examples of a batch are alike, and not shuffled",
+    )
+    remedies = ("`noise = torch.randn_like(images)`: a noise for each row",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        batches, period = (watched(history, f"apart_{name}", place) for name in ("batches", "period"))
+        noised = math.isfinite(watched(history, "time_high", place))
+        apart = value >= self.at["share"] and batches >= self.at["batches"] and period == 0
+        if apart and noised and self.first(place[2]):
+            yield self.finding(
+                0, f"What the model is given is alike in all rows of a batch, and another thing in each: "
+                f"{value:.0%} of its variance lies between {batches:.0f} batches.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"apart": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (TimesBroadcast, NoisedInputs, NoiseTargets, ConstantTime, SharedTime, SharedNoise)

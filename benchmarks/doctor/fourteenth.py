@@ -257,7 +257,8 @@ FAULTS: tuple[Row, ...] = (
     ("augmented_at_validation", "evaluation data differ", "eval overfit data config divergence", "start",
      (MUSHROOMS,), "what is held out goes through the training's transform, with squares that are wiped out",
      {"config": {"augment": "flip shift erase"}, "compare": "squares_wiped_out",
-      "also": ("augmentation in the evaluation", "augmentation in evaluation", "training transform in the evaluation", "augmentation at validation",
+      "also": ("augmentation in the evaluation", "augmentation in evaluation", "augmentation at validation",
+               "training transform in the evaluation",
                "evaluation is noisy", "randomness in the evaluation", "train and test differ", "evaluation in training "
                "mode", "evaluation inputs differ", "inputs of the evaluation differ", "transform of the training",
                "val transform wrong", "preprocessing differs", "evaluation augmented", "random transform in validation",

@@ -213,7 +213,8 @@ FAULTS: tuple[Row, ...] = (
     ("ema_made_before_load", "averaged weights not updated", f"{ninth.OF_AVERAGE} resume spike jump_down", "resume",
      (KITES,), "at a resume the average is that of a new model: it is neither saved nor made of the loaded one",
      {"config": {"ema_decay": 0.98}, "compare": "average_is_behind",
-      "also": (*AVERAGE, "ema not restored", "ema lost at the resume", "ema not in the checkpoint",
+      "also": (*AVERAGE, "ema not restored", "ema lost at the resume", "averaged weights lost",
+               "ema not in the checkpoint",
                "average not resumed", "averaged weights reset", "ema begins anew", "ema made before the weights are "
                "loaded", "checkpoint incomplete", "state lost at the resume", "optimizer state lost",
                "average lost at the resume")}),

@@ -63,6 +63,7 @@ _DIFFERENT = [
     "tokenizer mismatch: or the evaluation data are prepared differently",
     "evaluation mode left on: or batch norm's statistics are stale",
 ]
+_BETTER = 0.8  # of an evaluation that jumped: what it has come to since
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
 _NEVER = 0.8  # of the loss that the training began with, in each evaluation: those are the weights of then
 _DRAWN = 1.25  # the same: weights as they were drawn are as good as those of the first step
@@ -79,7 +80,8 @@ class Overfitting(Rise):
     evaluation and no more than 5% and three deviations above what it was. The best is the median of the best
     evaluation and its neighbours: the lowest of many is low by chance. With five evaluations 0.1 nats warn, a tenth of
     the perplexity. Where the accuracy is as good as at the best loss, the model is only overconfident: an info
-    finding. The step is that of the best evaluation: its checkpoint is the one to keep.
+    finding. An evaluation that rose at once, and has got better each time since, by a fifth in all, does not overfit.
+    The step is that of the best evaluation: its checkpoint is the one to keep.
 
     In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
     says so of the third evaluation behind the best, the two losses are of different targets or data. So they are where
@@ -221,6 +223,9 @@ class Overfitting(Rise):
         # a rise that comes all at once has another cause
         course = [best, *self._after]
         sudden = next((b for a, b in pairwise(course) if b.value - a.value > 0.8 * (level - best.value)), None)
+        behind = [other.value for other in course if sudden is not None and other.step >= sudden.step]
+        if len(behind) >= count and behind == sorted(behind, reverse=True) and behind[-1] < _BETTER * behind[0]:
+            return  # and gets better since: `evaluation_jump`
         lowest = self._below or best
         checkpoint = history.checkpoint_before(lowest.step + 1)
         remedies = [

@@ -8,7 +8,6 @@ Out:  the driver no longer counts what this thread asks of events as part of a c
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import sys
 
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
@@ -21,6 +20,8 @@ def leave_alone() -> bool:
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return False
+    import ctypes
+
     with contextlib.suppress(OSError, AttributeError):  # no driver of this make: then it captures nothing either
         driver = ctypes.CDLL(_DRIVERS.get(sys.platform, ""))
         exchange = driver.cuThreadExchangeStreamCaptureMode

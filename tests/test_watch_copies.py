@@ -82,7 +82,8 @@ def severities(
         run.log(logged, step=step)
     run.finish()
     found = diagnose(barograph.StoredRun(run.dir))["findings"]
-    return {one["rule"]: one["severity"] for one in found}
+    members = {one["rule"]: one["severity"] for head in found for one in head["evidence"].get("story", [])}
+    return members | {one["rule"]: one["severity"] for one in found}
 
 
 @pytest.mark.parametrize("model", [Network, Judged])

@@ -141,6 +141,8 @@ def main() -> None:
         parser.add_argument(name, type=int, default=value, help="on a GPU")
     parser.add_argument("--compile", action="store_true", help="on a GPU")
     chosen = parser.parse_args()
+    if chosen.device == "cuda" and not torch.cuda.is_available():
+        parser.error("PyTorch sees no GPU here; leave --device out to measure on the CPU")
     torch.set_num_threads(1)
     shares: dict[tuple[int, int], list[tuple[float, ...]]] = {part: [] for part in PARTS if part[0] < chosen.steps}
     with tempfile.TemporaryDirectory() as folder:

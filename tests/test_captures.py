@@ -45,6 +45,12 @@ def test_the_driver_is_told_once_a_gpu_is_used(monkeypatch: pytest.MonkeyPatch) 
     assert captures.leave_alone() and Driver.modes == [1]
 
 
+@pytest.mark.parametrize("half", [types.SimpleNamespace(), types.SimpleNamespace(cuda=types.SimpleNamespace())])
+def test_a_torch_that_another_thread_is_importing_ends_no_thread(half: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", half)
+    assert not captures.leave_alone()
+
+
 def test_without_torch_or_a_driver_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert not captures.leave_alone()

@@ -123,11 +123,13 @@ def test_where_targets_begin_is_told_without_a_wait() -> None:
         texts.of_ends(tokens, torch.rand(16, 12) > 0.5)
 
 
+@pytest.mark.parametrize("warm", [0, 3])
 def test_what_a_cuda_graph_captures_has_nothing_of_a_watch_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    warm: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     capturing: list[bool] = []
     monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: bool(capturing), raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     guest._asked.cache_clear()
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
@@ -153,13 +155,31 @@ def test_what_a_cuda_graph_captures_has_nothing_of_a_watch_in_it(
     alone = (step(), step())[1]
     run = barograph.init(dir=str(tmp_path), machine=False, sidecar=False, git=False)
     run.watch(model, optimizer)
+    for _ in range(warm):
+        step()
     capturing.append(True)
     counts = [step() for _ in range(3)]
     for number in range(30):
         run.log({"train/loss": 1.0}, step=number)  # of replays, which call no hooks
-        time.sleep(0.03)
+        time.sleep(0.06)
     run.finish()
     guest._asked.cache_clear()
     watch.CAPTURED.clear()
     assert counts == [alone] * 3
-    assert "a CUDA graph was captured" in caplog.text and "no optimizer step" not in caplog.text
+    assert caplog.text.count("a CUDA graph was captured") == 1 and "never stepped" not in caplog.text
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_question_about_captures_that_is_an_error_ends_no_training(
+    begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> bool:
+        raise RuntimeError("CUDA driver version is insufficient for CUDA runtime version")
+
+    monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", refused, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: begun)
+    guest._asked.cache_clear()
+    try:
+        assert guest._is_plain() and not guest.is_followed()
+    finally:
+        guest._asked.cache_clear()

@@ -16,9 +16,8 @@ _DRIVERS = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 
 def leave_alone() -> bool:
     """Whether this is settled for the thread that calls; False while torch uses no GPU."""
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized():
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if not getattr(cuda, "is_initialized", bool)():  # torch may be half imported, by another thread
         return False
     import ctypes
 

@@ -64,7 +64,8 @@ def _rows_of_data(text: bytes, own: dict[str, Any]) -> bytes:
         for index, line in enumerate(lines)
         if b"|" in line and len(line) < _WIDEST and (head := _HEADING.fullmatch(line)) and _MEASURE.search(line)
     }
-    alone = not names and len(heads) < 2
+    seen = own["data_tables"] = int(own.get("data_tables", 0)) + len(heads)
+    alone = not names and seen < 2
     for index, line in enumerate(lines):
         if index in heads:
             names = [] if alone and not any(map(_COUNT.fullmatch, heads[index])) else heads[index]

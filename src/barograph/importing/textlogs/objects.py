@@ -64,8 +64,7 @@ def on_one_line(text: bytes, own: dict[str, Any]) -> bytes:
         text = _LIST.sub(_listed, _RATE_BELOW.sub(rb"\1\2step \3 lr=\4", text))
     if b"}" not in text or b"{" not in text:
         return text
-    if b":\n" in text or b": \n" in text:
-        text = _BELOW.sub(_behind, text)
+    text = _BELOW.sub(_behind, text)
     if not own.get("objects"):  # a single one is somebody's settings or result
         own["objects"] = len([0 for found in itertools.islice(_LINES.finditer(text), _MOST) if _is_row(found[0])]) > 1
     return _LINES.sub(_joined, text) if own["objects"] else text

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 AFTER = 5  # steps; a parameter that only some batches use has had its chance
 SILENT = 3  # steps in a row without any gradient
+REPLAYS = 4  # looks in a row at which the loop had gone on, and no optimizer's step was seen
 _NAMED = 8
 
 
@@ -33,6 +34,8 @@ class Witness:
         self._with_gradients = 0
         self._silent = 0
         self._reported = False
+        self._at: tuple[int, int | None] | None = None
+        self._replays = 0
 
     def follow(self, names: Iterable[str]) -> None:
         """These parameters learn; those not known before are waited for."""
@@ -88,13 +91,21 @@ class Witness:
             )
         return "no backward pass reached the watched model's parameters; watch the model whose loss is trained on"
 
-    def captured(self) -> None:
-        """No step was seen, but a CUDA graph was captured."""
-        self._warn(
-            "the watch sees no steps: a CUDA graph was captured, and what it replays calls no hooks. Watch a training "
-            "without graphs to see the model from inside; what the loop logs is recorded all the same",
-            "captured",
-        )
+    def captured(self, step: int, last: int | None) -> None:
+        """A CUDA graph was captured, and now and then the run's thread looks. step: of the loop; last: the one of the
+        optimizer's step that was seen last."""
+        before, self._at = self._at, (step, last)
+        if before is None or last != before[1]:
+            self._replays = 0
+        elif step > before[0]:
+            self._replays += 1
+            if self._replays == REPLAYS:
+                self._warn(
+                    "a CUDA graph was captured, and the watch has seen no optimizer step since: what a graph replays "
+                    "calls no hooks. Watch a training without graphs to see the model from inside; what the loop logs "
+                    "is recorded all the same",
+                    "captured",
+                )
 
     def no_steps(self, steps: int, given: bool) -> None:
         """The loop logged this many steps and no watched optimizer made one."""

@@ -49,11 +49,17 @@ def _asked() -> tuple[Callable[[], Any], ...]:
     import torch
 
     core = torch._C
-    captured = getattr(core, "_cuda_isCurrentStreamCapturing", bool)
-    if isinstance(captured, type):  # of a torch without CUDA: a class that can't be made
-        captured = bool
+    captured: Callable[[], bool] = getattr(core, "_cuda_isCurrentStreamCapturing", bool)
+    begun: Callable[[], bool] = torch.cuda.is_initialized
+
+    def captures() -> bool:
+        try:  # of a torch with CUDA on a machine without it, the question itself is an error
+            return begun() and captured()
+        except Exception:  # never into the training
+            return False
+
     return (core._is_tracing, core._len_torch_dispatch_stack, core._len_torch_function_stack,
-            core._functorch.maybe_current_level, captured)  # fmt: skip
+            core._functorch.maybe_current_level, captures)  # fmt: skip
 
 
 def _is_plain() -> bool:

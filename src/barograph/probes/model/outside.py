@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.parameters import Known, flat, local, mesh_of
+from barograph.probes.model.parameters import Known, mesh_of, spread
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -69,8 +69,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _part(parameter: Any) -> Any:
-    line = flat(local(parameter.detach()))
-    return line[:: max(1, -(-len(line) // _COMPARED))]
+    return spread(parameter, _COMPARED)
 
 
 def _as_made(parameter: Any) -> Any:

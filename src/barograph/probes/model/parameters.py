@@ -110,6 +110,12 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1)
 
 
+def spread(tensor: Tensor, most: int) -> Tensor:
+    """Some elements of a dense tensor, at even distances: `most` of them, or all."""
+    line = flat(local(tensor.detach()))
+    return line[:: max(1, -(-len(line) // most))]
+
+
 class Owned(NamedTuple):
     """The watched parameters that one optimizer updates, with the number of their group there."""
 

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from barograph.probes.model.backward import tensors
 from barograph.probes.model.guest import Guest, after
-from barograph.probes.model.parameters import Known, Owned, flat, mesh_of
+from barograph.probes.model.parameters import Known, Owned, mesh_of, spread
 
 _ELEMENTS = 4096  # of a gradient
 
@@ -222,8 +222,7 @@ def _filled(gradient: Any) -> Any:
     import torch
 
     with torch.no_grad():
-        line = flat(gradient.detach())
-        return line[:: max(1, -(-len(line) // _ELEMENTS))].count_nonzero()
+        return spread(gradient, _ELEMENTS).count_nonzero()
 
 
 def _changes(gradient: Any) -> int:

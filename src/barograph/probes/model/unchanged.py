@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.blocks import find
 from barograph.probes.model.frozen import trained_before
-from barograph.probes.model.parameters import Known, flat, local
+from barograph.probes.model.parameters import Known, local, spread
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -150,5 +150,4 @@ def _old(seen: tuple[Known, int] | None, gradient: Any) -> bool:
 
 def _part(parameter: Any) -> Tensor:
     """Some elements of a parameter, at even distances."""
-    line = flat(local(parameter))
-    return line[:: max(1, -(-len(line) // _KEPT))]
+    return spread(parameter, _KEPT)

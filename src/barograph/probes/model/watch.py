@@ -136,6 +136,7 @@ class ModelWatch:
 
     def _begin(self) -> None:
         self._run.at_finish.append(self.close)
+        CAPTURED.clear()
         if not any(self.schedule.given.values()):
             return
         names = self._looks.refresh()
@@ -435,10 +436,10 @@ class ModelWatch:
         try:
             if self._last is None and not self._freed and not self.is_closed:
                 logged = self._run.current_step - self._start
-                if logged >= 10 and CAPTURED:
-                    self._witness.captured()
-                elif logged >= 10 and self.schedule.intervals["norms"] and self._looks.parameters:
+                if logged >= 10 and not CAPTURED and self.schedule.intervals["norms"] and self._looks.parameters:
                     self._witness.no_steps(logged, self._given)
+            if CAPTURED and not self.is_closed:
+                self._witness.captured(self._run.current_step, self._last)
             deadline = time.monotonic() + 2.0
             while self._queue and (wait or not self._held):
                 first = self._queue[0]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.parameters import flat, local, mesh_of
+from barograph.probes.model.parameters import mesh_of, spread
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -86,5 +86,4 @@ class Written:
 
 
 def some_of(parameter: Any) -> Any:
-    line = flat(local(parameter.detach()))
-    return line[:: max(1, -(-len(line) // _ELEMENTS))]
+    return spread(parameter, _ELEMENTS)

@@ -18,7 +18,6 @@ from hypothesis import strategies as some
 
 import barograph
 from barograph.importing import delimited
-from barograph.importing.axes import choose, moment, number
 from barograph.importing.collect import Tally, collect
 from barograph.importing.registry import identify
 from barograph.importing.source import ImportedPoints, ImportMark, Unread
@@ -419,35 +418,6 @@ def test_a_document_without_series_is_no_run(tmp_path: Path, text: str) -> None:
     assert list(identify(tmp_path)) == []
 
 
-# -- cells ----------------------------------------------------------------------------------------------
-
-
-@given(some.floats() | some.integers(-(2**60), 2**60) | some.booleans())
-def test_a_number_is_itself_also_as_text(value: float) -> None:
-    for cell in (value, repr(float(value)), f" {float(value)!r} "):
-        assert repr(number(cell)) == repr(float(value))
-
-
-@given(some.text(max_size=30) | some.none() | some.lists(some.integers()) | some.integers())
-def test_no_cell_makes_reading_fail(cell: Any) -> None:
-    assert number(cell) is None or isinstance(number(cell), float)
-    assert isinstance(moment(cell), int)
-
-
-def test_thousands_percent_and_decimal_commas() -> None:
-    assert (number("1,234,567.5"), number("45.5%"), number("1_000"), number("0x10")) == (1234567.5, 45.5, None, None)
-    assert number("2,5", comma=True) == 2.5 and number("2,5") is None
-
-
-def test_a_step_column_must_count() -> None:
-    rows: list[dict[str, Any]] = [
-        {"step": "a", "iteration": 3, "epoch": 0.5},
-        {"step": "b", "iteration": 4, "epoch": 0.75},
-    ]
-    assert choose(["step", "iteration", "epoch"], rows).step == "iteration"
-    assert choose(["epoch"], rows).x == "row"
-
-
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_steps_that_begin_anew_with_each_epoch_are_counted_on(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"log.{ending}"
@@ -478,13 +448,6 @@ def test_a_text_with_blanks_or_tabs_between_numbers_is_a_table(tmp_path: Path) -
     for path in (blank, tab):
         (run,) = barograph.read(path)
         assert len(run.columns("train/loss")[0]) == 10
-
-
-@pytest.mark.parametrize("head", ["episode,score,best", "Episode,Avg_Reward_100,Score", "timesteps,reward,length"])
-def test_a_table_of_episodes_is_placed_by_them(head: str) -> None:
-    columns = head.split(",")
-    rows = [dict(zip(columns, (str(at * 10), "1.5", "2.5"), strict=True)) for at in range(1, 9)]
-    assert choose(columns, rows).step == columns[0]
 
 
 def test_objects_that_hold_their_figure_in_an_inner_object_are_points_of_the_name_beside_it(tmp_path: Path) -> None:

@@ -130,6 +130,37 @@ def test_copies_are_told_from_others_of_a_group(kind: str, grouped: bool) -> Non
     assert found["evaluated_near"] > 0.9 and (found["evaluated_near_groups"] > 0.1) == grouped
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [12, 96])  # of larger ones the spectrum is taken of means of their points
+@pytest.mark.parametrize("same", [True, False])
+def test_photographs_of_one_thing_are_known_though_each_is_moved_and_mirrored(
+    channels: int, size: int, same: bool
+) -> None:
+    dice = torch.Generator().manual_seed(4)
+
+    def shown(pictures: Any) -> Any:
+        moved = torch.randint(-2, 3, (len(pictures), 2), generator=dice).tolist()
+        found = torch.stack([one.roll(by, (1, 2)) for one, by in zip(pictures, moved, strict=True)])
+        mirrored = torch.rand(len(found), 1, 1, 1, generator=dice) < 0.5
+        found = torch.where(mirrored, found.flip(3), found)
+        return found + 0.1 * torch.randn(found.shape, generator=dice)
+
+    def things(number: int) -> Any:
+        spots = torch.randn(number, channels, 6, 6, generator=dice)
+        return torch.nn.functional.interpolate(spots, (size, size), mode="bilinear")
+
+    own = things(200)
+    batches = [shown(own[at : at + 20]) for at in range(0, 200, 20)] * 2
+    found = told(batches, shown(own[::4] if same else things(50)))
+    assert found["evaluated_near_pictures"] == 1.0
+    assert found["evaluated_near"] > 0.9 if same else found["evaluated_near"] < 0.05
+
+
+def test_what_is_no_picture_has_no_spectrum() -> None:
+    found = told(list(drawn(320, 100).split(16)), drawn(64, 100, seed=1))
+    assert found["evaluated_near"] == found["evaluated_near_pictures"] == 0.0
+
+
 @pytest.mark.parametrize(("kind", "period"), [("sorted", 12.0), ("drawn", 0.0), ("take turns", 0.0), ("shuffled", 0.0)])
 def test_groups_in_a_fixed_order_are_told_from_groups_that_are_drawn(kind: str, period: float) -> None:
     groups, order = drawn(12, 1, 8, 8, seed=1), torch.Generator().manual_seed(2)

@@ -1,14 +1,16 @@
 """Which examples are alike without being the same: those of one batch, and those of an evaluation and the training.
 
 In:   rows of numbers that a model is given, an example each.
-Out:  a sketch of each row: products of its numbers with fixed signs, which keep distances to about an eighth; computed
-      on the device, nothing waits. When they have arrived: which part of the examples' variance lies between batches,
-      and how many of an evaluation's rows lie far nearer to one that was trained on than examples lie to each other.
+Out:  a sketch of each row: products of its numbers with fixed signs, which keep distances to about an eighth; of a
+      picture also one of its spectrum's amplitudes, which stay as they are when it is mirrored or rolled, and hardly
+      change when it is moved by a little. Computed on the device, nothing waits. When they have arrived: which part of
+      the examples' variance lies between batches, and how many of an evaluation's rows lie far nearer to one that was
+      trained on than examples lie to each other.
 
 A near copy has one row far nearer than the tenth nearest. In tight groups of many examples the tenth is near, too; in
-few dimensions chance alone brings one near, which the fortieth nearest tells: where it is not much farther than the
-tenth, the dimensions are many. Where the training's own rows are as near each other, in one batch as in several, the
-examples come in groups: another one of a group that is known is not a copy.
+few dimensions chance alone brings one near. How much farther the fortieth nearest is than the tenth says how many the
+dimensions are. Where the training's own rows are as near each other, in one batch as in several, the examples come in
+groups: another one of a group that is known need not be a copy.
 
 Examples that are sorted by how bright or loud they are show it in the means of their batches: these rise, or fall,
 through each epoch and begin again, whatever noise is drawn anew.
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
 _SIGNS, _ELEMENTS = 32, 1024  # of a sketch; of a row that are looked at
 _KEPT, _EVALUATED = 2048, 256  # rows: of the training, of an evaluation
 _FIRST, _OF_PASS, _OF_LATER = 4, 64, 16  # passes of an evaluation; rows of each; rows of each later one
-_NEARER = 0.35  # of the distance to the tenth nearest
+_NEARER, _CHANCES = 0.5, 0.05  # of the distance to the tenth nearest, at most; of examples that are so near by chance
 _TENTH, _FORTIETH, _LEAST = 10, 40, 200  # nearest; rows of the training, at least
-_MANY = 5.0  # dimensions, in which one in twenty is that near by chance
+_MANY = 5.0  # dimensions
+_SIDE, _CHANNELS = 64, 16  # points of a picture's side whose spectrum is taken; its channels, at most
 _WIDE, _DIFFERENT = 64, 32  # numbers of a row; different ones
 _BATCHES, _ROWS, _COMPARED = 8, 8, 256  # batches of different examples; rows of each; batches at most
-_COLUMNS = 4  # before the signs: mean, size, whether the row has many different numbers, how many numbers it has
+_COLUMNS = 5  # before the signs: mean, size, whether it has many different numbers, how many it has, if it's a picture
+_SKETCH, _SPECTRUM = slice(_COLUMNS, _COLUMNS + _SIGNS), slice(_COLUMNS + _SIGNS, _COLUMNS + 2 * _SIGNS)
 _SHORTEST, _SAME = 8, 0.35  # steps of an epoch; squared distance of its batches, of that of all pairs
 _RISING, _TURNS, _ALONG = 16, 2, 0.95  # batches; epochs; correlation of a batch's rank with its place in the epoch
 _ALTERED, _UNALTERED = 64, 0.1  # rows of an evaluation, at least; of them, that are exactly as they were
@@ -60,7 +64,8 @@ class Likeness:
         self._sums: dict[float, Floats] = {}  # of the signs, by width: what a row of ones has
         self._rows: Tensor | None = None
         self._evaluated: list[Tensor] = []
-        self._trained = numpy.empty((_KEPT, _SIGNS))
+        self._waves: dict[tuple[int, str], Tensor] = {}
+        self._trained = numpy.empty((_KEPT, 2 * _SIGNS))
         self._from = numpy.zeros(_KEPT, int)  # the steps of the rows that are kept
         self._last: Floats | None = None  # rows of the last evaluation
         self._kept = 0
@@ -110,16 +115,49 @@ class Likeness:
         lines = lines[:, :: max(1, -(-lines.shape[1] // _ELEMENTS))].float()
         width = lines.shape[1]
         if (width, str(lines.device)) not in self._signs:
-            drawn = numpy.random.default_rng(width).integers(0, 2, (width, _SIGNS)) * 2.0 - 1
-            signs = torch.from_numpy(drawn / math.sqrt(width)).to(lines)
-            self._sums[float(width)] = drawn.sum(0) / math.sqrt(width)
-            self._signs[width, str(lines.device)] = signs
+            drawn = _drawn(width)
+            self._sums[float(width)] = drawn.sum(0)
+            self._signs[width, str(lines.device)] = torch.from_numpy(drawn).to(lines)
         varied = lines.new_zeros(len(lines))
         if width >= _WIDE:
             varied = ((lines.sort(1).values.diff(dim=1) != 0).sum(1) >= _DIFFERENT).float()
         widths = torch.full_like(varied, width)
-        own = torch.stack([lines.mean(1), lines.square().mean(1).sqrt(), varied, widths])
-        return torch.cat([own, (lines @ self._signs[width, str(lines.device)]).T])
+        spectrum = self._spectrum(rows)
+        pictures = torch.full_like(varied, spectrum is not None)
+        own = torch.stack([lines.mean(1), lines.square().mean(1).sqrt(), varied, widths, pictures])
+        sketch = (lines @ self._signs[width, str(lines.device)]).T
+        return torch.cat([own, sketch, torch.zeros_like(sketch) if spectrum is None else spectrum.T])
+
+    def _spectrum(self, rows: Tensor) -> Tensor | None:
+        """Sketches [n, signs] of the amplitudes of pictures [n, channels, height, width]: of each wave and the one that
+        is its mirror image together. None of what is not pictures."""
+        import torch
+
+        if rows.dim() != 4 or min(rows.shape[2:]) < 8 or rows.shape[1] > _CHANNELS:
+            return None
+        pictures = local(rows.detach()).float()
+        each = [-(-side // _SIDE) for side in pictures.shape[2:]]
+        if each != [1, 1]:
+            pictures = torch.nn.functional.avg_pool2d(pictures, each)
+        high, wide = (self._waves_of(side, pictures) for side in pictures.shape[2:])
+        waves = high @ pictures @ wide.T
+        parts = waves.reshape(*waves.shape[:2], 2, len(high) // 2, 2, len(wide) // 2)
+        amplitudes = parts.square().sum((2, 4)).sqrt().flatten(1)
+        width, device = amplitudes.shape[1], f"spectrum {amplitudes.device}"
+        if (width, device) not in self._signs:
+            self._signs[width, device] = torch.from_numpy(_drawn(width)).to(amplitudes)
+        found: Tensor = amplitudes @ self._signs[width, device]
+        return found
+
+    def _waves_of(self, side: int, like: Tensor) -> Tensor:
+        """Cosines and sines of all waves that a side of points holds [waves, points]."""
+        import torch
+
+        if (side, str(like.device)) not in self._waves:
+            angles = numpy.outer(numpy.arange(side // 2 + 1), numpy.arange(side)) * (2 * math.pi / side)
+            waves = numpy.concatenate([numpy.cos(angles), numpy.sin(angles)])
+            self._waves[side, str(like.device)] = torch.from_numpy(waves).to(like)
+        return self._waves[side, str(like.device)]
 
     def fields_of(self, numbers: Mapping[str, Any], known: list[bool], step: int) -> dict[str, float]:
         """What is recorded of a step. known: of the rows of its batch, whether they had come before."""
@@ -144,7 +182,7 @@ class Likeness:
         columns or more when each row has mean 0 and deviation 1, so that no brightness of a batch counts."""
         if len(rows) < _ROWS:
             return {}
-        mean, size, sketch = rows[:, :1], rows[:, 1:2], rows[:, _COLUMNS:]
+        mean, size, sketch = rows[:, :1], rows[:, 1:2], rows[:, _SKETCH]
         spread = numpy.sqrt(numpy.maximum(size**2 - mean**2, 1e-12))
         columns = numpy.concatenate([mean, size, sketch, (sketch - mean * self._sums[self._width]) / spread], 1)
         self._means.append(columns.mean(0))
@@ -202,25 +240,29 @@ class Likeness:
 
     def _near(self, passes: tuple[str, ...], values: Floats) -> dict[str, float]:
         """Share of an evaluation's rows that are near copies of one that was trained on."""
-        trained = self._trained[: self._kept]
         rows = values.T
         told = numpy.flatnonzero(numpy.isfinite(rows).all(1) & (rows[:, 2] == 1) & (rows[:, 3] == self._width))
         told = told[:: max(1, -(-len(told) // _EVALUATED))]
         if self._kept < _LEAST or not len(told):
             return {}
-        squares = _squares(rows[told, _COLUMNS:], trained)
-        nearest = numpy.partition(squares, (0, _TENTH - 1, _FORTIETH - 1), axis=1)
-        first, tenth, fortieth = numpy.sqrt(numpy.maximum(nearest[:, [0, _TENTH - 1, _FORTIETH - 1]], 0)).T
-        farther = float(numpy.median(numpy.log(numpy.maximum(fortieth, 1e-12) / numpy.maximum(tenth, 1e-12))))
-        if not (tenth > 0).all() or farther * _MANY > math.log(_FORTIETH / _TENTH):
+        pictures = bool((rows[told, 4] == 1).all())
+        near, groups, known = numpy.zeros(len(told), bool), 0.0, False
+        for part in (_SKETCH, _SPECTRUM) if pictures else (_SKETCH,):
+            trained = self._trained[: self._kept, part.start - _COLUMNS : part.stop - _COLUMNS]
+            nearer = _nearer(squares := _squares(rows[told, part], trained))
+            if nearer:
+                found = squares.min(1) < nearer**2 * _tenth(squares)[:, 0]
+                near, known = near | found, True
+                groups = max(groups, self._grouped(trained, nearer) if found.any() else 0.0)
+        if not known:
             return {}
-        near = first < _NEARER * tenth
         having = {passes[at] for at, one in zip(told, near, strict=True) if one}
         return {
             "evaluated_near": float(near.mean()),
             "evaluated_near_rows": float(len(near)),
             "evaluated_near_passes": len(having) / len({passes[at] for at in told}),
-            "evaluated_near_groups": self._grouped() if near.any() else 0.0,
+            "evaluated_near_groups": groups,
+            "evaluated_near_pictures": float(pictures),
         }
 
     def _altered(self, rows: Floats) -> dict[str, float]:
@@ -236,7 +278,7 @@ class Likeness:
             return {}
         if (rows == before).all(1).mean() > _UNALTERED:
             return {"evaluated_altered": 0.0, "evaluated_altered_by": 0.0}
-        sketches, own = (_shifted(rows[:, at], before[:, at]) for at in (slice(_COLUMNS, None), slice(0, 2)))
+        sketches, own = (_shifted(rows[:, at], before[:, at]) for at in (_SKETCH, slice(0, 2)))
         if not sketches[1:].min() > 0:
             return {}
         return {
@@ -244,19 +286,42 @@ class Likeness:
             "evaluated_altered_by": float(max(0.0, sketches[0] / sketches[1:].mean())),
         }
 
-    def _grouped(self) -> float:
+    def _grouped(self, trained: Floats, nearer: float) -> float:
         """Share of the training's rows that are that near to another one of it; 0 where those of one batch never are,
         as with copies of one example that are made anew in each epoch."""
-        trained, origin = self._trained[: self._kept], self._from[: self._kept]
+        origin = self._from[: self._kept]
         some = numpy.arange(0, self._kept, max(1, -(-self._kept // _EVALUATED)))
         squares = _squares(trained[some], trained)
         squares[numpy.arange(len(some)), some] = numpy.inf
-        tenth = numpy.partition(squares, _TENTH - 1, axis=1)[:, _TENTH - 1 : _TENTH]
-        near, together = squares < _NEARER**2 * tenth, origin[some][:, None] == origin
+        near, together = squares < nearer**2 * _tenth(squares), origin[some][:, None] == origin
         expected = float((near.sum(1) * (together.sum(1) - 1)).sum() / (self._kept - 1))
         if expected >= _EXPECTED and (near & together).sum() * _GROUPED < expected:
             return 0.0
         return float(near.any(1).mean())
+
+
+def _drawn(width: int) -> Floats:
+    """Signs [width, signs] by which rows are multiplied, over the root of the width: always the same."""
+    signs: Floats = numpy.random.default_rng(width).integers(0, 2, (width, _SIGNS)).astype(float)
+    return (2 * signs - 1) / math.sqrt(width)
+
+
+def _nearer(squares: Floats) -> float:
+    """Of squared distances [rows, others]: which part of the distance to the tenth nearest the nearest has in a
+    twentieth of the rows by chance, in the dimensions that the fortieth nearest tells; 0 where they are few."""
+    nearest = numpy.partition(squares, (_TENTH - 1, _FORTIETH - 1), axis=1)
+    tenth, fortieth = numpy.maximum(nearest[:, [_TENTH - 1, _FORTIETH - 1]], 0).T
+    farther = float(numpy.median(numpy.log(numpy.maximum(fortieth, 1e-24) / numpy.maximum(tenth, 1e-24)))) / 2
+    if not (tenth > 0).all() or farther * _MANY > math.log(_FORTIETH / _TENTH):
+        return 0.0
+    dimensions = math.log(_FORTIETH / _TENTH) / max(farther, 1e-12)
+    return float(min(_NEARER, (_CHANCES / _TENTH) ** (1 / dimensions)))
+
+
+def _tenth(squares: Floats) -> Floats:
+    """Squared distance of each row [rows, 1] from the tenth nearest of others."""
+    found: Floats = numpy.partition(squares, _TENTH - 1, axis=1)[:, _TENTH - 1 : _TENTH]
+    return found
 
 
 def _shifted(rows: Floats, others: Floats) -> Floats:

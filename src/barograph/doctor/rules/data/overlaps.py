@@ -36,12 +36,14 @@ class EvaluationOverlaps(Rule):
     order is the task.
 
     Near copies, as with noise or another brightness, show in sketches of rows of 64 numbers or more, of which 32
-    differ: the nearest row of the training is nearer than 0.35 of the distance of the tenth nearest. That says
-    something in many dimensions, where the fortieth nearest is hardly farther than the tenth. Groups of ten examples or
-    more that are that near each other, as classes are, say nothing; nor do classes of fewer than thirty rows each,
-    of those of the training that were looked at. Where the share of the training's own rows that are that near to
-    another (`model/evaluated_near_groups`) is half of the evaluation's or more, the examples come in groups, as a
-    customer's months or a machine's recordings do, which may be on both sides on purpose: that is an info finding.
+    differ: the nearest row of the training is nearer than half of the distance of the tenth nearest, or than one in
+    twenty is by chance where the dimensions are few, as the fortieth nearest tells. Of pictures it is that or the same
+    for the amplitudes of their spectra, which mirrors and moves leave as they are. Groups of ten examples or more that
+    are that near each other, as classes are, say nothing; nor do classes of fewer than thirty rows each, of those of
+    the training that were looked at. Where the share of the training's own rows that are that near to another
+    (`model/evaluated_near_groups`) is half of the evaluation's or more, the examples come in groups, as a customer's
+    months or a machine's recordings do, which may be on both sides on purpose: that is an info finding. Pictures are
+    photographs of one thing then, and it is a warning, unless pairs are matched (`model/loss_pairs`).
 
     A quarter of the rows that were looked at, eight or more, and some in each pass, in two evaluations in a row. Where
     a series is split by time, the first windows of the evaluation may overlap with the last ones of the training: a few
@@ -87,13 +89,15 @@ class EvaluationOverlaps(Rule):
                 known = came_by(evaluations_of(history), place[1])
                 groups = watched(history, "evaluated_near_groups", place) if name == "near" else 0.0
                 grouped = groups >= self.at["grouped"] * value
+                pictures = watched(history, "evaluated_near_pictures", place) == 1
+                meant = grouped and not (pictures and not watched(history, "loss_pairs", place) > 1)
                 if known and len(row) >= self.at["evaluations"] and self.first(name, place[2]):
                     yield self.finding(
                         row[0][0], f"Of {count:.0f} examples of an evaluation that were looked at {value * count:.0f} "
                         f"{what}{_GROUPED.format(100 * groups) if grouped else ''}.", key=name, found=place[0],
-                        segment=place[2], severity="info" if grouped else self.severity,
-                        confidence=0.5 if grouped else 0.95, evidence={"share": value}, causes=[cause],
-                        remedies=[remedy],
+                        segment=place[2], severity="info" if meant else self.severity,
+                        confidence=0.5 if meant else 0.9 if grouped else 0.95, evidence={"share": value},
+                        causes=[cause], remedies=[remedy],
                     )  # fmt: skip
 
     def _by_class(self, history: RunHistory, place: Place) -> bool:

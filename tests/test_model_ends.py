@@ -63,6 +63,32 @@ def test_an_end_that_is_never_a_target_is_known(tokens: torch.Tensor, alive: tor
 
 
 @pytest.mark.parametrize(
+    ("alive", "before", "token"),
+    [
+        (told(2, -1), None, END),  # labels are -100 where they are the end
+        (told(2, 0), None, math.nan),  # the end is a target
+        (told(2, -1), 9, math.nan),  # one token stands in front of it in all rows, as a line's end behind an end
+        ((LENGTHS - 4 <= PLACES) & (LENGTHS - 3 >= PLACES), None, math.nan),  # answers of two tokens
+        (told(2, -2), None, math.nan),  # more than the end has no target
+        (told(2, -1) | (PLACES == 0), None, END),
+    ],
+)
+@pytest.mark.parametrize("padding", [PADDING, 27])
+def test_a_token_of_the_end_that_is_never_a_target_is_known(
+    alive: torch.Tensor, before: int | None, token: float, padding: int
+) -> None:
+    tokens = written(end=True, padding=padding)
+    if before is not None:
+        tokens[torch.arange(6), LENGTHS[:, 0] - 2] = before
+    found = dict(zip(texts.ENDS, texts.of_ends(tokens, alive), strict=True))
+    assert float(found["end_ignored"]) == pytest.approx(token, nan_ok=True)
+    assert float(found["end_untold"]) == pytest.approx(1.0 if token == END else math.nan, nan_ok=True)
+    tokens[0, 3] = END  # a turn before, which is a target
+    found = dict(zip(texts.ENDS, texts.of_ends(tokens, alive | (PLACES == 2)), strict=True))
+    assert math.isnan(found["end_ignored"])
+
+
+@pytest.mark.parametrize(
     ("lengths", "prompts", "share"),
     [
         ([12] * 6, [9, 14, 13, 10, 15, 12], 0.5),  # three prompts are longer than the row, one as long
@@ -78,7 +104,7 @@ def test_rows_that_end_within_the_prompt_are_known(lengths: list[int], prompts: 
     tokens = torch.randint(1, 30, (6, 12), generator=dice)
     ends, begins = torch.tensor(lengths)[:, None], torch.tensor(prompts)[:, None]
     alive = (begins - 1 <= PLACES) & (torch.where(ends < 12, ends - 1, 12) > PLACES)
-    found = texts.of_ends(torch.where(ends > PLACES, tokens, PADDING), alive)[1]
+    found = texts.of_ends(torch.where(ends > PLACES, tokens, PADDING), alive)[2]
     assert float(found) == pytest.approx(share, nan_ok=True)
 
 
@@ -109,13 +135,13 @@ def test_a_start_that_stands_twice_is_known(start: tuple[int, int], later: int |
     tokens[:, :2] = torch.tensor(start)
     if later is not None:
         tokens[2, 4] = later
-    assert float(texts.of_ends(tokens, told(0, 0))[3]) == twice
+    assert float(texts.of_ends(tokens, told(0, 0))[4]) == twice
 
 
 def test_a_masked_model_has_no_rows_that_are_cut_off() -> None:
     tokens = torch.randint(1, 30, (6, 12), generator=torch.Generator().manual_seed(3))
     alive = (tokens % 5 == 0) & (torch.arange(6)[:, None] > 1)
-    assert math.isnan(texts.of_ends(tokens, alive)[1])
+    assert math.isnan(texts.of_ends(tokens, alive)[2])
 
 
 @pytest.mark.parametrize("way", ["targets", "outputs", "none"])
@@ -160,6 +186,7 @@ def test_a_text_without_an_end_is_found_after_three_looks(
         ({}, {"model/padding_token": 0, "model/end_token": 2}, "info"),  # a configuration that nobody has filled in
         ({"eos_token_id": None}, {"model/padding_token": 0}, "info"),
         ({}, {}, "info"),  # of a log of before
+        ({}, {"model/end_ignored": 31}, "warning"),
     ],
 )
 def test_a_text_without_an_end_is_a_fault_where_there_is_an_end(

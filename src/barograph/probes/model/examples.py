@@ -73,6 +73,7 @@ class ExampleLook:
         tensor, beside = _examples(tensors)
         if tensor is None:
             return
+        numbers = tensor if beside is None else beside  # what near copies and parts are looked for in
 
         def marks(count: int) -> Tensor:
             found = fingerprints(tensor[:count])
@@ -86,8 +87,8 @@ class ExampleLook:
             if second is not None:
                 self._beside.append(fingerprints(second[:_ROWS]))
             self._lengths = lengths(tensor[:_ROWS], [one for one in tensors if one is not tensor])
-            self._look_at_parts(tensor[:_ROWS], "")
-            self._alike.trained(tensor[:_ROWS])
+            self._look_at_parts(numbers[:_ROWS], "")
+            self._alike.trained(numbers[:_ROWS])
         else:
             if len(self._evaluated) == _PASSES:
                 del self._evaluated[1::2]
@@ -96,8 +97,8 @@ class ExampleLook:
                 self._alike.thin()
                 self._every *= 2
             self._evaluated.append(marks(_EVALUATED))
-            self._alike.evaluated(tensor)
-            self._look_at_parts(overlaps.even_rows(tensor, _EVALUATED), "evaluated_")
+            self._alike.evaluated(numbers)
+            self._look_at_parts(overlaps.even_rows(numbers, _EVALUATED), "evaluated_")
 
     @property
     def _in_each_step(self) -> bool:

@@ -37,7 +37,7 @@ _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
 _PROMPTS, _ANSWERED = 8, 0.75  # rows, at least; of them, whose first token is a target of some row
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
-ENDS = ("end_untold", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
+ENDS = ("end_untold", "end_ignored", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
         "padding_token", "answer_late")  # fmt: skip
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
            "ignored_inside", "text_dimension")  # fmt: skip
@@ -248,7 +248,9 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
 
     `end_untold`: of rows with padding, the share in which what follows the last token has no target though the last
     token itself is one; NaN where half of the rows end with one token, which is then an end of its own, or with
-    tokens that end several rows and stand nowhere else, or where all have as many targets. `rows_cut`:
+    tokens that end several rows and stand nowhere else, or where all have as many targets. Where all of these rows end
+    with one token which is never a target, while the one in front of it is: 1, and `end_ignored` is that token.
+    `rows_cut`:
     the share of rows that are cut off before their answer begins: without a target and without padding, while the
     targets of other rows begin behind a prompt and last to the row's end. `late_untold`: where the targets of each
     row begin with it and stop before its end, the share of a text that has none. `start_twice`: whether all rows
@@ -271,6 +273,8 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     count = alive.sum(1)
     seen &= torch.where(rows, count, 0).amax() > torch.where(rows, count, tokens.shape[1]).amin()
     untold = (rows & ~alive.gather(1, last)[:, 0]).sum() / rows.sum()
+    ignored = _end_ignored(tokens, alive, size, last) & sure
+    untold, seen = torch.where(ignored, torch.ones_like(untold), untold), seen | ignored
     some, behind = alive.any(1), alive.long().cumsum(1) > 0
     padded = (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).flip(1).bool()  # however few
     padded[:, :-1] = padded[:, 1:].clone()  # what has no target is in front of it
@@ -288,6 +292,7 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     both = both & sure & (size > 0).any() & (filler != first)  # padding is at the other side, and another token
     found = (
         torch.where(seen, untold.to(wide), math.nan),
+        torch.where(ignored, ends.index_select(0, size.argmax().reshape(1))[0].to(wide), math.nan),
         torch.where(cut, share.to(wide), math.nan),
         torch.where(early, (dead.sum() / inner.sum().clamp_min(1)).to(wide), math.nan),
         both.to(wide),
@@ -297,6 +302,22 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
         _answer_late(tokens, alive).to(wide),
     )
     return found
+
+
+def _end_ignored(tokens: Tensor, alive: Tensor, size: Tensor, last: Tensor) -> Tensor:
+    """Whether all rows with padding end with one token, which is no target in any row, though the one in front of it is
+    one: of different tokens, and of rows with other numbers of targets. size: of each row's padding. last: where the
+    row's last token is."""
+    padded = (size > 0) & (size < tokens.shape[1] - 3)
+    ends, before = (tokens.gather(1, at)[:, 0] for at in (last, (last - 1).clamp_min(0)))
+    end = ends.index_select(0, size.argmax().reshape(1))
+    told = alive.gather(1, (last - 2).clamp_min(0))[:, 0] & ~alive.gather(1, last - 1)[:, 0]
+    same = ((before[:, None] == before[None]) & padded[None]).sum(1) * padded
+    asked = (alive[:, :-1] & (tokens[:, 1:] == end)).any()
+    count = alive.sum(1)
+    many = count.masked_fill(~padded, 0).amax() > count.masked_fill(~padded, tokens.shape[1]).amin()
+    all_of_it = ((ends == end) & told | ~padded).all() & (padded.sum() >= _ENDS)
+    return all_of_it & ~asked & many & (2 * same.amax() <= padded.sum())
 
 
 def _answer_late(tokens: Tensor, alive: Tensor) -> Tensor:

@@ -146,6 +146,11 @@ class IgnoredToken(WatchRule):
             )  # fmt: skip
 
 
+_OTHERS = "Texts end with different tokens, and none of them has a target behind its last one"
+_IGNORED = "Each text ends with token {:.0f}, which is never a target"
+_NEVER = ": the model never learns where a text ends."
+
+
 class EndUntold(WatchRule):
     """The end of a text is never a target, so that a model does not learn to end.
 
@@ -154,7 +159,9 @@ class EndUntold(WatchRule):
     one and the same token: no token of theirs says that the text is over. So it is where the padding is the token of
     the end and all of it is ignored, and where no end is added to the texts. It is a warning where there is such a
     token: the logged configuration has one (`eos_token_id`), or the model's own has the one that the padding is made
-    of. Else texts may have no end on purpose, as where nothing is ever written to one: an info finding.
+    of. Else texts may have no end on purpose, as where nothing is ever written to one: an info finding. A warning is
+    also that all rows end with one token (`model/end_ignored`) which is no target anywhere, though the different ones
+    in front of it are.
 
     Where half of the rows end with tokens that end others, too, and stand nowhere before an end, these are ends; and
     where all rows have as many targets, as answers of one length, their number is. Rows that are cut off have no
@@ -186,11 +193,11 @@ class EndUntold(WatchRule):
             compares = several or watched(history, "loss_ranks", place) >= 0 or margins_of(history) is not None
             compares = compares or watched(history, "all_targets", place) == 1  # pieces of a text end anywhere
             padding, end = (watched(history, f"{name}_token", place) for name in ("padding", "end"))
-            known = isinstance(setting(history, *_ENDS), int) or padding == end
+            ignored = watched(history, "end_ignored", place)
+            known = isinstance(setting(history, *_ENDS), int) or padding == end or ignored >= 0
             proven = known and not compares
             yield self.finding(
-                self._row[0][0], "Texts end with different tokens, and none of them has a target behind its last one: "
-                "the model never learns where a text ends.", found=place[0], segment=place[2],
+                self._row[0][0], (_IGNORED.format(ignored) if ignored >= 0 else _OTHERS) + _NEVER, found=place[0], segment=place[2],
                 severity="warning" if proven else "info", confidence=0.9 if proven else 0.5,
                 evidence={"standing": proven},
             )  # fmt: skip

@@ -196,8 +196,9 @@ class EndUntold(WatchRule):
             ignored = watched(history, "end_ignored", place)
             known = isinstance(setting(history, *_ENDS), int) or padding == end or ignored >= 0
             proven = known and not compares
+            what = _IGNORED.format(ignored) if ignored >= 0 else _OTHERS
             yield self.finding(
-                self._row[0][0], (_IGNORED.format(ignored) if ignored >= 0 else _OTHERS) + _NEVER, found=place[0], segment=place[2],
+                self._row[0][0], what + _NEVER, found=place[0], segment=place[2],
                 severity="warning" if proven else "info", confidence=0.9 if proven else 0.5,
                 evidence={"standing": proven},
             )  # fmt: skip

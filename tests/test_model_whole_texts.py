@@ -165,6 +165,55 @@ def test_a_recurrent_layer_that_is_read_behind_its_texts_is_found(tmp_path: Path
     assert (found is not None and found["severity"] == "warning") == (way != "last token")
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("way", "given", "severity"),
+    [("last place", True, "warning"), ("last state", True, "warning"), ("last place", False, None),
+     ("own end", True, None), ("mean", True, None), ("packed", True, None)],
+)  # fmt: skip
+def test_records_that_are_read_behind_their_ends_are_found(
+    tmp_path: Path, way: str, given: bool, severity: str | None, first: bool
+) -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(3)
+            self.inputs, self.layer, self.head = nn.Linear(5, 8), nn.LSTM(8, 8, batch_first=first), nn.Linear(8, 2)
+
+        def forward(self, records: Any, lengths: Any = None) -> Any:
+            x, ends = self.inputs(records), (records != 0).any(2).sum(1)
+            x = x if first else x.transpose(0, 1)
+            if way == "packed":
+                x = nn.utils.rnn.pack_padded_sequence(x, ends, batch_first=first, enforce_sorted=False)
+            found, (state, _) = self.layer(x)
+            if way in ("last state", "packed"):
+                return self.head(state[-1])
+            found = found if first else found.transpose(0, 1)
+            if way == "mean":
+                return self.head(found.mean(1))
+            return self.head(
+                found[torch.arange(len(found)), ends - 1 if way == "own end" else torch.full_like(ends, -1)]
+            )
+
+    def loss_of(model: nn.Module, step: int) -> Any:
+        dice = torch.Generator().manual_seed(step)
+        records, lengths = torch.randn(12, 20, 5, generator=dice), torch.randint(6, 17, (12,), generator=dice)
+        target = (records[:, 0, 0] > 0).long()
+        records = torch.where(torch.arange(20)[None, :, None] < lengths[:, None, None], records, 0.0)
+        return functional.cross_entropy(model(records, lengths) if given else model(records), target)
+
+    found = findings_of_training(tmp_path, Reader(), loss_of, 10).get("padding_read")
+    assert (found and found["severity"]) == severity
+
+
+def test_records_in_which_the_padding_stands_elsewhere_have_none_for_sure() -> None:
+    records = torch.randn(6, 12, 3, generator=torch.Generator().manual_seed(1))
+    records = torch.where(torch.arange(12)[None, :, None] < torch.tensor([4, 6, 8, 7, 9, 5])[:, None, None], records, 0)
+    assert bool(padding.tails(padding.places_of(records))[1])
+    records[0, :2] = 0.0  # as in a picture that is read line by line
+    assert not bool(padding.tails(padding.places_of(records))[1])
+
+
 @pytest.mark.parametrize(
     ("hides", "value", "share"),
     [("targets", -1e4, 0.25), ("targets", -1e9, 0.25), ("others", -1e4, 0.0), ("far", 0.0, 0.0), ("none", 0.0, 0.0)],

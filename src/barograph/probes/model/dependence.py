@@ -13,8 +13,9 @@ Left out: graphs with functions written in Python (of compiled, checkpointed and
 backward pass than compute gradients; graphs with tensors that somebody hooked or retains the gradient of, which would
 get it twice; very large outputs.
 
-The last state of a recurrent layer that is given rows with padding, and no packed ones, has gone on over the padding:
-where it has a gradient, `padding.of_state` says so, and whether the model was given lengths or a mask.
+The last state of a recurrent layer that is given rows with padding, and no packed ones, has gone on over the padding,
+and so have its outputs there: where that has a gradient, or one of these alone, that is said, and whether the model was
+given lengths or a mask. Rows are tokens, or records of several numbers a place.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.autograd import packs
 from barograph.probes.model.entrance import Entrance
 from barograph.probes.model.guest import after
-from barograph.probes.model.padding import is_given, tails
+from barograph.probes.model.padding import is_given, places_of, tails
 from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ class DependenceLook:
         self._has_mixed = False  # whether one of them has run in this pass
         self._texts: list[tuple[int, ...]] = []  # shapes of the tokens that the model is given
         self._tokens: list[Tensor] = []
+        self._records: list[Tensor] = []  # [rows, places, numbers], where it is given no tokens
         self._beside: list[Tensor] = []  # what may be lengths, or a mask
-        self._ends: list[Tensor] = []  # last states of recurrent layers
+        self._ends: list[tuple[str, Tensor]] = []  # of recurrent layers: last states, and outputs with their layout
         self._found: Tensor | None = None
         self._entrance = Entrance()
         self._moment = (0, 0, 0)
@@ -82,6 +84,8 @@ class DependenceLook:
         self._beside = [one.detach() for one in tensors if one.dim() < 3]
         self._tokens = [one.detach() for one in tensors if one.dim() == 2 and not one.is_floating_point()]
         self._texts = [tuple(one.shape) for one in self._tokens]
+        whole = [one.detach() for one in tensors if one.dim() == 3 and one.is_floating_point() and not mesh_of(one)]
+        self._records = [] if self._tokens else whole[:1]
         if not self._handles:
             leaves = {name: one for name, one in self._model.named_modules() if next(one.children(), None) is None}
             self._handles = [after(one, self._gave) for one in leaves.values()]
@@ -94,7 +98,7 @@ class DependenceLook:
             self._entrance.ran(module, given, tensor)
         self._has_mixed = self._has_mixed or id(module) in self._mixes
         if self._on and type(module).__name__ in _RECURRENT:
-            self._ends += _last_states(module, given, output, self._texts)
+            self._ends += _last_states(module, given, output, [*self._texts, *(one.shape[:2] for one in self._records)])
         if not self._on or not getattr(tensor, "requires_grad", False) or tensor.dim() < 3 or mesh_of(tensor):
             return
         first = not self._sources or ("Embedding" in type(module).__name__ and tuple(tensor.shape[:2]) in self._texts)
@@ -114,13 +118,13 @@ class DependenceLook:
         self._tried += 1
         with contextlib.suppress(Exception):  # memory too: the training's own pass may need less
             self._found = self._asked(output, sources, ends)
-        self._tokens = self._beside = []
+        self._tokens = self._records = self._beside = []
         if self._found is not None or self._tried >= _TRIES:
             self._ahead.pop(0)
             self._tried = 0
             self._let_go()
 
-    def _asked(self, output: Any, sources: list[Tensor], ends: list[Tensor]) -> Tensor | None:
+    def _asked(self, output: Any, sources: list[Tensor], ends: list[tuple[str, Tensor]]) -> Tensor | None:
         import torch
 
         if output is not None and output.dim() == 1:
@@ -145,8 +149,10 @@ class DependenceLook:
         else:
             chosen[rows] = weight
         ends = ends if places is None else []
-        every = torch.autograd.grad(output, [*sources, *ends], chosen, retain_graph=True, allow_unused=True)
-        gradients, states = every[: len(sources)], [one for one in every[len(sources) :] if one is not None]
+        asked = [*sources, *(one for _, one in ends)]
+        every = torch.autograd.grad(output, asked, chosen, retain_graph=True, allow_unused=True)
+        gradients, of_ends = every[: len(sources)], every[len(sources) :]
+        states = [(kind, one) for (kind, _), one in zip(ends, of_ends, strict=True) if one is not None]
         mixed = [id(source) in self._mixed for source, one in zip(sources, gradients, strict=True) if one is not None]
         with torch.no_grad():
             found = self._figures([one for one in gradients if one is not None], mixed, output, rows, places)
@@ -155,19 +161,27 @@ class DependenceLook:
             found = output.new_full((len(FIGURES),), math.nan, dtype=torch.float32) if found is None else found
             return self._of_padding(found, states, rows)
 
-    def _of_padding(self, found: Tensor, states: list[Tensor], rows: Tensor) -> Tensor:
+    def _of_padding(self, found: Tensor, states: list[tuple[str, Tensor]], rows: Tensor) -> Tensor:
         """Add what the last states of recurrent layers say, and whether the model is given where padding is. states:
-        their gradients [layers, rows, width]."""
+        their gradients [layers, rows, width], and those of their outputs."""
         import torch
 
-        tokens = next((one for one in self._tokens if len(one) > int(rows[-1])), None)
+        tokens = next((one for one in [*self._tokens, *self._records] if len(one) > int(rows[-1])), None)
         if tokens is None:
             return found
-        tail, sure = tails(tokens)
+        tail, sure = tails(places_of(tokens) if tokens.dim() == 3 else tokens)
         padded = tail[rows].any(1)
-        behind = [(one[:, rows].abs().amax((0, 2)) > 0) & padded for one in states if one.shape[1] == len(tokens)]
+        behind = []
+        for kind, one in states:
+            if kind == "state" and one.shape[1] == len(tokens):
+                behind.append((one[:, rows].abs().amax((0, 2)) > 0) & padded)
+            elif kind != "state" and (each := one if kind == "rows" else one.transpose(0, 1)).shape[:2] == tail.shape:
+                read = (each.abs().amax(2) > 0)[rows]  # one place alone: more may be pooled as they should
+                behind.append((read & tail[rows]).any(1) & (read.sum(1) == 1))
         reads = torch.stack(behind).any() if behind else torch.zeros_like(sure)
-        figures = {"state_behind_padding": reads, "padding_given": is_given(tail, self._beside)}
+        given = is_given(tail, self._beside)
+        sure = sure & (given | torch.full_like(sure, tokens.dim() == 2))  # a record's end may be its own
+        figures = {"state_behind_padding": reads, "padding_given": given}
         # of frozen embeddings nothing but the state has a gradient
         alone = found[FIGURES.index("padding_read")].isnan() & reads
         figures = {name: (value, ~padded.any()) for name, value in figures.items()}
@@ -275,15 +289,17 @@ def _of_whole(size: Tensor, tokens: Tensor | None, nothing: Tensor) -> list[Tens
     return [torch.where(sure, read, nothing), torch.where(sure, there, nothing), place]
 
 
-def _last_states(module: Any, given: Any, output: Any, texts: Sequence[tuple[int, ...]]) -> list[Tensor]:
-    """The last states of a recurrent layer that is given one line a token, and not packed ones."""
+def _last_states(module: Any, given: Any, output: Any, texts: Sequence[tuple[int, ...]]) -> list[tuple[str, Tensor]]:
+    """Of a recurrent layer that is given one line a token, and not packed ones: its last states, and its outputs, whose
+    first dimension is that of rows or of places."""
     tensor: Any = given[0] if given else None
     states: Any = output[1] if isinstance(output, tuple) else None
     states = states[0] if isinstance(states, tuple) else states
     if getattr(tensor, "dim", lambda: 0)() != 3 or not getattr(states, "requires_grad", False):
         return []
-    sizes = tuple(tensor.shape[:2]) if getattr(module, "batch_first", False) else tuple(tensor.shape[1::-1])
-    return [states] if sizes in texts else []
+    first = getattr(module, "batch_first", False)
+    sizes = tuple(tensor.shape[:2]) if first else tuple(tensor.shape[1::-1])
+    return [("state", states), ("rows" if first else "places", output[0])] if sizes in texts else []
 
 
 def _moment() -> tuple[int, int, int]:

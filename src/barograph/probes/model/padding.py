@@ -1,6 +1,6 @@
 """Padding at the end of rows of tokens, told from the tokens alone.
 
-In:   a batch of tokens [rows, places].
+In:   a batch of tokens [rows, places]; records of several numbers a place are made such first.
 Out:  which places are padding, and whether that is sure; whether something else says where it is.
 """
 
@@ -28,6 +28,18 @@ def tails(tokens: Any) -> tuple[Any, Any]:
     sure = ((long & of_it).sum() >= 2) & ~(long & ~of_it).any() & (sizes.max() > sizes.min())
     sure = sure & ~(elsewhere[:, 1:] & elsewhere[:, :-1]).any()
     return tail & of_it & long, sure
+
+
+def places_of(records: Any) -> Any:
+    """Of records [rows, places, numbers] what `tails` takes for tokens [rows, places]: 0 where all numbers are those at
+    the end of the row that ends with most alike places; else another number in each place."""
+    import torch
+
+    alike = (records == records[:, -1:]).all(2)
+    size = alike.flip(1).long().cumprod(1).sum(1)
+    padding = records[:, -1].index_select(0, size.argmax().reshape(1))[:, None]
+    place = torch.arange(1, records.shape[1] + 1, device=records.device)
+    return torch.where((records == padding).all(2), 0, place)
 
 
 def ends(tokens: Any, padding: int) -> tuple[Any, Any]:

@@ -305,9 +305,9 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
 
 
 def _end_ignored(tokens: Tensor, alive: Tensor, size: Tensor, last: Tensor) -> Tensor:
-    """Whether all rows with padding end with one token, which is no target in any row, though the one in front of it is
-    one: of different tokens, and of rows with other numbers of targets. size: of each row's padding. last: where the
-    row's last token is."""
+    """Whether all rows with padding end with one token, which is never a target, though the one in front of it is one:
+    of different tokens, and of rows with other numbers of targets. size: of each row's padding. last: where the row's
+    last token is."""
     padded = (size > 0) & (size < tokens.shape[1] - 3)
     ends, before = (tokens.gather(1, at)[:, 0] for at in (last, (last - 1).clamp_min(0)))
     end = ends.index_select(0, size.argmax().reshape(1))

@@ -174,7 +174,7 @@ class ReadAcross(WatchRule):
             )  # fmt: skip
 
 
-_BEHIND = ": the last state of a recurrent layer is read, which has gone on over it, though the model knows where it is"
+_BEHIND = ": a state of a recurrent layer is read which has gone on over it, though the model is given where it is"
 
 
 class PaddingRead(RevisedRule):
@@ -186,7 +186,8 @@ class PaddingRead(RevisedRule):
     rows), and where the attention hides the padding, so that it can only come from what pools the places: a mean or a
     maximum over all of them, or the last one. An info finding else: recurrence and convolutions without masks see
     padding, and may learn to pass over it. Where the model is given the rows' lengths or a mask, and the last state
-    of a recurrent layer is read all the same, which has gone on over the padding, it is a warning.
+    of a recurrent layer is read all the same, or its output at one place of the padding, it has gone on over that:
+    a warning. So it is of records of several numbers a place, which end with three equal places or more.
 
     What to do: pool by the mask, `(x * mask).sum(1) / mask.sum(1)`; read the last token by the rows' lengths;
     `pack_padded_sequence` for recurrent layers.
@@ -224,11 +225,11 @@ class PaddingRead(RevisedRule):
         behind = state and known_place
         most = behind or (value >= self.at["most"] and there <= self.at["padding"])
         if value >= self.at["some"] and self.first(place[2]):
+            what = f"{100 * value:.0f}% of what the outputs depend on is padding, of which the texts have "
+            what = "The outputs read a row's padding, of which rows have " if behind and value == 1 else what
             self._told = self.finding(
-                0, f"{100 * value:.0f}% of what the outputs depend on is padding, of which the texts have "
-                f"{100 * there:.0f}%{_BEHIND if behind else ''}.", found=place[0], segment=place[2],
+                0, f"{what}{100 * there:.0f}%{_BEHIND if behind else ''}.", found=place[0], segment=place[2],
                 severity="warning" if most else "info", confidence=0.9 if most else 0.4,
-                
                 evidence={"read": rounded(value), "padding": rounded(there)} | ({"standing": True} if most else {}),
             )  # fmt: skip
             yield again(self._told)

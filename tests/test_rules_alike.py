@@ -36,6 +36,20 @@ def test_one_order_of_batches_that_are_alike_is_a_warning(
 
 
 @pytest.mark.parametrize(
+    ("apart", "pairs", "batches", "rows", "says"),
+    [(0.25, 32, 14, 32, True), (0.25, 0, 14, 32, False), (0.25, 32, 8, 32, False), (0.25, 32, 14, 8, False),
+     (0.1, 32, 14, 32, False)],
+)  # fmt: skip
+def test_one_order_harms_a_loss_of_pairs_where_batches_are_less_alike(
+    apart: float, pairs: float, batches: float, rows: float, says: bool
+) -> None:
+    names = {"rows_apart": apart, "apart_batches": batches, "loss_pairs": pairs, "example_rows": rows,
+             "distinct_rows": 400.0}  # fmt: skip
+    columns = looked(fixed(6)) | {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in names.items()}
+    assert bool(findings([SortedExamples()], columns)) == says
+
+
+@pytest.mark.parametrize(
     ("even", "pairs", "batches", "says"),
     [(0.4, 32.0, 14.0, True), (0.1, 32.0, 14.0, False), (0.4, 0.0, 14.0, False), (0.4, 32.0, 8.0, False)],
 )

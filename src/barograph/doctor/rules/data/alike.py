@@ -29,7 +29,11 @@ class SortedExamples(SameOrder):
     are drawn anew in each epoch, and a stream that is read once, are other things, as is text, which is read from its
     beginning; so are streams whose state is carried from each batch into the next (`model/state_carried`).
 
-    A loss that compares the examples of a batch with each other needs no examples that come again, as augmented ones
+    A loss that compares the examples of a batch with each other finds each harder to tell from the rest of its batch:
+    a fifth of the variance in one direction is enough there, in twelve batches or more of sixteen examples or more,
+    which is several times what chance gives.
+
+    Such a loss needs no examples that come again, as augmented ones
     never do: where batches are of one class each, nearly all that an example is compared with is of its own class. Half
     of the sketches or more have three tenths of their variance between batches, in twelve batches or more, of rows of
     mean 0 and deviation 1: a brightness that is drawn once for a batch does not count. The means of batches that are a
@@ -54,6 +58,8 @@ class SortedExamples(SameOrder):
         "different": (8.0, "batches of different examples; ours"),
         "even": (0.3, "of the variance in half of the sketches, of a loss of pairs; ours"),
         "compared": (12.0, "batches of a loss of pairs; ours"),
+        "paired": (0.2, "of the variance in one direction, of a loss of pairs; ours"),
+        "pairs": (16.0, "examples of a batch of such a loss; ours"),
     }
     causes = ("data sorted: the examples of a batch are alike, and not shuffled",)
     remedies = ("shuffle the examples anew in each epoch: `DataLoader(..., shuffle=True)`",)
@@ -93,6 +99,8 @@ class SortedExamples(SameOrder):
         period, apart = self.period(history, value, place), watched(history, "rows_apart", place)
         batches = watched(history, "apart_batches", place)
         known_apart = apart >= self.at["apart"] and batches >= self.at["different"]
+        pairs = all(watched(history, name, place) >= self.at["pairs"] for name in ("loss_pairs", "example_rows"))
+        known_apart |= pairs and apart >= self.at["paired"] and batches >= self.at["compared"]
         if period and known_apart and not carries_state(history, place) and self.first(place[2]):
             yield self.finding(
                 self.same[0][0], f"Each epoch has the same batches, {period} steps apart, and the examples of a batch "

@@ -6,6 +6,7 @@ Out:  findings of `DoubleSoftmax`.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
@@ -19,8 +20,14 @@ from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
+    from barograph.doctor.rules.data.examples import Place
 
 
+_TWICE = (  # by series: what comes twice, and before which loss
+    ("activation", "softmax or sigmoid", "loss"),
+    ("softmax", "softmax", "cross-entropy"),
+    ("sigmoid", "sigmoid", "binary cross-entropy"),
+)
 _BELOW = 0.1  # nats below the floor: a training that has one softmax, unlike its evaluation
 
 
@@ -79,43 +86,46 @@ class DoubleSoftmax(Rule):
         self._looks: dict[tuple[str, int], tuple[int, int]] = {}  # since which step, and how many
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from self._inside(history)
-        for pairs in self._pairs.values():
-            if self._said or pairs.is_over:
+        channels = [history.channel(f"model/{name}_twice") for name, *_ in _TWICE]
+        sources = [self._asked(pairs, history) for pairs in self._pairs.values() if not (self._said or pairs.is_over)]
+        inside: Iterator[tuple[Place, _Pairs | int, float]] = (
+            (place, which, value) for which, place, value in self._cursor.in_order(*channels)
+        )
+        # which of them says it first is the same live and in replay
+        for place, which, value in heapq.merge(inside, *sources, key=lambda one: one[0][1]):
+            if self._said:
                 continue
-            for step, segment, time in pairs.new(history, int(self.at[pairs.threshold])):
-                finding = None if self._said or pairs.is_over else self._look(history, pairs, step, segment, time)
-                if finding is not None:
-                    self._said = True
-                    yield finding
+            if isinstance(which, _Pairs):
+                finding = None if which.is_over else self._look(history, which, *place)
+            else:
+                finding = self._inside(which, value, *place)
+            if finding is not None:
+                self._said = True
+                yield finding
 
-    def _inside(self, history: RunHistory) -> Iterator[Finding]:
+    def _asked(self, pairs: _Pairs, history: RunHistory) -> Iterator[tuple[Place, _Pairs | int, float]]:
+        for place in pairs.new(history, int(self.at[pairs.threshold])):
+            yield place, pairs, math.nan
+
+    def _inside(self, which: int, value: float, step: int, time: int, segment: int) -> Finding | None:
         """What the watch has seen of the output and its gradient."""
-        for name, what, loss in (
-            ("activation", "softmax or sigmoid", "loss"),
-            ("softmax", "softmax", "cross-entropy"),
-            ("sigmoid", "sigmoid", "binary cross-entropy"),
-        ):
-            rows = self._cursor.new(history.channel(f"model/{name}_twice"))
-            for at in range(len(rows) if rows is not None and not self._said else 0):
-                assert rows is not None
-                step, segment = int(rows.step[at]), int(rows.segment[at])
-                began, count = self._looks.get((name, segment), (step, 0))
-                if rows.value[at] != 1 or count < 0:  # a sigmoid's output is always within its bounds
-                    self._looks[name, segment] = step, -1 if name == "sigmoid" else 0
-                    continue
-                began = began if count else step
-                self._looks[name, segment] = began, count + 1
-                if count + 1 == self.at[name] and not self._said:
-                    self._said = True
-                    yield self.finding(
-                        began, f"The output goes through a {what}, and then through that of the {loss}: it is "
-                        "probabilities, and its gradient is that of logits.",
-                        found=step, segment=segment, confidence=0.98, evidence={"looks": count + 1},
-                        causes=[f"softmax twice: the output goes through a {what} before the {loss}"],
-                    )  # fmt: skip
+        name, what, loss = _TWICE[which]
+        began, count = self._looks.get((name, segment), (step, 0))
+        if value != 1 or count < 0:  # a sigmoid's output is always within its bounds
+            self._looks[name, segment] = step, -1 if name == "sigmoid" else 0
+            return None
+        began = began if count else step
+        self._looks[name, segment] = began, count + 1
+        if count + 1 != self.at[name]:
+            return None
+        return self.finding(
+            began, f"The output goes through a {what}, and then through that of the {loss}: it is probabilities, and "
+            "its gradient is that of logits.", found=step, segment=segment, confidence=0.98,
+            evidence={"looks": count + 1},
+            causes=[f"softmax twice: the output goes through a {what} before the {loss}"],
+        )  # fmt: skip
 
-    def _look(self, history: RunHistory, pairs: _Pairs, step: int, segment: int, time: int) -> Finding | None:
+    def _look(self, history: RunHistory, pairs: _Pairs, step: int, time: int, segment: int) -> Finding | None:
         count = _classes(history, time)
         if not count >= 2:
             return None
@@ -165,8 +175,8 @@ class _Pairs:
         self._roles, self._rows, self._count = (loss, accuracy), [0, 0], 0
         self._last = (-1, -1), math.nan  # segment and step of the last loss, and that loss
 
-    def new(self, history: RunHistory, count: int) -> Iterator[tuple[int, int, int]]:
-        """Step, segment and time of each row with which half of the last `count` pairs are new."""
+    def new(self, history: RunHistory, count: int) -> Iterator[Place]:
+        """Step, time and segment of each row with which half of the last `count` pairs are new."""
         channels = [history.role(role) for role in self._roles]
         if channels[0] is None or channels[1] is None or channels[1].end == self._rows[1]:
             return
@@ -190,7 +200,7 @@ class _Pairs:
             self.values = [*self.values[-count + 1 :], pair]
             self._count += 1
             if len(self.values) == count and self._count % max(1, count // 2) == 0:
-                yield place[1], place[0], int(rows.time[at])
+                yield place[1], int(rows.time[at]), place[0]
 
 
 def _classes(history: RunHistory, time: int) -> float:

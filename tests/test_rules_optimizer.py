@@ -169,6 +169,14 @@ def test_an_epsilon_above_the_gradients_warns_and_rare_rows_of_embeddings_do_not
     assert not findings([EpsilonDominates()], table("optimizer", "below_eps", rows, 25))
 
 
+@pytest.mark.parametrize(("pruned", "told"), [(0.0, True), (0.5, True), (0.8, False), (1.0, True)])
+def test_elements_without_any_gradient_are_none_that_an_epsilon_shrinks(pruned: float, told: bool) -> None:
+    names = [f"h.{at}.weight_orig" for at in range(5)]
+    rows = table("optimizer", "below_eps", dict.fromkeys(names, [max(0.82, pruned)] * 4), 25)
+    rows |= table("gradients", "zeros", dict.fromkeys(names, [pruned] * 10), 10)
+    assert bool(only(findings([EpsilonDominates()], rows), "epsilon_dominates")) is told
+
+
 @pytest.mark.parametrize(
     ("epsilon", "flow", "cause", "remedy"),
     [

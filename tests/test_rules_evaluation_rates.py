@@ -38,3 +38,11 @@ def test_an_evaluation_that_rises_with_the_rate_is_no_overfitting_yet(rate: np.n
 def test_losses_that_rise_together_behind_a_restart_of_the_rate_inform(rate: np.ndarray, told: str) -> None:
     course = falling(1000, noise=0.003) * (1 + 0.4 * np.clip((STEPS - 500) / 100, 0, 1))
     assert severity("validation_divergence", course, course[AT], rate) == told
+
+
+def test_a_restart_of_the_rate_is_the_cause_that_is_named() -> None:
+    course = falling(1000, noise=0.003) * (1 + 0.4 * np.clip((STEPS - 500) / 100, 0, 1))
+    series = {"train/loss": (STEPS, course), "eval/loss": (AT, course[AT]), "train/lr": (STEPS, RESTART)}
+    one = next(one for one in found([made() for made in RULES], series) if one.rule == "validation_divergence")
+    assert one.causes == ["learning rate too high: it was raised since the best evaluation"]
+    assert one.remedies == ["Compare evaluations at one learning rate, as at the end of each cycle."]

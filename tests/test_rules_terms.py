@@ -65,3 +65,12 @@ def test_an_evaluation_of_one_term_is_not_compared_with_the_whole_loss(
     columns = {"train/loss": (steps, whole)} | {name: (steps, whole / 4) for name in terms}
     assert bool(found([EvaluationBetter()], columns | {evaluated: (seen, 0.2 * whole[seen])})) is told
     assert bool(found([EvaluationGap()], columns | {evaluated: (seen, 4 * whole[seen])})) is told
+
+
+@pytest.mark.parametrize(("smoothing", "told"), [(0.0, True), (0.1, False)])
+def test_labels_that_are_smoothed_keep_the_training_loss_above_the_evaluations(smoothing: float, told: bool) -> None:
+    steps = np.arange(400)
+    whole = 1 + 3 * np.exp(-steps / 80)
+    series = {"train/loss": (steps, whole), "val/loss": (steps[20::40], 0.2 * whole[20::40])}
+    series["model/label_smoothing"] = steps[:1], np.array([smoothing])
+    assert bool(found([EvaluationBetter()], series)) is told

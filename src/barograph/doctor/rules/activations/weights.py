@@ -18,6 +18,7 @@ from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, block_of, in_order, role_of, shown
 from barograph.doctor.rules.activations import groups, reach
+from barograph.doctor.rules.activations.groups import why_never
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,11 +93,11 @@ class FrozenLayers(Rule):
             never = [names[at] for at in numpy.flatnonzero(state.there & ~state.ever) if not _is_expert(names[at])]
             if never:
                 yield self.finding(
-                    current.step, f"No gradient reaches {shown(never)}: frozen since the start.", severity="info",
+                    current.step, f"No gradient reaches {shown(never)} since the start.", severity="info",
                     key="start",
                     found=current.step, segment=current.segment,
                     evidence={"layers": in_order(never)[:8], "count": len(never)},
-                    causes=["layer frozen: on purpose, or forgotten"], confidence=0.3,
+                    causes=why_never(never), confidence=0.3,
                 )  # fmt: skip
         due = out_now & (state.out >= int(self.at["tables"]) + 2 * state.longest)
         if due.any():  # rare
@@ -315,8 +316,7 @@ class WeightNormGrowth(Rule):
             last = float(values[at])
             yield self.finding(
                 step, f"The norm of all parameters grows from {last:.3g} to {float(rows.value[at]):.3g} "
-                "at one "
-                f"step, {step}.", key="step", segment=segment, evidence={"norm": float(rows.value[at]),
+                f"at one step, {step}.", key="step", segment=segment, evidence={"norm": float(rows.value[at]),
                 "norm_before": last},
                 causes=["learning rate too high", "clipping off"], confidence=0.8,
                 remedies=[half_rate(history, step, time, segment), *saved_before(history, step)],

@@ -69,6 +69,8 @@ _NEVER = 0.8  # of the loss that the training began with, in each evaluation: th
 _DRAWN = 1.25  # the same: weights as they were drawn are as good as those of the first step
 _LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are memorized is far less
 _RAISED = 1.2  # times the learning rate at the best evaluation
+_RISEN = "learning rate too high: it was raised since the best evaluation"
+_AT_ITS_END = "Compare evaluations at one learning rate, as at the end of each cycle."
 _WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
 
@@ -399,10 +401,9 @@ class ValidationDivergence(Rise):
         sizes = between(history.role("step_tokens"), 0, point.step + 1, point.segment)
         old = between(history.role("step_tokens"), 0, best.step + 1, point.segment)
         ramp = len(old) > 0 and abs(float(sizes[-1]) / max(float(numpy.median(old)), 1e-9) - 1) > 0.1
-        warm = (len(rates) > 1 and rates.max() > _RAISED * rates[0]) or stage_between(
-            history, best.step, point.step, point.segment
-        )
-        causes = self._why(history, best, point)
+        raised = len(rates) > 1 and bool(rates.max() > _RAISED * rates[0])
+        warm = raised or stage_between(history, best.step, point.step, point.segment)
+        causes = [_RISEN] if raised else self._why(history, best, point)
         self._told = self.finding(
             begin.step,
             f"The evaluation loss rose from {best.value:.4g} to {point.value:.4g}, the training loss from "
@@ -419,7 +420,7 @@ class ValidationDivergence(Rise):
                 "train_now": rounded(point.train),
             },
             causes=causes,
-            remedies=self._remedies(causes, begin.step),
+            remedies=[_AT_ITS_END] if raised else self._remedies(causes, begin.step),
         )
         yield again(self._told)
 

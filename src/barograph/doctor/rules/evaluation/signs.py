@@ -318,7 +318,8 @@ class EvaluationBetter(Walker):
     Five evaluations in a row lie more than 10% below the training loss. Dropout and augmentation do that, an easier
     evaluation set too, and evaluation data among the training data: an info finding. What is below half of it from the
     first evaluation on is measured in another way, for nothing was learnt from evaluation data by then. Of an
-    evaluation of one term alone, by its name and by those of the training's terms, nothing is said.
+    evaluation of one term alone, by its name and by those of the training's terms, nothing is said; nor where the
+    training smooths its labels, which no loss below comes of.
     """
 
     name, kind, severity = "evaluation_better", "eval", "info"
@@ -336,7 +337,8 @@ class EvaluationBetter(Walker):
         self._apart: bool | None = None
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
-        if is_term(history, channel):
+        smoothed = before(history.channel("model/label_smoothing"), point.step + 1, point.segment) > 0
+        if smoothed or is_term(history, channel):
             return
         self._apart = point.value < 0.5 * point.train and self._apart is not False
         if not point.value < (1 - self.at["share"]) * point.train or point.value <= 0 or channel.name.endswith("bpb"):

@@ -139,6 +139,8 @@ def test_a_number_without_a_unit_is_one_of_steps_where_it_is_above_the_epochs(ep
     assert bool(found([UnfreezingMissed()], series, config=config)) is told
 
 
-@pytest.mark.parametrize(("names", "first"), [(["norm.bias", "score.bias"], "biases alone"), (["score.weight"], "layer")])
+@pytest.mark.parametrize(
+    ("names", "first"), [(["norm.bias", "score.bias"], "biases alone"), (["score.weight"], "layer")]
+)
 def test_biases_that_no_gradient_reaches_may_cancel_in_a_comparison(names: list[str], first: str) -> None:
     assert why_never(names)[0].startswith(first) and why_never(names)[-1].startswith("layer frozen")

@@ -238,7 +238,12 @@ def test_examples_that_get_longer_or_larger_by_what_is_logged_are_a_stage(name: 
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("length", 2 + STEP // 100), ("model/output_size", 2 + STEP // 150), ("length", STEP % 7), ("wavelength", STEP // 150)],
+    [
+        ("length", 2 + STEP // 100),
+        ("model/output_size", 2 + STEP // 150),
+        ("length", STEP % 7),
+        ("wavelength", STEP // 150),
+    ],
 )
 def test_sizes_that_change_elsewhere_or_are_the_models_own_excuse_nothing(name: str, number: np.ndarray) -> None:
     assert "divergence" in loud({"train/loss": learnt_anew(), name: number})

@@ -62,4 +62,3 @@ def _is_part(apart: Any, loss: Any, parts: list[Any]) -> bool:
             if weights is not None and weights[0] != 0:
                 return True
     return False
-

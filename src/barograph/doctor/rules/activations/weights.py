@@ -251,9 +251,9 @@ class WeightNormGrowth(Rule):
     The stability guide: a norm that is more than ten times what it was, or layers whose norms diverge by more than a
     thousand times, are red flags. Here: a layer's norm is ten times that of its table before, or the norm of all
     parameters is by half or more above its highest so far, with the same parameters trained: a warning. Where two
-    players' norms come by turns, each has been seen; where all layers grow so, and the loss loses a fifth meanwhile, small
-    ones have learnt: an info finding. The ratio of a layer's norm to its first one, largest over
-    smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters by 10% in 1,000 steps is usual
+    players' norms come by turns, each has been seen; where all layers grow so, and the loss loses a fifth meanwhile,
+    small ones have learnt: an info finding. The ratio of a layer's norm to its first one, largest over smallest of all
+    matrices, above 1000: a warning. Growth of the norm of all parameters by 10% in 1,000 steps is usual
     in the first tenth of a training and an info finding later.
     """
 

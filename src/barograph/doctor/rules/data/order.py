@@ -80,8 +80,9 @@ class SameOrder(WatchRule):
     multiples of one number, three at least and a sixteenth of the most; in no look were examples that had come before
     in several batches. The training has three batches of different examples or more. A batch that stays, and a
     policy's, which is trained on several times, are other things; so are streams whose state is carried on
-    (`model/state_carried`). An info finding: of a text that is read from its beginning it is meant so. A warning where a data set or sampler of the training's own make has an `epoch`, and that
-    is 0 still (`model/order_epoch`): the order was to be another one in each. So it is where the loss jumps three times
+    (`model/state_carried`). An info finding: of a text that is read from its beginning it is meant so. A warning where
+    a data set or sampler of the training's own make has an `epoch`, and that is 0 still (`model/order_epoch`): the
+    order was to be another one in each. So it is where the loss jumps three times
     or more, to one and a half times what it was and for some rows: other data begin there, as of another source, and
     what was learnt of the last ones is forgotten meanwhile.
 

@@ -203,8 +203,8 @@ class LossLevel(SeriesRule):
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
     Where the validation loss did not rise with it, or a stage begins there (a logged number of a round, task or stage
-    changes, or of the length or size of the examples, or the loss gets another term), it is an info finding. Of a loss that was below 0 before nothing is said:
-    its average may be near 0.
+    changes, or of the length or size of the examples, or the loss gets another term), it is an info finding. Of a loss
+    that was below 0 before nothing is said: its average may be near 0.
     Where the loss is that high from one row to the next, a bad batch is a likelier cause than the weights.
     """
 

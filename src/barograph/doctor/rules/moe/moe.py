@@ -110,8 +110,9 @@ class _Bounded(Rule):
     def _say(
         self, history: RunHistory, level: str, severity: str, began: int, step: int, value: float, segment: int
     ) -> Finding:
+        case = self.case(history, step, segment)
         return self.say(
-            self.case(history, step, segment), history, began, found=step, key=level, segment=segment, severity=severity,
+            case, history, began, found=step, key=level, segment=segment, severity=severity,
             confidence=0.3 if severity == "info" else self.cases["all"].confidence,
             evidence={self.series[0].removeprefix("moe/"): value}, also={"value": value, **_balance_loss(history)},
         )  # fmt: skip

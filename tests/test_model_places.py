@@ -221,3 +221,24 @@ def test_outputs_that_fit_any_pictures_targets_are_found(own: float, other: floa
                "model/update_p50": (steps, numpy.full(30, size))}  # fmt: skip
     found = only(findings([OtherPlaces()], columns), "other_places")
     assert len(found) == told
+
+
+def courses(own: numpy.ndarray, other: float, **more: float) -> list[str]:
+    """Severities of what is said of pictures whose outputs agree with their own targets so."""
+    steps = numpy.arange(0, 10 * len(own), 10)
+    columns = {"model/own_targets": (steps, own), "model/other_targets": (steps, numpy.full(len(own), other)),
+               "model/update_p50": (steps, numpy.full(len(own), 1e-3))}  # fmt: skip
+    columns |= {f"model/{name}": (steps, numpy.full(len(own), value)) for name, value in more.items()}
+    for cuts in ((), (130, 200, 310)):
+        found = [one.severity for one in only(findings([OtherPlaces()], columns, cuts=cuts), "other_places")]
+    return found
+
+
+def test_a_model_whose_inputs_are_its_targets_has_no_others() -> None:
+    assert courses(numpy.full(30, 0.2), 0.2) == ["warning"]
+    assert courses(numpy.full(30, 0.2), 0.2, input_target=0.0) == ["warning"]
+    assert courses(numpy.full(30, 0.2), 0.2, input_target=1.0) == []
+
+
+def test_outputs_that_agree_with_their_own_targets_later_were_only_early() -> None:
+    assert courses(numpy.concatenate([numpy.full(20, 0.2), numpy.full(30, 0.6)]), 0.2) == ["info"]

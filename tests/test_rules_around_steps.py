@@ -11,7 +11,7 @@ import pytest
 from rule_columns import findings, only
 
 from barograph.doctor.rules.optimizer.accounts import RateTooLow
-from barograph.doctor.rules.optimizer.around import ClipNotInForce, ClippedByShard
+from barograph.doctor.rules.optimizer.around import ClipNotInForce, ClippedByShard, OptimizerRemade
 from barograph.doctor.rules.optimizer.declared import ScheduleMissing
 from barograph.doctor.rules.optimizer.scheduled import ScheduleCount
 from barograph.doctor.rules.optimizer.steps import LostWindow
@@ -206,3 +206,21 @@ def test_a_target_network_that_takes_all_of_the_new_weights_is_seen_by_the_way_i
                name: (numpy.arange(0, 500, 10), numpy.linspace(0.1, 3, 50))}  # fmt: skip
     found = only(findings([TargetNetwork()], columns), "target_network")
     assert ["swapped" in one.causes[0] for one in found] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("steps", "severity"),
+    [
+        ([60, 120, 180, 240], "warning"),  # at the end of each round, from the first one on
+        ([110, 160, 230], "warning"),
+        ([190, 252, 315], "info"),  # rounds of pruning behind a training as long as three of them
+    ],
+)
+def test_an_optimizer_that_a_loop_makes_anew_is_made_so_in_its_first_round(steps: list[int], severity: str) -> None:
+    columns = {
+        "train/loss": numpy.ones(600),
+        "model/optimizers_replaced": (numpy.array(steps), numpy.arange(1.0, len(steps) + 1)),
+        "model/epsilon": ([0], [1e-8]),
+    }
+    (one,) = findings([OptimizerRemade()], columns).values()
+    assert (one.severity, one.step, one.found) == (severity, steps[0], steps[2])

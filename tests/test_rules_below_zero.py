@@ -81,3 +81,20 @@ def test_ratios_say_nothing_of_a_loss_that_was_below_zero() -> None:
     rules = [rule() for rule in (*LOSS, *PROGRESS)]
     told = found(rules, {"train/loss": (np.arange(260), np.maximum(loss, 0.01))})
     assert any(one.rule == "loss_level" for one in told)
+
+
+def of_two_sets(names: tuple[str, str], exact: bool = True) -> dict:
+    """A loss of energies that comes back, its regulariser, and the energies of the two sets."""
+    rng = np.random.default_rng(3)
+    apart = fallen() + 2000 * (1 - np.exp(-np.clip(AT - 450, 0, None) / 20))
+    base, little = rng.normal(0, 50, len(AT)), rng.uniform(1, 2, len(AT))
+    series = {"energy/cd": apart, "energy/reg": little, names[0]: base + apart, names[1]: base}
+    off = 0 if exact else rng.normal(0, 5, len(AT))
+    return {"train/loss": (AT * 10, apart + little + off)} | {name: (AT * 10, one) for name, one in series.items()}
+
+
+def test_a_difference_of_two_sets_comes_back_to_0_as_the_one_becomes_like_the_other() -> None:
+    for names in (("energy_pos", "energy_neg"), ("score/real", "score/fake"), ("E_data", "E_model")):
+        assert not found([rule() for rule in RULES], of_two_sets(names)), names
+    assert warned(found([rule() for rule in RULES], of_two_sets(("energy_pos", "other"))))
+    assert warned(found([rule() for rule in RULES], of_two_sets(("energy_pos", "energy_neg"), exact=False)))

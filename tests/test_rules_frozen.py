@@ -9,7 +9,7 @@ import pytest
 from rule_curves import Series, found
 
 from barograph.doctor.kernel.examiner import Examiner
-from barograph.doctor.rules.activations.groups import FrozenGroup, UnfreezingMissed
+from barograph.doctor.rules.activations.groups import FrozenGroup, UnfreezingMissed, why_never
 from barograph.doctor.rules.gradient.vanished import ZeroGradient
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.optimizer.updates import UpdateRatio
@@ -137,3 +137,10 @@ def test_a_number_without_a_unit_is_one_of_steps_where_it_is_above_the_epochs(ep
                       "model/frozen_share": ([0], [0.9])}  # fmt: skip
     config = {"unfreeze_at": 100} | ({} if epochs is None else {"epochs": epochs})
     assert bool(found([UnfreezingMissed()], series, config=config)) is told
+
+
+@pytest.mark.parametrize(
+    ("names", "first"), [(["norm.bias", "score.bias"], "biases alone"), (["score.weight"], "layer")]
+)
+def test_biases_that_no_gradient_reaches_may_cancel_in_a_comparison(names: list[str], first: str) -> None:
+    assert why_never(names)[0].startswith(first) and why_never(names)[-1].startswith("layer frozen")

@@ -118,6 +118,26 @@ def test_an_unclipped_step_a_hundred_times_too_long_is_critical_and_says_why() -
     assert "90th percentile" in one.remedies[0]
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "jumps", "severity"),
+    [
+        ({}, False, "warning"),
+        ({"model/scale_free": ([0], [1.0])}, False, "info"),
+        ({"model/epsilon": ([0], [1e-8])}, False, "info"),
+        ({"model/epsilon": ([0], [1e-8])}, True, "critical"),
+    ],
+)
+def test_an_unclipped_gradient_alone_is_no_harm_to_a_step_that_does_not_grow_with_it(
+    optimizer: dict, jumps: bool, severity: str
+) -> None:
+    norm, loss = noisy(200), falling(200)
+    norm[150] = 500
+    loss[150] = 400 if jumps else loss[150]
+    columns = {"train/norm": norm, "train/loss": loss} | optimizer
+    (one,) = only(findings([GradientSpike()], columns, facts={"config": {"clip": 0.0}}), "gradient_spike")
+    assert one.severity == severity
+
+
 @pytest.mark.parametrize(("clipped_once", "named"), [(False, True), (True, False)])
 def test_clipping_is_called_off_only_where_no_look_saw_it(clipped_once: bool, named: bool) -> None:
     norm, loss = noisy(200), falling(200)

@@ -119,3 +119,14 @@ def test_an_expert_that_loses_its_load_by_and_by_tells_of_the_router_and_one_at_
     table[10:20, 2] = table[9, 2]
     (half,) = only(findings([DeadExperts()], laid(table)), "dead_expert")
     assert half.causes[0].startswith("router collapsed")
+
+
+@pytest.mark.parametrize(("busiest", "collapsed"), [(1.3, False), (3.5, True), (None, True)])
+def test_a_router_that_is_sure_and_loads_its_experts_evenly_has_not_collapsed(
+    busiest: float | None, collapsed: bool
+) -> None:
+    columns = {"moe/router_entropy": numpy.full(200, 0.3)}
+    columns |= {} if busiest is None else {"moe/load_imbalance": numpy.full(200, busiest)}
+    (one,) = only(findings([RouterEntropy()], columns), "router_entropy")
+    assert one.severity == "info" and one.causes[0].startswith("router collapsed") is collapsed
+    assert one.message.endswith("loaded evenly.") is not collapsed

@@ -152,6 +152,14 @@ def test_updates_too_small_warn_but_not_at_the_end_of_the_schedule() -> None:
     assert not findings([UpdateRatio()], small | {"train/lr": numpy.full(100, 0.0) + 1e-3 * (numpy.arange(100) == 0)})
 
 
+@pytest.mark.parametrize(("age", "told"), [(None, True), (20_000.0, True), (300.0, False)])
+def test_the_phase_of_updates_is_that_of_the_optimizers_own_steps(age: float | None, told: bool) -> None:
+    steps = 12_000 + 1000 * numpy.arange(20)  # of an environment
+    columns = {"model/update_p50": (steps, numpy.full(20, 2.3e-3))}
+    columns |= {} if age is None else {"model/optimizer_age": (steps, numpy.full(20, age))}
+    assert bool(only(findings([UpdateRatio()], columns), "update_ratio")) is told
+
+
 def test_a_layer_moved_further_than_its_like_informs() -> None:
     rows = {f"h.{at}.w": [0.05 if at == 2 else 1e-3] * 5 for at in range(6)}
     (one,) = only(findings([UpdateImbalance()], table("updates", "ratio", rows)), "update_imbalance")
@@ -167,6 +175,14 @@ def test_an_epsilon_above_the_gradients_warns_and_rare_rows_of_embeddings_do_not
     assert (one.severity, one.step, one.found) == ("warning", 0, 25) and "0.1" in one.message
     rows = {"tok_embeddings.weight": [0.9] * 4} | {f"h.{at}.weight": [0.01] * 4 for at in range(5)}
     assert not findings([EpsilonDominates()], table("optimizer", "below_eps", rows, 25))
+
+
+@pytest.mark.parametrize(("pruned", "told"), [(0.0, True), (0.5, True), (0.8, False), (1.0, True)])
+def test_elements_without_any_gradient_are_none_that_an_epsilon_shrinks(pruned: float, told: bool) -> None:
+    names = [f"h.{at}.weight_orig" for at in range(5)]
+    rows = table("optimizer", "below_eps", dict.fromkeys(names, [max(0.82, pruned)] * 4), 25)
+    rows |= table("gradients", "zeros", dict.fromkeys(names, [pruned] * 10), 10)
+    assert bool(only(findings([EpsilonDominates()], rows), "epsilon_dominates")) is told
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,15 @@ def test_a_rank_that_the_watch_makes_slower_is_told_so(rank: int, takes: float, 
     assert one.severity == severity and one.causes[0].startswith("steps too short" if severity == "info" else "rank")
 
 
+@pytest.mark.parametrize(("waits", "severity"), [(0.0, "warning"), (4.0, "info"), (9.0, "info")])
+def test_what_a_rank_takes_longer_is_a_share_of_the_others_own_work(waits: float, severity: str) -> None:
+    fields = {"rank": 0, "recovered": False, "slower_by": 1.0, "since": 0, "window": 40}
+    columns = {"model/watch_ms": numpy.full(60, 1.0), "ranks/step_ms/min": numpy.full(60, 5.0)}
+    columns |= {"ranks/wait_ms/max": numpy.full(60, waits)} if waits else {}
+    (one,) = findings([StragglerRank()], columns, events=[Record("straggler", 1 << 62, 50, fields)]).values()
+    assert one.severity == severity
+
+
 def test_parameters_that_differ_are_critical_at_once() -> None:
     events = [said(step, step_ms={}, **({"drift": [1]} if step >= 50 else {})) for step in range(60)]
     (one,) = findings([RanksDrifted()], {}, events=events, facts={"world_size": 4}).values()

@@ -37,3 +37,24 @@ def test_a_loss_that_leaps_from_a_saw_tooth_diverges() -> None:
     loss[500:] *= 2
     finding = next(one for one in look(loss) if one.rule == "divergence")
     assert finding.severity == "critical" and 495 <= finding.step <= 502
+
+
+@pytest.mark.parametrize(
+    ("width", "asked", "moved", "severity"),
+    [
+        (64.0, 1.0, 3e-4, "info"),
+        (30.0, 1.0, 3e-4, "critical"),  # a guess would be better
+        (64.0, 0.0, 3e-4, "critical"),  # the other network is asked for something else
+        (64.0, 1.0, 0.0, "critical"),  # and here it stays as it is: the target does not move
+    ],
+)
+def test_a_student_and_its_teacher_begin_alike_and_are_apart_before_they_agree_again(
+    width: float, asked: float, moved: float, severity: str
+) -> None:
+    steps, early = np.arange(60), np.arange(20)
+    noise = np.random.default_rng(0).normal(0, 0.01, 60)
+    series = {"train/loss": (steps, 3.1 + 0.75 * np.clip(steps - 3, 0, 20) / 20 + noise)}
+    series |= {"model/output_width": (early[:1], np.array([width])), "model/other_asked": (early, np.full(20, asked)),
+               "model/other_moved": (early, np.full(20, moved))}  # fmt: skip
+    (one,) = (one for one in found([rule() for rule in RULES], series) if one.rule == "divergence")
+    assert one.severity == severity

@@ -162,3 +162,9 @@ def test_one_order_in_which_the_loss_jumps_is_of_sorted_data(
     columns = looked(fixed(50), looks) | {"train/loss": (steps, 1.0 + 3.0 * fall), "train/lr": (steps, rate)}
     (one,) = findings([SameOrder()], columns, facts={"config": config}).values()
     assert one.severity == severity and ("data sorted" in str(one.causes[0])) == (severity == "warning")
+
+
+@pytest.mark.parametrize(("carried", "count"), [(1.0, 0), (0.0, 1)])
+def test_streams_whose_state_is_carried_on_are_read_in_their_order(carried: float, count: int) -> None:
+    columns = looked(fixed(6)) | {"model/state_carried": (np.arange(2, 14), np.full(12, carried))}
+    assert len(findings([SameOrder()], columns)) == count

@@ -226,3 +226,24 @@ def test_an_evaluation_that_gets_better_at_once_with_a_stage_is_none(config: dic
     columns = {"train/loss": 0.3 + 0.5 * (STEP >= 150) + 0.001 * np.sin(STEP), "val/loss": (evaluations, evaluated)}
     found = findings([EvaluationJump()], columns, facts={"config": config}).values()
     assert [one.severity for one in found] == ["info" if quiet else "warning"]
+
+
+@pytest.mark.parametrize("name", ["length", "train/seq_len", "max_length", "curriculum/difficulty", "n_digits", "size"])
+def test_examples_that_get_longer_or_larger_by_what_is_logged_are_a_stage(name: str) -> None:
+    columns = {"train/loss": learnt_anew(), name: 2 + STEP // 150}
+    assert loud(columns) == {}
+    (spike,) = (one for one in findings([LossSpike()], columns).values() if one.step >= 150)
+    assert "where a stage of the training begins" in spike.message and not spike.causes and not spike.remedies
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("length", 2 + STEP // 100),
+        ("model/output_size", 2 + STEP // 150),
+        ("length", STEP % 7),
+        ("wavelength", STEP // 150),
+    ],
+)
+def test_sizes_that_change_elsewhere_or_are_the_models_own_excuse_nothing(name: str, number: np.ndarray) -> None:
+    assert "divergence" in loud({"train/loss": learnt_anew(), name: number})

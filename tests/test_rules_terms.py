@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from rule_curves import found
 
+from barograph.doctor.rules.evaluation.signs import EvaluationBetter, EvaluationGap
 from barograph.doctor.rules.evaluation.terms import EvaluationTerm
 
 STEP, AT = np.arange(300), np.arange(19, 300, 20)
@@ -43,3 +44,33 @@ def test_a_term_that_is_alone_far_from_the_trainings_is_found(
     }  # fmt: skip
     ours = found([EvaluationTerm()], series, pieces)
     assert [one.key for one in ours] == [names[0]] * told
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "terms", "told"),
+    [
+        ("val/box_loss", ("train/box_loss", "train/cls_loss"), False),
+        ("val/reg_mse", ("train/reg", "train/cls"), False),
+        ("val/loss", ("train/box_loss", "train/cls_loss"), True),
+        ("val/total_loss", ("train/box_loss", "train/cls_loss"), True),
+        ("val/loss", (), True),
+    ],
+)
+def test_an_evaluation_of_one_term_is_not_compared_with_the_whole_loss(
+    evaluated: str, terms: tuple[str, ...], told: bool
+) -> None:
+    steps = np.arange(400)
+    whole = 1 + 3 * np.exp(-steps / 80)
+    seen = steps[20::40]
+    columns = {"train/loss": (steps, whole)} | {name: (steps, whole / 4) for name in terms}
+    assert bool(found([EvaluationBetter()], columns | {evaluated: (seen, 0.2 * whole[seen])})) is told
+    assert bool(found([EvaluationGap()], columns | {evaluated: (seen, 4 * whole[seen])})) is told
+
+
+@pytest.mark.parametrize(("smoothing", "told"), [(0.0, True), (0.1, False)])
+def test_labels_that_are_smoothed_keep_the_training_loss_above_the_evaluations(smoothing: float, told: bool) -> None:
+    steps = np.arange(400)
+    whole = 1 + 3 * np.exp(-steps / 80)
+    series = {"train/loss": (steps, whole), "val/loss": (steps[20::40], 0.2 * whole[20::40])}
+    series["model/label_smoothing"] = steps[:1], np.array([smoothing])
+    assert bool(found([EvaluationBetter()], series)) is told

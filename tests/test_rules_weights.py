@@ -377,6 +377,17 @@ def test_weights_that_grow_suddenly_warn_and_layers_that_begin_at_zero_do_not() 
     assert findings([WeightNormGrowth()], table("weights", "norm", every))
 
 
+@pytest.mark.parametrize(("loss", "severity"), [(2.6, "info"), (3.9, "warning"), (9.0, "warning"), (NAN, "warning")])
+def test_small_weights_that_grow_together_while_the_loss_falls_have_learnt(loss: float, severity: str) -> None:
+    every = {f"h.{at}.up": [0.03, 0.03, 4.5, 5, 5] for at in range(4)}
+    losses = {"train/loss": numpy.where(numpy.arange(50) < 14, 4.1, loss)}
+    (one,) = only(findings([WeightNormGrowth()], table("weights", "norm", every) | losses), "weight_norm_growth")
+    assert (one.key, one.step, one.severity) == ("sudden", 20, severity)
+    rows = {f"h.{at}.up": [3.0, 3.1, 40.0 if at == 1 else 3.2] for at in range(4)}
+    (one,) = only(findings([WeightNormGrowth()], table("weights", "norm", rows) | losses), "weight_norm_growth")
+    assert one.severity == "warning", "one of them alone"
+
+
 def test_weights_that_grow_all_along_do_not_jump_where_looks_are_far_apart() -> None:
     steps = numpy.array([*range(0, 90, 5), 140, 145])
     for far, found in ((0.06 * 55, False), (6.0, False), (40.0, True)):

@@ -1,6 +1,7 @@
 """Where a stage of a training begins: a round, a task, a phase, as the training itself logs them.
 
-In:   series that number stages (`round`, `task_id`, `al/cycle`), the loss, and its terms; the configuration.
+In:   series that number stages (`round`, `task_id`, `al/cycle`), or say how long or large their examples are
+      (`seq_len`, `resolution`); the loss, and its terms; the configuration.
 Out:  whether a stage begins with a step, and whether a training has stages.
 """
 
@@ -20,6 +21,11 @@ _NUMBERS = re.compile(
     r"(?:[_-]?(?:id|idx|index|number|num|nr))?",
     re.IGNORECASE,
 )
+_SIZES = re.compile(  # of the examples, that a training makes larger or harder as it goes
+    r"(?:(?!model/|data/).*[/._-])?(?:difficulty|horizon|hops|digits|resolution|"
+    r"(?:(?:max|cur|current|seq|sequence|context|train)[_-]?)*(?:length|len|size))",
+    re.IGNORECASE,
+)
 _BEGINS = re.compile(
     r"(?i).*(?:^|[._-])(?:start|starts|begin|begins|after|from|switch|onset)"
     r"(?:[_-]?(?:at|step|steps|iter|iters|iteration|iterations))?|.*[._-](?:switch|starts?|begins?)[_-]at"
@@ -30,6 +36,7 @@ _NO_STAGE = re.compile(  # what goes on as it was, or only starts to look
 )
 _CURRICULUM = re.compile(r"(?i)curriculum|easy[_-]?to[_-]?hard|self[_-]?paced")
 _PENALTY = re.compile(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re.IGNORECASE)
+WITH_STAGE = ", where a stage of the training begins"  # behind what is said of a step
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages
 _NEAR = 2  # rows: the bend of a curve is found a row or two from where it is, and a number may be logged a row early
 _SAME = 16  # rows
@@ -42,10 +49,12 @@ _SAID: WeakKeyDictionary[RunHistory, dict[tuple[int, int], bool]] = WeakKeyDicti
 
 
 def _numbered(history: RunHistory) -> list[Channel]:
-    """The series that tell stages apart: their number; or a penalty for what tasks before need, 0 in the first."""
+    """The series that tell stages apart: their number; the length or size of their examples; or a penalty for what
+    tasks before need, 0 in the first."""
     known = _NAMED.get(history)
     if known is None or known[0] != len(history.channels):
-        names = (name for name in history.channels if _NUMBERS.fullmatch(name) or _PENALTY.fullmatch(name))
+        kinds = (_NUMBERS, _PENALTY, _SIZES)
+        names = (name for name in history.channels if any(kind.fullmatch(name) for kind in kinds))
         known = _NAMED[history] = len(history.channels), tuple(sorted(names))
     return [channel for name in known[1] if (channel := history.channel(name)) is not None]
 

@@ -79,6 +79,10 @@ class Likeness:
         """Rows of a step."""
         self._rows = self._sketched(rows)
 
+    def trained_no_more(self) -> None:
+        """The rows of the step were not trained on."""
+        self._rows = None
+
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
         count = _OF_PASS if len(self._evaluated) < _FIRST else _OF_LATER

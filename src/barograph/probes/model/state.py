@@ -306,7 +306,10 @@ class ModelState:
                 if self._plain:
                     self._uses.follow(logits)
                 pieces = self._head.in_pieces
-                _each(lambda: self._output.returned(output, logits, self._rows.embedded(), pieces))
+                _each(
+                    lambda: self._output.returned(output, logits, self._rows.embedded(), pieces),
+                    lambda: self._examples.returned(output),
+                )
                 with torch.no_grad():
                     _each(lambda: self._finite.returned(logits))
                 if self._sharded and getattr(logits, "requires_grad", False):

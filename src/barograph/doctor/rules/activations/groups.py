@@ -42,6 +42,13 @@ _MOST = 0.5  # the same, of a model of which a head alone is trained
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
+def why_never(names: list[str]) -> list[str]:
+    """Causes where no gradient has ever reached these parameters."""
+    alone = all(name.rpartition(".")[2] == "bias" for name in names)
+    cancels = ["biases alone: what is added to all scores alike cancels where the loss compares them"] if alone else []
+    return [*cancels, "layer frozen: on purpose, or forgotten"]
+
+
 class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 

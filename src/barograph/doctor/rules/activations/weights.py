@@ -18,6 +18,7 @@ from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, block_of, in_order, role_of, shown
 from barograph.doctor.rules.activations import groups, reach
+from barograph.doctor.rules.activations.groups import why_never
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,11 +93,11 @@ class FrozenLayers(Rule):
             never = [names[at] for at in numpy.flatnonzero(state.there & ~state.ever) if not _is_expert(names[at])]
             if never:
                 yield self.finding(
-                    current.step, f"No gradient reaches {shown(never)}: frozen since the start.", severity="info",
+                    current.step, f"No gradient reaches {shown(never)} since the start.", severity="info",
                     key="start",
                     found=current.step, segment=current.segment,
                     evidence={"layers": in_order(never)[:8], "count": len(never)},
-                    causes=["layer frozen: on purpose, or forgotten"], confidence=0.3,
+                    causes=why_never(never), confidence=0.3,
                 )  # fmt: skip
         due = out_now & (state.out >= int(self.at["tables"]) + 2 * state.longest)
         if due.any():  # rare
@@ -241,14 +242,18 @@ class WeightNonFinite(Rule):
         )  # fmt: skip
 
 
+_LEARNT = 0.8  # of the loss beside the table before
+
+
 class WeightNormGrowth(Rule):
     """Weights grow suddenly.
 
     The stability guide: a norm that is more than ten times what it was, or layers whose norms diverge by more than a
     thousand times, are red flags. Here: a layer's norm is ten times that of its table before, or the norm of all
     parameters is by half or more above its highest so far, with the same parameters trained: a warning. Where two
-    players' norms come by turns, each has been seen. The ratio of a layer's norm to its first one, largest over
-    smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters by 10% in 1,000 steps is usual
+    players' norms come by turns, each has been seen; where all layers grow so, and the loss loses a fifth meanwhile,
+    small ones have learnt: an info finding. The ratio of a layer's norm to its first one, largest over smallest of all
+    matrices, above 1000: a warning. Growth of the norm of all parameters by 10% in 1,000 steps is usual
     in the first tenth of a training and an info finding later.
     """
 
@@ -268,6 +273,7 @@ class WeightNormGrowth(Rule):
         self._reader, self._cursor = TableReader(), RowCursor()
         self._before: dict[str, Any] = {}
         self._first: dict[str, Any] = {}
+        self._lost: dict[str, float] = {}  # the loss beside the newest table of a family and segment
         self._said: set[tuple[Any, ...]] = set()
         self._last = self._most = math.nan  # the newest norm, and the highest of its segment
         self._most_of = -1
@@ -310,8 +316,7 @@ class WeightNormGrowth(Rule):
             last = float(values[at])
             yield self.finding(
                 step, f"The norm of all parameters grows from {last:.3g} to {float(rows.value[at]):.3g} "
-                "at one "
-                f"step, {step}.", key="step", segment=segment, evidence={"norm": float(rows.value[at]),
+                f"at one step, {step}.", key="step", segment=segment, evidence={"norm": float(rows.value[at]),
                 "norm_before": last},
                 causes=["learning rate too high", "clipping off"], confidence=0.8,
                 remedies=[half_rate(history, step, time, segment), *saved_before(history, step)],
@@ -361,6 +366,8 @@ class WeightNormGrowth(Rule):
         names = table.names[: len(current.value)]
         key = f"{family} {current.segment}"
         before, first = self._before.get(key), self._first.get(key)
+        loss = usual(history.role("loss"), current.step, current.time, current.segment, 4)
+        learns, self._lost[key] = loss < _LEARNT * self._lost.get(key, math.nan), loss
         self._before = {name: value for name, value in self._before.items() if name.split()[0] != family} | {
             key: current.value
         }
@@ -395,7 +402,7 @@ class WeightNormGrowth(Rule):
             yield self.finding(
                 current.step, f"The weights of {shown(some)} are {worst:.3g} times as large as at the table before.",
                 key="sudden", segment=current.segment, evidence={"layers": in_order(some)[:8], "ratio": worst},
-                confidence=0.8,
+                confidence=0.8, severity="info" if whole and learns else "warning",
                 causes=["learning rate too high", "clipping off"],
                 remedies=[rate, *saved_before(history, current.step)],
             )  # fmt: skip

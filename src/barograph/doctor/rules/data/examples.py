@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_ALL = ", which may be all examples"  # where no batch size is configured
 Place = tuple[int, int, int]  # step, time, segment
 Source = tuple["Channel | None", Callable[["RunHistory", float, Place], "Iterator[Finding]"]]
 
@@ -227,7 +228,8 @@ class RepeatedExamples(WatchRule):
                 self._row[0][0], f"Each step is trained on the same {rows:.0f} examples.",
                 found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
                 severity="warning" if sized else "info", evidence={"examples": rows, "certain": True},
-                causes=["data exhausted: the same batch in each step"],
+                causes=["data exhausted: the same batch in each step" + ("" if sized else _ALL)],
+                remedies=list(self.remedies) if sized else [f"Unless these are all examples: {self.remedies[0]}"],
             )  # fmt: skip
             yield again(self._told)
         told, small = self._told, watched(history, "example_rows", place) < self.at["looked"]
@@ -241,6 +243,7 @@ class RepeatedExamples(WatchRule):
             and not _overfits_on_purpose(history)
         ):
             told.severity, told.confidence = "warning", _PROOF
+            told.causes, told.remedies = [told.causes[0].removesuffix(_ALL)], list(self.remedies)
             yield again(told)
         if follows and len(self._near) < 7 and (comes or value <= 1 - self.at["share"]):
             self._near.append(comes and after <= self.at["steps"])

@@ -18,7 +18,7 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, se
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import is_curriculum
-from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, carries_state, watched
 from barograph.doctor.rules.data.passes import Passes
 
 if TYPE_CHECKING:
@@ -79,9 +79,10 @@ class SameOrder(WatchRule):
     In three looks all examples of a batch, four at least, came together in one batch before, and the steps between are
     multiples of one number, three at least and a sixteenth of the most; in no look were examples that had come before
     in several batches. The training has three batches of different examples or more. A batch that stays, and a
-    policy's, which is trained on several times, are other things. An info finding: of a text that is read from its
-    beginning it is meant so. A warning where a data set or sampler of the training's own make has an `epoch`, and that
-    is 0 still (`model/order_epoch`): the order was to be another one in each. So it is where the loss jumps three times
+    policy's, which is trained on several times, are other things; so are streams whose state is carried on
+    (`model/state_carried`). An info finding: of a text that is read from its beginning it is meant so. A warning where
+    a data set or sampler of the training's own make has an `epoch`, and that is 0 still (`model/order_epoch`): the
+    order was to be another one in each. So it is where the loss jumps three times
     or more, to one and a half times what it was and for some rows: other data begin there, as of another source, and
     what was learnt of the last ones is forgotten meanwhile.
 
@@ -113,7 +114,7 @@ class SameOrder(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         period = self.period(history, value, place)
-        if not period or not self.first(place[2]):
+        if not period or carries_state(history, place) or not self.first(place[2]):
             return
         stays = watched(history, "order_epoch", place) == 0
         jumps = 0 if stays or is_curriculum(history) else self._jumps(history, place)

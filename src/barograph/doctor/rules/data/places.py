@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import usual
-from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -139,7 +139,9 @@ class OtherPlaces(WatchRule):
     Of an output with places the gradient shows the targets. After a hundred steps of a usual size, in the mean of the
     last twelve looks, outputs agree with their own targets by a correlation that is at most 0.06 above that with the
     targets of another picture, and that one is 0.1 to 0.6: the model has learnt where targets usually are, and nothing
-    of the pictures. Where all pictures have nearly the same targets, it would be higher.
+    of the pictures. Where all pictures have nearly the same targets, it would be higher. A model whose inputs are its
+    targets has no others. Where outputs agree with their own by more than twice that in later looks, it was only early,
+    and the finding becomes an info finding.
 
     What to do: print the names of some pictures beside those of their masks: two lists in another order.
     """
@@ -164,20 +166,29 @@ class OtherPlaces(WatchRule):
 
     def begin(self) -> None:
         self._values: list[tuple[float, float]] = []
+        self._told: Finding | None = None
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if watched(history, "input_target", place) == 1:
+            return
         looks = int(self.at["looks"])
         self._values = [*self._values[1 - looks :], (value, watched(history, "other_targets", place))]
         own, other = (sum(column) / len(self._values) for column in zip(*self._values, strict=True))
         moves = usual(history.channel("model/update_p50"), *place) > _LEAST_UPDATE
         alike = own - other <= self.at["above"] and self.at["low"] <= other <= self.at["high"]
         enough = len(self._values) == looks and place[0] >= self.at["steps"]
+        told = self._told
+        if told is not None and told.severity != "info" and own - other > 2 * self.at["above"]:
+            told.severity, told.confidence = "info", 0.3
+            told.message = f"{told.message[:-1]}; by step {place[0]} they agreed better with their own."
+            yield again(told)
         if enough and moves and alike and self.first(place[2]):
-            yield self.finding(
+            self._told = self.finding(
                 0, f"Outputs agree with their own targets by a correlation of {own:.2f}, and with those of another "
                 f"picture by {other:.2f}, after {place[0]} steps.", found=place[0], segment=place[2], confidence=0.9,
                 evidence={"own": rounded(own), "other": rounded(other)},
             )  # fmt: skip
+            yield again(self._told)
 
 
 RULES = (MirroredTargets, IgnoredPlaces, OtherPlaces)

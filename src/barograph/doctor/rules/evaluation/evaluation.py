@@ -68,6 +68,9 @@ _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the
 _NEVER = 0.8  # of the loss that the training began with, in each evaluation: those are the weights of then
 _DRAWN = 1.25  # the same: weights as they were drawn are as good as those of the first step
 _LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are memorized is far less
+_RAISED = 1.2  # times the learning rate at the best evaluation
+_RISEN = "learning rate too high: it was raised since the best evaluation"
+_AT_ITS_END = "Compare evaluations at one learning rate, as at the end of each cycle."
 _WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
 
@@ -80,8 +83,9 @@ class Overfitting(Rise):
     evaluation and no more than 5% and three deviations above what it was. The best is the median of the best
     evaluation and its neighbours: the lowest of many is low by chance. With five evaluations 0.1 nats warn, a tenth of
     the perplexity. Where the accuracy is as good as at the best loss, the model is only overconfident: an info
-    finding. An evaluation that rose at once, and has got better each time since, by a fifth in all, does not overfit.
-    The step is that of the best evaluation: its checkpoint is the one to keep.
+    finding; so is a rise of less than half while a schedule has the learning rate a fifth above that of then. An
+    evaluation that rose at once, and has got better each time since, by a fifth in all, does not overfit. The step is
+    that of the best evaluation: its checkpoint is the one to keep.
 
     In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
     says so of the third evaluation behind the best, the two losses are of different targets or data. So they are where
@@ -204,7 +208,7 @@ class Overfitting(Rise):
         severity = "warning" if rise >= self.at["increase"] or long else "info"
         accuracy = history.role("eval_accuracy")
         now, then = before(accuracy, point.step + 1, point.segment), before(accuracy, best.step + 1, best.segment)
-        if now >= then - 0.002 and rise < 0.5:
+        if rise < 0.5 and (now >= then - 0.002 or _warms_up(history, best, point)):
             severity = "info"
         first_epoch = (
             in_first_epoch(history, self._after[count - 1].step, best.segment) if len(self._after) < 64 else False
@@ -344,14 +348,21 @@ def _is_alone(history: RunHistory, point: EvaluationPoint) -> bool:
     return math.isnan(point.train) and (loss is None or not loss.end or loss.began[0] > point.step)
 
 
+def _warms_up(history: RunHistory, best: EvaluationPoint, point: EvaluationPoint) -> bool:
+    """Whether the learning rate has been raised since the best evaluation, and a schedule changes it still."""
+    rates = between(history.role("lr"), best.step, point.step + 1, point.segment)
+    return len(rates) > 1 and bool(rates[-1] > _RAISED * rates[0]) and bool(rates[-1] != rates[-2])
+
+
 class ValidationDivergence(Rise):
     """The evaluation gets worse, and the training with it.
 
     As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the
     model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
-    rise between two evaluations before are enough, where noise does not explain them. Where the learning rate or the
-    tokens of a step grew since, or a stage began, it is an info finding. Where the logged term that was nearly all of
-    the training loss at first has fallen since, and it is another one that is evaluated, nothing is said.
+    rise between two evaluations before are enough, where noise does not explain them. Where the learning rate (at any
+    step, as at a restart) or the tokens of a step grew since, or a stage began, it is an info finding. Where the logged
+    term that was nearly all of the training loss at first has fallen since, and it is another one that is evaluated,
+    nothing is said.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"
@@ -390,10 +401,9 @@ class ValidationDivergence(Rise):
         sizes = between(history.role("step_tokens"), 0, point.step + 1, point.segment)
         old = between(history.role("step_tokens"), 0, best.step + 1, point.segment)
         ramp = len(old) > 0 and abs(float(sizes[-1]) / max(float(numpy.median(old)), 1e-9) - 1) > 0.1
-        warm = (len(rates) > 1 and rates[-1] > 1.2 * rates[0]) or stage_between(
-            history, best.step, point.step, point.segment
-        )
-        causes = self._why(history, best, point)
+        raised = len(rates) > 1 and bool(rates.max() > _RAISED * rates[0])
+        warm = raised or stage_between(history, best.step, point.step, point.segment)
+        causes = [_RISEN] if raised else self._why(history, best, point)
         self._told = self.finding(
             begin.step,
             f"The evaluation loss rose from {best.value:.4g} to {point.value:.4g}, the training loss from "
@@ -410,7 +420,7 @@ class ValidationDivergence(Rise):
                 "train_now": rounded(point.train),
             },
             causes=causes,
-            remedies=self._remedies(causes, begin.step),
+            remedies=[_AT_ITS_END] if raised else self._remedies(causes, begin.step),
         )
         yield again(self._told)
 

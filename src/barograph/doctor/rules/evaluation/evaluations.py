@@ -1,13 +1,16 @@
 """Evaluations, one by one, with the training at that time.
 
 In:   the series of the evaluation loss and of the loss.
-Out:  `EvaluationPoint`; `Walker`, a rule that gets each of them; `Rise`, one that gets those behind the best.
+Out:  `EvaluationPoint`; `Walker`, a rule that gets each of them; `Rise`, one that gets those behind the best; whether
+      an evaluation is of one term of the loss alone.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
@@ -249,3 +252,27 @@ class Rise(Walker):
         if len(self._before) < 8:
             return best.value
         return median([*self._before[-3:-1], best.value, *[other.value for other in self._after[:2]]])
+
+
+_WORDS = re.compile(r"[A-Za-z][a-z]*|\d+")
+_OF_ANY = frozenset({"train", "training", "val", "valid", "validation", "eval", "evaluation", "test", "dev", "loss",
+                     "losses", "total", "step", "epoch", "avg", "mean"})  # fmt: skip
+
+
+def is_term(history: RunHistory, channel: Channel) -> bool:
+    """Whether the evaluation is of one term of the training's loss, by its name: a series of the training beside the
+    loss has the words that are in it, as `train/box_loss` those of `val/box_loss`."""
+    loss, own = history.role("loss"), _words(channel.name)
+    if loss is None or not own or _words(loss.name) >= own:
+        return False
+    for name, other in history.channels.items():
+        beside = other is not loss and other.began[0] == loss.began[0] and name.count("/") < 2
+        if beside and not name.startswith(("model/", "speed/", "data/")) and (words := _words(name)) and words <= own:
+            return True
+    return False
+
+
+@lru_cache(4096)
+def _words(name: str) -> frozenset[str]:
+    """The words of a name that tell one term from another."""
+    return frozenset(word.lower() for word in _WORDS.findall(name)) - _OF_ANY

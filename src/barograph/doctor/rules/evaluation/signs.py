@@ -21,6 +21,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Walker,
     in_first_epoch,
+    is_term,
     learnt_at_once,
     train_noise,
 )
@@ -316,7 +317,9 @@ class EvaluationBetter(Walker):
 
     Five evaluations in a row lie more than 10% below the training loss. Dropout and augmentation do that, an easier
     evaluation set too, and evaluation data among the training data: an info finding. What is below half of it from the
-    first evaluation on is measured in another way, for nothing was learnt from evaluation data by then.
+    first evaluation on is measured in another way, for nothing was learnt from evaluation data by then. Of an
+    evaluation of one term alone, by its name and by those of the training's terms, nothing is said; nor where the
+    training smooths its labels, which no loss below comes of.
     """
 
     name, kind, severity = "evaluation_better", "eval", "info"
@@ -334,6 +337,9 @@ class EvaluationBetter(Walker):
         self._apart: bool | None = None
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        smoothed = before(history.channel("model/label_smoothing"), point.step + 1, point.segment) > 0
+        if smoothed or is_term(history, channel):
+            return
         self._apart = point.value < 0.5 * point.train and self._apart is not False
         if not point.value < (1 - self.at["share"]) * point.train or point.value <= 0 or channel.name.endswith("bpb"):
             self._count = 0
@@ -360,7 +366,8 @@ class EvaluationGap(Walker):
     """The evaluation loss is far above the training loss: by half of it in three evaluations in a row: info.
 
     In the first epoch the cause is another than overfitting: nothing was seen twice. Where the graph of the training's
-    loss adds up several terms, as of a distillation and of labels, an evaluation of one of them comes first.
+    loss adds up several terms, as of a distillation and of labels, an evaluation of one of them comes first. Of an
+    evaluation of one term alone, by its name and by those of the training's terms, nothing is said.
     """
 
     name, kind, severity = "evaluation_gap", "overfit", "info"
@@ -382,7 +389,7 @@ class EvaluationGap(Walker):
         self._told = False
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
-        if not (point.train > 0.01 and point.value > self.at["ratio"] * point.train):
+        if is_term(history, channel) or not (point.train > 0.01 and point.value > self.at["ratio"] * point.train):
             self._count = 0
             return
         if not self._count:

@@ -16,6 +16,7 @@ import numpy
 from barograph.doctor.kernel.blocks import NewBlocks
 from barograph.doctor.kernel.cursor import (
     RowCursor,
+    came_by,
     exp,
     half_rate,
     known,
@@ -264,8 +265,8 @@ class GradientSpike(Rule):
     z = (log norm − level) / deviation, with level and robust standard deviation from the rows before (a robust line
     through the last 128, and the median distance from it). A spike has z above 8 and at least three times the level.
     Alone it is an info finding: gradients have heavy tails, and clipping handles them. At ten times the level it is a
-    warning where the loss jumps with it (z above 6 within two rows), and where nothing clipped it; with both, at a
-    hundred times, it is critical.
+    warning where the loss jumps with it (z above 6 within two rows), and where nothing clipped it and the optimizer's
+    step grows with the gradient, as Adam's does not; with both, at a hundred times, it is critical.
     From the fifth of a segment on, those of info alone are one finding that counts them; it is a warning where they
     come at equal distances, within two steps. Values of chosen actions jump whenever the network of their targets is
     updated: there all are info findings.
@@ -394,7 +395,8 @@ class GradientSpike(Rule):
         limit = clip_limit(history)
         open_valve = limit == 0.0 or (_unclipped(history, step, time, segment) and not limit < value)
         strong = beside > self.at["loss_z"]
-        severity = "warning" if ratio > self.at["large"] and (strong or open_valve) else "info"
+        bounded = any(came_by(history.channel(f"model/{name}"), time) for name in ("epsilon", "scale_free"))
+        severity = "warning" if ratio > self.at["large"] and (strong or (open_valve and not bounded)) else "info"
         if strong and open_valve and ratio > self.at["large"] ** 2:
             severity = "critical"
         if _of_values(history):

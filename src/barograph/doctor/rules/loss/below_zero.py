@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.blocks import BlockColumns, SteppedCourse
 from barograph.doctor.kernel.curve import again, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.local import median
+from barograph.doctor.kernel.opposed import opposes_sets
 from barograph.doctor.kernel.series import BlockRule
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ class RiseBelowZero(BlockRule):
     loss comes down again, it is an info finding. Losses that stay above zero are judged by their logarithm, in
     `divergence`.
     A mean of a layer's outputs less another one of the same layer, as of an energy or a critic, says how far two sets
-    of examples are apart (`model/loss_opposed`): it comes back to 0 where one becomes like the other.
+    of examples are apart: it comes back to 0 where one becomes like the other. So the graph says of it
+    (`model/loss_opposed`), or two logged series of one name but for the set, as `energy_pos` and `energy_neg`, of which
+    the loss is the difference, or has it as a part.
     """
 
     name, family, kind, severity = "negative_divergence", "loss", "divergence", "critical"
@@ -82,7 +85,7 @@ class RiseBelowZero(BlockRule):
                 told.message += f"; it had recovered by step {found}"
                 yield again(told)
             return
-        if is_game(history, channel) or history.channel("model/loss_opposed") is not None:
+        if is_game(history, channel) or opposes_sets(history, channel):
             return
         now, share = median(last), (median(last) - low) / max(gain, 1e-300)
         near = [place for place in range(best, len(values)) if values[place] < low + 0.4 * (now - low)]

@@ -39,6 +39,7 @@ _HALF = 0.5
 _ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
 _SUMMED = "loss summed: each target has more weight than in a mean"
 _OTHER_TASK = "the model was trained before: it is sure of other answers"
+_KNOWN = "If these data should be what it knows: compare tokenizer, vocabulary and labels with those of then."
 _RAW = "inputs not normalised: their mean is {:.3g}, their deviation {:.3g}"
 _TIED = "bad initialisation: the output matrix is the embedding, of deviation {:.2g}, and logits begin far apart"
 _TOO_LARGE = "bad initialisation: the output is far too large before any training"
@@ -162,5 +163,6 @@ class InitialLoss(Rule):
             causes=[_ADDED, *self.causes[:2]] if added else [_OTHER_TASK] if before else [cause] if proven else
                    [*([_SUMMED] if weight > 1 else []), *(paired or ([cause] if large else [])), *self.causes],
             remedies=["Draw the embedding with a deviation of 0.02, or 1 / √width; multiply it by √width where it is "
-                      "read, if it should be larger there."] if large else list(self.remedies),
+                      "read, if it should be larger there."] if large else
+                     [_KNOWN] if before and not added else list(self.remedies),
         )  # fmt: skip

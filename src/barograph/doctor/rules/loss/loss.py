@@ -17,7 +17,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, evaluation_holds, goes_below_zero, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.kernel.stages import stage_begins, term_joins
+from barograph.doctor.kernel.stages import WITH_STAGE, stage_begins, term_joins
 from barograph.doctor.rules.loss import others
 from barograph.doctor.rules.loss.falls import LossJumpDown, LossSlide
 from barograph.doctor.rules.loss.spikes import LossSpike
@@ -203,8 +203,8 @@ class LossLevel(SeriesRule):
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
     Where the validation loss did not rise with it, or a stage begins there (a logged number of a round, task or stage
-    changes, or the loss gets another term), it is an info finding. Of a loss that was below 0 before nothing is said:
-    its average may be near 0.
+    changes, or of the length or size of the examples, or the loss gets another term), it is an info finding. Of a loss
+    that was below 0 before nothing is said: its average may be near 0.
     Where the loss is that high from one row to the next, a bad batch is a likelier cause than the weights.
     """
 
@@ -274,7 +274,8 @@ class LossLevel(SeriesRule):
         joins = term_joins(history, told.step, told.segment) is not None
         history.as_of(None)
         if joins:
-            told.severity = "info"
+            told.severity, told.causes, told.remedies = "info", [], []
+            told.message += WITH_STAGE
             yield again(told)
         if joins or row >= last:
             self._over = None
@@ -327,6 +328,9 @@ class LossLevel(SeriesRule):
             f"The loss reached {told.evidence['loss']:.4g}, {told.evidence['times']:.3g} times its moving average, "
             f"from step {told.step}"
         )
+        if self._meant:
+            told.message += WITH_STAGE
+            told.causes, told.remedies = [], []
         return again(told)
 
 

@@ -59,6 +59,8 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         return "the validation loss did not rise with it"
     if best.nth <= SHORT and exp(tick.level) < queue_guess(history, tick.step, tick.segment):
         return "it is below a guess's, and the queue that it has its negatives from was filled meanwhile"
+    if best.nth <= SHORT and exp(tick.level) < _guess_of_teacher(history, tick.step, tick.segment):
+        return "it is below a guess's, and the network that its targets come from moves with the model"
     if main := falling_term(history, min(onset, best.step + 1), tick.step, tick.segment):
         return f"another term of it did: {main}, which it was nearly all of, has fallen"
     rate = history.role("lr")
@@ -69,6 +71,14 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         if len(rates) and len(early) and low < rates[-1] <= 1.05 * early.max() and rates[-1] > 1.2 * low:
             return "the learning rate is warmed up again"
     return ""
+
+
+def _guess_of_teacher(history: RunHistory, step: int, segment: int) -> float:
+    """The loss of a guess among the outputs of a model that follows a network of its own make, which is asked in the
+    steps and moves; 0 where there is none. The two begin alike, and are apart before they agree again."""
+    width, asked, moved = (before(history.channel(f"model/{name}"), step, segment) for name in (
+        "output_width", "other_asked", "other_moved"))  # fmt: skip
+    return math.log(width) if width > 1 and asked == 1 and moved > 0 else 0.0
 
 
 def falling_term(history: RunHistory, onset: int, last: int, segment: int, whole: int | None = None) -> str:

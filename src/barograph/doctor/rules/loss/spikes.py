@@ -19,7 +19,7 @@ from barograph.doctor.kernel.curve import before, between, evaluation_holds, goe
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median, windows
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.kernel.stages import stage_begins
+from barograph.doctor.kernel.stages import WITH_STAGE, stage_begins
 from barograph.doctor.rules.loss.rise import falling_term
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class LossSpike(SeriesRule):
     has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. One of 16 rows or more
     that the validation loss did not share is an info finding, and so are one beside which the logged term that was
     nearly all of the loss has fallen, and one with which a stage of the training begins: a logged number of a round,
-    task or stage changes there, or the loss gets another term, or the configuration has something start. Where a batch
+    task or stage, or of the length or size of the examples, changes there, or the loss gets another term, or the
+    configuration has something start. Where a batch
     has so few targets that three of them, guessed as at the start, lift its mean as far, one row or two are an info
     finding.
     So is
@@ -326,7 +327,8 @@ class LossSpike(SeriesRule):
             return "info"
         if stays and falling_term(history, one["step"], one["last"], one["segment"]):
             return "info"
-        if one["course"] != "to nonfinite" and stage_begins(history, one["step"], one["segment"]):
+        one["meant"] = one["course"] != "to nonfinite" and stage_begins(history, one["step"], one["segment"])
+        if one["meant"]:
             return "info"
         if one["course"] in ("not", "to nonfinite") or (one["course"] == "" and one["rows"] >= self.at["fast"]):
             return "warning" if lift >= 1.3 else "info"
@@ -414,6 +416,7 @@ class LossSpike(SeriesRule):
         }
         message = f"The loss jumped from {normal:.4g} to {one['peak']:.4g} ({lift:.3g} times) at step {step}"
         message += course[one["course"]] % one["rows"] if one["course"] else ""
+        message += WITH_STAGE if one.get("meant") else ""
         causes = ["bad batch: its data differ from the rest", "learning rate too high: close to the stability limit"]
         if one["course"] in ("not", "to nonfinite") or one["rows"] >= self.at["fast"]:
             causes = [
@@ -443,8 +446,7 @@ class LossSpike(SeriesRule):
                 f"Clip the gradient norm at {rounded(float(numpy.percentile(calm, 95)), 2):g}: 95% of the steps "
                 "before were below."
             )
-        lr = before(history.role("lr"), step, one["segment"])
-        if math.isfinite(lr) and lr > 0:
+        if (lr := before(history.role("lr"), step, one["segment"])) > 0 and math.isfinite(lr):
             evidence["lr"] = rounded(lr)
             if one["course"] == "not":
                 remedies.append(f"Try a learning rate of {lr / 3:.2g}; it was {lr:.2g}.")
@@ -455,8 +457,8 @@ class LossSpike(SeriesRule):
             last_step=one["last"],
             found=one["found"],
             evidence=evidence,
-            causes=causes,
-            remedies=remedies,
+            causes=[] if one.get("meant") else causes,
+            remedies=[] if one.get("meant") else remedies,
             segment=one["segment"],
             confidence=0.9 if severity == "warning" else 0.7,
         )

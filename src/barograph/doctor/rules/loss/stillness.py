@@ -281,6 +281,23 @@ def is_reference(history: RunHistory, value: float, place: tuple[int, int, int])
     return referred >= 0 and unchanged == 0
 
 
+_SETTLING = 4  # changes of a loss that runs into its value
+_LAST_CHANGE = 1e-3  # the last of them, of all that the loss has lost
+_ROUNDING = 1e-6  # of the loss, below which changes are in any order
+
+
+def _has_settled(channel: Channel, stretch: _Stretch) -> bool:
+    """Whether the loss came to where it stands by falls that were each half of the one before, or less."""
+    rows = channel.rows(max(stretch.row - 8, channel.start), stretch.row + 1)
+    values = rows.value[rows.segment == stretch.segment]
+    falls = values[:-1] - values[1:]
+    falls = falls[falls > _ROUNDING * abs(stretch.value)]
+    if len(falls) < _SETTLING or len(values) < 2 or not numpy.isfinite(values).all():
+        return False
+    shrink = bool((falls[-_SETTLING + 1 :] <= falls[-_SETTLING:-1] / 2).all())
+    return shrink and bool(falls[-1] <= _LAST_CHANGE * (channel.first - stretch.value))
+
+
 class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
@@ -294,7 +311,8 @@ class FrozenLoss(SeriesRule):
     policy itself.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
-    finding.
+    finding; so is one that ran into its value: its last changes were each at most half of the one before, down to a
+    thousandth of all that it has lost, as where a whole data set is fitted to the end.
     """
 
     name, family, kind, severity = "frozen_loss", "loss", "frozen", "critical"
@@ -370,7 +388,7 @@ class FrozenLoss(SeriesRule):
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         """Epochs whose losses are the same, row by row. What the watch has seen since is put into what was said."""
         told, last = self._told, channel.rows(channel.end - 1)
-        held = told is not None and told.causes[0] == _HELD and len(last) > 0
+        held = told is not None and told.causes[:1] == [_HELD] and len(last) > 0
         place = (int(last.step[0]), 1 << 62, int(last.segment[0])) if held else (0, 0, 0)
         if told is not None and held and is_reference(history, float(last.value[0]), place):
             told.causes, told.remedies = [REFERENCE, *told.causes], [COPY_FIRST, *told.remedies]
@@ -423,7 +441,8 @@ class FrozenLoss(SeriesRule):
         norms = between(history.role("norm"), stretch.step, found_step + 1, stretch.segment)
         still = len(norms) >= 3 and (float(norms.max()) == float(norms.min()))
         severity = "critical" if still else "warning"
-        if (is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3) and not cut:
+        settled = _has_settled(channel, stretch)
+        if (is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3 or settled) and not cut:
             severity = "info"
         message = f"The loss is {stretch.value:.6g} in every row since step {stretch.step}"
         if still:
@@ -444,6 +463,8 @@ class FrozenLoss(SeriesRule):
         time = int(found.time[0]) if len(found) else 0
         if before(history.role("lr"), found_step + 1, stretch.segment) == 0:
             causes.insert(0, "learning rate too low: it is 0")
+        elif settled and not cut:
+            message, causes, remedies = message + ", into which it ran by ever smaller changes: it is fitted", [], []
         elif is_reference(history, stretch.value, (found_step, time, stretch.segment)):
             causes, remedies = [REFERENCE, *causes], [COPY_FIRST, *remedies]
         elif cut or (guess and moved):  # weights did change before

@@ -103,11 +103,16 @@ class _Bounded(Rule):
         bound = self.at[level]
         return value > 0.9 * bound if self.sign > 0 else value < 1.1 * bound
 
+    def case(self, history: RunHistory, step: int, segment: int) -> str:
+        """Which of the `cases` it is."""
+        return "all"
+
     def _say(
         self, history: RunHistory, level: str, severity: str, began: int, step: int, value: float, segment: int
     ) -> Finding:
+        case = self.case(history, step, segment)
         return self.say(
-            "all", history, began, found=step, key=level, segment=segment, severity=severity,
+            case, history, began, found=step, key=level, segment=segment, severity=severity,
             confidence=0.3 if severity == "info" else self.cases["all"].confidence,
             evidence={self.series[0].removeprefix("moe/"): value}, also={"value": value, **_balance_loss(history)},
         )  # fmt: skip
@@ -182,7 +187,8 @@ class RouterEntropy(_Bounded):
     """The router's entropy is very low.
 
     Its entropy over the logarithm of the number of experts: 1 is uniform, 0 is certain. Below one half is an info
-    finding: many good routers end there. Below 0.05, in all layers' mean, warns: nothing is left to learn from.
+    finding: many good routers end there. Below 0.05, in all layers' mean, warns: nothing is left to learn from. Where
+    the busiest expert gets less than twice the mean load, no router has collapsed.
     """
 
     name, family, kind, severity = "router_entropy", "moe", "routing", "warning"
@@ -192,6 +198,7 @@ class RouterEntropy(_Bounded):
     thresholds: ClassVar = {
         "informs": (0.5, "ours"),
         "warns": (0.05, "ours"),
+        "even": (2.0, "times the mean load, for the busiest expert: the guide's healthy range"),
         "rows": (8.0, "ours"),
         "steps": (100.0, "ours"),
     }
@@ -203,8 +210,20 @@ class RouterEntropy(_Bounded):
             _COLLAPSED,
             _BALANCE,
             confidence=0.7,
-        )
+        ),
+        "even": Case(
+            "The router's entropy is {value:.3g} of its maximum, since step {step}; its experts are loaded evenly.",
+            _COLLAPSED[2:],
+            _BALANCE[1:2],
+            confidence=0.7,
+        ),
     }
+
+    def case(self, history: RunHistory, step: int, segment: int) -> str:
+        channel = history.channel("moe/load_imbalance")
+        rows = channel.rows() if channel is not None else None
+        here = (rows.step <= step) & (rows.segment == segment) if rows is not None else numpy.zeros(0, bool)
+        return "even" if rows is not None and here.any() and rows.value[here][-1] < self.at["even"] else "all"
 
 
 class DroppedTokens(_Bounded):

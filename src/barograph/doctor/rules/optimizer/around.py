@@ -178,7 +178,8 @@ class OptimizerRemade(Rule):
     Optimizers that step what another one had stepped are counted: three or more, of Adam's kind or with momentum,
     while the same parameters are trained, and between the steps nothing writes them by more than ten steps' worth (the
     first step of a new one is not seen). A stage with an optimizer of its own, layers that are thawed, and rounds of
-    several workers whose weights are averaged give no finding.
+    several workers whose weights are averaged give no finding. What a loop makes anew it makes from its first round on:
+    where the first was longer than two of the others, it is an info finding.
 
     What to do: make it once, before the loop; change its rate with a scheduler.
     """
@@ -196,19 +197,31 @@ class OptimizerRemade(Rule):
 
     def reset(self) -> None:
         self._cursor = RowCursor()
-        self._begun = -1
+        self._steps: list[int] = []  # with which optimizers began, of a segment
+        self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for (step, time, segment), value in self._cursor.each(history.channel("model/optimizers_replaced")):
-            self._begun = step if self._begun < 0 else self._begun
+            self._steps = [*self._steps, step] if segment == self._segment else [step]
+            self._segment = segment
             if value < self.at["times"] or not self._matters(history, step, time, segment):
                 continue
             if self.first(segment):
+                meant = self._begins_late(history, segment)
                 yield self.finding(
-                    self._begun, f"{whole(value)} optimizers, one after the other, have taken over the "
-                    "same parameters.", found=step, segment=segment, confidence=0.95,
-                    evidence={"optimizers": whole(value), "standing": True},
+                    self._steps[0], f"{whole(value)} optimizers, one after the other, have taken over the "
+                    "same parameters.", found=step, segment=segment, confidence=0.4 if meant else 0.95,
+                    severity="info" if meant else "warning",
+                    evidence={"optimizers": whole(value)} | ({} if meant else {"standing": True}),
                 )  # fmt: skip
+
+    def _begins_late(self, history: RunHistory, segment: int) -> bool:
+        """Whether the first was made anew later than two of these rounds after the start."""
+        start = history.channel("model/grad_norm") or history.role("loss")
+        if start is None or len(self._steps) < self.at["times"]:
+            return False
+        first = start.rows().step[start.rows().segment == segment][:1]
+        return len(first) > 0 and self._steps[0] - int(first[0]) > 2 * int(numpy.diff(self._steps).max())
 
     def _matters(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         trained = history.channel("model/trained_parameters")

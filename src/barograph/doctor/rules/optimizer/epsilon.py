@@ -20,8 +20,11 @@ from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, shown
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
+    from barograph.doctor.kernel.tables import LayerRound
 
 _CLIPPED = "clip value too low: what is left of the gradients is below epsilon"
 
@@ -29,7 +32,8 @@ _CLIPPED = "clip value too low: what is left of the gradients is below epsilon"
 class EpsilonDominates(Rule):
     """Adam's epsilon is larger than the gradients it is added to, so that it shrinks the updates.
 
-    For each layer the share of elements whose sqrt(v̂) is below epsilon is measured. Where it is above one half in
+    For each layer the share of elements whose sqrt(v̂) is below epsilon is measured, of those whose gradient is not
+    exactly 0 (`gradients/*/zeros`), as it is of weights that are pruned. Where it is above one half in
     most weight matrices, embeddings left out (rows of unused tokens have no gradient), in two tables in a row, Adam
     has become SGD with a learning rate of lr / epsilon: a warning. A share between a tenth and one half of the layers
     is an info finding. Where clipping leaves less than a hundredth of the gradient, that is the cause; where the first
@@ -100,7 +104,8 @@ class EpsilonDominates(Rule):
         for _, item in new:
             if item.segment != self._segment:
                 self._segment, self._row = item.segment, []
-            values = item.value[use[: len(item.value)] & item.there]
+            small_ones = self._small(history, names_of_all, item)
+            values = small_ones[use[: len(item.value)] & item.there]
             if len(values) < 2:
                 continue
             share = float((values > self.at["elements"]).mean())
@@ -112,7 +117,7 @@ class EpsilonDominates(Rule):
             if not self.first(item.segment, level):
                 continue
             names = [name for at, name in enumerate(names_of_all[: len(item.value)])
-                     if use[at] and item.value[at] > self.at["elements"]]  # fmt: skip
+                     if use[at] and small_ones[at] > self.at["elements"]]  # fmt: skip
             place = item.step, item.time, item.segment
             epsilon = numeric_setting(history, "eps", "epsilon", "adam_eps", "adam_epsilon", "optimizer_eps")
             epsilon = epsilon if epsilon == epsilon else known(history.channel("model/epsilon"), *place)
@@ -131,6 +136,16 @@ class EpsilonDominates(Rule):
                 [f"set Adam's epsilon to {epsilon / 1e4 if small else 1e-8:.3g}"],
                 confidence=0.85 if level == "warning" else 0.3,
             )  # fmt: skip
+
+    def _small(self, history: RunHistory, names: list[str], item: LayerRound) -> NDArray[numpy.float64]:
+        """The share of each layer's elements below epsilon, of those that have a gradient."""
+        result = numpy.array(item.value, float)
+        zeros = history.layers("gradients", "zeros")
+        for at in numpy.flatnonzero(result > self.at["elements"]):
+            none = known(zeros.get(names[at]), item.step, item.time, item.segment)
+            if 0 < none < 1:
+                result[at] = max(0.0, (result[at] - none) / (1 - none))
+        return result
 
 
 RULES = (EpsilonDominates,)

@@ -35,7 +35,8 @@ class UpdateRatio(Rule):
     learning rate is too high. Below 1e-7, with a learning rate of at least a tenth of its peak, it is a warning: too
     low. The guide's bands by phase (1e-3 to 1e-2 up to step 1,000, 1e-4 to 1e-3 up to 10,000, then 1e-5 to 1e-4) are an
     info finding where the median is ten times outside; so is a single matrix that three tables in a row have beyond the
-    red flags while the median is not. A median that is five times the largest of all tables before
+    red flags while the median is not. The phase is that of the optimizer's own count of steps, where that is less than
+    the step, as where steps are those of an environment. A median that is five times the largest of all tables before
     (six at least) is a warning at
     once: after a re-warm-up the learning rate does not exceed its earlier peak.
     """
@@ -134,7 +135,8 @@ class UpdateRatio(Rule):
             return
         at = self.at
         early = step - self._first < at["start"]
-        low, high = band(step)
+        age = known(history.channel("model/optimizer_age"), step, time, segment)
+        low, high = band(int(age) if age < step else step)
         state = ""
         if middle > at["high"] and not early:
             state = "high"

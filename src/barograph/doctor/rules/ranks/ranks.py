@@ -110,15 +110,19 @@ class StragglerRank(_EventRule):
 
 _WATCH = "steps too short for the watch: it looks at the model on rank 0 alone"
 _PART = 0.5  # of what rank 0 takes longer
+_MOST_WAIT = 0.95  # of a step: what a rank does itself is no less than the rest
 
 
 def _watch_takes(history: RunHistory, event: Record, slower: float) -> bool:
     """Whether the watch of the model takes a good part of what rank 0 takes longer, over the steps that were judged."""
     window = int(event.fields.get("window") or 0)
-    watch, least = (_at_steps(history.channel(name), event, window) for name in ("model/watch_ms", "ranks/step_ms/min"))
+    names = ("model/watch_ms", "ranks/step_ms/min", "ranks/wait_ms/max")
+    watch, least, waits = (_at_steps(history.channel(name), event, window) for name in names)
     if not window or not len(watch) or not len(least):
         return False
-    return float(watch.sum()) / window >= _PART * slower * float(numpy.median(least))
+    step = float(numpy.median(least))
+    work = step - min(float(numpy.median(waits)) if len(waits) else 0.0, _MOST_WAIT * step)  # of who waits most
+    return float(watch.sum()) / window >= _PART * slower * work
 
 
 def _at_steps(channel: Channel | None, event: Record, count: int) -> numpy.ndarray[Any, numpy.dtype[numpy.float64]]:

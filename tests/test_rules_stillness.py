@@ -1,0 +1,40 @@
+"""Losses that stand still: at what they can't be lowered any more, and because nothing is trained any more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rule_curves import found
+
+from barograph.doctor.rules.loss.stillness import FrozenLoss
+
+LEVEL = 0.16355166
+
+
+def standing(falls: list[float]) -> np.ndarray:
+    """A loss that comes down by these falls, and then is the same in 100 rows."""
+    return LEVEL + np.concatenate([np.cumsum(falls[::-1])[::-1], np.zeros(100)])
+
+
+def look(loss: np.ndarray, pieces: tuple[int, ...] = ()) -> list:
+    return found([FrozenLoss()], {"train/loss": (np.arange(len(loss)), loss)}, pieces)
+
+
+@pytest.mark.parametrize("pieces", [(), (5, 8, 30, 60)])
+def test_a_loss_that_ran_into_its_value_by_ever_smaller_changes_is_fitted(pieces: tuple[int, ...]) -> None:
+    (one,) = look(standing([0.38, 0.104, 0.01, 1.5e-4, 3.8e-7]), pieces)
+    assert one.severity == "info" and one.message.endswith("it is fitted") and not one.causes and not one.remedies
+
+
+@pytest.mark.parametrize(
+    "falls",
+    [
+        [0.38, 0.104, 0.04, 0.02],  # it stood still in the middle of its way
+        [0.05, 0.04, 0.05, 0.03, 1e-5],
+        [0.1, 0.09, 0.08, 0.07, 0.06],
+        [1e-4],
+    ],
+)
+def test_a_loss_that_stands_still_all_at_once_is_not_trained_any_more(falls: list[float]) -> None:
+    (one,) = look(standing(falls))
+    assert one.severity == "warning" and one.causes[0].startswith("optimizer holds other parameters")

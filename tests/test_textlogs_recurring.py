@@ -208,3 +208,13 @@ def test_what_counts_is_no_measure(tmp_path: Path) -> None:
     )
     series = read(path).series
     assert [*series] == ["current metric"] and series["current metric"][1] == (2, 1.5)
+
+
+def test_a_likelihood_behind_a_count_that_begins_the_line_is_read(tmp_path: Path) -> None:
+    text = "words: 412\n" + "".join(f"<{at}0> LL/token: -{9 - at / 10:.3f}\n" for at in range(1, 8))
+    assert read(written(tmp_path, text)).series["LL/token"][0] == (10, -8.9)
+
+
+def test_the_unit_of_the_number_ahead_is_no_name(tmp_path: Path) -> None:
+    text = "".join(f"Iter {at} gap 0.{at}2 value {8 / at:.3f} 0.{at}4s |{9 / at:.3f}E2| x\n" for at in range(1, 9))
+    assert set(read(written(tmp_path, text)).series) == {"gap", "value"}

@@ -51,6 +51,12 @@ _OF_COUNT = expression(
 )
 _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and the next name
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")
+_GLUED = expression(  # to the number ahead: a unit, which is no name
+    rb"(?:ms|us|ns|s|secs?|min|h|[kKMGT]i?B?|B|x|%)(?![\w./])"
+)
+_OBJECTIVE = re.compile(  # what is made large or small, though no loss by its name
+    r"(?i)(?:.*[^a-z])?(?:ll|llh|log[-_ ]?lik(?:elihood)?|improvement|lower bound)(?:[^a-z].*)?"
+)
 _TIMED = expression(  # `12.5ms` beside `270us`, `1m 20s` beside `58s`: the same words
     rb"(?<=\d)[mun]s(?![A-Za-z/])|(?<=[ :=\t])(?:\d{1,3}[hm] ){1,2}(?=\d{1,2}(?:\.\d{1,3})?s)"
 )
@@ -230,7 +236,7 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
     values = _errors(values, names, numbers)
     if said and list(values.values()) == ["value"]:  # of what is made small, as R's `optim` prints it
         values = dict.fromkeys(values, "objective")
-    known = any(map(roles.may_play, values.values()))
+    known = any(roles.may_play(name) or _OBJECTIVE.fullmatch(name) for name in values.values())
     held_out = any(map(_OF_DATA.fullmatch, values.values()))
     if not values or not (said or known or held_out):
         return None
@@ -270,6 +276,8 @@ def _name(words: tuple[bytes, ...], at: int) -> str:
     """The words beside a number: right before it, else those before the number before it."""
     for place in range(at, max(at - 3, -1), -1):
         text = _QUOTES.sub(b"", words[place])
+        glued = _GLUED.match(text) if place else None
+        text = text[glued.end() :] if glued else text
         text = _OF_COUNT.sub(b" ", text) if place < at else text
         end = _END.search(text)
         pieces = _SIDE.split(text[: end.start()] if end else text)

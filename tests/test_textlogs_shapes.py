@@ -412,3 +412,9 @@ def test_tables_of_two_columns_between_dashes_are_rows(tmp_path: Path) -> None:
         reading = collect(dialect, found, mark)
         mark, pieces = reading.mark, pieces + reading.series.get("plan/LossBefore", [])
     assert pieces == whole.series["plan/LossBefore"]
+
+
+def test_names_ahead_of_their_values_in_brackets(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"step, tf_loss[0.0{9 - at}173][{4000 + at}]\n" for at in range(1, 9)))
+    assert read(path).series["tf_loss"] == [(4000 + at, round((9 - at) / 100 + 0.00173, 5)) for at in range(1, 9)]

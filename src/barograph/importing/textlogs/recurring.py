@@ -51,7 +51,7 @@ _OF_COUNT = expression(
 )
 _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and the next name
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")
-_GLUED = expression(  # to the number ahead: a unit, which is no name
+_GLUED = expression(  # to the number ahead: its unit, not a name
     rb"(?:ms|us|ns|s|secs?|min|h|[kKMGT]i?B?|B|x|%)(?![\w./])|\s?[A-Za-z]{1,12}/s(?:ec)?(?=\s{1,4}[-|,])"
 )
 _OBJECTIVE = re.compile(  # what is made large or small, though no loss by its name

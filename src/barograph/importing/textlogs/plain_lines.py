@@ -73,8 +73,8 @@ _SOURCE = expression(
 )  # `solver.cpp:195]` is a place
 _LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
     rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[\s{0,8}(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?!:\d\d)(?=\s{0,4}[:|,\t]|\s{2}|\s[-=]>\s)|"
-    rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s])|(\d{1,15})(?=\s\d{1,9}\.\d{1,9} ?m?s(?![\w/])|/\d{1,15}[\s,:|(]|"
-    rb"\s(?i:" + OF + MEASURE + rb")[:=\s]))"
+    rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s])|(\d{1,15})(?=\s\d{1,9}\.\d{1,9} ?m?s(?![\w/])|"
+    rb"(?:/| / )\d{1,15}[\s,:|(]|\s(?i:" + OF + MEASURE + rb")[:=\s]))"
 )
 _OF_RANK = expression(
     rb"\[(?i:default|rank|gpu|worker)[ _]?\d{1,9}\]:?|\[\d{1,9},\d{1,9}\]<std\w{3}>:?|"

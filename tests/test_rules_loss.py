@@ -229,6 +229,11 @@ def test_zeros_of_a_policy_or_of_a_fitted_loss_are_no_warning() -> None:
     assert not warned(look(fitted))
 
 
+def test_zeros_beside_an_error_that_falls_are_rounded() -> None:
+    zeros, error = np.zeros(30), 0.4 * 0.93 ** np.arange(30)
+    assert warned(look(zeros)) and not warned(look(zeros, mae_heights=error))
+
+
 def test_a_frozen_loss_is_told_from_one_printed_with_few_digits() -> None:
     loss = falling(200)
     loss[120:] = loss[120]

@@ -374,3 +374,35 @@ def test_steps_that_go_on_below_the_mean_of_an_epoch_are_as_they_say(tmp_path: P
     ]
     series = read(written(tmp_path, rows)).series
     assert [step for step, _ in series["loss"]] == [10, 13, 16, 20, 23, 26, 30, 33, 36]
+
+
+def test_the_error_of_a_training_and_of_data_held_out_are_losses_by_their_course(tmp_path: Path) -> None:
+    lines = [
+        line
+        for at in range(2, 9)
+        for line in (
+            f"Starting epoch {at}",
+            f"Validation error: {0.03 + 0.07 * 0.83**at:.10f}",
+            f"Train error: {0.01 + 0.09 * 0.81**at:.10f}",
+        )
+    ]
+    reading = read(written(tmp_path, lines))
+    assert main_loss(reading.series) == "Train error loss"
+    assert [at for at, _ in reading.series["Validation error loss"]] == [2, 3, 4, 5, 6, 7, 8]
+    assert set(reading.axes.values()) == {"epoch"}
+
+
+def test_a_current_error_with_all_its_digits_is_a_loss(tmp_path: Path) -> None:
+    lines = [f"Epochs {at * 10:8d}. Current error: {0.73 * 0.87**at:.10f}. Bit fail 7." for at in range(1, 9)]
+    assert main_loss(read(written(tmp_path, lines)).series) == "Current error loss"
+
+
+def test_several_things_that_are_trained_at_once_have_series_of_their_own(tmp_path: Path) -> None:
+    lines = [
+        f"Epoch {at}: head: {head}, loss= {value + at / 100:.4f}, gap= {at}.5 mm"
+        for at in range(9)
+        for head, value in (("plain", 0.2), ("wide", 0.7))
+    ]
+    series = read(written(tmp_path, lines)).series
+    assert series["loss"] == [(at, round(0.2 + at / 100, 4)) for at in range(9)]
+    assert series["wide loss"] == [(at, round(0.7 + at / 100, 4)) for at in range(9)]

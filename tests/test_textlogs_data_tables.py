@@ -6,7 +6,7 @@ from pathlib import Path
 from time import perf_counter
 
 import pytest
-from textlog_readings import find, read
+from textlog_readings import collect, find, read
 
 from barograph.core.roles import main_evaluation, main_loss
 from barograph.importing.textlogs import data_tables
@@ -79,3 +79,24 @@ def test_no_text_takes_long(text: bytes) -> None:
     begin = perf_counter()
     data_tables.said_in_rows(b"| part | loss |\n" + text, {})
     assert perf_counter() - begin < 2
+
+
+def test_the_first_table_below_an_epoch_is_read_while_it_is_written(tmp_path: Path) -> None:
+    tables = [
+        f"Epoch   {at}\nTook 2.01s\n"
+        + drawn("│ price    │    loss │", f"│ train    │ {value:.4f}  │", f"│ vali     │ {value + 1:.4f}  │")
+        for at, value in LOSS
+    ]
+    path = written(tmp_path, "".join(tables))
+    ((dialect, found), *_) = find(path)
+    whole = collect(dialect, found).series
+    assert whole["train price loss"] == LOSS
+    pieces: dict[str, list[tuple[int, float]]] = {}
+    mark = None
+    for end in range(1, len(tables) + 1):
+        path.write_text("".join(tables[:end]))
+        reading = collect(dialect, found, mark)
+        mark = reading.mark
+        for name, values in reading.series.items():
+            pieces[name] = pieces.get(name, []) + values
+    assert pieces == whole

@@ -208,3 +208,21 @@ def test_a_tag_that_says_the_data_is_no_name_of_a_logger(tmp_path: Path) -> None
     ))  # fmt: skip
     series = read(path).series
     assert series["test ndcg@5"][2] == (3, 0.311111) and series["val ndcg@5"][2] == (3, 0.322222)
+
+
+def test_a_time_a_loggers_name_and_a_level_in_brackets_stand_before_a_count(tmp_path: Path) -> None:
+    path = tmp_path / "fit.log"
+    lines = [
+        f"[2031-05-07 09:{at:02d}:12,418][pack.fit.part][INFO] - {at}: train loss   0.{900 - at} | t: 6{at}.2"
+        for at in range(11, 20)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    assert read(path).series["train loss"] == [(at, round((900 - at) / 1000, 3)) for at in range(11, 20)]
+
+
+def test_a_count_and_how_many_there_will_be_begin_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "fit.log"
+    path.write_text(
+        "".join(f"{at}500 / 90000 eps 0.{at}9 |  gain -0.9 | Loss {9 / at:.3e} | Slope 5.5e-03\n" for at in range(3, 9))
+    )
+    assert [step for step, _ in read(path).series["Loss"]] == [at * 1000 + 500 for at in range(3, 9)]

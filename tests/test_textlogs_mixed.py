@@ -377,3 +377,25 @@ def test_a_list_that_ends_with_the_step_and_the_rate(tmp_path: Path) -> None:
     series = read(path).series
     assert series["losses_2"] == [(100 * at, round(7 / at, 9)) for at in range(1, 9)]
     assert series["lr"] == [(100 * at, float(f"0.000{at}")) for at in range(1, 9)]
+
+
+def test_an_object_that_is_alone_at_first_is_read_once_another_one_comes(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    parts = [
+        f"step {at} loss: {9 / at:.4f}\n"
+        + (f'{{\n  "eval_loss": {8 / at:.4f},\n  "step": {at}\n}}\n' if at % 3 == 0 else "")
+        for at in range(1, 13)
+    ]
+    path.write_text("".join(parts))
+    ((dialect, found), *_) = find(path)
+    whole = collect(dialect, found).series
+    assert [at for at, _ in whole["eval_loss"]] == [3, 6, 9, 12]
+    mark, pieces = None, dict[str, list[tuple[int, float]]]()
+    for end in range(2, 13):
+        path.write_text("".join(parts[:end]))
+        reading = collect(dialect, found, mark)
+        mark = reading.mark
+        for name, values in reading.series.items():
+            pieces[name] = pieces.get(name, []) + values
+    assert pieces["loss"] == whole["loss"]
+    assert pieces["eval_loss"][-3:] == whole["eval_loss"][-3:]

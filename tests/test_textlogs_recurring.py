@@ -208,3 +208,24 @@ def test_what_counts_is_no_measure(tmp_path: Path) -> None:
     )
     series = read(path).series
     assert [*series] == ["current metric"] and series["current metric"][1] == (2, 1.5)
+
+
+def test_a_likelihood_behind_a_count_that_begins_the_line_is_read(tmp_path: Path) -> None:
+    text = "words: 412\n" + "".join(f"<{at}0> LL/token: -{9 - at / 10:.3f}\n" for at in range(1, 8))
+    assert read(written(tmp_path, text)).series["LL/token"][0] == (10, -8.9)
+
+
+def test_the_unit_of_the_number_ahead_is_no_name(tmp_path: Path) -> None:
+    text = "".join(f"Iter {at} gap 0.{at}2 value {8 / at:.3f} 0.{at}4s |{9 / at:.3f}E2| x\n" for at in range(1, 9))
+    assert set(read(written(tmp_path, text)).series) == {"gap", "value"}
+
+
+def test_a_count_without_a_name_between_two_marks(tmp_path: Path) -> None:
+    text = "".join(
+        f"0:12:{at:02d} - {700 + 4 * at:7d} -  5{at}.12 rows/s -  21{at}3.80 words/s - XYZ-ab:  {9 - at / 10:.4f} -  "
+        f"- part LR: 3.{at}e-06\n"
+        for at in range(1, 9)
+    )
+    reading = read(written(tmp_path, text))
+    assert reading.series["XYZ-ab"] == [(700 + 4 * at, round(9 - at / 10, 4)) for at in range(1, 9)]
+    assert "rows/s" not in reading.series

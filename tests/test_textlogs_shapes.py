@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from textlog_readings import find, read
+from textlog_readings import collect, find, read
 
 import barograph
 from barograph.core.roles import candidates
@@ -355,3 +355,66 @@ def test_a_learning_rate_of_one_of_two_optimisers_is_read_below_its_step(tmp_pat
     )
     series = read(write(tmp_path, text)).series
     assert series["lr"] == [(7000 + at, pytest.approx(at / 1e5)) for at in range(10, 90, 10)]
+
+
+def test_a_bar_of_the_whole_run_counts_on_below_the_headings_of_epochs(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    text = "".join(
+        f"epoch {at}/40\nsteps:  {at}%|##   | {at * 12}/480 [00:4{at}<02:44,  3.79it/s, avr_loss=0.{90 - at}]\n"
+        for at in range(3, 10)
+    )
+    path.write_text(text)
+    assert [step for step, _ in read(path).series["avr_loss"]] == [at * 12 for at in range(3, 10)]
+
+
+@pytest.mark.parametrize(
+    "form", ["{s} {p}% (0m {p}s) {v} Ebanez / Thracian ✗ (Dacian)", "1m {p}s (- 2m 4s) ({s} {p}%) {v}"]
+)
+def test_a_count_with_its_share_and_the_time_goes_before_a_loss_without_a_name(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "train.log"
+    rows = [(700 * at, round(0.5 + 3 / at, 4)) for at in range(1, 10)]
+    path.write_text("".join(form.format(s=step, p=step // 70, v=value) + "\n" for step, value in rows))
+    assert read(path).series["loss"] == rows
+
+
+def test_lines_of_a_logger_that_lost_their_breaks_are_rows_each(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rows = [
+        f"2031-05-07 09:0{at}:12,41{at} - INFO - epoch: 0, batch_id: {at}0, loss:{9 - at}.5, rate: 7.1 ex/s"
+        for at in range(1, 9)
+    ]
+    path.write_text("".join(rows) + "\n")
+    assert read(path).series["loss"] == [(10 * at, 9.5 - at) for at in range(1, 9)]
+
+
+TABLE = """2031-05-07 09:01:12 | epoch #{e} | Saved
+-----------------------------  ---------
+Trial/AverageReturn             {r}
+Trial/Round                       {e}
+TotalEnvSteps                {s}
+plan/LossBefore                 {v}
+-----------------------------  ---------
+"""
+
+
+def test_tables_of_two_columns_between_dashes_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rows = [(400 * at, at, round(0.1 + 1 / at, 3)) for at in range(1, 8)]
+    tables = [TABLE.format(e=at, r=10 + at, s=step, v=value) for step, at, value in rows]
+    path.write_text("".join(tables))
+    ((dialect, found), *_) = find(path)
+    whole = collect(dialect, found)
+    assert whole.series["plan/LossBefore"] == [(step, value) for step, _, value in rows]
+    assert whole.series["Trial/AverageReturn"][0] == (400, 11.0)
+    text, mark, pieces = "".join(tables), None, []
+    for end in (*range(len(tables[0]) * 2, len(text), 37), len(text)):  # followed while it is written
+        path.write_text(text[:end])
+        reading = collect(dialect, found, mark)
+        mark, pieces = reading.mark, pieces + reading.series.get("plan/LossBefore", [])
+    assert pieces == whole.series["plan/LossBefore"]
+
+
+def test_names_ahead_of_their_values_in_brackets(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"step, tf_loss[0.0{9 - at}173][{4000 + at}]\n" for at in range(1, 9)))
+    assert read(path).series["tf_loss"] == [(4000 + at, round((9 - at) / 100 + 0.00173, 5)) for at in range(1, 9)]

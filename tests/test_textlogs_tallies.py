@@ -59,3 +59,32 @@ def test_a_count_in_the_name_of_a_series_is_no_step(tmp_path: Path) -> None:
                 "train/actor_grad_steps {r} / train/actor_loss {w} / train/model_loss {v} /\n\n")  # fmt: skip
     series = read(written(tmp_path, text)).series
     assert series["train/model_loss"] == [(100 * at, value) for at, value in LOSS]
+
+
+def test_a_count_of_the_run_goes_before_one_within_a_part(tmp_path: Path) -> None:
+    text = "".join(
+        f"fit | data_epochs  0/3 | inner iter: {at % 4 + 1}/ 4 | global iter: {at:6d}/ 900| whole_loss: {value} |\n"
+        for at, value in LOSS
+    )
+    reading = read(written(tmp_path, text))
+    assert reading.series["whole_loss"] == LOSS and not reading.restarts
+
+
+def test_a_fraction_that_is_the_value_of_a_name_counts_nothing(tmp_path: Path) -> None:
+    text = "".join(
+        f"\t\tnear/far=({at % 3}2/90), time cost: 12.2{at}\n[part 1][epoch  2][iter {at}00/2000] loss: {value}\n"
+        for at, value in LOSS
+    )
+    reading = read(written(tmp_path, text))
+    assert reading.series["loss"] == [(100 * at, value) for at, value in LOSS] and not reading.restarts
+
+
+@pytest.mark.parametrize("settings", [
+    "Max epochs     9000. Desired error: 0.0020000000.",
+    "  epochs=90, batch_size=40, learning_rate=0.0040, learning_rate_final=0.0000",
+    "Fitting with spread=7.00, lr=71.25 for 250 iterations...",
+])  # fmt: skip
+def test_settings_that_say_how_many_epochs_there_will_be_are_no_row(tmp_path: Path, settings: str) -> None:
+    text = settings + "\n" + "".join(f"Epochs {at:9d}. Current loss: {value}. Bits 4.\n" for at, value in LOSS)
+    reading = read(written(tmp_path, text))
+    assert reading.series == {"Current loss": LOSS} and not reading.restarts

@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
 
 import dialects
+from textlog_readings import read
 
 ROWS = [(step, f"{6 - step / 20:.3f}") for step in range(3, 60, 2)]
 
@@ -143,3 +144,12 @@ def test_programs_with_words_of_their_own(tmp_path: Path, form: str) -> None:
     path = tmp_path / "train.log"
     path.write_text("".join(form.format(s=s, v=v, w=f"{float(v) + 0.2:.3f}") for s, v in ROWS))
     assert dialects.problem_of(path, ROWS) == ""
+
+
+def test_how_often_was_trained_counts_and_what_is_right_is_an_accuracy(tmp_path: Path) -> None:
+    rows = "".join(f"训练次数：{at}00, Loss：{2 + 8 / at:.4f}\n" for at in range(1, 9))
+    path = tmp_path / "train.log"
+    path.write_text(rows + "整体测试集上的正确率: 0.4125\n")
+    series = read(path).series
+    assert series["Loss"] == [(100 * at, round(2 + 8 / at, 4)) for at in range(1, 9)]
+    assert series["test accuracy"] == [(800, 0.4125)]

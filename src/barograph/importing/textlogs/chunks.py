@@ -39,6 +39,9 @@ _BEGUN = expression(  # a bar that has counted nothing yet, and what was printed
 _OF_HELD_OUT = expression(
     rb"(?i)[^a-z]{0,8}(?:[a-z]{1,12} ){0,2}(?:val|valid|validation|eval|evaluation|test|dev)(?![a-z])"
 )
+_GLUED = expression(  # a line of a logger's right behind another one, whose break got lost
+    rb"20(?<=[A-Za-z%)\]]20)(?=\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]\d{3}[ Z])"
+)
 _NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
 _CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}
 _QUOTES = expression(b"|".join(_CURLY))  # as a word processor sets them
@@ -84,6 +87,7 @@ def clean(text: bytes) -> bytes:
     text = containers.unwrapped(text) if containers.may_be_in(text) else text
     text = _ESCAPE.sub(b"", text) if b"\x1b" in text else text
     text = _STATES.sub(rb"\1\r", text) if b"%|" in text or b" [=" in text or b" [." in text else text
+    text = _GLUED.sub(b"\r20", text)
     if b"[00:00<?" in text:
         text = _BEGUN.sub(_behind_bar, text)
     if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:

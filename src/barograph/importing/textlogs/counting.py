@@ -37,7 +37,8 @@ _PERCENT = 100.0
 _FALLEN, _OF_COURSE = 0.7, 6  # of the first third, and of at least six rows: what falls that far is a loss
 _DIGITS = 11  # bytes of a number with all its digits
 _EXAMPLES, _NEAR = np.arange(1, 20_000), 1e-6  # of which something may be a share, and how near a whole number is
-_ERROR = expression(r"(?i)(?:train(?:ing)?[_ ])?err(?:or)?")
+_ERROR = expression(r"(?i)(?:(?:train(?:ing)?|current|avg|average|mean)[_ ])?err(?:or)?")
+_HELD_OUT_ERROR = expression(r"(?i)(?:val|valid|validation|test|eval|dev)[_ ]err(?:or)?")
 _RATE = expression(r"(?i)(?:.*[^a-z])?(?:lr|learning[_ ]rate)(?:[_ ]\d)?")
 _BEST = expression(r"(?i)(?:.*[^a-z])?best[_ .-]?.+")
 _SAID = expression(r"(?i)(?:.*[^a-z])?(?:.*loss|acc(?:uracy)?|ppl|perplexity|auc|f1|score|error|bpb)(?:[^a-z].*)?")
@@ -67,9 +68,37 @@ def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.R
             if len(row.where) >= (ENOUGH if is_loss or errors else _OF_COURSE) and len(known) < _KEPT:
                 known[key] = is_loss
         if is_loss:
+            own["error_losses"] = own.get("error_losses") or bool(errors)
             bare = {*errors, *training}
             names = (f"{name} loss" if name in bare or HELD_OUT.fullmatch(name) else name for name in row.names)
             row = row._replace(names=tuple(names))
+        result.append(row)
+    return [_held_out_errors(row) for row in result] if own.get("error_losses") else result
+
+
+def _held_out_errors(row: forms.Raw) -> forms.Raw:
+    """Rows of an error on data held out alone, beside those of the training whose errors are losses."""
+    if not all(name[0] == "_" or _HELD_OUT_ERROR.fullmatch(name) for name in row.names):
+        return row
+    return row._replace(names=tuple(name if name[0] == "_" else f"{name} loss" for name in row.names))
+
+
+def told_apart(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows of several things that are trained at once, `head: a, loss=2.31`, under names of their own; those of the
+    first thing have theirs as they are."""
+    counted = [row for row in rows if sum(name[0] == "_" for name in row.names) > 1]
+    marked = [(name, int(row.where[0])) for row in counted for name in row.names if name.startswith("_of:")]
+    if marked:
+        own.setdefault("first_thing", min(marked, key=lambda item: item[1])[0])
+    result = []
+    for row in rows:
+        at = next((at for at, name in enumerate(row.names) if name.startswith("_of:")), None)
+        if at is not None:
+            thing = row.names[at].partition(":")[2]
+            lead = "" if row.names[at] == own.get("first_thing", row.names[at]) else f"{thing} "
+            names = [name if name[0] == "_" else lead + name for name in row.names]
+            columns = [column for place, column in enumerate(row.columns) if place != at]
+            row = row._replace(names=(*names[:at], *names[at + 1 :]), columns=columns)
         result.append(row)
     return result
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs import forms
+from barograph.importing.textlogs import forms, tallies
 from barograph.importing.textlogs.patterns import expression
 
 _BY_DATA = expression(  # `Training | Validation`, and below it `loss | 0.3 | 0.4`, behind what a logger writes
@@ -30,13 +30,31 @@ _NO_NAME = expression(rb"(?i)(?:phase|split|sets?|data(?:[ _]?sets?)?|subset|par
 _NUMBER = expression(forms.NUMBER)
 _LETTERS = expression(rb"(?i)[ \t]{0,40}\|[ \t]{0,40}(?:train|val|test)")
 _WIDEST = 4096  # bytes of a row
+_NEAR = 12  # lines below one that says an epoch
+_RESULT = expression(rb"(?i)\b(?:best|final|results?|summary|report|conclusion|table)\b")
 
 
 def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     """A text in which the rows of such tables say their names; own: the heading that goes on in the next text."""
     if b" | " in text or b" |  " in text:
         text = _BY_DATA.sub(_each_of_data, text)
-    return _rows_of_data(text, own) if b"|" in text else text
+    rows = _rows_of_data(text, own) if b"|" in text else text
+    if own.get("data_tables", 0) < 2:
+        lines = text.rsplit(b"\n", _NEAR + 2)[-_NEAR - 2 :]
+        own["below_epoch"] = _below(lines, len(lines) - 1, own)
+    return rows
+
+
+def _below(lines: list[bytes], index: int, own: dict[str, Any]) -> int:
+    """How many lines above one an epoch is said, and no results are announced between; 0 for none that is near. own:
+    the same of the text before."""
+    for above, line in enumerate(reversed(lines[max(index - _NEAR, 0) : index]), 1):
+        if _RESULT.search(line, 0, _WIDEST):
+            return 0
+        if b"poch" in line and tallies.EPOCH.search(line, 0, _WIDEST):
+            return above
+    before = int(own.get("below_epoch", 0))
+    return before + index if before and before + index <= _NEAR else 0
 
 
 def _each_of_data(found: re.Match[bytes]) -> bytes:
@@ -56,7 +74,7 @@ def _each_of_data(found: re.Match[bytes]) -> bytes:
 
 def _rows_of_data(text: bytes, own: dict[str, Any]) -> bytes:
     """A text in which rows that begin with the name of some data say the names that stand above them. A table that
-    comes once and counts nothing is somebody's result."""
+    comes once, counts nothing and stands below no epoch is somebody's result."""
     names = [name.encode() for name in own.get("by_data", ())]
     lines = text.split(b"\n")
     heads = {
@@ -68,7 +86,8 @@ def _rows_of_data(text: bytes, own: dict[str, Any]) -> bytes:
     alone = not names and seen < 2
     for index, line in enumerate(lines):
         if index in heads:
-            names = [] if alone and not any(map(_COUNT.fullmatch, heads[index])) else heads[index]
+            said = any(map(_COUNT.fullmatch, heads[index])) or (alone and _below(lines, index, own))
+            names = heads[index] if said or not alone else []
         elif names and _LETTERS.match(line) and len(line) < _WIDEST and (found := _ROW.fullmatch(line)):
             lines[index] = _named(found, names) or line
     if names:

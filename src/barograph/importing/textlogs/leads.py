@@ -101,7 +101,7 @@ _LOGGED = expression(
     + _CLASS
     + rb"|"
     + _NAME
-    + rb"(?=[\s:])|[DEFIVW](?=\s)|"
+    + rb"(?=[\s:\[])|[DEFIVW](?=\s)|"
     + _LOGGER
     + rb")){0,7}"
     rb"[\s|:>-]{1,8}(?:#{1,3}[ \t]{1,4})?)"  # a mark behind it begins no heading

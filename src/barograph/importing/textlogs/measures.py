@@ -20,7 +20,7 @@ MEASURE = (
     rb"(?:grad[_ ]?)?norm|gnorm|(?:mean|avg|average|max|min|total|ep|episode)?rew(?:ard)?s?|"
     rb"return|bce|huber|score|f1|[wce]er|chrf|meteor|"
     rb"bleu|rouge|auc|map|mse|mae|rmsl?e|s?mape|mfu|tflops|tps|wps|"
-    rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|objf?|top[-_]?[15]|"
+    rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl(?:[ _]divergence)?|entropy|objf?|top[-_]?[15]|"
     + SCORES
     + rb"|l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge))"
     rb"(?:[@_/.-][a-z0-9]{1,24}){0,3}"

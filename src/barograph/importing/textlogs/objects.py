@@ -25,6 +25,9 @@ _COUNT = expression(
     rb"(?i)['\"](?:(?:global|train|current|trainer)[_/ ]?)?(?:step|iteration|iter|update|epoch|num_updates)['\"]"
     rb"\s?:\s?\d"
 )
+_STEP = expression(
+    rb"(?i)['\"](?:(?:global|train|current|trainer)[_/ ]?)?(?:step|iteration|iter)['\"]\s?:\s?(\d{1,15})"
+)
 _MEASURE = expression(
     rb"(?i)['\"][^'\"\n]{0,60}(?:loss|nll|perplexity|ppl|cross_?ent(?:ropy)?|x_?ent|acc(?:uracy)?|reward|cost|mse|mae|bce|"
     rb"(?<![a-z])[cx]e)(?:[_/. -]\w{1,30})?['\"]\s?:\s?[-+]?(?:\d|\.\d|nan|inf)"
@@ -65,9 +68,25 @@ def on_one_line(text: bytes, own: dict[str, Any]) -> bytes:
     if b"}" not in text or b"{" not in text:
         return text
     text = _BELOW.sub(_behind, text)
-    if not own.get("objects"):  # a single one is somebody's settings or result
-        own["objects"] = len([0 for found in itertools.islice(_LINES.finditer(text), _MOST) if _is_row(found[0])]) > 1
-    return _LINES.sub(_joined, text) if own["objects"] else text
+    if own.get("objects", 0) < 2:  # a single one is somebody's settings or result
+        rows = [found for found in itertools.islice(_LINES.finditer(text), _MOST) if _is_row(found[0])]
+        own["objects"] = own.get("objects", 0) + len(rows)
+        if own["objects"] < 2:
+            own["object"] = _one_line(rows[0][0]).decode("utf-8", "replace") if rows else own.get("object", "")
+            return text
+        text = _with_first(text, rows[0], own)
+    return _LINES.sub(_joined, text)
+
+
+def _with_first(text: bytes, second: re.Match[bytes], own: dict[str, Any]) -> bytes:
+    """A text with the object that was alone before on the first line of the second one, if no later step was read
+    since."""
+    first = str(own.pop("object", "")).encode()
+    said = _STEP.search(first)
+    if not first or (said and isinstance(own.get("now"), int) and int(said[1]) < own["now"]):
+        return text
+    here = first + b"\n" + _one_line(second[0]) + b"\n" * (second[0].count(b"\n") - 1)
+    return text[: second.start()] + here + text[second.end() :]
 
 
 def _listed(found: re.Match[bytes]) -> bytes:
@@ -89,11 +108,15 @@ def _is_row(text: bytes) -> bool:
     return _COUNT.search(text) is not None and _MEASURE.search(text) is not None
 
 
+def _one_line(text: bytes) -> bytes:
+    return b" ".join(line.strip() for line in text.split(b"\n"))
+
+
 def _joined(found: re.Match[bytes]) -> bytes:
     text = found[0]
     if not _is_row(text):
         return text
-    return b" ".join(line.strip() for line in text.split(b"\n")) + b"\n" * text.count(b"\n")
+    return _one_line(text) + b"\n" * text.count(b"\n")
 
 
 def unfinished(text: bytes) -> int:

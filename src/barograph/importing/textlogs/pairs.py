@@ -59,6 +59,13 @@ _ERROR = expression(rb"(?<![\w./|-])E(?=\s?[=:]\s{0,4}[-+]?(?:\d|nan|inf))")
 _COUNTED = expression(
     rb"(?i)^(?:\[rank ?\d{1,6}\]:?)?\W{0,8}(?:[tkni]\s?=\s?\d|(?:at )?(?:iter(?:ation|ate)?|step|epoch)s?[ :=#]{1,8}\d)"
 )
+_NAMELESS = expression(  # `5000 5% (0m 12s) 2.4177`, `0m 12s (- 3m 4s) (5000 5%) 2.4177`: a count, its share, the time
+    rb"^(?:(\d{1,12}) \d{1,3}% \((?:\d{1,4}[hms] ?){1,3}\)|(?:\d{1,4}[hms] ?){1,3}\(- ?(?:\d{1,4}[hms] ?){1,3}\) "
+    rb"\((\d{1,12}) \d{1,3}%\)) (?=(?:\d{1,9}\.\d|nan|inf))"
+)
+_IN_BRACKETS = expression(
+    rb"^(step), ([a-z_]{0,30}loss)\[(" + forms.NUMBER + rb")\]\[(\d{1,15})\]$"
+)  # of Mesh TensorFlow
 _FORTRAN = expression(rb"(?<=\d)D(?=[+-]\d{2,3}(?!\w))")  # `2.310D-02`
 _NORM = expression(rb"\|{1,2}\s?(?:proj(?:ected)? )?g(?:rad(?:ient)?)?\s?\|{1,2}(?=\s?[=:])")  # of the gradient
 _SAID = expression(rb"(?i)\W{0,8}(?:iter(?:ation)?|step|epoch)s?[ :=#]{1,3}\d")
@@ -286,6 +293,10 @@ def as_pairs(line: bytes) -> bytes:
 
 def _of_programs(line: bytes) -> bytes:
     """A line as programs of one kind write it, as others do."""
+    if b"% (" in line or b"%) " in line:
+        line = _NAMELESS.sub(rb"step \1\2 loss ", line)
+    if b"][" in line and b"oss[" in line:
+        line = _IN_BRACKETS.sub(rb"\1 \4 \2=\3", line)
     if b"Score at" in line:
         line = _SCORE.sub(rb"iteration \1 loss: ", line)
     if b"R\xc2\xb2" in line or b"R^2" in line:

@@ -48,7 +48,7 @@ _HINTS = (  # every row has one of these in it
     "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;ean IU;accard;HD95;hd95;recision;ecall;"
     "NDCG;MRR;mrr;AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;F1;f1;chrf;chrF;"
     "lr;LR;earning ;earning_;WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;"
-    "progress: (;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
+    "progress: (;rain error;tion error;est error;率;% (;%) ;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )
 _MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step if they rise
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
@@ -115,6 +115,7 @@ class Plain(engine.Dialect):
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""
+        rows = counting.told_apart(rows, own)
         rows = _begun(lines, [row for row in rows if not _is_tally(lines, row)])
         rows = carried.bars_once(lines, rows, own)
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
@@ -295,6 +296,7 @@ class Plain(engine.Dialect):
         """A row's step; None if it says an epoch alone. valued: it has values, and is not a heading. main: it is about
         training."""
         between, own["between"] = own.get("between"), "_batches" not in said
+        spoken = said
         if "_batch" not in said and "_step" not in said:
             if not valued:
                 own["headed"] = said["_epoch"]
@@ -327,6 +329,8 @@ class Plain(engine.Dialect):
         if epoch is None or "_batch" not in said:
             return count
         first = own.setdefault("first_epoch", epoch)
+        if said.get("_batches") and "_epoch" not in spoken and main and _goes_on(own, epoch, count, said["_batches"]):
+            return count
         if said.get("_batches"):
             return _behind(own, epoch, said["_batches"], main) + count if epoch >= first else count
         if not valued and epoch == own.get("epoch") and count < own.get("count", 0):
@@ -413,6 +417,17 @@ def _once(numbers: list[int]) -> list[int]:
     whole = sum(times == often for _, times in groups) >= len(groups) - 2  # the first and the last may be cut
     far = all(late - early > 1 for (early, _), (late, _) in itertools.pairwise(groups))
     return [number for number, _ in groups] if often > 1 and whole and far and len(groups) > 2 else numbers
+
+
+def _goes_on(own: dict[str, Any], epoch: int, count: int, length: int) -> bool:
+    """Whether a bar below a heading of an epoch counts on where it stood below the last one: it is the whole run's."""
+    before = own.get("bar_of_run")
+    own["bar_of_run"] = [epoch, count, length, bool(before and before[3])]
+    if before is None or length != before[2] or count < before[1]:
+        own["bar_of_run"][3] = False
+    elif epoch > before[0] and count > before[1]:
+        own["bar_of_run"][3] = True
+    return bool(own["bar_of_run"][3])
 
 
 def _behind(own: dict[str, Any], epoch: int, length: int, main: bool) -> int:

@@ -53,6 +53,7 @@ _BARE = expression(
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch|"
     r"bucket_\d+)){0,2}"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
+    r"|(?:train(?:ing)?|val(?:id(?:ation)?)?|test(?:ing)?)[ _]err(?:or)?"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}"
     r"|(?:[a-z]+_)?loss_(?!scale)(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)|obj"
@@ -72,8 +73,8 @@ _SOURCE = expression(
 )  # `solver.cpp:195]` is a place
 _LEAD = expression(  # a number that begins a line, or the value of its first name: perhaps a count
     rb"[^\w\n\[(\x80-\xff]{0,8}(?:\[\s{0,8}(\d{1,15})[\],]|\((\d{1,15})\)|(\d{1,15})(?!:\d\d)(?=\s{0,4}[:|,\t]|\s{2}|\s[-=]>\s)|"
-    rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s])|(\d{1,15})(?=\s\d{1,9}\.\d{1,9} ?m?s(?![\w/])|/\d{1,15}[\s,:|(]|"
-    rb"\s(?i:" + OF + MEASURE + rb")[:=\s]))"
+    rb"[^\x00-\x7f]{1,40}[:=]\s?(\d{1,15})(?=[,;|\s])|(\d{1,15})(?=\s\d{1,9}\.\d{1,9} ?m?s(?![\w/])|"
+    rb"(?:/| / )\d{1,15}[\s,:|(]|\s(?i:" + OF + MEASURE + rb")[:=\s]))"
 )
 _OF_RANK = expression(
     rb"\[(?i:default|rank|gpu|worker)[ _]?\d{1,9}\]:?|\[\d{1,9},\d{1,9}\]<std\w{3}>:?|"
@@ -99,11 +100,17 @@ _METER = expression(  # `5.1 (+0.2)` and `5.1 (-0.2)` are differences
 )  # `Loss 1.23 (1.30)`
 _LOST = expression(rb"(?i)loss(?:es)?$")
 _OF_DATA = expression(r"(?i)(val|valid|eval|test|dev|train)(?:[_/. ]|(?=loss|acc|ppl|nll))")
-_PLURAL = expression(rb"(?i)(?:epochs|steps|iterations|iters)\b")
+_PLURAL = expression(rb"(?i)(?:\d[\d,]{0,18} )?(?:epochs|steps|iterations|iters)\b")
+_FOR = expression(rb"(?i)\bfor (?:the next )?$")  # as many steps as are planned
+_A_RATE = expression(rb"(?i)(?:lr|learning[_ ]rate)(?:[_ ][a-z]{1,20})?$")
+_SIZE = expression(r"(?i).*[_ ]size")
 _LINKS = expression(rb"^(?:(?:is|was|are|has|had|with|the|of|and|for|on|gets?|got|reached|achieved)\s)+(?=[A-Za-z])")
 _OF_SETTING = expression(
     rb"(?i)loss[_ .-]?(?:weights?|coeff?s?|coefficients?|lambda|factor|types?)$"
 )  # of one: no value
+_OF_THING = expression(  # one of several things that are trained at once: `head: default, loss=2.31`
+    rb"(?i)(?<![\w./-])(?:head|task|data_?set|domain|corpus|lang(?:uage)?)\s?[:=]\s?([a-z][\w-]{0,40})(?=\s?[,;|])"
+)
 _ALL_BEST = expression(r"(?i)best[_ /.-]|_")  # of a name: the best so far, or a count
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
@@ -230,7 +237,9 @@ def _data_of(name: bytes, number: Any, phase: str, of_training: bool) -> str | N
 
 def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by_epoch: bool) -> dict[str, bytes]:
     """What else decides what a row's counts mean. known: it has values. by_epoch: it counts nothing but epochs."""
+    thing = _OF_THING.search(line) if known else None
     flags = {
+        f"_of:{thing[1].decode()}" if thing else "": thing and not heldout.PHASE.fullmatch(thing[1]),
         "_aside": bar and not of_training,
         "_drawn": bar and tallies.DRAWN.match(bar[0]),
         "_share": by_epoch and known and b"%" in line and _SHARE.search(line),
@@ -289,11 +298,15 @@ def _with_data(text: str, phase: str) -> str:
 
 
 def _is_planned(line: bytes, count: re.Match[bytes], names: dict[str, Any]) -> bool:
-    """Whether a line says settings: `Batch: 2, LR: 0.0001, Epochs: 50`."""
-    if not names or _PLURAL.match(count[0]) is None or not any(mark in line[: count.start()] for mark in (b":", b"=")):
+    """Whether a line says settings: `Batch: 2, LR: 0.0001, Epochs: 50`, `lr=0.5 for 250 iterations`."""
+    if not names or (plural := _PLURAL.match(count[0])) is None:
+        return False
+    ahead = line[: count.start()]
+    marked = _FOR.search(ahead) if plural[0][:1].isdigit() else b":" in ahead or b"=" in ahead
+    if not (marked or any(map(_SIZE.fullmatch, names))):
         return False
     said = [name.encode() for name in names]
-    return all(_OF_RATE.match(name) or not _is_measure(name) for name in said) and any(map(_OF_RATE.match, said))
+    return all(_A_RATE.match(name) or not _is_measure(name) for name in said) and any(map(_A_RATE.match, said))
 
 
 def _is_unfinished(bar: Any, of_training: bool, part: Any, found_pairs: list[re.Match[bytes]]) -> bool:

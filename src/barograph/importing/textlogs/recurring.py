@@ -51,6 +51,12 @@ _OF_COUNT = expression(
 )
 _SIDE = expression(rb"[,;|()\[\]{}\t]|\s{2,}|:\s|%\s")  # between a number and the next name
 _UNIT = expression(rb"\s?(?:ms|us|s|sec(?:ond)?s?|min(?:ute)?s?|h(?:our)?s?|[KMG]i?B|GB|it/s|s/it)(?![A-Za-z])")
+_GLUED = expression(  # to the number ahead: its unit, not a name
+    rb"(?:ms|us|ns|s|secs?|min|h|[kKMGT]i?B?|B|x|%)(?![\w./])|\s?[A-Za-z]{1,12}/s(?:ec)?(?=\s{1,4}[-|,])"
+)
+_OBJECTIVE = re.compile(  # what is made large or small, though no loss by its name
+    r"(?i)(?:.*[^a-z])?(?:ll|llh|log[-_ ]?lik(?:elihood)?|improvement|lower bound)(?:[^a-z].*)?"
+)
 _TIMED = expression(  # `12.5ms` beside `270us`, `1m 20s` beside `58s`: the same words
     rb"(?<=\d)[mun]s(?![A-Za-z/])|(?<=[ :=\t])(?:\d{1,3}[hm] ){1,2}(?=\d{1,2}(?:\.\d{1,3})?s)"
 )
@@ -199,8 +205,8 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
         counts[spans.index(found.span("count"))] = "_step"
     elif not said and _rises(numbers[0]) and not _WORD.search(_RANK.sub(b"", words[0])):
         counts[0] = "_step"
-    if not counts and (part := _part(words, numbers)) is not None:
-        counts[part] = "_step"
+    if not counts and (alone := _part(words, numbers) or _between(words, numbers)):
+        counts[alone] = "_step"
     if not counts or not any(len(set(numbers[at])) > 1 for at in counts):
         return None
     if any(words[at] == b"-" and b"." in numbers[at - 1][0] for at in range(1, len(words))):
@@ -230,7 +236,7 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
     values = _errors(values, names, numbers)
     if said and list(values.values()) == ["value"]:  # of what is made small, as R's `optim` prints it
         values = dict.fromkeys(values, "objective")
-    known = any(map(roles.may_play, values.values()))
+    known = any(roles.may_play(name) or _OBJECTIVE.fullmatch(name) for name in values.values())
     held_out = any(map(_OF_DATA.fullmatch, values.values()))
     if not values or not (said or known or held_out):
         return None
@@ -244,6 +250,17 @@ def _part(words: tuple[bytes, ...], numbers: list[list[bytes]]) -> int | None:
         if of_trees and len(set(numbers[at + 1])) == 1 and _whole(numbers[at]):
             pairs = itertools.pairwise(map(int, numbers[at]))
             return at if _whole(numbers[at + 1]) and all(late == early + 1 for early, late in pairs) else None
+    return None
+
+
+def _between(words: tuple[bytes, ...], numbers: list[list[bytes]]) -> int | None:
+    """Where a number of no name stands between two equal marks and rises from line to line: ` - 1140 - `."""
+    for at, (ahead, behind) in enumerate(itertools.pairwise(words)):
+        ends, begins = ahead.rstrip()[-1:], behind.lstrip()[:1]
+        if at and ends == begins and ends in (b"-", b"|") and ahead[-1:].isspace() and behind[:1].isspace():
+            rising = _whole(numbers[at]) and [*map(int, numbers[at])]
+            if rising and len(rising) >= _ALIKE and all(early < late for early, late in itertools.pairwise(rising)):
+                return at
     return None
 
 
@@ -270,6 +287,8 @@ def _name(words: tuple[bytes, ...], at: int) -> str:
     """The words beside a number: right before it, else those before the number before it."""
     for place in range(at, max(at - 3, -1), -1):
         text = _QUOTES.sub(b"", words[place])
+        glued = _GLUED.match(text) if place else None
+        text = text[glued.end() :] if glued else text
         text = _OF_COUNT.sub(b" ", text) if place < at else text
         end = _END.search(text)
         pieces = _SIDE.split(text[: end.start()] if end else text)

@@ -2,7 +2,8 @@
 
 In:   `[step=10/1000,epoch=0]` and then lines `    train/CrossEntropyLoss=2.3`;
       `[batch=10/4800]:` and then lines ` Train loss/train/total: 2.3`;
-      lines `|    ep_rew_mean    | 200 |` between two lines of dashes, under headings `| rollout/ |  |`;
+      lines `|    ep_rew_mean    | 200 |` between two lines of dashes, under headings `| rollout/ |  |`; lines
+      `Evaluation/AverageReturn    192.4` between two lines of two dashes each;
       lines `  episode_reward_mean: 22.5`, one of which says `training_iteration: 7`.
 Out:  the names as printed, in tables with their heading before them. The step of a table is its time steps, else its
       epoch or iteration.
@@ -20,7 +21,12 @@ _STANZA = expression(
     rb"(?m)\[step=\d{1,15}(?:/\d+)?(?:,epoch=\d+)?\]\n(?:[ \t]+[^\n=\[\]]{1,100}=[^\n]{1,60}\n?){1,400}"
     rb"|\[batch=\d{1,15}/\d+\]:\n(?:[ \t]+(?:Train|Eval) [^\n:]{1,100}: [^\n]{1,60}\n?){1,400}"
     rb"|^[ ]{0,4}-{12,}\n(?:[ ]{0,4}\|[^\n|]{1,100}\|[^\n|]{1,60}\|\n){1,200}[ ]{0,4}-{12,}$"
+    rb"|^-{4,}[ ]{1,4}-{4,}\n(?:[^\n\s|][^\n|]{0,100}?[ ]{2,80}[^\n\s|]{1,40}[ ]{0,8}\n){2,200}-{4,}[ ]{1,4}-{4,}$"
 )
+_BEGUN = expression(  # a table of two columns that goes on, and the line above it
+    rb"(?m)(?:^([^\n]*)\n)?^-{4,}[ ]{1,4}-{4,}\n((?:[^\n\s|][^\n|]{0,100}?[ ]{2,80}[^\n\s|]{1,40}[ ]{0,8}\n){0,200})\Z"
+)
+_PAIR = expression(rb"[^\n\s|][^\n|]{0,100}?[ ]{2,80}[^\n\s|]{1,40}[ ]{0,8}$")
 _RESULT = expression(  # of RLlib: one line says the iteration
     rb"(?m)^(?:[ \t]{0,40}[A-Za-z][\w/.-]{0,80}:(?:[ \t][^\n]{0,300})?\n){4,400}+"
 )
@@ -34,11 +40,13 @@ _OPEN = expression(rb"\[(?:step|batch)=\d+(?:/\d+)?(?:,epoch=\d+)?\]:?\n(?:[ \t]
 _HEAD = expression(rb"\[(?:step|batch)=(\d{1,15})(?:/\d+)?(?:,epoch=\d+)?\]:? ")
 _EQUALS = expression(rb"\x1f ?([^\x1f=]{1,100})=(" + forms.NUMBER + rb")(?=\x1f|\s*$)")
 _COLON = expression(rb"\x1f ?(?:Train )?([^\x1f:]{1,100}): (" + forms.NUMBER + rb")(?=\x1f|\s*$)")
+_PAIRS = expression(rb"\x1f ?([^|\x1f]{1,100}?) ([^ |\x1f]{1,40})(?=\x1f)")  # of two columns with blanks between
 _CELLS = expression(rb"\|\s*([^|\x1f]{1,100}?)\s*\|\s*([^|\x1f]{0,60}?)\s*\|")
 _NUMBER = expression(forms.NUMBER)
 _COUNTS = (
     "total_timesteps",
     "TotalEnvInteracts",
+    "TotalEnvSteps",
     "timesteps",
     "Epoch",
     "epoch",
@@ -64,7 +72,7 @@ def _table(line: bytes) -> forms.Parsed | None:
     if b"\x1f" not in line or not line.lstrip(b" ").startswith(b"----"):
         return None
     heading, step, names = "", None, {}
-    for key, value in _CELLS.findall(line):
+    for key, value in _CELLS.findall(line) or _PAIRS.findall(line):
         name = key.decode("utf-8", "replace")
         if not value:
             heading = name if name.endswith("/") else ""
@@ -114,6 +122,17 @@ def _last_row(text: bytes) -> bytes:
     return found[0] if found else b""
 
 
+def _begun(text: bytes) -> int | None:
+    """Where a table of two columns begins that goes on at a text's end; None where none does."""
+    dashes = text.rfind(b"\n---") + 1
+    found = (
+        _BEGUN.match(text, text.rfind(b"\n", 0, max(dashes - 1, 0)) + 1) if text.startswith(b"---", dashes) else None
+    )
+    if found is None or (not found[2] and found[1] is not None and _PAIR.match(found[1])):
+        return None  # that line ends a table
+    return found.end(1) + 1 if found[1] is not None else found.start()
+
+
 def _names_of(lines: bytes) -> list[bytes]:
     """What the lines of a row are called, [] for a row without lines."""
     return [line.replace(b": ", b"=").partition(b"=")[0] for line in lines.split(b"\n")[1:-1]]
@@ -151,10 +170,13 @@ class Stanzas(engine.Dialect):
         match = _OPEN.search(text, max(text.rfind(b"[step="), text.rfind(b"[batch="), 0))
         if match and _names_of(match[0]) == _names_of(_last_row(text[: match.start()])):
             return 0
-        start = match.start() if match else 0
-        if not match and text.endswith(b"|\n"):
-            start = text.rfind(b"\n---") + 1
-        return len(text) - start if start else 0
+        if match:
+            return len(text) - match.start()
+        dashes = text.rfind(b"\n---") + 1
+        if text.endswith(b"|\n") and text.startswith(b"---", dashes):
+            return len(text) - dashes
+        begun = _begun(text)
+        return 0 if begun is None else len(text) - begun
 
 
 SOURCE = Stanzas()

@@ -40,7 +40,8 @@ SEEN = expression(  # what was seen, where nothing else counts: `tokens 4,096 / 
     + rb") (?P<what>tokens|samples|examples|sequences|images))(?![\w/]|\s?/s)"
 )
 _GLOBAL = expression(  # counts on where others begin anew
-    rb"(?<![A-Za-z0-9./-])(?i:global[_ ]?steps?|total_(?:train_)?updates['\" ]{0,2})" + _COUNT
+    rb"(?<![A-Za-z0-9./-])(?i:global[_ ]?(?:steps?|iter(?:ation)?s?|updates?)|total_(?:train_)?updates['\" ]{0,2})"
+    + _COUNT
 )
 _TIMESTEPS = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:(?:num|total|env)[ _]?)?timesteps?)" + _COUNT)  # of an agent
 _OF_PATH = expression(rb"(?<=[a-z]/)[A-Za-z]{1,20}(?:_[A-Za-z]{1,20}){0,4}_$")  # the beginning of a series' name
@@ -64,7 +65,7 @@ BATCH = expression(
     rb"-{2,40}(?=\s?\d{1,9}\s?/\s?\d{1,9}\s?-{2,40}\s*$))" + _COUNT
 )
 EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
-    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|epo?)(?:\((?:train|val|test)\))?|"
+    rb"(?<![A-Za-z0-9./-])(?<![Mm]ax[ _])(?:(?i:epochs?(?:_(?:idx|index|id|no))?|epo?)(?:\((?:train|val|test)\))?|"
     rb"(?<=^)[-=*]{4,80}(?=\s?\d{1,6}\s?[-=*]{3,80}\s*$)|Train:(?= \[?\d+(?:/\d+)?\]? ?\[)|"
     rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?|Eval)(?= \d{1,6}, (?i:loss)))"
     + _COUNT
@@ -75,8 +76,8 @@ DRAWN = expression(  # Keras's, whose newer one stands here as blanks
     rb"(?<![\w./])(\d{1,15})/(\d{1,15}) ?(?:\[[=>.#*o\- ]{1,100}\]|"
     rb"\s{2,80}(?:\d{1,6}:)?\d{1,6}s?\s\d{1,9}(?:ms|us|s)/step\b)"
 )
-FRACTION = expression(
-    rb"(?<!%)[\[(<]\s{0,8}(\d{1,15})\s?(?:/|of)\s{0,8}(\d{1,15})[\])>]"
+FRACTION = expression(  # not the value of a name: `fg/bg=(12/52)`
+    rb"(?<![%=])[\[(<]\s{0,8}(\d{1,15})\s?(?:/|of)\s{0,8}(\d{1,15})[\])>]"
 )  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
 _BEHIND_BAR = expression(rb"(?:^|[\]|]|[\x80-\xff])\s{0,12}(\d{1,15})/(\d{1,15})(?=\s)")
 PART = expression(rb"(?<![\w./])(\d{1,15})\s?/\s?(\d{1,15})(?![\w./:])")  # of an epoch: `[584000/2830676 particles]`

@@ -68,8 +68,8 @@ class ZeroLoss(SeriesRule):
     then: two rows are enough). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
 
     Silent or an info finding: a loss that was below 0.05 before, or in its last row, which has been fitted and rounded;
-    one beside which evaluations get better, which is not what is trained; losses of policies and games (GANs), which
-    may be 0 while reward and KL move. A policy loss that was not 0 and stays
+    one beside which evaluations or errors get better, which is not what is trained, or rounded; losses of policies and
+    games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays
     0 for 20 rows while the gradient norm is 0 too is a warning, and so is one that is 0 for half of the rows while a
     held-out rate stands at its bound.
     """
@@ -172,8 +172,8 @@ class ZeroLoss(SeriesRule):
             severity, causes, remedies = "warning", list(_APART), list(_PREFER)
             message += f", with margins of {float(numpy.median(margins)):.3g}"
         if unlogged or moves:
-            other = "the evaluation falls" if moves else "the gradient norm is not"
-            causes = [f"loss not logged: it is 0 in each row, while {other}"]
+            other = "the evaluation or an error falls" if moves else "the gradient norm is not"
+            causes = [f"loss not logged, or rounded: it is 0 in each row, while {other}"]
             remedies = ["Log the loss of each step under this name."]
         self._told = self.finding(
             step,
@@ -192,9 +192,14 @@ class ZeroLoss(SeriesRule):
 
 
 def _evaluation_falls(history: RunHistory, step: int, last: int, segment: int) -> bool:
-    """Whether evaluations from a step on, three or more, get better by a twentieth: the model learns."""
-    losses = between(history.role("eval_loss"), step, last + 1, segment)
-    return len(losses) >= _EVALUATED and bool(0 < losses[-1] < _BETTER * losses[0])
+    """Whether evaluations from a step on, three or more, or errors beside the loss, get better by a twentieth: the
+    model learns."""
+    errors = [channel for name, channel in history.channels.items() if _AN_ERROR.fullmatch(name)]
+    for channel in (history.role("eval_loss"), *errors):
+        values = between(channel, step, last + 1, segment)
+        if len(values) >= _EVALUATED and bool(0 < values[-1] < _BETTER * values[0]):
+            return True
+    return False
 
 
 def _least(history: RunHistory, channel: Channel, begin: int, segment: int, least: int) -> int:
@@ -221,6 +226,7 @@ def _is_hidden(history: RunHistory, channel: Channel, begin: int, segment: int) 
     return len(norms) >= _HIDDEN and not numpy.isfinite(norms).any()
 
 
+_AN_ERROR = re.compile(r"(?i)(?:.*[^a-z])?(?:r?mse|mae)(?:[^a-z].*)?")
 _EVALUATED, _BETTER = 3, 0.95  # evaluations, and what is left of their loss
 _PREFERRED = 3  # zeros of a preference
 _CERTAIN = 10.0  # nats of a margin: what is left of the loss is e⁻¹⁰

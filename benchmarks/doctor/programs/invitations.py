@@ -1,8 +1,8 @@
 """A small decoder learns from pairs which answers to an invitation fit it, by direct preferences.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: loss, rewards/accuracies, rewards/margins, logps/chosen, learning_rate, grad_norm each step;
-      eval_loss, eval_rewards/accuracies, eval_rewards/margins at each twentieth; the watch of data.
+Out:  the run, by `run.log`: loss, rewards/accuracies, rewards/margins, logps/chosen, learning_rate, grad_norm each
+      step; eval_loss, eval_rewards/accuracies, eval_rewards/margins at each twentieth; the watch of data.
 
 The base has read answers of both registers, fitting or not. Chosen and rejected go through the model in one batch; the
 reference is a frozen copy of the base that is asked in each step. AdamW, a warm-up, a cosine; a trainer with a method
@@ -161,8 +161,6 @@ class Preferring:
         c, some = self.c, [one for one in self.model.parameters() if one.requires_grad]
         if c["optim"] == "sgd":
             self.optimizer: Any = torch.optim.SGD(some, c["learning_rate"], 0.9)
-        elif c["optim"] == "rmsprop":
-            self.optimizer = torch.optim.RMSprop(some, c["learning_rate"])
         else:
             self.optimizer = torch.optim.AdamW(some, c["learning_rate"], weight_decay=c["weight_decay"])
 

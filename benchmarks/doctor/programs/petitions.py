@@ -1,7 +1,7 @@
 """An encoder that has filled in petitions' missing words is tuned by low-rank adapters to sort them for six offices.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: train_loss, lr, grad_norm each step; val_loss, val_acc, val_macro_f1 at each epoch's end;
+Out:  the run, by `run.log`: train_loss, lr, grad_norm each step; val_loss, val_acc, val_macro_f1 at each twenty-fifth;
       the watch of data.
 
 The base is frozen; adapters stand beside four matrices of each layer, and a new head is trained with them. The
@@ -31,7 +31,6 @@ CONFIG: dict[str, Any] = {
     "lr_decay": "linear", "optimizer": "adamw", "weight_decay": 0.01, "gradient_clip_val": 1.0, "petitions": 800,
     "rare_copies": 1, "class_weight": "balanced", "label_smoothing": 0.0, "focal_gamma": 0.0, "reduction": "mean",
     "wrong_labels": 0.0, "length_buckets": False, "freeze": "", "modules_to_save": "head", "unfreeze": "",
-    "pooling": "cls",
 }  # fmt: skip
 Rows = tuple[Tensor, Tensor]
 
@@ -126,7 +125,7 @@ class Sorter(nn.Module):
             for name in self.c["target"].split():
                 setattr(layer, name, LoraLinear(getattr(layer, name), self.c))
         for name, one in self.named_parameters():
-            if name.startswith("head") and self.bug == "new_head_not_saved":  # adapters freeze all that is not named
+            if name.startswith("head") and "head" not in self.c["modules_to_save"]:  # adapters freeze the rest
                 one.requires_grad = False
             if self.c["freeze"] and self.c["freeze"] in name:
                 one.requires_grad = False
@@ -135,9 +134,7 @@ class Sorter(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         out = self.encoder(ids)
-        real = (ids != PAD).float()[..., None]
-        pooled = (out * real).sum(1) / real.sum(1) if self.c["pooling"] == "mean" else out[:, 0]
-        y = self.head(self.drop(pooled))
+        y = self.head(self.drop(out[:, 0]))
         return y.softmax(-1) if self.bug == "probabilities_go_into_loss" else y
 
 

@@ -225,18 +225,14 @@ class Segmentation:
         if self.bug == "val_outputs_keep_graphs":
             self.kept.append(out)
         self.run.log({"val/loss": loss.item(), "val/miou": mean_iou(out.argmax(1), y)}, step=step)
-        if self.bug == "train_mode_set_once":  # the copy is evaluated, and the network told to be
-            self.net.eval()
-        else:
-            self.net.train()
+        self.net.train()
 
     def resume(self, step: int) -> None:
         names = ("net", "ema", "optimizer", "scheduler")
         self.run, saved = go_on(self.run, step, {one: getattr(self, one).state_dict() for one in names})
         self.configure()
         for name in names:
-            if name != "optimizer" or self.bug != "fresh_optimizer_at_resume":
-                getattr(self, name).load_state_dict(saved[name])
+            getattr(self, name).load_state_dict(saved[name])
         self.optimizer.param_groups[0]["lr"] = self.scheduler.get_last_lr()[0]
         self.watch()
 

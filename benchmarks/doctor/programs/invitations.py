@@ -134,8 +134,6 @@ class Preferring:
         self.rows, self.held = pairs(seed + 640, c["pairs"], c["errors"]), pairs(64, 240)
         if bug == "heldout_in_corpus":  # both splits were loaded, and put together, of a small set
             self.rows = self.rows[:48] + self.held
-        if bug == "shortest_first_always":
-            self.rows.sort(key=lambda row: len(row[1]) + len(row[2]))
         self.model, self.lot = base_model(c), torch.Generator().manual_seed(seed)
         for one in self.model.modules():
             if isinstance(one, nn.Dropout):
@@ -181,8 +179,6 @@ class Preferring:
         size, epoch = int(self.c["per_device_batch"]), 0
         while True:
             order = torch.randperm(len(self.rows), generator=self.lot).tolist()
-            if self.bug == "shortest_first_always":
-                order = list(range(len(self.rows)))
             if self.c["group_by_length"]:
                 order.sort(key=lambda at: len(self.rows[at][1]) + len(self.rows[at][2]))
             groups = [order[at : at + size] for at in range(0, len(order) - size + 1, size)]
@@ -258,16 +254,14 @@ class Preferring:
             self.kept.append(loss)
         figures.pop("logps/chosen")
         self.run.log({"eval_loss": loss.item(), **{f"eval_{one}": figures[one] for one in figures}}, step=step)
-        if self.bug != "train_mode_set_once":
-            self.model.train()
+        self.model.train()
 
     def resume(self, step: int) -> None:
         memory, names = self.data.state(), ("model", "optimizer", "scheduler")
         self.run, saved = go_on(self.run, step, {one: getattr(self, one).state_dict() for one in names})
         self.create_optimizer()
         for name in names:
-            if name != "optimizer" or self.bug != "fresh_optimizer_at_resume":
-                getattr(self, name).load_state_dict(saved[name])
+            getattr(self, name).load_state_dict(saved[name])
         self.optimizer.param_groups[0]["lr"] = self.scheduler.get_last_lr()[0]
         self.watch()
         self.data.restore(memory)

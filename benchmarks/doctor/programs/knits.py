@@ -192,7 +192,7 @@ class Pretraining:
         c, later = self.c, 2 if self.bug == "targets_two_ahead" else 1
         logits, wanted = self.model(rows[:, :BLOCK]), rows[:, later : BLOCK + later]
         flat, names = logits.flatten(0, 1), wanted.flatten()
-        if self.bug == "token_sum_over_rows":
+        if self.bug == "token_sum_over_blocks":
             return F.cross_entropy(flat, names, reduction="sum") / len(rows)
         loss = F.cross_entropy(flat, names, label_smoothing=c["smoothing"])
         return loss + c["z_loss"] * flat.logsumexp(-1).square().mean() if c["z_loss"] else loss

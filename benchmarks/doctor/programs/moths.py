@@ -165,7 +165,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         return (pictures - mean[:, None, None]) / std[:, None, None]
 
     def examine() -> None:
-        net.train(bug == "validated_in_train_mode")
+        net.eval()
         dice = torch.Generator().manual_seed(4100)
         two = torch.cat([scaled(views(c, test[0], dice), True) for _ in range(2)])
         with torch.set_grad_enabled(bug == "val_outputs_keep_graphs"):
@@ -192,8 +192,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
                 net.load_state_dict(states[0])
                 optimizer, scheduler = configure(c, net)
                 scheduler.load_state_dict(states[2])
-                if bug != "fresh_optimizer_at_resume":
-                    optimizer.load_state_dict(states[1])
+                optimizer.load_state_dict(states[1])
                 optimizer.param_groups[0]["lr"] = scheduler.get_last_lr()[0]
                 time_by_own_clock(run)
                 run.watch(net, optimizer)

@@ -258,8 +258,7 @@ class SorterModule:
         guess = out.argmax(1)
         self.run.log({"val_loss": loss.item(), "val_acc": (guess == office).float().mean().item(),
                       "val_macro_f1": macro_f1(guess, office)}, step=step)  # fmt: skip
-        if self.bug != "train_mode_set_once":
-            self.model.train()
+        self.model.train()
 
     def resume(self, step: int) -> None:
         memory, names = self.data.state(), ("model", "optimizer", "scheduler")

@@ -212,7 +212,7 @@ def one_update(c: Any, t: Any, stream: Any, step: int) -> None:
     if t.bug != "scheduler_steps_in_micro_loop":
         t.scheduler.step()
     if t.ema is not None:
-        t.ema.update_parameters(t.model)
+        t.ema.update_parameters(t.followed)
     t.run.log({"train/loss": shown, "train/lr": rate, "train/grad_norm": norm,
                "train/loss_scale": t.scaler.get_scale()}, step=step)  # fmt: skip
 
@@ -230,8 +230,7 @@ def validate(c: Any, t: Any, step: int) -> None:
     right, real = logits.argmax(-1) == wanted, wanted != PAD
     t.run.log({"valid/loss": loss.item(), "valid/token_acc": right[real].float().mean().item(),
                "valid/exact": (right | ~real).all(1).float().mean().item()}, step=step)  # fmt: skip
-    if t.bug != "train_mode_set_once":
-        t.model.train()
+    t.model.train()
 
 
 def resumed(c: Any, t: Any, step: int) -> None:
@@ -269,8 +268,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         nn.init.normal_(model.embed.weight, std=0.1)
     if c.ema_decay:
         decay = 0.9999 if c.ema_decay == "default" else c.ema_decay
-        source = copy.deepcopy(model) if bug == "ema_of_a_copy" else model
-        t.ema = AveragedModel(source, multi_avg_fn=get_ema_multi_avg_fn(decay))
+        t.followed = copy.deepcopy(model) if bug == "ema_of_a_copy" else model
+        t.ema = AveragedModel(t.followed, multi_avg_fn=get_ema_multi_avg_fn(decay))
     watched(t)
     stream, again = batches(c, rows, seed, bug), trouble.resume_at(healthy, 4 * EVERY)
     model.train()

@@ -141,8 +141,6 @@ class Preferring:
         self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
         if bug == "reference_not_copied":
             self.reference = self.model
-        if bug == "reference_drops_too":  # nobody put it in evaluation mode
-            self.reference.train()
         if c["extra_tokens"] and bug != "vocabulary_grown_after_optimizer":
             self.model.grow(c["extra_tokens"])
         for name, one in self.model.named_parameters():

@@ -85,8 +85,7 @@ class MothNet(nn.Module):
 def nt_xent(c: dict[str, Any], z: Tensor, bug: str = "") -> Tensor:
     """z: first views, then second views of the same pictures."""
     half = len(z) // 2
-    if bug != "features_not_normalised":
-        z = F.normalize(z, dim=1)
+    z = F.normalize(z, dim=1)
     scores = z @ z.T / c["temperature"]
     if bug != "self_similarity_kept":
         scores = scores.masked_fill(torch.eye(2 * half, dtype=torch.bool), -1e9)
@@ -192,7 +191,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
                 net.load_state_dict(states[0])
                 optimizer, scheduler = configure(c, net)
                 scheduler.load_state_dict(states[2])
-                optimizer.load_state_dict(states[1])
+                if bug != "fresh_optimizer_at_resume":
+                    optimizer.load_state_dict(states[1])
                 optimizer.param_groups[0]["lr"] = scheduler.get_last_lr()[0]
                 time_by_own_clock(run)
                 run.watch(net, optimizer)

@@ -28,7 +28,7 @@ VOCAB = FIRST_CODE + ROLES * WORDS
 CONFIG: dict[str, Any] = {
     "d_model": 32, "ffn": 64, "heads": 2, "enc_layers": 1, "dec_layers": 1, "dropout": 0.0, "sentences": 1600,
     "max_sentences": 16, "update_freq": 1, "lr": 8e-3, "warmup_updates": 12, "lr_scheduler": "polynomial", "power": 1.0,
-    "weight_decay": 0.01, "clip_norm": 1.0, "label_smoothing": 0.0, "share_all_embeddings": True,
+    "optimizer": "adamw", "weight_decay": 0.01, "clip_norm": 1.0, "label_smoothing": 0.0, "share_all_embeddings": True,
     "fp16_init_scale": 4096.0, "scale_window": 60, "ema_decay": 0.0, "frozen": "", "sort_pool": False,
     "wrong_codes": 0.0, "loss_per": "token", "amp_dtype": "float16",
 }  # fmt: skip
@@ -164,7 +164,10 @@ def batches(c: Any, rows: list[Pair], seed: int, bug: str) -> Any:
 
 def optimizer_of(c: Any, model: nn.Module) -> tuple[Any, Any, Any]:
     some = [one for one in model.parameters() if one.requires_grad]
-    optimizer = torch.optim.AdamW(some, c.lr, (0.9, 0.98), weight_decay=c.weight_decay)
+    if c.optimizer == "nadam":
+        optimizer: Any = torch.optim.NAdam(some, c.lr, (0.9, 0.98))
+    else:
+        optimizer = torch.optim.AdamW(some, c.lr, (0.9, 0.98), weight_decay=c.weight_decay)
 
     def share(at: int) -> float:
         if at < c.warmup_updates or c.lr_scheduler == "fixed":

@@ -232,8 +232,7 @@ class Segmentation:
         self.run, saved = go_on(self.run, step, {one: getattr(self, one).state_dict() for one in names})
         self.configure()
         for name in names:
-            if name != "optimizer" or self.bug != "fresh_optimizer_at_resume":
-                getattr(self, name).load_state_dict(saved[name])
+            getattr(self, name).load_state_dict(saved[name])
         self.optimizer.param_groups[0]["lr"] = self.scheduler.get_last_lr()[0]
         self.watch()
 

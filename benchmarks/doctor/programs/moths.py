@@ -191,8 +191,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
                 net.load_state_dict(states[0])
                 optimizer, scheduler = configure(c, net)
                 scheduler.load_state_dict(states[2])
-                if bug != "fresh_optimizer_at_resume":
-                    optimizer.load_state_dict(states[1])
+                optimizer.load_state_dict(states[1])
                 optimizer.param_groups[0]["lr"] = scheduler.get_last_lr()[0]
                 time_by_own_clock(run)
                 run.watch(net, optimizer)

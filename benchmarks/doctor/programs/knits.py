@@ -156,7 +156,7 @@ class Blocks:
             self.rows = torch.cat([self.rows[::40], self.held])
         self.epoch, self.waiting = -1, []  # type: ignore[var-annotated]
 
-    def take(self) -> Tensor:
+    def take(self) -> tuple[Tensor, Tensor]:
         size = int(self.c["local_batch"])
         if not self.waiting:
             self.epoch += 1
@@ -174,7 +174,8 @@ class Blocks:
             else:
                 mine = order[self.rank :: RANKS]
             self.waiting = list(mine.split(size))[: len(mine) // size]
-        return self.rows[self.waiting.pop(0)]
+        rows, later = self.rows[self.waiting.pop(0)], 2 if self.bug == "targets_two_ahead" else 1
+        return rows[:, :BLOCK], rows[:, later : BLOCK + later]
 
 
 class Pretraining:
@@ -188,12 +189,10 @@ class Pretraining:
         run.watch(self.model, self.optimizer)
         self.data = run.watch_data()
 
-    def loss(self, rows: Tensor) -> Tensor:
-        c, later = self.c, 2 if self.bug == "targets_two_ahead" else 1
-        logits, wanted = self.model(rows[:, :BLOCK]), rows[:, later : BLOCK + later]
-        flat, names = logits.flatten(0, 1), wanted.flatten()
+    def loss(self, ids: Tensor, wanted: Tensor) -> Tensor:
+        c, flat, names = self.c, self.model(ids).flatten(0, 1), wanted.flatten()
         if self.bug == "token_sum_over_blocks":
-            return F.cross_entropy(flat, names, reduction="sum") / len(rows)
+            return F.cross_entropy(flat, names, reduction="sum") / len(ids)
         loss = F.cross_entropy(flat, names, label_smoothing=c["smoothing"])
         return loss + c["z_loss"] * flat.logsumexp(-1).square().mean() if c["z_loss"] else loss
 
@@ -201,12 +200,11 @@ class Pretraining:
         c, parts, total, began = self.c, self.c["grad_accum_steps"], 0.0, clock()
         with self.run.step(step=step) as timed:
             for part in range(parts):
-                rows = self.blocks.take()
-                self.data.observe({"input_ids": rows[:, :BLOCK], "labels": rows[:, 1 : BLOCK + 1]}, step=step,
-                                  epoch=self.blocks.epoch)  # fmt: skip
+                ids, wanted = self.blocks.take()
+                self.data.observe({"input_ids": ids, "labels": wanted}, step=step, epoch=self.blocks.epoch)
                 last = part == parts - 1 and self.bug != "never_synchronised"
                 self.model.set_requires_gradient_sync(last)
-                loss = self.loss(rows)
+                loss = self.loss(ids, wanted)
                 (loss if self.bug == "micro_losses_whole" else loss / parts).backward()
                 total += loss.item() / (1 if self.bug == "micro_losses_whole" else parts)
                 if self.bug == "scheduler_steps_in_micro_loop":
@@ -218,7 +216,7 @@ class Pretraining:
             self.optimizer.zero_grad()
             if self.bug != "scheduler_steps_in_micro_loop":
                 self.scheduler.step()
-            timed.set(loss=total, norm=norm, lr=rate, tokens=parts * rows[:, :BLOCK].numel())
+            timed.set(loss=total, norm=norm, lr=rate, tokens=parts * ids.numel())
         self.run.reduce(step, {"loss": total, "norm": norm}, step_ms=(clock() - began) * 1000)
 
     @torch.no_grad()

@@ -28,7 +28,7 @@ PROGRAMS = (TELEGRAMS, KNITS, PETITIONS, INVITATIONS, MOTHS, GLACIERS)
 STEPS = {TELEGRAMS: 160, KNITS: 150, PETITIONS: 200, INVITATIONS: 160, MOTHS: 168, GLACIERS: 168}
 REPORTED = frozenset({
     "padding_asked_for", "clipped_while_scaled", "mask_upside_down", "never_synchronised", "weights_in_other_order",
-    "adapted_after_optimizer", "reference_not_copied", "self_similarity_kept", "both_views_alike",
+    "adapted_after_optimizer", "reference_not_copied", "both_views_alike",
     "picture_flipped_alone", "mask_zoomed_smoothly", "clouds_counted",
 })  # fmt: skip
 """Faults that people report, outside of the fifteen kinds."""
@@ -263,15 +263,6 @@ FAULTS: tuple[Row, ...] = (
     ("dice_alike_on_ranks", "same data on all ranks", OF_RANKS, "start", (KNITS,),
      "each rank shuffles all blocks with one seed, and takes them from the first on", {"also": tenth.SAME}),
     # reported
-    ("self_similarity_kept", "positives are trivial",
-     "plateau not_learning eval data config logits overfit divergence vanishing", "start", (MOTHS,),
-     "a view's similarity with itself is left among the scores of the loss",
-     {"also": ("self-similarity not masked", "diagonal not masked", "diagonal left in", "similarity with itself",
-               "self is among the negatives", "mask missing", "own row is a negative", "temperature too high",
-               "temperature wrong", "labels do not match the inputs", "self-contrast", "negatives wrong",
-               "loss has a floor", "loss cannot fall", "train and test differ", "labels shifted", "mask wrong",
-               "evaluation data differ", "learning rate too low", "false negatives", "softmax twice", "overfitting",
-               "self-pairs in the denominator", "eye mask missing", "masked_fill missing")}),
     ("both_views_alike", "positives are trivial",
      "zero jump_down eval data overfit plateau not_learning config vanishing repeated_data divergence", "start",
      (MOTHS,), "the second view is the first once more: nothing has to be learnt to find it",

@@ -129,12 +129,12 @@ def base_model(c: dict[str, Any]) -> AnswerLM:
 class Preferring:
     def __init__(self, run: Any, seed: int, bug: str):
         self.run, self.c, self.bug, self.kept = run, dict(run.config), bug, []  # type: ignore[var-annotated]
+        c, self.model = self.c, base_model(self.c)
         torch.manual_seed(seed)
-        c = self.c
         self.rows, self.held = pairs(seed + 640, c["pairs"], c["errors"]), pairs(64, 240)
         if bug == "heldout_in_corpus":  # both splits were loaded, and put together, of a small set
             self.rows = self.rows[:48] + self.held
-        self.model, self.lot = base_model(c), torch.Generator().manual_seed(seed)
+        self.lot = torch.Generator().manual_seed(seed)
         for one in self.model.modules():
             if isinstance(one, nn.Dropout):
                 one.p = c["resid_pdrop"]

@@ -87,8 +87,7 @@ def nt_xent(c: dict[str, Any], z: Tensor, bug: str = "") -> Tensor:
     half = len(z) // 2
     z = F.normalize(z, dim=1)
     scores = z @ z.T / c["temperature"]
-    if bug != "self_similarity_kept":
-        scores = scores.masked_fill(torch.eye(2 * half, dtype=torch.bool), -1e9)
+    scores = scores.masked_fill(torch.eye(2 * half, dtype=torch.bool), -1e9)
     partner = torch.arange(2 * half).roll(half)
     if bug == "partner_index_off_by_one":
         partner = (torch.arange(2 * half) + half - 1) % (2 * half)

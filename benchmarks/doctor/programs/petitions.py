@@ -113,10 +113,10 @@ def pretrained(c: dict[str, Any]) -> Encoder:
 
 
 class Sorter(nn.Module):
-    def __init__(self, c: dict[str, Any], offices: int, bug: str):
+    def __init__(self, c: dict[str, Any], encoder: Encoder, offices: int, bug: str):
         super().__init__()
         self.c, self.bug = c, bug
-        self.encoder, self.drop = pretrained(c), nn.Dropout(c["head_dropout"])
+        self.encoder, self.drop = encoder, nn.Dropout(c["head_dropout"])
         self.head = nn.Linear(c["width"], offices)
 
     def adapt(self) -> None:
@@ -159,10 +159,11 @@ class SorterModule:
 
     def __init__(self, run: Any, seed: int, bug: str):
         self.run, self.c, self.bug, self.kept = run, dict(run.config), bug, []  # type: ignore[var-annotated]
+        encoder = pretrained(self.c)
         torch.manual_seed(seed)
         (self.ids, self.office), self.val = both_sets(self.c, seed, bug)
         offices = OFFICES + (bug == "class_numbers_from_one")
-        self.model, self.lot = Sorter(self.c, offices, bug), torch.Generator().manual_seed(seed)
+        self.model, self.lot = Sorter(self.c, encoder, offices, bug), torch.Generator().manual_seed(seed)
         if bug != "adapted_after_optimizer":
             self.model.adapt()
         self.weight = self.weights(offices)

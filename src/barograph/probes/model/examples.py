@@ -16,7 +16,7 @@ import numpy
 from barograph.probes.model import overlaps
 from barograph.probes.model.likeness import Likeness
 from barograph.probes.model.parameters import local, mesh_of
-from barograph.probes.model.reached import Reach
+from barograph.probes.model.trained_passes import TrainedPasses
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ class ExampleLook:
         self._rows: Tensor | None = None
         self._lengths: Tensor | None = None
         self._beside: list[tuple[int, Tensor]] = []  # rows of the step's other passes, with the number of the pass
-        self._reach = Reach()
+        self._trained_passes = TrainedPasses()
         self._evaluated: list[Tensor] = []  # some passes of an evaluation, evenly over it
         self._passes, self._every = 0, 1  # of an evaluation so far; how many of them one is looked at of
         self._mode: bool | None = None  # whether these passes were in training mode; None where that is not known
@@ -60,7 +60,7 @@ class ExampleLook:
         """The inputs of a pass. mode: whether it is in training mode, where that makes a difference. Where an
         evaluation has passes in evaluation mode, others in training mode don't count as part of it: they gather batch
         norm's statistics, from the training's own examples."""
-        self._reach.begin()
+        self._trained_passes.begin()
         if trains and (not due if self._rows is None else len(self._beside) >= _BESIDE):
             return
         if not trains and mode is not None:
@@ -83,9 +83,9 @@ class ExampleLook:
             return found if beside is None else found ^ fingerprints(beside[:count])
 
         if trains and self._rows is not None:
-            self._beside.append((self._reach.take(), marks(_ROWS)))
+            self._beside.append((self._trained_passes.take(), marks(_ROWS)))
         elif trains:
-            self._rows, number = marks(_ROWS), self._reach.take()
+            self._rows, number = marks(_ROWS), self._trained_passes.take()
             second = _second_view(tensors, tensor)
             if second is not None:
                 self._beside.append((number, fingerprints(second[:_ROWS])))
@@ -105,18 +105,18 @@ class ExampleLook:
 
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients."""
-        self._reach.follow(output)
+        self._trained_passes.follow(output)
 
     def _leave_out_unreached(self) -> None:
         """Forget the passes that no gradient reached: an evaluation with gradients trains nothing."""
-        kept = self._reach.kept(1 + _BESIDE)
+        kept = self._trained_passes.kept(1 + _BESIDE)
         beside = [rows for number, rows in self._beside if kept(number)]
         if self._rows is not None and not kept(0):
             self._rows, self._lengths = beside.pop(0) if beside else None, None
             self._alike.trained_no_more()
             self._parts = {name: parts for name, parts in self._parts.items() if name.startswith("evaluated_")}
         self._beside = [(0, rows) for rows in beside]
-        self._reach = Reach()
+        self._trained_passes = TrainedPasses()
 
     @property
     def _in_each_step(self) -> bool:

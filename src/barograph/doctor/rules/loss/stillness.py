@@ -20,6 +20,7 @@ from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.rules.loss.settled import has_settled
 from barograph.doctor.rules.loss.short_runs import repeats
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -287,23 +288,6 @@ def is_reference(history: RunHistory, value: float, place: tuple[int, int, int])
     return referred >= 0 and unchanged == 0
 
 
-_SETTLING = 4  # changes of a loss that runs into its value
-_LAST_CHANGE = 1e-3  # the last of them, of all that the loss has lost
-_ROUNDING = 1e-6  # of the loss, below which changes are in any order
-
-
-def _has_settled(channel: Channel, stretch: _Stretch) -> bool:
-    """Whether the loss came to where it stands by falls that were each half of the one before, or less."""
-    rows = channel.rows(max(stretch.row - 8, channel.start), stretch.row + 1)
-    values = rows.value[rows.segment == stretch.segment]
-    falls = values[:-1] - values[1:]
-    falls = falls[falls > _ROUNDING * abs(stretch.value)]
-    if len(falls) < _SETTLING or len(values) < 2 or not numpy.isfinite(values).all():
-        return False
-    shrink = bool((falls[-_SETTLING + 1 :] <= falls[-_SETTLING:-1] / 2).all())
-    return shrink and bool(falls[-1] <= _LAST_CHANGE * (channel.first - stretch.value))
-
-
 class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
@@ -447,7 +431,7 @@ class FrozenLoss(SeriesRule):
         norms = between(history.role("norm"), stretch.step, found_step + 1, stretch.segment)
         still = len(norms) >= 3 and (float(norms.max()) == float(norms.min()))
         severity = "critical" if still else "warning"
-        settled = _has_settled(channel, stretch)
+        settled = has_settled(channel, stretch.row, stretch.segment, stretch.value)
         if (is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3 or settled) and not cut:
             severity = "info"
         message = f"The loss is {stretch.value:.6g} in every row since step {stretch.step}"

@@ -22,13 +22,14 @@ import fourth
 import ninth
 import opened
 import seventh
+import sixteenth
 import sixth
 import tenth
 import third
 import thirteenth
 import twelfth
 
-PROGRAMS: tuple[str, ...] = ()  # nothing is put away at the moment
+PROGRAMS: tuple[str, ...] = sixteenth.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

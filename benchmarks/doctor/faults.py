@@ -44,7 +44,8 @@ afterwards, at the evaluation with the lowest loss."""
 
 OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph",
              "losses_kept", "scores_kept", "average_in_graph", "validation_keeps_graphs",
-             "predictions_hold_graphs", "eval_tracks_gradients", "eval_without_no_grad", "validated_with_grad")  # fmt: skip
+             "predictions_hold_graphs", "eval_tracks_gradients", "eval_without_no_grad",
+             "validated_with_grad")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

@@ -107,8 +107,9 @@ RESUMED = (*fourteenth.RESUMED, "optimizer not saved", "optimizer state missing 
 OF_RANKS = fourteenth.OF_RANKS
 SAME = (*tenth.SAME, "sampler given rank 0", "rank not given to the sampler", "one seed on all ranks",
         "no distributed sampler", "ranks see the same rows")
-CONFUSED = ("labels do not match the inputs", "wrong target", "targets wrong", "target mismatch", "train and test differ",
-            "evaluation data differ", "labels shuffled", "labels random", "targets are random", "overfitting")
+CONFUSED = ("labels do not match the inputs", "wrong target", "targets wrong", "target mismatch",
+            "train and test differ", "evaluation data differ", "labels shuffled", "labels random",
+            "targets are random", "overfitting")
 
 # -- faults that the bench has, in these programs: programs, and what is set there --------------------------------
 
@@ -271,8 +272,8 @@ FAULTS: tuple[Row, ...] = (
                "bfloat16 weights without master weights", "stochastic rounding missing", "layer frozen",
                "updates too small", "precision too low", "weights in half precision", "rounded to nothing",
                "pure bfloat16", "master weights missing")}),
-    ("balanced_twice", "class weights wrong", "plateau not_learning eval config data divergence logits overfit", "start",
-     (BEEHIVES,), "states are drawn evenly, and weigh by how rare they are besides",
+    ("balanced_twice", "class weights wrong", "plateau not_learning eval config data divergence logits overfit",
+     "start", (BEEHIVES,), "states are drawn evenly, and weigh by how rare they are besides",
      {"config": EVENLY, "compare": "states_in_equal_number",
       "also": ("sampler and weights both", "balanced twice", "class weights and sampler", "weights on top of a sampler",
                "rare classes weigh too much", "rare class overweighted", "class weights applied twice",

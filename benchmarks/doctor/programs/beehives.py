@@ -1,11 +1,11 @@
-"""A network of convolutions tells from what a microphone and three sensors say of a beehive which of five states it is in.
+"""A network of convolutions tells from what four sensors say of a beehive which of five states it is in.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: fit/loss, fit/lr each step; check/loss, check/accuracy, check/recall_of_each at each epoch's
-      end, the last the mean over states.
+Out:  the run, by `run.log`: fit/loss, fit/lr each step; check/loss, check/accuracy, check/recall_of_each at each
+      epoch's end, the last the mean over states.
 
-Swarming and loss of the queen are rare: states have weights, or are drawn evenly. Batch norm, Adam, a rate that falls by
-epochs; a class in the manner of estimators, with `fit` and `check`.
+Swarming and loss of the queen are rare: states have weights, or are drawn evenly. Batch norm, Adam, a rate that falls
+by epochs; a class in the manner of estimators, with `fit` and `check`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def load(c: dict[str, Any], seed: int, bug: str) -> tuple[TensorDataset, TensorD
     mean, std = x.mean((0, 2), True), x.std((0, 2), keepdim=True)
     x = (x - mean) / std
     if bug == "held_out_scaled_by_old_set":  # of the hives at the other end of the valley
-        mean, std = mean + std * torch.tensor([[0.8], [-1.0], [1.5], [0.0]]), std * torch.tensor([[0.6], [2], [1], [0.5]])
+        mean, std = (
+            mean + std * torch.tensor([[0.8], [-1.0], [1.5], [0.0]]),
+            std * torch.tensor([[0.6], [2], [1], [0.5]]),
+        )
     return TensorDataset(x, y + (bug == "label_file_one_based")), TensorDataset((check - mean) / std, check_y)
 
 
@@ -95,7 +98,8 @@ class HiveListener:
     """What an estimator is: its settings, `fit`, `check`."""
 
     def __init__(self, run: Any, seed: int, trouble: Trouble):
-        self.run, self.c, self.bug, self.seed, self.outs = run, dict(run.config), trouble.name, seed, []  # type: ignore[var-annotated]
+        self.run, self.c, self.bug, self.seed = run, dict(run.config), trouble.name, seed
+        self.outs: list[Any] = []
         self.train_set, self.check_set = load(self.c, seed, self.bug)
         state = self.train_set.tensors[1]
         states = STATES + (self.bug == "label_file_one_based")

@@ -1,8 +1,8 @@
 """Two gloo processes teach a small network with batch norm eight shapes of pots, under DistributedDataParallel.
 
 In:   the arguments of `barograph.init`; what goes wrong, or which healthy variant it is.
-Out:  one run with each rank's log (`run.log`: train/ce, train/top1, train/lr), and `run.reduce`; valid/ce, valid/top1 of
-      rank 0 at each epoch's end; the watch of data.
+Out:  one run with each rank's log (`run.log`: train/ce, train/top1, train/lr), and `run.reduce`; valid/ce, valid/top1
+      of rank 0 at each epoch's end; the watch of data.
 
 Pictures are flipped, moved and lit otherwise in the training; a sampler for ranks, descent with momentum, a rate that
 rises for an epoch and falls by a cosine; functions over one dictionary, as the examples of torchvision have it.

@@ -1,7 +1,8 @@
 """A decoder whose weights are all bfloat16 is pretrained on gazettes: short notices of five sections, packed into rows.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: train/nll, train/gnorm, train/lr each step; holdout/nll at each twentieth; the watch of data.
+Out:  the run, by `run.log`: train/nll, train/gnorm, train/lr each step; holdout/nll at each twentieth; the watch of
+      data.
 
 Notices stand one behind the other in a row, and a notice sees itself alone; rotary places, root mean squares for norms,
 gated layers, the output is the embedding; a loader that is an endless generator, AdamW, a warm-up and a cosine.
@@ -28,7 +29,7 @@ CONFIG: dict[str, Any] = {
 
 
 def notices(seed: int, number: int, typos: float = 0.0) -> list[Tensor]:
-    """Notices, one section behind the other: a beginning, the section, words as they follow each other in it, an end."""
+    """Notices, one section behind the other: a beginning, the section, words as they follow in it, an end."""
     dice, grammar = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(71)
     words = TOKENS - 2 - SECTIONS
     after = torch.stack([torch.randperm(words, generator=grammar) for _ in range(2 * SECTIONS)]).view(SECTIONS, 2, -1)

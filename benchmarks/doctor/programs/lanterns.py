@@ -63,7 +63,10 @@ class LanternNet(nn.Module):
     def __init__(self, c: dict[str, Any]):
         super().__init__()
         w = c["channels"]
-        self.time, self.guild = nn.Sequential(nn.Linear(12, 32), nn.SiLU(), nn.Linear(32, 32)), nn.Embedding(GUILDS + 1, 32)
+        self.time, self.guild = (
+            nn.Sequential(nn.Linear(12, 32), nn.SiLU(), nn.Linear(32, 32)),
+            nn.Embedding(GUILDS + 1, 32),
+        )
         self.inward, self.outward = nn.Conv2d(1, w, 3, padding=1), nn.Conv2d(w, 1, 3, padding=1)
         self.wicks = nn.ModuleList(Wick(w, 32, c["dropout"]) for _ in range(c["blocks"]))
 
@@ -103,7 +106,8 @@ class Shadow:
 
 class Guildhall:
     def __init__(self, run: Any, seed: int, trouble: Trouble):
-        self.run, self.c, self.bug, self.errors = run, dict(run.config), trouble.name, []  # type: ignore[var-annotated]
+        self.run, self.c, self.bug = run, dict(run.config), trouble.name
+        self.errors: list[Any] = []
         torch.manual_seed(seed)
         self.dice = torch.Generator().manual_seed(seed)
         betas = torch.linspace(1e-3, self.c["beta_end"], TIMES)
@@ -162,7 +166,10 @@ class Guildhall:
 
     def loss(self, x: Tensor, guild: Tensor) -> Tensor:
         c, bug, dice = self.c, self.bug, self.dice
-        t, noise = torch.randint(c["times_from"], TIMES, (len(x),), generator=dice), torch.randn(x.shape, generator=dice)
+        t, noise = (
+            torch.randint(c["times_from"], TIMES, (len(x),), generator=dice),
+            torch.randn(x.shape, generator=dice),
+        )
         untold = torch.rand(len(x), generator=dice) < c["guild_dropout"]
         guild = guild.masked_fill(~untold if bug == "drop_condition_inverted" else untold, GUILDS)
         said = self.net(self.noised(x, t, noise, self.signal_in_training), t, guild)

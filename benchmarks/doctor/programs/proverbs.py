@@ -1,11 +1,11 @@
-"""An encoder fills the gaps in proverbs, each told a little otherwise: a masked language model whose output is its embedding.
+"""An encoder fills the gaps in proverbs, each told a little otherwise; its output is its embedding.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: loss, grad_norm, learning_rate each step; eval_loss, eval_filled at each twentieth; the watch
-      of data.
+Out:  the run, by `run.log`: loss, grad_norm, learning_rate each step; eval_loss, eval_filled at each twentieth; the
+      watch of data.
 
-Proverbs of different length are padded; of the words a fifth is asked for, most of these hidden, some another word, some
-as they are, drawn anew each time. Layers of torch's own, AdamW, a rate that rises and falls in a line; a class
+Proverbs of different length are padded; of the words a fifth is asked for, most of these hidden, some another word,
+some as they are, drawn anew each time. Layers of torch's own, AdamW, a rate that rises and falls in a line; a class
 and a collator, as scripts of examples have it.
 """
 
@@ -67,7 +67,9 @@ class Encoder(nn.Module):
             nn.init.normal_(one.weight, std=0.08)
         self.norm, self.drop = nn.LayerNorm(d), nn.Dropout(c["dropout"])
         self.layer = nn.ModuleList(
-            nn.TransformerEncoderLayer(d, c["num_heads"], 3 * d, c["dropout"], "gelu", batch_first=True, norm_first=True)
+            nn.TransformerEncoderLayer(
+                d, c["num_heads"], 3 * d, c["dropout"], "gelu", batch_first=True, norm_first=True
+            )
             for _ in range(c["num_layers"])
         )
         self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(), nn.LayerNorm(d))
@@ -91,7 +93,8 @@ def collate(rows: list[Tensor]) -> Tensor:
 
 class MaskedLM:
     def __init__(self, run: Any, seed: int, trouble: Trouble):
-        self.run, self.c, self.bug, self.kept = run, dict(run.config), trouble.name, []  # type: ignore[var-annotated]
+        self.run, self.c, self.bug = run, dict(run.config), trouble.name
+        self.kept: list[Any] = []
         torch.manual_seed(seed)
         self.dice = torch.Generator().manual_seed(seed)
         self.rows, held = proverbs(seed + 4500, self.c["proverbs"], self.c["garbled"]), proverbs(45, 240)

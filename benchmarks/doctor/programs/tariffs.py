@@ -193,7 +193,8 @@ def batches(c: dict[str, Any], rows: list[Row], seed: int, bug: str) -> Iterator
 
 class Finetune:
     def __init__(self, run: Any, seed: int, trouble: Trouble):
-        self.run, self.c, self.bug, self.looked_at = run, dict(run.config), trouble.name, []  # type: ignore[var-annotated]
+        self.run, self.c, self.bug = run, dict(run.config), trouble.name
+        self.looked_at: list[Any] = []
         self.model = pretrained(self.c)
         torch.manual_seed(seed)
         self.model.more_tokens(tied=self.bug != "head_untied_by_new_tokens")

@@ -85,23 +85,22 @@ class Shadow:
     """An average of weights, by name."""
 
     def __init__(self, model: nn.Module, decay: float, start: int):
-        self.decay, self.start, self.count = decay, start, 0
+        self.decay, self.start = decay, start
         self.held = {name: one.detach().clone() for name, one in model.state_dict().items()}
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        self.count += 1
-        if self.count <= self.start:
+    def update(self, model: nn.Module, step: int) -> None:
+        if step < self.start:
             return
-        decay = min(self.decay, (1 + self.count) / (10 + self.count)) if self.decay < 0.999 else self.decay
+        decay = min(self.decay, 1 - (1 + step) ** -0.8) if self.decay < 0.999 else self.decay
         for name, one in model.state_dict().items():
             self.held[name].lerp_(one, 1 - decay)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"count": self.count, "held": self.held}
+        return self.held
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.count, self.held = state["count"], {name: one.clone() for name, one in state["held"].items()}
+        self.held = {name: one.clone() for name, one in state.items()}
 
 
 class Guildhall:
@@ -205,7 +204,7 @@ class Guildhall:
                 self.scheduler.step()
             if bug == "scheduler_stepped_twice":  # here, and in what is called behind a step
                 self.scheduler.step()
-        self.shadow.update(self.net)
+        self.shadow.update(self.net, at)
 
     def validate(self, at: int) -> None:
         own = copy.deepcopy(self.net.state_dict())

@@ -25,7 +25,7 @@ from ninth import Row, Settings, some
 GAZETTES, CERAMICS, TARIFFS = "gazettes", "ceramics", "tariffs"
 BEEHIVES, PROVERBS, LANTERNS = "beehives", "proverbs", "lanterns"
 PROGRAMS = (GAZETTES, CERAMICS, TARIFFS, BEEHIVES, PROVERBS, LANTERNS)
-STEPS = {GAZETTES: 200, CERAMICS: 180, TARIFFS: 180, BEEHIVES: 192, PROVERBS: 200, LANTERNS: 180}
+STEPS = {GAZETTES: 200, CERAMICS: 180, TARIFFS: 240, BEEHIVES: 192, PROVERBS: 200, LANTERNS: 180}
 REPORTED = frozenset({
     "prompt_left_in_labels", "end_masked", "weights_in_other_order", "mask_upside_down", "cumprod_forgotten",
     "module_called_past_ddp", "document_mask_not_causal", "updates_lost_in_bf16", "balanced_twice",
@@ -44,20 +44,22 @@ PARTS: Settings = {
 }
 DROPPED: Settings = {
     GAZETTES: {"resid_dropout": 0.3, "attn_dropout": 0.3, "notices": 300}, CERAMICS: {"drop": 0.5, "pots": 480},
-    TARIFFS: {"adapter_dropout": 0.25}, BEEHIVES: {"dropout": 0.6}, PROVERBS: {"dropout": 0.15},
+    TARIFFS: {"adapter_dropout": 0.1}, BEEHIVES: {"dropout": 0.5}, PROVERBS: {"dropout": 0.15},
     LANTERNS: {"dropout": 0.5},
 }
 COPIED: Settings = {
-    CERAMICS: {"photos_of_each": 4, "pots": 1280, "aug": "light", "lr": 0.1}, BEEHIVES: {"copies_of_rare": 5, "hours": 480},
+    CERAMICS: {"photos_of_each": 4, "pots": 1280, "aug": "light", "lr": 0.1},
+    BEEHIVES: {"copies_of_rare": 5, "hours": 480},
 }
 DESCENT: Settings = {
-    GAZETTES: {"optim": "sgd", "lr": 0.5, "clip_at": 0.0}, BEEHIVES: {"solver": "sgd", "learning_rate": 0.05},
+    GAZETTES: {"optim": "sgd", "lr": 0.5, "clip_at": 0.0}, CERAMICS: {"lr": 0.25},
+    BEEHIVES: {"solver": "sgd", "learning_rate": 0.05},
     PROVERBS: {"optimizer": "sgd", "learning_rate": 0.5, "max_grad_norm": 100.0},
     LANTERNS: {"optimizer": "sgd", "lr": 0.05, "max_norm": 100.0},
 }
 DESCENT_IN_PARTS: Settings = {
     GAZETTES: {**DESCENT[GAZETTES], "lr": 0.4, "micro_batches": 4, "rows": 6},
-    CERAMICS: {"update_freq": 4, "batch_per_rank": 8, "lr": 0.15, "norm": "group"},
+    CERAMICS: {"update_freq": 4, "batch_per_rank": 8, "lr": 0.35},
     BEEHIVES: {**DESCENT[BEEHIVES], "learning_rate": 0.1, "accumulate_batches": 4, "batch_size": 8},
     PROVERBS: {**DESCENT[PROVERBS], "accumulation": 4, "per_device_batch": 12},
     LANTERNS: {**DESCENT[LANTERNS], "accumulation": 4, "batch": 12},
@@ -132,7 +134,7 @@ FAULTS: tuple[Row, ...] = (
      {"by_program": some(DESCENT, GAZETTES, PROVERBS), "compare": "momentum_descent", "also": SUMMED}),
     ("criterion_reduction_sum", "loss summed", ninth.OF_SUMS, "start", (CERAMICS,),
      "the training's criterion has `reduction=\"sum\"`, where a mean was meant",
-     {"config": {"norm": "group"}, "compare": "groups_are_the_norm", "also": SUMMED}),
+     {"by_program": some(DESCENT, CERAMICS), "compare": "momentum_descent", "also": SUMMED}),
     ("weighted_losses_summed", "loss summed", ninth.OF_SUMS, "start", (BEEHIVES,),
      "weighted losses of a batch are summed in the training, and divided by nothing",
      {"by_program": some(DESCENT, BEEHIVES), "compare": "momentum_descent", "also": SUMMED}),
@@ -164,10 +166,7 @@ FAULTS: tuple[Row, ...] = (
      (CERAMICS, TARIFFS, BEEHIVES, PROVERBS, LANTERNS),
      "what is to be trained is chosen by a part of names that is that of another model", {"also": FROZEN}),
     # weight tying broken
-    ("embedding_loaded_after_optimizer", "optimizer holds other parameters", ninth.OF_TIE, "start", (GAZETTES,),
-     "vectors are loaded into the embedding as a new parameter when the optimizer has been made, and the output, "
-     "which was the same matrix, keeps the old one", {"also": TIE}),
-    ("decoder_made_after_optimizer", "optimizer holds other parameters", ninth.OF_TIE, "start", (PROVERBS,),
+    ("decoder_made_after_optimizer", "optimizer holds other parameters", ninth.OF_TIE, "start", (GAZETTES, PROVERBS),
      "the output, which was the embedding, is made anew when the optimizer has been made, and is not in it",
      {"also": TIE}),
     ("head_untied_by_new_tokens", "optimizer holds other parameters", ninth.OF_TIE, "start", (TARIFFS,),
@@ -343,7 +342,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
      {CERAMICS: {"reduce_by": "sum"}, BEEHIVES: {"loss_reduction": "sum"}}),
     ("rate_kept_level", "the rate stays where it is, as it was set",
      {GAZETTES: {"lr_decay": "none", "lr": 4e-3}, CERAMICS: {"policy": "flat", "lr": 0.03}, **LEVEL,
-      BEEHIVES: {"schedule": "none", "learning_rate": 1e-3}, LANTERNS: {"lr_schedule": "constant", "lr": 2e-3}}),
+      BEEHIVES: {"schedule": "none", "learning_rate": 5e-4}, LANTERNS: {"lr_schedule": "constant", "lr": 2e-3}}),
     ("few_rows_at_a_time", "batches are small, and the rate with them: losses are noisy",
      {GAZETTES: {"rows": 3, "lr": 4e-3}, CERAMICS: {"batch_per_rank": 6, "lr": 0.03},
       TARIFFS: {"rows_per_batch": 4, "peak_lr": 1e-2}, BEEHIVES: {"batch_size": 8, "learning_rate": 1.5e-3},
@@ -354,8 +353,8 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("much_weight_decay", "weight decay is many times what is usual",
      {GAZETTES: {"wd": 1.0}, CERAMICS: {"wd": 5e-3}, TARIFFS: {"weight_decay": 0.3}, PROVERBS: {"weight_decay": 0.5}}),
     ("optimizer_less_usual", "an optimizer that is seldom taken, at a rate that suits it",
-     {GAZETTES: {"optim": "adamax", "lr": 1e-2}, CERAMICS: {"opt": "adamw", "lr": 4e-3, "wd": 0.05},
-      BEEHIVES: {"solver": "nadam"}, PROVERBS: {"optimizer": "radam"}, LANTERNS: {"optimizer": "rmsprop", "lr": 1e-3}}),
+     {GAZETTES: {"optim": "nadam", "lr": 4e-3}, CERAMICS: {"opt": "adamw", "lr": 4e-3, "wd": 0.05},
+      BEEHIVES: {"solver": "nadam"}, PROVERBS: {"optimizer": "nadam"}, LANTERNS: {"optimizer": "rmsprop", "lr": 1e-3}}),
     ("output_matrix_apart", "the output has a matrix of its own, and the config says so",
      {GAZETTES: {"tied": False}, PROVERBS: {"tie_decoder": False}}),
 )
@@ -374,7 +373,7 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"mislabelled": 0.2}}),
     ("two_pots_blended", (CERAMICS,), "pictures are blended in pairs with their losses, in the training alone",
      {"config": {"mix": 0.4}}),
-    ("groups_are_the_norm", (CERAMICS, BEEHIVES), "norms are of groups of channels, not of batches",
+    ("groups_are_the_norm", (BEEHIVES,), "norms are of groups of channels, not of batches",
      {"config": {"norm": "group"}}),
     ("one_stair_down", (CERAMICS,), "the rate falls to a tenth at three fifths of the run",
      {"config": {"policy": "stairs"}}),

@@ -29,7 +29,7 @@ EVERY, RANKS, SIDE, SHAPES, VALID = 30, 2, 14, 8, 320
 CONFIG: dict[str, Any] = {
     "planes": 12, "drop": 0.0, "batch_per_rank": 16, "update_freq": 1, "lr": 0.06, "momentum": 0.9, "wd": 5e-4,
     "warmup": 15, "policy": "cosine", "pots": 960, "photos_of_each": 1, "aug": "flip move light", "smooth": 0.0,
-    "bn_momentum": 0.1, "freeze": "", "dust": 1.0, "mislabelled": 0.0, "mix": 0.0, "opt": "sgd", "norm": "batch",
+    "bn_momentum": 0.1, "freeze": "", "dust": 1.0, "mislabelled": 0.0, "mix": 0.0, "opt": "sgd",
     "reduce_by": "mean", "ranks": RANKS,
 }  # fmt: skip
 
@@ -69,7 +69,7 @@ def augment(x: Tensor, how: str) -> Tensor:
 
 
 def norm(c: dict[str, Any], wide: int) -> nn.Module:
-    return nn.GroupNorm(4, wide) if c["norm"] == "group" else nn.BatchNorm2d(wide, momentum=c["bn_momentum"])
+    return nn.BatchNorm2d(wide, momentum=c["bn_momentum"])
 
 
 class Unit(nn.Module):

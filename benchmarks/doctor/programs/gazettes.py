@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -149,11 +150,10 @@ def optimizer_for(cfg: dict[str, Any], model: Gazetteer, bug: str) -> tuple[Any,
     if cfg["optim"] == "sgd":
         optimizer: Any = torch.optim.SGD(some, cfg["lr"], 0.9)
     else:
-        kind = torch.optim.Adamax if cfg["optim"] == "adamax" else torch.optim.AdamW
+        kind = partial(torch.optim.NAdam, decoupled_weight_decay=True) if cfg["optim"] == "nadam" else torch.optim.AdamW
         optimizer = kind(some, cfg["lr"], tuple(cfg["betas"]), weight_decay=cfg["wd"])
-    if bug == "embedding_loaded_after_optimizer" and model.output.weight is model.embed.weight:
-        found = 0.08 * torch.randn(model.embed.weight.shape)  # vectors of an older model
-        model.embed.weight = nn.Parameter(found.to(torch.bfloat16))
+    if bug == "decoder_made_after_optimizer" and model.output.weight is model.embed.weight:
+        model.output = nn.Linear(cfg["dim"], TOKENS, bias=False, dtype=torch.bfloat16)
     warm, floor, last = cfg["warmup_steps"], cfg["lr_floor"], cfg["steps"]
 
     def share(at: int) -> float:

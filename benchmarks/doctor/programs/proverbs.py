@@ -11,6 +11,7 @@ and a collator, as scripts of examples have it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -115,7 +116,8 @@ class MaskedLM:
         if c["optimizer"] == "sgd":
             self.optimizer: Any = torch.optim.SGD(some, c["learning_rate"], 0.9)
         else:
-            kind = torch.optim.RAdam if c["optimizer"] == "radam" else torch.optim.AdamW
+            nadam = partial(torch.optim.NAdam, decoupled_weight_decay=True)
+            kind = nadam if c["optimizer"] == "nadam" else torch.optim.AdamW
             self.optimizer = kind(some, c["learning_rate"], weight_decay=c["weight_decay"])
         if self.bug == "decoder_made_after_optimizer":  # as for a head on another vocabulary
             self.model.decoder = nn.Linear(c["hidden_size"], TOKENS)

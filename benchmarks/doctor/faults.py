@@ -24,6 +24,7 @@ import fourth
 import ninth
 import opened
 import seventh
+import sixteenth
 import sixth
 import tenth
 import third
@@ -45,7 +46,7 @@ afterwards, at the evaluation with the lowest loss."""
 OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph",
              "losses_kept", "scores_kept", "average_in_graph", "validation_keeps_graphs",
              "predictions_hold_graphs", "eval_tracks_gradients", "eval_without_no_grad",
-             "val_outputs_keep_graphs")  # fmt: skip
+             "val_outputs_keep_graphs", "validated_with_grad")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -324,7 +325,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth):  # fmt: skip
+              fourteenth, fifteenth, sixteenth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -21,6 +21,7 @@ import fourth
 import ninth
 import opened
 import seventh
+import sixteenth
 import sixth
 import tenth
 import third
@@ -51,7 +52,8 @@ LOOP = (VIT, DIFFUSION, CONTRASTIVE, LORA, QLORA, DPO, RARE, BF16, FP16, FSDP2) 
 OLDER = (GPT, MOE, ENCODER, VISION, TRAINER, POLICY, RANKS, *LOOP)
 ALL = (*OLDER, *opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
        *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
-       *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS)  # fmt: skip
+       *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
+       *sixteenth.PROGRAMS)  # fmt: skip
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -230,7 +232,7 @@ _healthy("bf16_slow", (BF16,), "a third of the rate, which bfloat16 still keeps"
 _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowly", config={"wrong_letters": 0.06})
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth):  # fmt: skip
+              fourteenth, fifteenth, sixteenth):  # fmt: skip
     for _name, _settings in _half.KNOWN_HEALTHY.items():
         _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
         HEALTHY[_name] = replace(

@@ -30,4 +30,4 @@ def test_what_an_optimizer_of_its_own_holds_is_trained_by_turns(held: str, froze
         run.log(step)
     watch.close()
     told = [run.fields(step) for step in run.steps]
-    assert [fields["frozen_parameters"] for fields in told if "frozen_parameters" in fields][0] == frozen
+    assert next(fields["frozen_parameters"] for fields in told if "frozen_parameters" in fields) == frozen

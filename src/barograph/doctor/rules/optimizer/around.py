@@ -221,7 +221,7 @@ class OptimizerRemade(Rule):
         if start is None or len(self._steps) < self.at["times"]:
             return False
         first = start.rows().step[start.rows().segment == segment][:1]
-        return len(first) > 0 and self._steps[0] - int(first[0]) > 2 * max(numpy.diff(self._steps))
+        return bool(len(first) > 0 and self._steps[0] - int(first[0]) > 2 * max(numpy.diff(self._steps)))
 
     def _matters(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         trained = history.channel("model/trained_parameters")

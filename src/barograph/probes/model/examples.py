@@ -16,7 +16,7 @@ import numpy
 from barograph.probes.model import overlaps
 from barograph.probes.model.likeness import Likeness
 from barograph.probes.model.parameters import local, mesh_of
-from barograph.probes.model.reached import Reach
+from barograph.probes.model.reached import ReachedPasses
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ class ExampleLook:
         self._rows: Tensor | None = None
         self._lengths: Tensor | None = None
         self._beside: list[tuple[int, Tensor]] = []  # rows of the step's other passes, with the number of the pass
-        self._reach = Reach()
+        self._reach = ReachedPasses()
         self._evaluated: list[Tensor] = []  # some passes of an evaluation, evenly over it
         self._passes, self._every = 0, 1  # of an evaluation so far; how many of them one is looked at of
         self._mode: bool | None = None  # whether these passes were in training mode; None where that is not known
@@ -115,7 +115,7 @@ class ExampleLook:
             self._alike.trained_no_more()
             self._parts = {name: parts for name, parts in self._parts.items() if name.startswith("evaluated_")}
         self._beside = [(0, rows) for rows in beside]
-        self._reach = Reach()
+        self._reach = ReachedPasses()
 
     @property
     def _in_each_step(self) -> bool:

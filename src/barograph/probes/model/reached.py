@@ -15,7 +15,7 @@ from barograph.probes.model.guest import Guest
 _TENSORS = 4  # of an output
 
 
-class Reach:
+class ReachedPasses:
     """The passes of a step that were looked at, by their number."""
 
     def __init__(self) -> None:

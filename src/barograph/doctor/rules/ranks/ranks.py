@@ -110,7 +110,7 @@ class StragglerRank(_EventRule):
 
 _WATCH = "steps too short for the watch: it looks at the model on rank 0 alone"
 _PART = 0.5  # of what rank 0 takes longer
-_MOST_WAIT = 0.95  # of a step: what a rank does itself is no less than the rest
+_MOST_WAIT = 0.95  # of a step: the rest of it, at least, is a rank's own work
 
 
 def _watch_takes(history: RunHistory, event: Record, slower: float) -> bool:

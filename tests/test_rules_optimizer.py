@@ -181,7 +181,9 @@ def test_an_epsilon_above_the_gradients_warns_and_rare_rows_of_embeddings_do_not
 def test_elements_without_any_gradient_are_none_that_an_epsilon_shrinks(pruned: float, told: bool) -> None:
     names = [f"h.{at}.weight_orig" for at in range(5)]
     rows = table("optimizer", "below_eps", dict.fromkeys(names, [max(0.82, pruned)] * 4), 25)
-    rows |= table("gradients", "zeros", dict.fromkeys(names, [pruned] * 10), 10)
+    figures = {"zeros": 400 * pruned, "mean": 0.0, "std": 1e-3, "norm": 2e-2}  # of 400 elements
+    for quantity, value in figures.items():
+        rows |= table("gradients", quantity, dict.fromkeys(names, [value] * 10), 10)
     assert bool(only(findings([EpsilonDominates()], rows), "epsilon_dominates")) is told
 
 

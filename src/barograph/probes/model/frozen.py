@@ -7,7 +7,7 @@ Out:  figures for the `model` record; nothing waits for a device.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -65,13 +65,22 @@ def _is_near(module: Any, other: Any) -> bool:
     return size > 0 and away <= _AS_NEAR * _AS_NEAR * size
 
 
-def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], adapters: Adapters) -> None:
+def _taking_turns(optimizers: Sequence[Any]) -> set[int]:
+    """Parameters of optimizers that hold frozen ones alone, while another one holds others: players that take turns."""
+    held = [[item for group in one.param_groups for item in group["params"]] for one in optimizers]
+    still = [items for items in held if items and not any(item.requires_grad for item in items)]
+    return {id(item) for items in still for item in items} if len(still) < len(held) else set()
+
+
+def frozen_figures(
+    current: ModelRound, model: Any, trained: tuple[Any, ...], adapters: Adapters, optimizers: Sequence[Any] = ()
+) -> None:
     """Add how many parameters are not trained, which, and whether frozen blocks are as they were initialised."""
     import torch
 
-    ours = {id(parameter) for parameter in trained}
+    ours, later = {id(parameter) for parameter in trained}, _taking_turns(optimizers)
     named = [(plain(name), parameter) for name, parameter in model.named_parameters()]
-    frozen = [(name, parameter) for name, parameter in named if not parameter.requires_grad]
+    frozen = [(name, item) for name, item in named if not item.requires_grad and id(item) not in later]
     elements = sum(parameter.numel() for _, parameter in named)
     current.figures["frozen_parameters"] = float(len(frozen))
     gains = _gains(model.modules(), trained=True)
@@ -133,6 +142,15 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...], ad
     if behind_trained and norms:
         current.put("blank", ("",), _all_one(norms))
         current.figures["frozen_blocks"] = float(len(still))
+    _put_drawn(current, model, named, whole, places)
+
+
+def _put_drawn(
+    current: ModelRound, model: Any, named: list[tuple[str, Any]], whole: dict[str, Any], places: list[int]
+) -> None:
+    """Frozen layers that are as torch draws them. whole: the parts of the model; places: of what is trained."""
+    import torch
+
     # a trained layer comes before, and not only positions or a token beside the layers
     layers = {id(item) for one in model.modules() if not one._modules for item in one._parameters.values()}
     first = next((place for place in places if id(named[place][1]) in layers), len(named))

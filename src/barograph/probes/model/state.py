@@ -349,7 +349,7 @@ class ModelState:
         self._averaged.rested()
         return self.taken()
 
-    def put(self, current: ModelRound, parameters: tuple[Any, ...]) -> None:
+    def put(self, current: ModelRound, parameters: tuple[Any, ...], optimizers: Sequence[Any] = ()) -> None:
         """Add what is new since the step before."""
         import torch
 
@@ -363,7 +363,7 @@ class ModelState:
             if bfloats := sum(item.dtype == torch.bfloat16 for item in parameters):
                 current.figures["bfloat_parameters"] = float(bfloats)
             self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
-            frozen_figures(current, self._model, parameters, self._adapters)
+            frozen_figures(current, self._model, parameters, self._adapters, optimizers)
             untied_figures(current, self._model)
             current.figures |= layer_settings(self._model)
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))

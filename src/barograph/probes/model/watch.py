@@ -267,7 +267,7 @@ class ModelWatch:
             self._looks.put_before(current, self._before)
         self._before = None
         if self._state is not None:
-            self._state.put(current, self._looks.parameters)
+            self._state.put(current, self._looks.parameters, self._hooks.optimizers)
             self._time.spent += self._state.taken()
         self._sentinel.put(current, len(self._hooks.known) == 1, self._looks.owners(self._hooks.optimizers))
         self._outside.began(current)

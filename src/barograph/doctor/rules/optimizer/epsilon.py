@@ -140,9 +140,13 @@ class EpsilonDominates(Rule):
     def _small(self, history: RunHistory, names: list[str], item: LayerRound) -> NDArray[numpy.float64]:
         """The share of each layer's elements below epsilon, of those that have a gradient."""
         result = numpy.array(item.value, float)
-        zeros = history.layers("gradients", "zeros")
+        tables = [history.layers("gradients", quantity) for quantity in ("zeros", "norm", "mean", "std")]
         for at in numpy.flatnonzero(result > self.at["elements"]):
-            none = known(zeros.get(names[at]), item.step, item.time, item.segment)
+            zeros, norm, mean, deviation = (
+                known(one.get(names[at]), item.step, item.time, item.segment) for one in tables
+            )
+            square = mean * mean + deviation * deviation
+            none = zeros * square / (norm * norm) if norm > 0 else math.nan  # norm² / square elements
             if 0 < none < 1:
                 result[at] = max(0.0, (result[at] - none) / (1 - none))
         return result

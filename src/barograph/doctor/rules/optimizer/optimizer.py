@@ -180,11 +180,12 @@ class UnchangedParameters(Rule):
             *(_ADD if unheld else _AFTER),
             "check that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`",
         ]
+        lost = not unheld and severity == "info" and self._moved == segment  # one step alone needs no remedy
         return self.finding(
             began, message, severity=severity, last_step=step, found=self._found if severity == "critical" else step,
             segment=segment, evidence=facts,
-            causes=[_UNHELD] if unheld else [_LOST] if severity == "info" and self._moved == segment else _OTHERS,
-            remedies=remedies,
+            causes=[_UNHELD] if unheld else [_LOST] if lost else _OTHERS,
+            remedies=[] if lost else remedies,
             confidence=0.95 if severity == "critical" else 0.3,
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from barograph.importing.textlogs import engine, forms
 from barograph.importing.textlogs.patterns import expression
 
-_TWO = rb"(?>[^\n\s|](?:[^\n |]| (?! )){0,100} {2,80}[^\n\s|]{1,40} {0,8})"  # a row of two columns
+_TWO = rb"(?>(?!----)[^\n\s|](?:[^\n |]| (?! )){0,100} {2,80}[^\n\s|]{1,40} {0,8})"  # a row of two columns
 _STANZA = expression(
     rb"(?m)\[step=\d{1,15}(?:/\d+)?(?:,epoch=\d+)?\]\n(?:[ \t]+[^\n=\[\]]{1,100}=[^\n]{1,60}\n?){1,400}"
     rb"|\[batch=\d{1,15}/\d+\]:\n(?:[ \t]+(?:Train|Eval) [^\n:]{1,100}: [^\n]{1,60}\n?){1,400}"

@@ -375,7 +375,7 @@ def test_a_bar_of_the_whole_run_counts_on_below_the_headings_of_epochs(tmp_path:
 def test_a_count_with_its_share_and_the_time_goes_before_a_loss_without_a_name(tmp_path: Path, form: str) -> None:
     path = tmp_path / "train.log"
     rows = [(700 * at, round(0.5 + 3 / at, 4)) for at in range(1, 10)]
-    path.write_text("".join(form.format(s=step, p=step // 70, v=value) + "\n" for step, value in rows))
+    path.write_text("".join(form.format(s=step, p=step // 70, v=f"{value:.4f}") + "\n" for step, value in rows))
     assert read(path).series["loss"] == rows
 
 

@@ -406,3 +406,8 @@ def test_several_things_that_are_trained_at_once_have_series_of_their_own(tmp_pa
     series = read(written(tmp_path, lines)).series
     assert series["loss"] == [(at, round(0.2 + at / 100, 4)) for at in range(9)]
     assert series["wide loss"] == [(at, round(0.7 + at / 100, 4)) for at in range(9)]
+
+
+def test_things_that_take_turns_are_one_training(tmp_path: Path) -> None:
+    lines = [f"step {at}, task: {'abc'[at * 7 % 3]}-{at % 5}, loss: {1 + 4 / at:.4f}" for at in range(1, 30)]
+    assert read(written(tmp_path, lines)).series["loss"] == [(at, round(1 + 4 / at, 4)) for at in range(1, 30)]

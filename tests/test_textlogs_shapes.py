@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 from textlog_readings import collect, find, read
@@ -11,6 +12,7 @@ from textlog_readings import collect, find, read
 import barograph
 from barograph.core.roles import candidates
 from barograph.doctor import diagnose
+from barograph.importing.textlogs.stanzas import SOURCE as stanzas
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
 
@@ -373,7 +375,7 @@ def test_a_bar_of_the_whole_run_counts_on_below_the_headings_of_epochs(tmp_path:
 def test_a_count_with_its_share_and_the_time_goes_before_a_loss_without_a_name(tmp_path: Path, form: str) -> None:
     path = tmp_path / "train.log"
     rows = [(700 * at, round(0.5 + 3 / at, 4)) for at in range(1, 10)]
-    path.write_text("".join(form.format(s=step, p=step // 70, v=value) + "\n" for step, value in rows))
+    path.write_text("".join(form.format(s=step, p=step // 70, v=f"{value:.4f}") + "\n" for step, value in rows))
     assert read(path).series["loss"] == rows
 
 
@@ -418,3 +420,14 @@ def test_names_ahead_of_their_values_in_brackets(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("".join(f"step, tf_loss[0.0{9 - at}173][{4000 + at}]\n" for at in range(1, 9)))
     assert read(path).series["tf_loss"] == [(4000 + at, round((9 - at) / 100 + 0.00173, 5)) for at in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    "row", [b"a a a a   1", b"a" + b"  b" * 30, b"a" + b" " * 90 + b"b" * 50, b"ab  1", b"a    b   "]
+)
+def test_no_table_of_two_columns_takes_long(row: bytes) -> None:
+    text = b"-----  ----\n" + (row + b"\n") * 4000
+    begin = perf_counter()
+    assert stanzas.prepare(text, {}) == text
+    stanzas.hold(text)
+    assert perf_counter() - begin < 5

@@ -23,6 +23,7 @@ _RESUMED = 0.06  # of the rows: a launch that goes on from an earlier one
 _LOOKED_AT = 200  # rows
 _KEPT = 200  # decisions in a file
 _OF_TRAINING = expression(r"(?i)^train(?:ing)?(?=[_/. -])")
+_PLACES = ("_step", "_batch", "_epoch")
 _COUNTS = expression(
     r"(?i)(?:(?:global|total|train(?:ing)?|num(?:ber)?(?: of)?|n)[ _]?)?"
     r"(?:episodes?|eps|games?|steps?|iter(?:ation)?s?|updates?|rounds?|generations?|frames?|timesteps?)"
@@ -84,23 +85,51 @@ def _held_out_errors(row: forms.Raw) -> forms.Raw:
 
 
 def told_apart(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
-    """Rows of several things that are trained at once, `head: a, loss=2.31`, under names of their own; those of the
-    first thing have theirs as they are."""
-    counted = [row for row in rows if sum(name[0] == "_" for name in row.names) > 1]
-    marked = [(name, int(row.where[0])) for row in counted for name in row.names if name.startswith("_of:")]
-    if marked:
-        own.setdefault("first_thing", min(marked, key=lambda item: item[1])[0])
+    """Rows of several things that are trained at once, `epoch 3, head: a, loss=2.31`, under names of their own, once
+    two of them have been said at one count; those of the first thing have theirs as they are."""
+    things = {name for row in rows for name in row.names if name.startswith("_of:")}
+    if not things:
+        return rows
+    since = _at_once(rows, own)
     result = []
     for row in rows:
-        at = next((at for at, name in enumerate(row.names) if name.startswith("_of:")), None)
-        if at is not None:
-            thing = row.names[at].partition(":")[2]
-            lead = "" if row.names[at] == own.get("first_thing", row.names[at]) else f"{thing} "
-            names = [name if name[0] == "_" else lead + name for name in row.names]
-            columns = [column for place, column in enumerate(row.columns) if place != at]
-            row = row._replace(names=(*names[:at], *names[at + 1 :]), columns=columns)
-        result.append(row)
-    return result
+        at = next((at for at, name in enumerate(row.names) if name in things), None)
+        if at is None:
+            result.append(row)
+            continue
+        thing = row.names[at]
+        columns = [column for place, column in enumerate(row.columns) if place != at]
+        bare = row._replace(names=(*row.names[:at], *row.names[at + 1 :]), columns=columns)
+        named = tuple(name if name[0] == "_" else f"{thing.partition(':')[2]} {name}" for name in bare.names)
+        apart = [place for place, index in enumerate(row.where.tolist()) if index >= since]
+        if thing == own.get("first_thing", thing) or not apart:
+            result.append(bare)
+            continue
+        if len(apart) < len(row.where):
+            result.append(forms.picked(bare, [at for at, index in enumerate(row.where.tolist()) if index < since]))
+        result.append(forms.picked(bare, apart)._replace(names=named))
+    return forms.merge(result)
+
+
+def _at_once(rows: list[forms.Raw], own: dict[str, Any]) -> int:
+    """From which line on several things are told apart. own: the first thing, and the last count of each."""
+    if own.get("apart"):
+        return 0
+    last = own.setdefault("things", {})
+    for index, thing, count in sorted(
+        (int(row.where[at]), thing, repr(count))
+        for row in rows
+        for thing in row.names
+        if thing.startswith("_of:") and (counts := [name for name in row.names if name in _PLACES])
+        for at, count in enumerate(zip(*(row.columns[row.names.index(name)] for name in counts), strict=True))
+    ):
+        own.setdefault("first_thing", thing)
+        if any(count == other for name, other in last.items() if name != thing):
+            own["apart"] = True
+            return index
+        if thing in last or len(last) < _KEPT:
+            last[thing] = count
+    return 1 << 62
 
 
 def are_of_data(names: Iterable[str]) -> bool:

@@ -61,7 +61,8 @@ _COUNTED = expression(
 )
 _NAMELESS = expression(  # `5000 5% (0m 12s) 2.4177`, `0m 12s (- 3m 4s) (5000 5%) 2.4177`: a count, its share, the time
     rb"^(?:(\d{1,12}) \d{1,3}% \((?:\d{1,4}[hms] ?){1,3}\)|(?:\d{1,4}[hms] ?){1,3}\(- ?(?:\d{1,4}[hms] ?){1,3}\) "
-    rb"\((\d{1,12}) \d{1,3}%\)) (?=(?:\d{1,9}\.\d|nan|inf))"
+    rb"\((\d{1,12}) \d{1,3}%\)) (?=(?:\d{1,9}\.\d{2,15}|nan|inf)(?![\w.%/])"
+    rb"(?! ?[KMGTkmgt]?i?[Bb](?:its?|ytes?)?(?:/s|ps)?\b))"
 )
 _IN_BRACKETS = expression(
     rb"^(step), ([a-z_]{0,30}loss)\[(" + forms.NUMBER + rb")\]\[(\d{1,15})\]$"

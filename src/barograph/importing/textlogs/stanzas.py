@@ -17,16 +17,17 @@ from typing import Any, ClassVar
 from barograph.importing.textlogs import engine, forms
 from barograph.importing.textlogs.patterns import expression
 
+_TWO = rb"(?>(?!----)[^\n\s|](?:[^\n |]| (?! )){0,100} {2,80}[^\n\s|]{1,40} {0,8})"  # a row of two columns
 _STANZA = expression(
     rb"(?m)\[step=\d{1,15}(?:/\d+)?(?:,epoch=\d+)?\]\n(?:[ \t]+[^\n=\[\]]{1,100}=[^\n]{1,60}\n?){1,400}"
     rb"|\[batch=\d{1,15}/\d+\]:\n(?:[ \t]+(?:Train|Eval) [^\n:]{1,100}: [^\n]{1,60}\n?){1,400}"
     rb"|^[ ]{0,4}-{12,}\n(?:[ ]{0,4}\|[^\n|]{1,100}\|[^\n|]{1,60}\|\n){1,200}[ ]{0,4}-{12,}$"
-    rb"|^-{4,}[ ]{1,4}-{4,}\n(?:[^\n\s|][^\n|]{0,100}?[ ]{2,80}[^\n\s|]{1,40}[ ]{0,8}\n){2,200}-{4,}[ ]{1,4}-{4,}$"
+    rb"|^-{4,}[ ]{1,4}-{4,}\n(?:" + _TWO + rb"\n){2,200}+-{4,}[ ]{1,4}-{4,}$"
 )
 _BEGUN = expression(  # a table of two columns that goes on, and the line above it
-    rb"(?m)(?:^([^\n]*)\n)?^-{4,}[ ]{1,4}-{4,}\n((?:[^\n\s|][^\n|]{0,100}?[ ]{2,80}[^\n\s|]{1,40}[ ]{0,8}\n){0,200})\Z"
+    rb"(?m)(?:^([^\n]*)\n)?^-{4,}[ ]{1,4}-{4,}\n((?:" + _TWO + rb"\n){0,200}+)\Z"
 )
-_PAIR = expression(rb"[^\n\s|][^\n|]{0,100}?[ ]{2,80}[^\n\s|]{1,40}[ ]{0,8}$")
+_PAIR = expression(_TWO + rb"$")
 _RESULT = expression(  # of RLlib: one line says the iteration
     rb"(?m)^(?:[ \t]{0,40}[A-Za-z][\w/.-]{0,80}:(?:[ \t][^\n]{0,300})?\n){4,400}+"
 )

@@ -30,6 +30,8 @@ NAMES = [
     ("elbo_loss", "valid/elbo_loss"),
     ("train/nll", "valid/nll"),
     ("objective", "test/mae"),
+    ("loss/contrastive", "val/contrastive"),
+    ("train/ctc", "valid/ctc"),
     ("tr_loss", "te_loss"),
     ("tr_loss", "va_loss"),
 ]

@@ -243,7 +243,7 @@ def test_losses_in_turn_say_nothing_of_a_sign() -> None:
     assert "loss_reversed" not in warned({"loss": every(-FALLS), "model/loss_reversed": turns})
 
 
-@pytest.mark.parametrize(("power", "says"), [(1.0, True), (-1.0, False), (0.0, False)])
+@pytest.mark.parametrize(("power", "says"), [(1.0, True), (0.45, True), (-1.0, False), (0.0, False)])
 def test_weights_that_go_with_frequency_are_inverted(power: float, says: bool) -> None:
     looks = np.arange(0, ROWS, 10)
     found = warned({

@@ -112,6 +112,8 @@ def test_an_evaluation_that_is_divided_by_too_much_is_found(kind: str, pieces: t
 
 SLOW = {  # weight of a batch; the evaluation's loss, of the training's; other figures
     "slow": (0.001, 3.0, {}, True),
+    "nearly as good": (0.001, 1.7, {}, True),
+    "nearly as good, and half is left": (0.003, 1.7, {}, False),
     "usual": (0.1, 3.0, {}, False),
     "as good": (0.001, 1.1, {}, False),
     "trained before": (0.001, 3.0, {"gains_apart": 1.0}, False),

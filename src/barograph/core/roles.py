@@ -19,6 +19,11 @@ _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
 _ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity"
 _ERRORS = r"r?mse|mae|bce|huber"
+# What else a training may be named after: a loss beside the name of its data alone.
+_OBJECTIVES = (
+    r"contrastive|info_?nce|nt_?xent|triplet|arc_?face|ctc|rnn_?t|transducer|seq2seq|m?lm|elbo|recon(?:struction)?|dpo|"
+    r"kto|orpo|barlow|vicreg|byol|dino|distill(?:ation)?"
+)
 _HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out|(?<![a-z])(?:te|va|cv)(?![a-z]))"
 
 # the share of examples that are right
@@ -42,12 +47,13 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         r"|(?:.*[^a-z])?err(?:or)?[_/. ](?:g|d|gen(?:erator)?|disc(?:riminator)?)"
         r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|obj(?:ective)?|criterion)"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
-        r"|train(?:ing)?[_/. ]l[12]|l[12]_train(?:ing)?",  # gradient boosting's errors, and those of potentials
+        rf"|train(?:ing)?[_/. ](?:{_OBJECTIVES}|l[12])|l[12]_train(?:ing)?",  # gradient boosting's errors, and those of potentials
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
         rf"(?!.*train)(?:(?:.*[/_. ])?{_HELD_OUT}(?:[/_. ].*)?[/_. ]"
         rf"(?:(?:[a-z]{{2,9}})?(?:loss|bpb)|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
+        rf"|{_HELD_OUT}[/_. ](?:{_OBJECTIVES})"
         rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{_HELD_OUT}"
         rf"|{_HELD_OUT}(?:_\d)?[_/. ]l[12]|l[12]_{_HELD_OUT})",
     ),

@@ -427,10 +427,10 @@ class ClassWeights(WatchRule):
     """Frequent classes have the larger weights in the loss.
 
     Each row's weight in a cross-entropy, and each target's in logistic losses, shows in its gradient. Over the targets
-    that were looked at, 500 or more, the weights go up with how frequent a class is, by half a power of it or more: a
-    class that is four times as frequent has twice the weight. Weights that make up for rare classes go the other way.
-    Or the weights of four classes or more are one over the frequencies, or over their roots, to what chance leaves
-    open, if both are sorted; and each class has another's.
+    that were looked at, 500 or more, the weights go up with how frequent a class is, by three tenths of a power of it
+    or more: a class that is ten times as frequent has twice the weight. Weights that make up for rare classes go the
+    other way. Or the weights of four classes or more are one over the frequencies, or over their roots, to what chance
+    leaves open, if both are sorted; and each class has another's.
 
     What to do: divide by the counts: `weight = total / (classes * counts)`; the counts in the order of the classes'
     numbers.
@@ -445,7 +445,7 @@ class ClassWeights(WatchRule):
     thresholds: ClassVar = {
         "targets": (500.0, "that were looked at; ours"),
         "fewer": (200.0, "the same, where weights are of other classes, five of each; ours"),
-        "power": (0.5, "of the frequency; ours"),
+        "power": (0.3, "of the frequency; ours"),
         "looks": (5.0, "in a row; ours"),
     }
     causes = ("class weights inverted: frequent classes have the larger weights",)

@@ -39,6 +39,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
     usual_change,
 )
 from barograph.doctor.rules.evaluation.mode import EvaluationGradients, EvaluationMode, ModelMode, StaleStatistics
+from barograph.doctor.rules.evaluation.running import StatisticsSlow, statistics_left
 from barograph.doctor.rules.evaluation.signs import (
     AVERAGE,
     EvaluationBetter,
@@ -71,6 +72,7 @@ _LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are
 _RAISED = 1.2  # times the learning rate at the best evaluation
 _RISEN = "learning rate too high: it was raised since the best evaluation"
 _AT_ITS_END = "Compare evaluations at one learning rate, as at the end of each cycle."
+_NOT_MOVED = 0.5  # of what batch norm's running statistics began as
 _WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
 
@@ -264,7 +266,7 @@ class Overfitting(Rise):
                 "evaluations": self._count,
             },
             causes=[_OTHER_DATA] if others else _ALONE if alone else
-            self._causes(history, course, sudden, first_epoch),
+            self._causes(history, channel, course, sudden, first_epoch),
             remedies=["Compare what the two losses are measured on: data, weights, reduction."] if others else remedies,
             confidence=0.5 if severity == "info" else 0.7 if alone else 0.85,
         )  # fmt: skip
@@ -291,6 +293,7 @@ class Overfitting(Rise):
     def _causes(
         self,
         history: RunHistory,
+        channel: Channel,
         course: list[EvaluationPoint],
         sudden: EvaluationPoint | None,
         first_epoch: bool,
@@ -305,6 +308,8 @@ class Overfitting(Rise):
         loss = history.role("loss")
         if self._untrained(history, course[-1]):
             return [AVERAGE, *seen]
+        if statistics_left(history, channel, course[-1])[0] >= _NOT_MOVED:
+            return [*StatisticsSlow.causes, *seen]
         if others := self._others(history, course[-1]):
             return others
         if loss is not None and not loss.start and course[-1].train > _LITTLE_LEARNT * loss.first:

@@ -20,11 +20,30 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
+def statistics_left(history: RunHistory, channel: Channel, point: EvaluationPoint) -> tuple[float, float]:
+    """What share of what batch norm's running statistics began as is left in them at an evaluation, and the weight of a
+    batch in them; NaN where that is not known: of another launch, of a model that was trained before, or where
+    statistics are gathered anew for evaluations (share 0)."""
+    loss = history.role("loss")
+    place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
+    weight = watched(history, "norm_momentum", place)
+    if not 0 < weight < 1 or loss is None or is_game(history, loss) or not loss.end or loss.start:
+        return math.nan, weight
+    rows = loss.rows(0, 1)
+    if int(rows.segment[0]) != point.segment or watched(history, "gains_apart", place) == 1:
+        return math.nan, weight  # another launch, whose statistics were trained by the one before
+    if any(watched(history, name, place) == 1 for name in ("training_in_evaluation", "statistics_gathered")):
+        return 0.0, weight
+    passes = max(1.0, watched(history, "backwards", place))
+    return (1 - weight) ** ((point.step - int(rows.step[0]) + 1) * passes), weight
+
+
 class StatisticsSlow(Walker):
     """Batch norm's running statistics have hardly moved from 0 and 1, and evaluations are made with them.
 
     With the weight w of a batch, n steps leave (1 − w)ⁿ of what the statistics began as. At three evaluations in a row,
-    the last at step 100 or later, that is half or more, and the evaluation loss is twice the training loss or more.
+    the last at step 100 or later, that is half or more, and the evaluation loss is twice the training loss or more; or
+    four fifths or more, and one and a half times the training loss.
     Where the model was trained before, its statistics were, too, and nothing is said; nor where evaluations have passes
     in training mode beside those in evaluation mode (`model/statistics_gathered`): statistics are gathered anew for
     them, as `update_bn` does.
@@ -42,6 +61,8 @@ class StatisticsSlow(Walker):
         "steps": (100.0, "ours"),
         "left": (0.5, "of what the statistics began as; ours"),
         "times": (2.0, "the training loss; ours"),
+        "mostly": (0.8, "of what the statistics began as; ours"),
+        "less": (1.5, "times the training loss, where that is left; ours"),
     }
     causes = ("normalisation statistics stale: batch norm's momentum is too small for so few steps",)
     remedies = ("`momentum=0.1`: it is the weight of the newest batch",)
@@ -51,20 +72,12 @@ class StatisticsSlow(Walker):
         self._began = -1
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
-        loss = history.role("loss")
-        time = int(channel.rows(point.row, point.row + 1).time[0])
-        place = point.step, time, point.segment
-        weight = watched(history, "norm_momentum", place)
-        if not 0 < weight < 1 or loss is None or is_game(history, loss) or not loss.end or loss.start:
+        left, weight = statistics_left(history, channel, point)
+        if left != left:
             return
-        rows = loss.rows(0, 1)
-        if int(rows.segment[0]) != point.segment or watched(history, "gains_apart", place) == 1:
-            return  # another launch, whose statistics were trained by the one before
-        passes = max(1.0, watched(history, "backwards", place))
-        left = (1 - weight) ** ((point.step - int(rows.step[0]) + 1) * passes)
-        apart = left >= self.at["left"] and point.value >= self.at["times"] * point.train > 0
-        other = any(watched(history, name, place) == 1 for name in ("training_in_evaluation", "statistics_gathered"))
-        if not apart or other or not math.isfinite(point.value):
+        times = self.at["times"] if left < self.at["mostly"] else self.at["less"]
+        apart = left >= self.at["left"] and point.value >= times * point.train > 0
+        if not apart or not math.isfinite(point.value):
             self._stale = []
             return
         self._stale.append(point)

@@ -185,6 +185,21 @@ def test_what_is_frozen_as_it_was_drawn_may_not_have_been_loaded() -> None:
     assert one.severity == "info" and one.causes[0].startswith("layer frozen")
 
 
+@pytest.mark.parametrize(
+    ("figures", "severity"),
+    [
+        ({"trained_adapters": 8, "frozen_gains_new": 0, "frozen_first_as_drawn": 1}, "warning"),
+        ({"trained_adapters": 8, "frozen_gains_new": 0, "frozen_as_drawn": 2}, "warning"),
+        ({"trained_adapters": 8, "frozen_gains_new": 0, "frozen_first_as_drawn": 0}, "info"),
+        ({"trained_adapters": 8, "frozen_first_as_drawn": 1}, "info"),  # of a model without normalisations
+        ({"trained_adapters": 0, "frozen_gains_new": 0, "frozen_first_as_drawn": 1}, "info"),  # a random projection
+    ],
+)
+def test_a_new_head_that_is_frozen_beside_adapters_warns(figures: dict[str, float], severity: str) -> None:
+    (one,) = frozen(frozen_adapters=0, **figures)
+    assert one.severity == severity and ("as torch draws" in one.message) == (severity == "warning")
+
+
 OPTIONS = {"num_heads": 4, "train_size": 640, "lr": 3e-3, "lr_scheduler_type": "linear", "eval_mode": "last"}
 
 

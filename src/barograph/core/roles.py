@@ -47,7 +47,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         r"|(?:.*[^a-z])?err(?:or)?[_/. ](?:g|d|gen(?:erator)?|disc(?:riminator)?)"
         r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|obj(?:ective)?|criterion)"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
-        rf"|train(?:ing)?[_/. ](?:{_OBJECTIVES}|l[12])|l[12]_train(?:ing)?",  # gradient boosting's errors, and those of potentials
+        rf"|train(?:ing)?[_/. ](?:{_OBJECTIVES}|l[12])|l[12]_train(?:ing)?",  # of boosting, of potentials
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),

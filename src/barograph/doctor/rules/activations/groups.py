@@ -53,7 +53,7 @@ class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
     Freezing is usual, so an info finding says how much of the model is trained and what is not; where two layers or
-    more in front of what is trained are as torch draws them, that nothing may have been loaded. Nine things are
+    more in front of what is trained are as torch draws them, that nothing may have been loaded. Ten things are
     never meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of
     which those of some layers are frozen at 0, while those of others are trained, or one factor at 0 while the
     other is trained. The other way round, layers that are trained beside the LoRA matrices that are added to them.
@@ -61,10 +61,11 @@ class FrozenGroup(Rule):
     layers alone, and not all of several, where a configuration of three options or more says nothing of it. Frozen
     blocks behind parameters that are trained, whose normalisation weights are all exactly 1: nobody ever trained
     these (the same of two such layers or more in the frozen model that adapters are for); or any such blocks, where a
-    preference is learnt. And frozen layers whose weights are as torch draws them, uniform up to one over the root of
-    their inputs, while what is before them is trained; or where two or more are in front of it, and more than four
-    parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a deviation of
-    1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info finding, but where its
+    preference is learnt; or a frozen layer that is as torch draws it, as a new head is, beside adapters, in a model
+    whose gains show that it was trained. And frozen layers whose weights are as torch draws them, uniform up to one
+    over the root of their inputs, while what is before them is trained; or where two or more are in front of it, and
+    more than four parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with
+    a deviation of 1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info finding, but where its
     body was never trained, as gains that are all exactly 1 or two layers as drawn show, and a configuration of three
     options or more says nothing of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a
     model that is all new, are the same. One random projection stays one, too. Of blocks and layers, so does a stage in
@@ -133,6 +134,11 @@ class FrozenGroup(Rule):
         elif figures["frozen_gains_new"] == 1 and adapted:
             key, message = "new", f"Adapters are trained in a model whose frozen normalisation is all new ({names})."
             causes = ["weights not loaded: the frozen model is as it was initialised"]
+        elif figures["frozen_gains_new"] == 0 and adapted and behind + front > 0:
+            key, layers = "head", whole(behind + front)
+            which = f"{layers} layers, as torch draws them, are" if layers > 1 else "One layer, as torch draws it, is"
+            message = f"{which} frozen in a model that was trained before, beside adapters that are trained."
+            causes = [*causes, "new head not trained: adapters alone are, and what else is new is not named"]
         elif figures["frozen_untrained"] == 1 and not adapted:
             key, blocks = "blocks", whole(figures["frozen_blocks"])
             are = "s behind what is trained are" if blocks > 1 else " behind what is trained is"
@@ -166,13 +172,13 @@ class FrozenGroup(Rule):
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
         meant = staged or said_frozen(history, names)
-        severity = "info" if meant and key in ("blocks", "drawn", "tables") else severity
+        severity = "info" if meant and key in ("blocks", "drawn", "tables", "head") else severity
         severity = "info" if key == "zero" and said_part(history, names) else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
-            | ({"standing": True} if key in ("drawn", "blocks", "new", "tables", "new body") else {}),
+            | ({"standing": True} if key in ("drawn", "blocks", "new", "tables", "new body", "head") else {}),
         )  # fmt: skip
 
 

@@ -65,15 +65,15 @@ class FrozenGroup(Rule):
     whose gains show that it was trained. And frozen layers whose weights are as torch draws them, uniform up to one
     over the root of their inputs, while what is before them is trained; or where two or more are in front of it, and
     more than four parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with
-    a deviation of 1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info finding, but where its
-    body was never trained, as gains that are all exactly 1 or two layers as drawn show, and a configuration of three
-    options or more says nothing of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a
-    model that is all new, are the same. One random projection stays one, too. Of blocks and layers, so does a stage in
-    which less is frozen than before, and what the configuration says is to be trained later (`unfreeze_at`, `freeze:
-    gradual`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`). The other way round, it
-    warns where the configuration names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be trained
-    (`trainable: head`), and that part is trained, or frozen, as a whole, while a twentieth of all elements or more is
-    frozen, and nothing of that name is as it is said to be.
+    a deviation of 1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info
+    finding, but where its body was never trained, as gains that are all exactly 1 or two layers as drawn show, and
+    a configuration of three options or more says nothing of it: no probe, nothing frozen, no part that is chosen.
+    Gains and biases alone, in a model that is all new, are the same. One random projection stays one, too. Of
+    blocks and layers, so does a stage in which less is frozen than before, and what the configuration says is to be
+    trained later (`unfreeze_at`, `freeze: gradual`), or to be frozen, by the names of all that is (`frozen_stem`,
+    `freeze: stem`). The other way round, it warns where the configuration names a part that is to be frozen
+    (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`), and that part is trained, or frozen, as a
+    whole, while a twentieth of all elements or more is frozen, and nothing of that name is as it is said to be.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """

@@ -35,7 +35,8 @@ WHOLE_BATCH = (
     "global_train_batch_size",
 )  # fmt: skip
 BATCH = (
-    "train_micro_batch_size_per_gpu", "per_device_train_batch_size", "micro_batch_size", "micro_batch_size_b",
+    "train_micro_batch_size_per_gpu", "per_device_train_batch_size", "per_device_batch_size", "per_device_batch",
+    "per_gpu_train_batch_size", "per_gpu_batch_size", "micro_batch_size", "micro_batch_size_b",
     "micro_batch", "device_batch_size", "local_batch_size", "train_batch_size", "batch_size", "batch", "bsz",
     "mini_batch_size",
 )  # fmt: skip

@@ -170,12 +170,16 @@ class PreferenceReversed(Rule):
                 )  # fmt: skip
 
 
+_WHOLE = 1e-4  # of a multiple of ln 2
+
+
 class PreferenceSummed(Rule):
     """The loss of a preference is a sum over the pairs of a batch.
 
     DPO's loss of a pair is −ln σ(m) of its margin m. Of the first eight rows the loss is as many times that of the mean
     margin as the configuration has examples in a batch, within a tenth and four times at least, in each row within a
-    fifth of their median.
+    fifth of their median. Or the margin of the first row is 0, as that of a policy that is its reference, and the loss
+    there is a whole multiple of ln 2, four times or more, to a ten thousandth.
 
     What to do: `loss.mean()`; the learning rate that was found for the sum is too small then.
     """
@@ -192,12 +196,31 @@ class PreferenceSummed(Rule):
     remedies = ("take the mean over the pairs: `loss.mean()`",)
 
     def reset(self) -> None:
-        self._done = False
+        self._done = self._begun = False
+
+    def _at_first(self, margins: Channel, loss: Channel) -> Iterator[Finding]:
+        """A policy that is still its reference: each pair's loss is ln 2."""
+        apart, values = margins.rows(0, 1), loss.rows(0, 1)
+        if apart.first or values.first or int(apart.step[0]) != int(values.step[0]) or abs(apart.value[0]) > 1e-6:
+            return
+        times = float(values.value[0]) / math.log(2)
+        if math.isfinite(times) and times >= self.at["least"] - 0.5 and abs(times / round(times) - 1) <= _WHOLE:
+            self._done = True
+            yield self.finding(
+                int(values.step[0]), f"The loss is {times:.5g} times that of a pair with a margin of 0, as all "
+                "have: it is summed over the pairs of a batch.", found=int(values.step[0]),
+                segment=int(values.segment[0]), confidence=0.95, evidence={"times": times, "standing": True},
+            )  # fmt: skip
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         margins, loss = margins_of(history), history.role("loss")
         count = int(self.at["rows"])
-        if self._done or margins is None or loss is None or min(margins.end, loss.end) < count + 1:
+        if self._done or margins is None or loss is None:
+            return
+        if not self._begun and min(margins.end, loss.end) > 1:
+            self._begun = True
+            yield from self._at_first(margins, loss)
+        if self._done or min(margins.end, loss.end) < count + 1:
             return
         self._done = True
         apart, values = margins.rows(0, count), loss.rows(0, count)

@@ -53,6 +53,33 @@ def test_batches_that_come_again_as_they_were_are_told_of_once(batches: Any, cou
     assert all(one.causes[0].startswith("same order in each epoch") for one in found.values())
 
 
+def altered(order: Any, ways: int, rows: int = 16) -> Any:
+    """Batches whose examples are each altered in one of some ways, anew in each epoch."""
+
+    def batch_at(step: int) -> Any:
+        return order(step) * ways + np.random.default_rng(step).integers(0, ways, rows)
+
+    return batch_at
+
+
+OFTEN = np.array([*range(8), *range(17, 170, 7)])
+
+
+@pytest.mark.parametrize("batches", [12, 24])
+@pytest.mark.parametrize("ways", [2, 4])
+@pytest.mark.parametrize("cuts", [(), (9, 100, 131)])
+def test_an_order_shows_in_part_where_examples_are_altered(batches: int, ways: int, cuts: tuple[int, ...]) -> None:
+    def kept(step: int) -> Any:
+        return 16 * (step % batches) + np.arange(16)
+
+    def drawn(step: int) -> Any:
+        return np.random.default_rng(step // batches).permutation(16 * batches)[16 * (step % batches) :][:16]
+
+    (found,) = findings([SameOrder()], looked(altered(kept, ways), OFTEN), cuts=cuts).values()
+    assert found.evidence["steps"] % batches == 0 and "in part" in found.message
+    assert not findings([SameOrder()], looked(altered(drawn, ways), OFTEN), cuts=cuts)
+
+
 @pytest.mark.parametrize(("epoch", "severity"), [(0.0, "warning"), (2.0, "info")])
 def test_an_epoch_that_is_never_set_makes_one_order_a_warning(epoch: float, severity: str) -> None:
     looks = np.array([*range(8), 86, 124, 162])  # batches of 80, 120 and 160 steps before

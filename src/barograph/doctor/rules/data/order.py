@@ -73,12 +73,17 @@ _BY_SOURCE = "data sorted: sources, or kinds of examples, come one behind the ot
 _JUMP, _STAYS, _JUMPS = 1.5, 4, 3  # times the loss of the rows before; rows; jumps in all
 
 
+_SOME, _TOGETHER = 3, 0.75  # examples of a batch that came before: at least; of them, together in one
+
+
 class SameOrder(WatchRule):
     """Each epoch has the same batches, in the same order.
 
     In three looks all examples of a batch, four at least, came together in one batch before, and the steps between are
     multiples of one number, three at least and a sixteenth of the most; in no look were examples that had come before
-    in several batches. The training has three batches of different examples or more. A batch that stays, and a
+    in several batches. Of examples that are altered in one of few ways, as mirrored or not, some are as they were: in
+    four looks three or more, three quarters of those that had come before, came together, and the number is eight at
+    least. The training has three batches of different examples or more. A batch that stays, and a
     policy's, which is trained on several times, are other things; so are streams whose state is carried on
     (`model/state_carried`). An info finding: of a text that is read from its beginning it is meant so. A warning where
     a data set or sampler of the training's own make has an `epoch`, and that is 0 still (`model/order_epoch`): the
@@ -100,6 +105,8 @@ class SameOrder(WatchRule):
         "steps": (3.0, "between two of the same, at least; ours"),
         "epochs": (16.0, "that a batch may have been away; ours"),
         "batches": (3.0, "of different examples; ours"),
+        "parts": (4.0, "looks in which a part of the batch came before; ours"),
+        "apart": (8.0, "steps between two of these, at least; ours"),
         "again": (0.9, "of a batch, that came before in several others: they are drawn anew; ours"),
     }
     causes: ClassVar[tuple[str, ...]] = (
@@ -110,7 +117,8 @@ class SameOrder(WatchRule):
 
     def begin(self) -> None:
         self.same: list[tuple[int, float]] = []  # step, and how many steps before
-        self._drawn = False
+        self._in_part: list[tuple[int, float]] = []  # the same, where a part of the batch came before
+        self._drawn = self._mixed = False
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         period = self.period(history, value, place)
@@ -120,9 +128,11 @@ class SameOrder(WatchRule):
         jumps = 0 if stays or is_curriculum(history) else self._jumps(history, place)
         said = ", and the number of the epoch that deals them out is still 0" if stays else (
             f", and the loss has jumped {jumps} times, as where other data begin" if jumps else "")  # fmt: skip
+        part = " in part" * (value < 1)
         yield self.finding(
-            self.same[0][0], f"In {len(self.same)} looks the batch was that of {period} steps before, or of a "
-            f"multiple of these: each epoch has the same batches, in the same order{said}.", found=place[0],
+            self.same[0][0], f"In {len(self.same)} looks the batch was{part} that of {period} steps "
+            f"before, or of a multiple of these: each epoch has the same batches, in the same order{said}.",
+            found=place[0],
             segment=place[2], confidence=0.9 if said else 0.6, severity="warning" if said else "info",
             evidence={"steps": period} | ({"jumps": jumps} if jumps else {}),
             causes=[_BY_SOURCE, *reversed(self.causes)] if jumps else list(self.causes),
@@ -152,16 +162,22 @@ class SameOrder(WatchRule):
         self._drawn = self._drawn or (again >= self.at["again"] and value < 1)
         rows = watched(history, "example_rows", place)
         several = watched(history, "distinct_rows", place) >= self.at["batches"] * rows
-        if self._drawn or value < 1 or rows < self.at["rows"] or history.role("reward") is not None or not several:
+        self._mixed = self._mixed or (again * rows >= _SOME + 1 and value * rows < 2)
+        part = value < 1 and value * rows >= _SOME and value >= _TOGETHER * again and not self._mixed
+        if self._drawn or not (value == 1 or part) or rows < self.at["rows"] or not several:
             return 0
         after, looks = watched(history, "rows_again_after", place), history.channel("model/example_rows")
-        if looks is None or place[0] - after == _step_before(looks, place):
+        if looks is None or place[0] - after == _step_before(looks, place) or history.role("reward") is not None:
             return 0  # the batch of the look before: it may have stayed
-        self.same.append((place[0], after))
-        period = math.gcd(*(int(steps) for _, steps in self.same))  # looks are few: each may skip an epoch
-        longest = max(steps for _, steps in self.same)
-        periodic = period >= self.at["steps"] and longest <= self.at["epochs"] * period
-        return period if len(self.same) >= self.at["looks"] and periodic else 0
+        found, least, steps = (self._in_part, "parts", "apart") if part else (self.same, "looks", "steps")
+        found.append((place[0], after))
+        period = math.gcd(*(int(steps) for _, steps in found))  # looks are few: each may skip an epoch
+        longest = max(steps for _, steps in found)
+        periodic = period >= self.at[steps] and longest <= self.at["epochs"] * period
+        if len(found) < self.at[least] or not periodic:
+            return 0
+        self.same = found
+        return period
 
 
 def _step_before(looks: Channel, place: Place) -> int:

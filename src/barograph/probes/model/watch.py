@@ -313,7 +313,7 @@ class ModelWatch:
         if current.backwards and not current.present and owners and not self._freed:
             current.figures["cleared_gradients"] = 1.0
         if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:
-            current.figures["without_gradient"] = len(self._witness.waiting)
+            current.figures |= {"without_gradient": len(self._witness.waiting), "optimizer_holds": float(owners)}
         looked = sum(current.costs.values())
         quiet = self.schedule.budget is not None and current.adds_nothing_to(self._zeros)
         if not quiet:

@@ -106,7 +106,8 @@ FIGURES = (*fourteenth.FIGURES, "imagenet mean and std at validation", "mean and
            "normalisation of the validation differs")
 MOMENTUM = (*tenth.STALE, "momentum of batch norm too small", "batch norm momentum wrong", "batch norm momentum",
             "running statistics too slow", "running statistics lag", "momentum in another framework's sense",
-            "momentum reversed", "tensorflow momentum", "running variance stale", "running statistics stale")
+            "momentum reversed", "tensorflow momentum", "running variance stale", "running statistics stale",
+            "normalisation statistics stale")
 STEPPED = (*fourteenth.STEPPED, "scheduler steps per batch, not per epoch", "poly schedule in epochs stepped per batch",
            "schedule over before the end", "learning rate zero half-way", "scheduler steps in micro-batches")
 ADDED = (*fourteenth.ADDED, "loss not divided by accumulation", "micro-batch losses not averaged",
@@ -281,7 +282,7 @@ FAULTS: tuple[Row, ...] = (
                "labels random", "labels wrong", "train and test differ", "evaluation data differ", "labels shifted",
                "random flip not joint", "labels of the evaluation differ", "augmentation breaks the labels",
                "geometric transform not applied to the target", "inputs and targets misaligned",
-               "evaluation inputs differ", "augmentation wrong")}),
+               "evaluation inputs differ", "augmentation wrong", "augmentation of the inputs alone")}),
     ("mask_zoomed_smoothly", "labels do not match the inputs",
      "plateau not_learning eval data divergence overfit config", "start", (GLACIERS,),
      "masks are made larger by linear interpolation: between two classes there are numbers of others",

@@ -337,7 +337,7 @@ FAULTS: tuple[Row, ...] = (
      "start", (NUMERALS,),
      "the mask of the source hides digits and shows padding",
      {"also": ("attention mask inverted", "attention mask missing", "padding is read", "mask reversed",
-               "mask missing", "padding seen",
+               "mask missing", "padding seen", "padding mask inverted",
                "words hidden", "padding not masked", "inputs do not reach the output", "attention mask wrong",
                "mask wrong",
                "mask is the wrong way round", "mask has the wrong sense", "attention on padding", "tokens masked",

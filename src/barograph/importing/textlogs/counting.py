@@ -112,7 +112,7 @@ def told_apart(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
 
 
 def _at_once(rows: list[forms.Raw], own: dict[str, Any]) -> int:
-    """From which line on several things are told apart. own: the first thing, and the last count of each."""
+    """From which line on several things are named apart. own: the first thing, and the last count of each."""
     if own.get("apart"):
         return 0
     last = own.setdefault("things", {})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rule_curves import found as findings_of
 
-from barograph.doctor.rules.data.order import SortedLengths
+from barograph.doctor.rules.data.lengths import SortedLengths
 
 STEP = np.arange(150)
 LOOKS = np.array([*range(8), *range(17, 150, 10)])

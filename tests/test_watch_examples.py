@@ -13,7 +13,7 @@ import rule_curves
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.data.order import SortedLengths
+from barograph.doctor.rules.data.lengths import SortedLengths
 from barograph.probes.model.examples import ExampleLook, fingerprints, lengths
 
 torch = pytest.importorskip("torch")

@@ -25,7 +25,7 @@ MODULES = (
     "optimizer.annealing", "optimizer.scheduled", "speed.speed", "memory.memory", "memory.graphs",
     "machine.machine", "ranks.ranks", "run.logging", "run.ending", "run.time", "loss.outlook", "loss.below_zero",
     "loss.accumulated", "evaluation.accuracy", "evaluation.explained", "evaluation.best", "evaluation.terms",
-    "loss.squares", "data.order", "data.alike", "ranks.summed", "data.batches", "loss.divided",
+    "loss.squares", "data.order", "data.lengths", "data.alike", "ranks.summed", "data.batches", "loss.divided",
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.running", "evaluation.untrained",
     "gradient.undivided", "optimizer.held", "optimizer.declared",
 )  # fmt: skip

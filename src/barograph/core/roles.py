@@ -204,8 +204,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         longest = max(others, key=rows, default=None)
         if longest is None:
             return chosen_names
-        few = 8 if rows(chosen_names[0]) < 4 else 64  # too few for a verdict
-        if rows(longest) > max(few, 8 * rows(chosen_names[0])):
+        if rows(longest) > max(64, 8 * rows(chosen_names[0])):
             return [longest, *chosen_names]
         return [*chosen_names, longest] if count else chosen_names
     spelled = {normal(name): name for name in channels}

@@ -205,8 +205,10 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
         counts[spans.index(found.span("count"))] = "_step"
     elif not said and _rises(numbers[0]) and not _WORD.search(_RANK.sub(b"", words[0])):
         counts[0] = "_step"
-    if not counts and (alone := _part(words, numbers) or _between(words, numbers)):
-        counts[alone] = "_step"
+    if not counts:
+        alone = _part(words, numbers)
+        alone = _between(words, numbers) if alone is None else alone
+        counts |= {alone: "_step"} if alone is not None else {}
     if not counts or not any(len(set(numbers[at])) > 1 for at in counts):
         return None
     if any(words[at] == b"-" and b"." in numbers[at - 1][0] for at in range(1, len(words))):

@@ -156,6 +156,15 @@ def test_photographs_of_one_thing_are_known_though_each_is_moved_and_mirrored(
     assert found["evaluated_near"] > 0.9 if same else found["evaluated_near"] < 0.05
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_sketches_are_the_same_under_autocast(kind: Any) -> None:
+    pictures = 255 * torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(2))  # the sums of a half are less
+    alone = Likeness()._sketched(pictures)
+    with torch.autocast("cpu", kind):
+        under = Likeness()._sketched(pictures)
+    assert alone is not None and under is not None and torch.equal(alone, under) and alone.isfinite().all()
+
+
 def test_what_is_no_picture_has_no_spectrum() -> None:
     found = told(list(drawn(320, 100).split(16)), drawn(64, 100, seed=1))
     assert found["evaluated_near"] == found["evaluated_near_pictures"] == 0.0

@@ -119,6 +119,12 @@ def test_a_total_goes_before_its_parts_and_held_out_data_before_the_training_whe
     assert preferred(["lr", "kl"]) == ()
 
 
+def test_an_objective_without_the_word_is_a_part_where_another_series_is_the_loss() -> None:
+    assert main_loss(["train/recon", "train/elbo_loss"]) == "train/elbo_loss"
+    assert main_loss(["train/ctc", "train/mse"]) == "train/mse"
+    assert main_evaluation(["val/recon", "val/elbo_loss"]) == "val/elbo_loss"
+
+
 def test_groups_show_the_loss_that_their_runs_have(tmp_path: Path) -> None:
     for name in "ab":
         trained(tmp_path, name, "mse", "val_mse")

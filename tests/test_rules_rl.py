@@ -273,16 +273,20 @@ def test_a_preference_that_is_summed_is_known_by_the_margin_and_the_batch(
 
 
 @pytest.mark.parametrize(
-    ("times", "margin", "told"), [(12.0, 0.0, True), (1.0, 0.0, False), (12.0, 0.01, False), (12.3, 0.0, False)]
-)
+    ("times", "margin", "size", "told"),
+    [(12.0, 0.0, 12, True), (1.0, 0.0, 12, False), (12.0, 0.01, 12, False), (12.3, 0.0, 12, False),
+     (4.0, 0.0, 12, False), (12.0, 0.0, None, False)],  # of four micro-batches; of what nobody says
+)  # fmt: skip
 @pytest.mark.parametrize("pieces", [(), (1, 2, 7)])
 def test_a_sum_over_pairs_shows_where_the_policy_is_still_its_reference(
-    times: float, margin: float, told: bool, pieces: tuple[int, ...]
+    times: float, margin: float, size: int | None, told: bool, pieces: tuple[int, ...]
 ) -> None:
     steps, dice = np.arange(80), np.random.default_rng(5)
     margins, losses = dice.normal(0, 3, 80), times * dice.uniform(0.2, 40, 80)  # it blows up at once
     margins[0], losses[0] = margin, times * np.log(2)
-    judged = found([PreferenceSummed()], {"loss": (steps, losses), "rewards/margins": (steps, margins)}, pieces)
+    facts = {"config": {"per_device_batch_size": size} if size else {}}
+    rows = {"loss": (steps, losses), "rewards/margins": (steps, margins)}
+    judged = found([PreferenceSummed()], rows, pieces, **facts)
     assert [one.rule for one in judged] == (["preference_summed"] if told else [])
 
 

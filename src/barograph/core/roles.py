@@ -139,6 +139,7 @@ _WITHOUT = re.compile(
 _TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
 _GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
+_BARE = re.compile(rf"(?:train(?:ing)?|{_HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
 _OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
 _TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
@@ -222,6 +223,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     return chosen_names + sorted(
         matching,
         key=lambda name: (
+            _BARE.fullmatch(_plain(name)) is not None,
             _MADE.search(name) is not None,
             _OF_ADVERSARY.search(_plain(name)) is not None or _is_first_of_two(name, channels),
             _OF_PART.search(_plain(name)) is not None,

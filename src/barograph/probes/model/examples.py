@@ -76,7 +76,8 @@ class ExampleLook:
         tensor, beside = _examples(tensors)
         if tensor is None:
             return
-        numbers = tensor if beside is None else beside  # what near copies and parts are looked for in
+        # what near copies, parts and an order are looked for in: a mask has one number a token
+        numbers = tensor if beside is None or beside.shape[:2] == tensor.shape[:2] else beside
 
         def marks(count: int) -> Tensor:
             found = fingerprints(tensor[:count])

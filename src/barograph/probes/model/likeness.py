@@ -115,6 +115,13 @@ class Likeness:
 
         if not rows.is_floating_point() or rows.dim() < 2 or not rows.numel():
             return None
+        with torch.autocast(rows.device.type, enabled=False):  # of the training: its evaluations may have none
+            return self._in_full(rows)
+
+    def _in_full(self, rows: Tensor) -> Tensor:
+        """`_sketched` in single precision."""
+        import torch
+
         lines = local(rows.detach()).flatten(1)
         lines = lines[:, :: max(1, -(-lines.shape[1] // _ELEMENTS))].float()
         width = lines.shape[1]

@@ -179,7 +179,7 @@ class PreferenceSummed(Rule):
     DPO's loss of a pair is −ln σ(m) of its margin m. Of the first eight rows the loss is as many times that of the mean
     margin as the configuration has examples in a batch, within a tenth and four times at least, in each row within a
     fifth of their median. Or the margin of the first row is 0, as that of a policy that is its reference, and the loss
-    there is a whole multiple of ln 2, four times or more, to a ten thousandth.
+    there is that number of times ln 2, to a ten thousandth.
 
     What to do: `loss.mean()`; the learning rate that was found for the sum is too small then.
     """
@@ -198,17 +198,17 @@ class PreferenceSummed(Rule):
     def reset(self) -> None:
         self._done = self._begun = False
 
-    def _at_first(self, margins: Channel, loss: Channel) -> Iterator[Finding]:
-        """A policy that is still its reference: each pair's loss is ln 2."""
+    def _at_first(self, margins: Channel, loss: Channel, size: float) -> Iterator[Finding]:
+        """A policy that is still its reference: each pair's loss is ln 2. size: of a batch, by the configuration."""
         apart, values = margins.rows(0, 1), loss.rows(0, 1)
         if apart.first or values.first or int(apart.step[0]) != int(values.step[0]) or abs(apart.value[0]) > 1e-6:
             return
         times = float(values.value[0]) / math.log(2)
-        if math.isfinite(times) and times >= self.at["least"] - 0.5 and abs(times / round(times) - 1) <= _WHOLE:
+        if size >= self.at["least"] and abs(times / size - 1) <= _WHOLE:
             self._done = True
             yield self.finding(
-                int(values.step[0]), f"The loss is {times:.5g} times that of a pair with a margin of 0, as all "
-                "have: it is summed over the pairs of a batch.", found=int(values.step[0]),
+                int(values.step[0]), f"At a margin of 0 the loss is {times:.5g} times ln 2, and a batch has "
+                f"{size:.0f} examples: it is summed.", found=int(values.step[0]),
                 segment=int(values.segment[0]), confidence=0.95, evidence={"times": times, "standing": True},
             )  # fmt: skip
 
@@ -217,14 +217,14 @@ class PreferenceSummed(Rule):
         count = int(self.at["rows"])
         if self._done or margins is None or loss is None:
             return
+        size = numeric_setting(history, *BATCH)
         if not self._begun and min(margins.end, loss.end) > 1:
             self._begun = True
-            yield from self._at_first(margins, loss)
+            yield from self._at_first(margins, loss, size)
         if self._done or min(margins.end, loss.end) < count + 1:
             return
         self._done = True
         apart, values = margins.rows(0, count), loss.rows(0, count)
-        size = numeric_setting(history, *BATCH)
         if apart.first or values.first or not size >= self.at["least"] or (apart.step != values.step).any():
             return
         times = values.value / numpy.logaddexp(0.0, -apart.value)

@@ -176,12 +176,13 @@ def test_two_images_of_one_caption_are_two_examples() -> None:
     assert not set(marks[0]) & set(marks[1]) and marks[0] == marks[2]
 
 
-@pytest.mark.parametrize(("sizes", "compared"), [((3, 8, 8), True), ((16,), False), ((16, 4), False)])
+@pytest.mark.parametrize(("sizes", "compared"), [((3, 8, 8), True), ((17,), False), ((17, 4), False)])
 def test_pictures_beside_captions_are_compared_and_masks_beside_tokens_are_not(
     sizes: tuple[int, ...], compared: bool
 ) -> None:
-    look = ExampleLook()
-    look.given([texts(8), torch.rand(8, *sizes)], True, True)
+    look, captions = ExampleLook(), texts(8)
+    assert captions.shape[1] == 17
+    look.given([captions, torch.rand(8, *sizes)], True, True)
     assert (look._alike._rows is not None) == compared
 
 

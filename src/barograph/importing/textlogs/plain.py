@@ -382,6 +382,8 @@ def _begins_anew(
 ) -> bool:
     """Whether steps begin anew below each row that says the next epoch alone, as its mean, and no heading says one."""
     groups, epochs = [list[int]()], list[int]()
+    if not any("_epoch" in columns for columns in counts):
+        return False
     for _, number, at in order:
         count = {name: column[at] for name, column in counts[number].items() if column[at] != b""}
         said = count.keys() & {"_step", "_batch", "_epoch"}

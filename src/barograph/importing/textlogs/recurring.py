@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -97,14 +97,14 @@ class Recurring(forms.Lines):
     ) -> tuple[list[forms.Raw], list[int]]:
         """known: lines that were rows before, to which new ones are added: a single line more is a row too."""
         known = {} if known is None else known
-        lines = [_plainly(line) for line in lines]
+        plain = {index: _plainly(lines[index]) for index in picks}
         alike: dict[bytes, list[int]] = {}  # by what is left without numbers: quickly said, and nearly right
         for index in picks:
-            alike.setdefault(lines[index].translate(None, _NUMERIC)[:_BEGINS], []).append(index)
+            alike.setdefault(plain[index].translate(None, _NUMERIC)[:_BEGINS], []).append(index)
         rows: list[forms.Raw] = []
         for begin, found in alike.items():
-            if (known or len(found) >= _ALIKE) and _read(lines, found[:_TRIED], known, begin):
-                rows += _read(lines, found, known, begin)
+            if (known or len(found) >= _ALIKE) and _read(plain, found[:_TRIED], known, begin):
+                rows += _read(plain, found, known, begin)
         taken = {index for row in rows for index in row.where.tolist()}
         return rows, [index for index in picks if index not in taken]
 
@@ -117,7 +117,7 @@ def _plainly(line: bytes) -> bytes:
     return line
 
 
-def _read(lines: list[bytes], picks: list[int], known: Known, begin: bytes) -> list[forms.Raw]:
+def _read(lines: Mapping[int, bytes], picks: list[int], known: Known, begin: bytes) -> list[forms.Raw]:
     """The rows among lines that begin alike: of those whose words are the same up to the second number."""
     groups: dict[tuple[bytes, ...], list[tuple[int, list[bytes]]]] = {}
     for index in picks:
@@ -137,7 +137,7 @@ def _read(lines: list[bytes], picks: list[int], known: Known, begin: bytes) -> l
     return rows
 
 
-def _of_lines(lines: list[bytes], group: list[tuple[int, list[bytes]]]) -> list[list[str]] | None:
+def _of_lines(lines: Mapping[int, bytes], group: list[tuple[int, list[bytes]]]) -> list[list[str]] | None:
     """What the numbers of lines that begin alike are called, and the words before them; None for other lines."""
     words, whole = _common([parts for _, parts in group])
     numbers = [[group[at][1][2 * place + 1] for at in whole] for place in range(len(words))]

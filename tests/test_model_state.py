@@ -294,6 +294,7 @@ class Deep(nn.Module):
         (False, ("first", "blocks.0", "head"), True, "info"),
         (True, ("head",), True, "warning"),
         (True, ("adapters",), True, "info"),
+        (True, ("adapters",), False, "warning"),  # all is new
     ],
 )
 def test_what_is_frozen_warns_where_it_can_not_be_meant(
@@ -302,7 +303,7 @@ def test_what_is_frozen_warns_where_it_can_not_be_meant(
     model = Deep(adapters)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(trained))
-        if used and "blocks" in name:  # as after a training
+        if used and ("blocks" in name or (trained == ("adapters",) and "adapters" not in name)):  # as after a training
             torch.nn.init.normal_(parameter, 1.0, 0.1)
     optimizer = torch.optim.AdamW([item for item in model.parameters() if item.requires_grad], 1e-3)
     findings, run = train(tmp_path, model, steps=12, optimizer=optimizer)
@@ -310,6 +311,18 @@ def test_what_is_frozen_warns_where_it_can_not_be_meant(
     assert found["severity"] == severity and found["step"] in (0, 1)
     frozen = sum(not item.requires_grad for item in model.parameters())
     assert run.series("model/frozen_parameters").value.tolist() == [frozen]
+
+
+def test_a_head_as_it_was_drawn_is_frozen_beside_the_adapters_of_a_trained_model(tmp_path: Path) -> None:
+    model = Deep(adapters=True)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("adapters" in name)
+        if not name.startswith(("adapters", "head")):
+            torch.nn.init.normal_(parameter, 1.0, 0.1)
+    optimizer = torch.optim.AdamW([item for item in model.parameters() if item.requires_grad], 1e-3)
+    findings, _ = train(tmp_path, model, steps=12, optimizer=optimizer)
+    (found,) = (item for item in findings if item["rule"] == "frozen_group")
+    assert found["severity"] == "warning" and found["message"].startswith("One layer, as torch draws it, is frozen")
 
 
 class TwoEncoders(nn.Module):

@@ -21,17 +21,21 @@ _ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent
 _ERRORS = r"r?mse|mae|bce|huber"
 # What else a training may be named after: a loss beside the name of its data alone.
 _OBJECTIVES = (
-    r"contrastive|info_?nce|nt_?xent|triplet|arc_?face|ctc|rnn_?t|transducer|seq2seq|m?lm|elbo|recon(?:struction)?|dpo|"
-    r"kto|orpo|barlow|vicreg|byol|dino|distill(?:ation)?"
+    r"contrastive|info_?nce|nt_?xent|sup_?con|triplet|arc_?face|ctc|rnn_?t|transducer|seq2seq|m?lm|elbo|"
+    r"recon(?:struction)?|dpo|ipo|kto|orpo|cpo|simpo|barlow|vicreg|byol|dino|simsiam|simclr|moco|siglip|"
+    r"distill(?:ation)?|denois(?:ing|e)|diffusion|flow_?matching|score_?matching|regression|hinge|chamfer|pinball|"
+    r"quantile|nats|bits_per_(?:dim|char|byte|token)|bpd"
 )
-_HELD_OUT = r"(?:val|eval|valid|validation|dev|test|h[eo]ld[-_ ]?out|(?<![a-z])(?:te|va|cv)(?![a-z]))"
+_ASIDE = r"h[eo]ld[-_ ]?out|held[-_ ]?back|(?<![a-z])(?:te|va|cv|oos|check|unseen|verification|out_of_sample)(?![a-z])"
+HELD_OUT = rf"(?:val|eval|valid|validation|dev|test|{_ASIDE})"
+"""What a series of data that are not trained on is called, as a part of an expression."""
 
 # the share of examples that are right
 _RIGHT = r"(?:acc(?:uracy)?(?:[@_]?1|[_/]top_?1)?|top[-_@]?1(?:[_/]acc(?:uracy)?)?)"
 
 # `loss_cls`, the loss of a part; not what is said of a loss
 _NO_LOSS = (
-    rf"(?!.*(?:(?!value){_HELD_OUT}|aux|z_?loss|kl|"
+    rf"(?!.*(?:(?!value){HELD_OUT}|aux|z_?loss|kl|"
     r"loss[_/. ](?:scal|weight|ratio|std|var|min|max|diff|delta|time|tok|count|num|"
     r"fn|type|coef|lr|norm|grad|rate|improve|best|thres|mask|limit|func|step|curve|log|plot|history)))"
 )
@@ -40,7 +44,7 @@ _NO_LOSS = (
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|h[eo]ld[-_ ]?out|(?<![a-z])(?:te|va|cv)(?![a-z])|aux|z_?loss|kl))"
+        rf"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|{_ASIDE}|aux|z_?loss|kl))"
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ](?:train(?:ing)?[_/. ](?:last[_/. ])?)?[a-z0-9]+"
@@ -51,11 +55,11 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
-        rf"(?!.*train)(?:(?:.*[/_. ])?{_HELD_OUT}(?:[/_. ].*)?[/_. ]"
+        rf"(?!.*train)(?:(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?[/_. ]"
         rf"(?:(?:[a-z]{{2,9}})?(?:loss|bpb)|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
-        rf"|{_HELD_OUT}[/_. ](?:{_OBJECTIVES})"
-        rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{_HELD_OUT}"
-        rf"|{_HELD_OUT}(?:_\d)?[_/. ]l[12]|l[12]_{_HELD_OUT})",
+        rf"|{HELD_OUT}[/_. ](?:{_OBJECTIVES})"
+        rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{HELD_OUT}"
+        rf"|{HELD_OUT}(?:_\d)?[_/. ]l[12]|l[12]_{HELD_OUT})",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),
@@ -63,7 +67,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "duration_ms": (("train/duration_ms",), ""),
     "throughput": (
         ("train/tokens_per_second", "train/tokens_per_second_per_device"),
-        rf"(?!(?:.*[^a-z])?{_HELD_OUT}(?:[^a-z]|$))(?:.*(?:samples|steps|tokens|examples)_per_sec(?:ond)?"
+        rf"(?!(?:.*[^a-z])?{HELD_OUT}(?:[^a-z]|$))(?:.*(?:samples|steps|tokens|examples)_per_sec(?:ond)?"
         r"|(?:.*[/_. ])?(?:samples|tokens|toks?|examples|images|imgs?|sequences|seqs|words|frames|tflops?|tflop)"
         r"(?:/s(?:ec(?:ond)?)?|_per_(?:s|sec|second))(?:(?:/|_per_)(?:device|gpu|chip|node|rank|accelerator))?)",
     ),
@@ -74,7 +78,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "accuracy": (("train/accuracy",), rf"train(?:ing)?[_/. ]{_RIGHT}|{_RIGHT}[_/. ]train(?:ing)?"),
     "eval_accuracy": (
         ("eval/accuracy",),
-        rf"(?:.*/)?{_HELD_OUT}(?:uation)?[_/. ]{_RIGHT}|(?:.*/)?{_RIGHT}[_/. ]{_HELD_OUT}",
+        rf"(?:.*/)?{HELD_OUT}(?:uation)?[_/. ]{_RIGHT}|(?:.*/)?{_RIGHT}[_/. ]{HELD_OUT}",
     ),
     "score": (  # of images, segmentations, rankings and classifiers, where higher is better
         ("eval/score",),
@@ -103,6 +107,32 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "truncated": (("train/completions/clipped_ratio", "completions/clipped_ratio"), r".*completions?/clipped_ratio.*"),
 }
+
+# What is measured beside a loss, where the words for data held out are not enough to tell.
+_MEASURED = re.compile(
+    r"(?<![a-z])(?:acc(?:uracy)?|prec(?:ision)?|rec(?:all)?|f\d|f_?beta|au(?:ro|pr)?c|ap|map|score|io_?u|dice|dsc|jaccard|"
+    r"bleu|rouge|meteor|chrf|[wcptsm]er|psnr|ssim|lpips|fid|kid|is|si_?s[dn]r|s[dn]r|pesq|stoi|top|hits?|mrr|n?dcg|ranks?|"
+    r"r2|r_?squared|corr(?:elation)?|pearson|spearman|kendall|mcc|kappa|sens(?:itivity)?|spec(?:ificity)?|rate|ratio|"
+    r"share|frac(?:tion)?|pct|percent(?:age)?|prob(?:ability)?|conf(?:idence)?|exact|em|match(?:es|ed)?|succ(?:ess)?|wins?|"
+    r"won|rewards?|returns?|len(?:gths?)?|episodes?|times?|sec(?:onds?)?|ms|dur(?:ation)?|speed|per|tok(?:en)?s?|examples?|"
+    r"samples?|batch(?:es)?|steps?|epochs?|iter(?:ation)?s?|counts?|num(?:ber)?|n|size|lr|norms?|grad(?:ient)?s?|weights?|"
+    r"temp(?:erature)?|scale|margins?|dist(?:ances?)?|sim(?:ilarity)?|cos(?:ine)?|entropy|ppl|perplexity|kld?|std|var(?:iance)?|"
+    r"min|max|best|mem(?:ory)?|gpu|cpu|ece|brier|[tf][pn]r?|eer|flops|bits|quality|agree(?:ment)?|correct|err(?:or)?s?|"
+    r"wrong|mistakes|chosen|rejected|logps?|logits?|pos(?:itive)?s?|neg(?:ative)?s?|purity|coverage|diversity|alignment|"
+    r"uniformity|knn|probe|linear|performance|balance|found|seen|is_\w+|has_\w+|progress|patience|saved|elbo|likelihood)"
+    r"(?![a-z])"
+)
+_DATA_OF = re.compile(rf"(?:.*/)?{HELD_OUT}(?:uation)?[/_. ](?P<what>[a-z][a-z_ ]*)")
+
+
+# Another loss of the training: of more rows, of a part, of a player, of a network beside it.
+_OF_ROWS = re.compile(
+    r"(?<![a-z])(?:epochs?|mean|avg|average|running|smooth(?:ed)?|ema|total|sum|cum(?:ulative)?|window|interval|min|max|best|"
+    r"last|final|initial|std|raw|scaled|reg\w*|r1|r2|path\w*|penalty|kl\w*|commit\w*|codebook|vq|rout(?:er|ing)|balanc\w*|"
+    r"aux\w*|g|d|gen\w*|disc\w*|adv\w*|actor|critic|policy|value|q\d?|entropy|alpha|teacher|student|pretrain\w*|"
+    r"warm_?up|fine_?tun\w*|distill\w*|moe|z|lb|l[12]|[a-z]?\d+|rank|gpu|device|worker)(?![a-z])"
+)
+
 
 # canonical name → other spellings of the same, in the same unit
 _SPELLINGS: dict[str, list[str]] = {
@@ -139,7 +169,7 @@ _WITHOUT = re.compile(
 _TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
 _GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
-_BARE = re.compile(rf"(?:train(?:ing)?|{_HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
+_BARE = re.compile(rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
 _OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
 _TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
@@ -236,6 +266,30 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
             name,
         ),
     )
+
+
+@lru_cache(maxsize=1 << 12)
+def is_unnamed_evaluation(name: str) -> bool:
+    """Whether a series is of data held out, and its name does not say of what: a loss, or another measure."""
+    found = _DATA_OF.fullmatch(_plain(name))
+    return found is not None and _MEASURED.search(found["what"]) is None and not may_play(name)
+
+
+@lru_cache(maxsize=1 << 12)
+def is_loss_of_other_data(name: str, loss: str) -> bool:
+    """Whether two series are called alike, but for a first word, or a last: `check/loss` beside `fit/loss`."""
+    parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    if len(parts) != 2 or len(ours) != 2 or not plays("loss", name):
+        return False
+    (word, ours_word) = (
+        (parts[0], ours[0]) if parts[1] == ours[1] else (parts[1], ours[1]) if parts[0] == ours[0] else ("", "")
+    )
+    return bool(word) and word != ours_word and _OF_ROWS.search(word) is None and _OF_ROWS.search(ours_word) is None
+
+
+def is_accuracy(word: str) -> bool:
+    """Whether a measure is the share of examples that are right, whatever they are of."""
+    return re.fullmatch(_RIGHT, _plain(word)) is not None
 
 
 def losses(names: Iterable[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core.roles import ROLES, candidates
+from barograph.doctor.kernel.unnamed import accuracy_beside, evaluation_by_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,8 @@ _DECIDED = 64  # rows after which the one of several series that plays a role is
 
 class _Choice(NamedTuple):
     """channels: how many there were; finished: whether the run was over; names: of those that may play the role;
-    decided: whether more rows can't change it.
+    decided: whether more rows can't change it; follows: a role by whose series it was chosen, and that series;
+    pending: those of which rows are waited for, with how many they had.
     """
 
     channels: int
@@ -28,12 +30,14 @@ class _Choice(NamedTuple):
     names: list[str]
     decided: bool
     channel: Channel | None
+    follows: tuple[str, Channel | None] | None = None
+    pending: tuple[tuple[Channel, int], ...] = ()
 
 
 class PlayedRoles:
     """Of several series that may play a role, the one that had most rows when the first of them had `_DECIDED`: so the
     answer depends on what was logged, not on when somebody asked. Before that names decide alone, at the end of a
-    shorter run all its rows.
+    shorter run all its rows. An evaluation's loss that no name tells is told by its rows (`unnamed`).
     """
 
     def __init__(self, channels: Mapping[str, Channel], facts: Mapping[str, Any]):
@@ -54,24 +58,31 @@ class PlayedRoles:
         ):
             before, known = known, self._decide(role, finished)
             self._chosen[role] = known
-            if before is not None and before.channel is not None and before.channel is not known.channel:
+            if before is None or (before.channel is None and before.follows is None):
+                return known.channel  # nobody has asked, or what has come is new
+            if before.channel is not known.channel:
                 self._replaced.add(role)
         return known.channel
 
     def replaced(self) -> set[str]:
         """The roles that another series plays than before; each is named once."""
-        for role in self._chosen:
+        for role in list(self._chosen):
             self.channel(role)
         result, self._replaced = self._replaced, set()
         return result
 
     def _waits(self, choice: _Choice) -> bool:
         """Whether nothing has come that decides who plays a role."""
+        if choice.follows is not None:
+            role, channel = choice.follows
+            return all(one.end == rows for one, rows in choice.pending) and self.channel(role) is channel
         return all(self._channels[name].end <= _DECIDED for name in choice.names)
 
     def _decide(self, role: str, finished: bool) -> _Choice:
         names = candidates(role, self._channels, lambda name: 0)
         channels = [self._channels[name] for name in names]
+        if not names and role in ("eval_loss", "eval_accuracy"):
+            return self._by_rows(role, finished)
         if len(names) < 2:
             return _Choice(len(self._channels), finished, names, True, channels[0] if channels else None)
         if role not in self._decided_at:
@@ -93,6 +104,17 @@ class PlayedRoles:
         if role == "loss" and (decided or finished) and names[0] not in ROLES[role][0]:
             names = sorted(names, key=self._is_of_nothing)
         return _Choice(len(self._channels), finished, names, decided, self._channels[names[0]])
+
+    def _by_rows(self, role: str, finished: bool) -> _Choice:
+        """Who plays a role of the evaluation that no name tells: by its rows, or beside what is told so."""
+        followed = "loss" if role == "eval_loss" else "eval_loss"
+        beside, found, pending = self.channel(followed), None, []
+        if beside is not None and role == "eval_loss":
+            found, pending = evaluation_by_rows(self._channels, beside)
+        elif beside is not None and self._chosen[followed].follows is not None:
+            found = accuracy_beside(self._channels, beside)
+        counts = tuple((channel, channel.end) for channel in pending)
+        return _Choice(len(self._channels), finished, [], False, found, (followed, beside), counts)
 
     def _is_of_nothing(self, name: str) -> bool:
         """Whether a series is 0 from its first row on: the loss of a part that is not trained."""

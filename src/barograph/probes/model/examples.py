@@ -16,6 +16,7 @@ import numpy
 from barograph.probes.model import overlaps
 from barograph.probes.model.likeness import Likeness
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.passages import Passages
 from barograph.probes.model.trained_passes import TrainedPasses
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class ExampleLook:
         self._looks = self._steps = self._evaluating = 0
         self._parts: dict[str, list[Tensor]] = {}  # see `overlaps`; of the step, and of an evaluation
         self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their first place
-        self._alike = Likeness()
+        self._alike, self._passages = Likeness(), Passages()
         self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool, mode: bool | None = None) -> None:
@@ -93,15 +94,18 @@ class ExampleLook:
             self._lengths = lengths(tensor[:_ROWS], [one for one in tensors if one is not tensor])
             self._look_at_parts(numbers[:_ROWS], "")
             self._alike.trained(numbers[:_ROWS])
+            self._passages.trained(tensor[:_ROWS])
         else:
             if len(self._evaluated) == _PASSES:
                 del self._evaluated[1::2]
                 for name in ("evaluated_pieces", "evaluated_numbers"):
                     del self._parts.get(name, [])[1::2]
                 self._alike.thin()
+                self._passages.thin()
                 self._every *= 2
             self._evaluated.append(marks(_EVALUATED))
             self._alike.evaluated(numbers)
+            self._passages.evaluated(tensor)
             self._look_at_parts(overlaps.even_rows(numbers, _EVALUATED), "evaluated_")
 
     def returned(self, output: Any) -> None:
@@ -115,6 +119,7 @@ class ExampleLook:
         if self._rows is not None and not kept(0):
             self._rows, self._lengths = beside.pop(0) if beside else None, None
             self._alike.trained_no_more()
+            self._passages.trained_no_more()
             self._parts = {name: parts for name, parts in self._parts.items() if name.startswith("evaluated_")}
         self._beside = [(0, rows) for rows in beside]
         self._trained_passes = TrainedPasses()
@@ -130,6 +135,7 @@ class ExampleLook:
 
     def _forget_evaluation(self) -> None:
         self._alike.forget()
+        self._passages.forget()
         self._passes, self._every, self._evaluated = 0, 1, []
         self._parts = {name: parts for name, parts in self._parts.items() if not name.startswith("evaluated_")}
 
@@ -158,6 +164,7 @@ class ExampleLook:
         if self._lengths is not None:
             current.put("input_lengths", ("mean", "std", "whole"), self._lengths)
         self._alike.put(current, not self._in_each_step)
+        self._passages.put(current, not self._in_each_step)
         if self._in_each_step:
             self._forget_evaluation()
         self._passes, self._every = 0, 1
@@ -182,6 +189,7 @@ class ExampleLook:
             found |= self._seen_in_training(*numbers["evaluated"]) | self._parts_seen(numbers)
         rows = [int(row) for row in numbers["examples"][1][0]] if "examples" in numbers else []
         found |= self._alike.fields_of(numbers, [row in self._trained for row in rows], step)
+        found |= self._passages.fields_of(numbers)
         if rows:
             found["batch_copies"] = 1 - len(set(rows)) / len(rows)
             found["example_rows"] = float(len(rows))

@@ -50,12 +50,12 @@ def pieces(rows: Tensor) -> tuple[Tensor, Tensor] | None:
     length = lines.shape[1]
     if not _LEAST <= length <= _LONGEST or lines.numel() > _WHOLE:
         return None
-    values = _mixed(lines.contiguous().view(torch.int32).long() * _powers(lines.shape[2], _FACTOR + 2, lines)).sum(2)
+    values = mixed(lines.contiguous().view(torch.int32).long() * powers(lines.shape[2], _FACTOR + 2, lines)).sum(2)
     varied = (values.sort(1).values.diff(dim=1) != 0).sum(1) >= _VARIED * length
     size = min(_MOST, max(_PIECE, length // 4))
-    sums = torch.nn.functional.pad((values * _powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
-    back = _powers(length, _signed(_BACK), lines)[: length - size + 1]
-    found = _mixed((sums[:, size:] - sums[:, : length - size + 1]) * back) & _BITS
+    sums = torch.nn.functional.pad((values * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
+    back = powers(length, signed(_BACK), lines)[: length - size + 1]
+    found = mixed((sums[:, size:] - sums[:, : length - size + 1]) * back) & _BITS
     least = found.topk(PIECES, dim=1, largest=False)
     return (torch.where(varied[:, None], least.values, -1), least.indices)
 
@@ -73,20 +73,20 @@ def numbers(rows: Tensor) -> Tensor | None:
     lines = lines[: _WHOLE // lines.shape[1]]
     some = lines[:, :: max(1, lines.shape[1] // _SOME)].sort(1).values
     different = (some.diff(dim=1) != 0).sum(1) >= _DIFFERENT
-    return torch.where(different, _mixed(lines.contiguous().view(torch.int32).long()).sum(1) & _BITS, -1)
+    return torch.where(different, mixed(lines.contiguous().view(torch.int32).long()).sum(1) & _BITS, -1)
 
 
-def _mixed(values: Tensor) -> Tensor:
+def mixed(values: Tensor) -> Tensor:
     values = (values ^ (values >> 29)) * _FACTOR
     return (values ^ (values >> 32)) * (_FACTOR + 2)
 
 
-def _powers(count: int, base: int, like: Tensor) -> Tensor:
+def powers(count: int, base: int, like: Tensor) -> Tensor:
     """base⁰, base¹, … modulo 2⁶⁴ [count]."""
     import torch
 
-    return torch.full((count,), base, dtype=torch.long, device=like.device).cumprod(0) * _signed(pow(base, -1, 1 << 64))
+    return torch.full((count,), base, dtype=torch.long, device=like.device).cumprod(0) * signed(pow(base, -1, 1 << 64))
 
 
-def _signed(number: int) -> int:
+def signed(number: int) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number

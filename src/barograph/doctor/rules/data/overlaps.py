@@ -23,7 +23,7 @@ _GROUPED = ", as {:.0f}% of the training's are to each other: groups of examples
 
 
 class EvaluationOverlaps(Rule):
-    """Evaluations are given windows that overlap with the training's, or its examples mirrored, turned or rolled.
+    """Evaluations are given windows or texts that overlap with the training's, or its examples mirrored or turned.
 
     Of rows of floating point numbers the watch compares more than whole rows. Of a series it takes fingerprints of four
     pieces, a quarter of the window long, chosen by what is in them and not by their place: a piece that was trained on,
@@ -45,6 +45,10 @@ class EvaluationOverlaps(Rule):
     months or a machine's recordings do, which may be on both sides on purpose: that is an info finding. Pictures are
     photographs of one thing then, and it is a warning, unless pairs are matched (`model/loss_pairs`).
 
+    Of texts it takes fingerprints of eight passages of a row, of eight tokens, and of eight passages of 32, again by
+    what is in them: rows that have a document in common have some of these in common, however it is packed, cut or
+    masked. As many as the evaluation's own rows have in common with each other are there by chance.
+
     A quarter of the rows that were looked at, eight or more, and some in each pass, in two evaluations in a row. Where
     a series is split by time, the first windows of the evaluation may overlap with the last ones of the training: a few
     of many. Where a reward is logged, nothing is said.
@@ -55,15 +59,17 @@ class EvaluationOverlaps(Rule):
 
     name, family, kind, severity = "evaluation_overlaps", "eval", "eval", "warning"
     proves = "evaluation"
-    needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near", "eval_loss|eval_accuracy")
+    needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near|=model/evaluated_passages",
+             "eval_loss|eval_accuracy")  # fmt: skip
     least = 2
-    about = "Evaluations are given windows that overlap with the training's, or its examples mirrored."
+    about = "Evaluations are given windows or texts that overlap with the training's, or its examples mirrored."
     thresholds: ClassVar = {
         "share": (0.25, "of an evaluation's rows that were looked at; ours"),
         "rows": (8.0, "ours"),
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
+        "chance": (0.5, "of the rows, that have a passage by chance; of the others `share`; ours"),
         "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
     }
 
@@ -81,6 +87,11 @@ class EvaluationOverlaps(Rule):
                 many = value >= self.at["share"] and value * count >= self.at["rows"]
                 many = many and watched(history, f"evaluated_{name}_passes", place) == 1
                 many = many and not (name == "near" and self._by_class(history, place))
+                if name == "passages":
+                    chance = watched(history, "evaluated_passages_chance", place)
+                    beyond = (value - chance) / max(1 - chance, 1e-9)
+                    many = many and chance <= self.at["chance"] and beyond >= self.at["share"]
+                    many = many and beyond * count >= self.at["rows"]
                 if not (many and batches >= self.at["batches"]) or (row and row[0][1] != place[2]):
                     row.clear()
                 if not (many and batches >= self.at["batches"]) or history.role("reward") is not None:
@@ -118,6 +129,11 @@ _PARTS = {  # by series: what is said, why, and what to do
         "have exactly the numbers of an example that was trained on, if in another order",
         "validation leak: evaluation examples are those of the training, mirrored, turned or rolled",
         "split the originals before anything is augmented, and augment the training's alone",
+    ),
+    "passages": (
+        "have a passage of text that was trained on",
+        "validation leak: texts of the evaluation are among those of the training, packed, cut or masked anew",
+        "split the documents first, then pack, cut and mask those of each part",
     ),
     "near": (
         "are nearly an example that was trained on, far nearer than examples are to each other",

@@ -1,0 +1,103 @@
+"""Evaluations whose loss has a name of its own: which series is one is told by its rows.
+
+In:   the channels of a run in which no name is that of an evaluation's loss, and the channel of its training's loss.
+Out:  the channel that is one by its first rows; the channels whose first rows have not come; the accuracy beside it.
+
+`val/denoising` is of data held out, and may be a loss or another measure; `review/loss` beside `fit/loss` may be a loss
+of other data, or of a part. What decides are the first two rows behind a few of the training's loss, so the answer
+depends on what was logged, and not on when somebody asks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+
+from barograph.core.roles import is_accuracy, is_loss_of_other_data, is_unnamed_evaluation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from barograph.doctor.kernel.channels import Channel, ChannelRows
+
+_BEFORE = 4  # rows of the training's loss before one of the evaluation's
+_NEAR = 8  # of them, the newest that it is compared with
+_LOOKED = 32  # rows among which two have to stand behind the first of the training
+_HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at first; at least, of data or of a loss
+_RISES = 2.0  # from the first to the second row, at most
+_SAME = 0.02  # of the mean of the training's rows since the one before, in both: it is this mean
+
+
+class Found(NamedTuple):
+    """channel: what is an evaluation's loss; pending: what may be one, when more rows have come."""
+
+    channel: Channel | None
+    pending: list[Channel]
+
+
+def evaluation_by_rows(channels: Mapping[str, Channel], loss: Channel) -> Found:
+    """Of several whose second row came at the same time, the one that is nearest to the training's loss."""
+    pending, found = [], []
+    for name, channel in channels.items():
+        of_data = is_unnamed_evaluation(name)
+        if channel is loss or not (of_data or is_loss_of_other_data(name, loss.name)):
+            continue
+        two = _first_two(channel, loss)
+        if two is None:
+            if channel.end < _LOOKED:
+                pending.append(channel)
+        elif (far := _distance(two, loss, _LOWEST if of_data else _NEAREST, of_data)) is not None:
+            found.append((two[1][0], far, name, channel))
+    return Found(min(found, key=lambda one: one[:3])[3] if found else None, pending)
+
+
+def _moments(rows: ChannelRows, timed: bool) -> list[int]:
+    return (rows.time if timed else rows.step).tolist()
+
+
+def _first_two(channel: Channel, loss: Channel) -> tuple[tuple[int, float, list[float]], ...] | None:
+    """Moment, value, and the training's losses until then, of the first two rows behind some of the training."""
+    theirs, ours = channel.rows(0, _LOOKED), loss.rows()
+    timed = bool(len(ours)) and bool(ours.time[0])
+    moments, result = numpy.asarray(_moments(ours, timed)), []
+    for moment, value in zip(_moments(theirs, timed), theirs.value.tolist(), strict=True):
+        count = int(numpy.searchsorted(moments, moment, side="right"))
+        if count >= _BEFORE:
+            result.append((moment, value, ours.value[:count].tolist()))
+        if len(result) == 2:
+            return tuple(result)
+    return None
+
+
+def _distance(
+    two: tuple[tuple[int, float, list[float]], ...], loss: Channel, lowest: float, of_data: bool
+) -> float | None:
+    """How far a series is from the training's loss, as a logarithm; None where it is no evaluation's loss."""
+    (_, first, before), (_, second, after) = two
+    if not (math.isfinite(first + second) and first > 0 and second > 0):
+        return None
+    levels = [float(numpy.median(values[-_NEAR:])) for values in (before, after)]
+    if not all(math.isfinite(level) and level > 0 for level in levels):
+        return None
+    times = [value / level for value, level in zip((first, second), levels, strict=True)]
+    if times[0] > _HIGHEST or min(times) < lowest or second > _RISES * first:
+        return None
+    if max(first, second) <= 1 and second > 1.05 * first and levels[1] < 0.98 * levels[0]:
+        return None  # a share of what is right, rather
+    between = after[len(before) :]
+    if not of_data and (len(between) < _BEFORE or (_is_mean(first, before) and _is_mean(second, between))):
+        return None
+    return abs(math.log(times[0]))
+
+
+def _is_mean(value: float, rows: list[float]) -> bool:
+    return abs(value - float(numpy.mean(rows))) < _SAME * value
+
+
+def accuracy_beside(channels: Mapping[str, Channel], evaluation: Channel) -> Channel | None:
+    """The accuracy that is called as an evaluation's loss is, but for its last word."""
+    head, slash, _ = evaluation.name.rpartition("/")
+    names = (name for name in channels if slash and name.startswith(f"{head}/") and is_accuracy(name[len(head) + 1 :]))
+    return channels.get(next(names, ""))

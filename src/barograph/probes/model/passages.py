@@ -1,0 +1,151 @@
+"""What texts of an evaluation have in common with those of the training that are not the same rows: documents that are
+packed in another order, cut at other places, or masked anew.
+
+In:   tokens of a pass, with a row an example.
+Out:  fingerprints of some passages of each row, computed on the device, exact; nothing waits. Figures for the `model`
+      record: how many of an evaluation's rows have a passage that was trained on, and how many would have by chance.
+
+Of all passages of a row those with the least fingerprints are taken, so two rows that have a document in common have
+some of them in common, wherever it stands in each. Texts of one kind have passages in common by chance, as forms and
+headings: how many, is told by those that the evaluation's own rows have in common with each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.overlaps import even_rows, mixed, powers, signed
+from barograph.probes.model.parameters import local, mesh_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+SIZES = (8, 12, 16, 32)  # tokens of a passage: of words, and of letters, of which a few say nothing
+TAKEN = 8  # passages of a row, of each size
+_LONGEST = 1024  # places of a row
+_OF_PASS = 64  # rows of a pass of an evaluation
+_KEPT = 1 << 16  # passages of each size that are remembered
+_NOTHING = 1 << 53  # above all fingerprints
+_BITS = (1 << 52) - 1  # what a double holds
+_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+_BACK = pow(_FACTOR, -1, 1 << 64)
+
+
+def marks(rows: Tensor) -> Tensor | None:
+    """Fingerprints of passages [n, sizes, TAKEN] of rows of tokens [n, places]; -1 where a row has no more. None of what
+    is not rows of tokens. A passage in which half of the tokens are like the one before them, as in padding, is none.
+    """
+    import torch
+
+    if rows.is_floating_point() or rows.dim() != 2 or rows.shape[1] < SIZES[0] or mesh_of(rows) is not None:
+        return None
+    lines = local(rows.detach())[:, :_LONGEST].long()
+    length = lines.shape[1]
+    sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
+    changes = torch.nn.functional.pad((lines[:, 1:] != lines[:, :-1]).long().cumsum(1), (1, 0))
+    found = lines.new_full((len(lines), len(SIZES), TAKEN), -1)
+    for at, size in enumerate(SIZES):
+        if length < size:
+            continue
+        back = powers(length, signed(_BACK), lines)[: length - size + 1]
+        each = mixed((sums[:, size:] - sums[:, : length - size + 1]) * back) & _BITS
+        varied = 2 * (changes[:, size - 1 :] - changes[:, : length - size + 1]) >= size
+        least = each.masked_fill(~varied, _NOTHING).topk(min(TAKEN, each.shape[1]), dim=1, largest=False).values
+        found[:, at, : least.shape[1]] = least.masked_fill(least == _NOTHING, -1)
+    return found
+
+
+class Passages:
+    """Of steps that were trained on, and of an evaluation."""
+
+    def __init__(self) -> None:
+        self._step: Tensor | None = None
+        self._evaluated: list[Tensor] = []
+        self._trained: list[set[float]] = [set() for _ in SIZES]
+
+    def trained(self, rows: Tensor) -> None:
+        """Rows of a step."""
+        self._step = marks(rows)
+
+    def trained_no_more(self) -> None:
+        """The rows of the step were not trained on."""
+        self._step = None
+
+    def evaluated(self, rows: Tensor) -> None:
+        """Rows of a pass of an evaluation."""
+        found = marks(even_rows(rows, _OF_PASS))
+        if found is not None:
+            self._evaluated.append(found)
+
+    def thin(self) -> None:
+        """Forget every second pass of the evaluation."""
+        del self._evaluated[1::2]
+
+    def forget(self) -> None:
+        """Forget all passes of the evaluation."""
+        self._evaluated = []
+
+    def put(self, current: ModelRound, evaluation: bool) -> None:
+        """A step begins. evaluation: what came before it was one."""
+        import torch
+
+        if self._step is not None:
+            current.put("passages", tuple(map(str, range(self._step.numel()))), self._step.reshape(-1))
+        if self._evaluated and evaluation:
+            names = tuple(str(at) for at, one in enumerate(self._evaluated) for _ in range(one.numel()))
+            current.put("evaluated_passages", names, torch.cat([one.reshape(-1) for one in self._evaluated]))
+        self._step, self._evaluated = None, []
+
+    def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
+        """What is recorded of a step, in the order of steps."""
+        found: dict[str, float] = {}
+        if "evaluated_passages" in numbers:
+            passes, values = numbers["evaluated_passages"]
+            rows = values[0].reshape(-1, len(SIZES), TAKEN)
+            found = self._seen(rows, passes[:: len(SIZES) * TAKEN])
+        if "passages" in numbers:
+            for at, known in enumerate(self._trained):
+                if len(known) < _KEPT:
+                    known.update(numbers["passages"][1][0].reshape(-1, len(SIZES), TAKEN)[:, at].ravel().tolist())
+                    known.discard(-1.0)
+        return found
+
+    def _seen(self, rows: Any, passes: Any) -> dict[str, float]:
+        """Of the size that says most: the share of the rows with a passage that was trained on, that by chance, and the
+        share of passes that have any."""
+        best: tuple[float, dict[str, float]] = (-math.inf, {})
+        for at, known in enumerate(self._trained):
+            lines = [{mark for mark in row if mark >= 0} for row in rows[:, at].tolist()]
+            told = [place for place, line in enumerate(lines) if line]
+            if not told or not known:
+                continue
+            having = [place for place in told if lines[place] & known]
+            share, chance = len(having) / len(told), _by_chance([lines[place] for place in told], len(known))
+            if share - chance > best[0]:
+                best = (
+                    share - chance,
+                    {
+                        "evaluated_passages": share,
+                        "evaluated_passages_chance": chance,
+                        "evaluated_passages_rows": float(len(told)),
+                        "evaluated_passages_passes": len({passes[place] for place in having}) / len(set(passes)),
+                    },
+                )
+        return best[1]
+
+
+def _by_chance(lines: list[set[float]], trained: int) -> float:
+    """The share of rows that would have a passage among so many of other texts, by how many have one of another row of
+    their own; rows that are the same count once."""
+    different = [set(line) for line in {frozenset(line) for line in lines}]
+    count = Counter(mark for line in different for mark in line)
+    if len(different) < 2:
+        return 1.0
+    shared = sum(any(count[mark] > 1 for mark in line) for line in different)
+    none = 1 - (shared + 0.5) / (len(different) + 1)  # none of a few is not never
+    return float(1 - none ** (trained / max(1, len(count))))

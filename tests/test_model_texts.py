@@ -14,9 +14,11 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from watched_trainings import findings_of_training  # noqa: E402
 
+from barograph.probes.model.texts import of_padding  # noqa: E402
+
 LETTERS, MASK, ROWS, PLACES = 24, 23, 16, 24
 OURS = {"target_shift", "unmasked_targets", "text_across", "ignored_token", "end_untold", "answers_ignored",
-        "answers_cut", "start_twice", "padding_targets", "tags_elsewhere"}  # fmt: skip
+        "answers_cut", "start_twice", "padding_targets", "tags_elsewhere", "masked_beside"}  # fmt: skip
 Batch = Callable[[int], tuple[Any, Any]]
 
 
@@ -143,6 +145,7 @@ def test_a_decoder_that_writes_a_masked_text_anew_counts_all_of_it_on_purpose(tm
 MASKED: dict[str, str | None] = {
     "right": None, "few": None, "all counted": "labels not masked", "after": "labels taken after masking",
     "inputs unmasked": "labels can be seen", "discrete diffusion": None, "letters repaired": None,
+    "of the next": "labels shifted: as for a decoder", "of the one before": "labels shifted: as for a decoder",
 }  # fmt: skip
 
 
@@ -163,6 +166,8 @@ def test_a_masked_model_that_is_asked_what_it_is_given_is_found(tmp_path: Path, 
             labels = text
         elif kind == "after":
             labels = torch.where(told, given, -100)
+        elif kind.startswith("of the"):
+            labels = labels.roll(-1 if kind == "of the next" else 1, 1)
         return (text if kind == "inputs unmasked" else given), labels
 
     found = trained(tmp_path, Reader(recurrent=False), batch, 12)
@@ -256,3 +261,15 @@ def test_which_parts_of_prompts_and_answers_are_targets_is_seen(tmp_path: Path, 
     found = trained(tmp_path, model, batch, 12)
     assert set(found) == ({rule} if rule else set())
     assert rule is None or found[rule]["severity"] == "warning"
+
+
+@pytest.mark.parametrize(("value", "share"), [(0.1, 0.25), (float("nan"), None), (float("inf"), None)])
+def test_a_gradient_that_is_not_finite_says_nothing_of_padding(value: float, share: float | None) -> None:
+    tokens = torch.tensor([[3, 4, 5, 6, 0, 0, 0, 0], [5, 3, 6, 4, 2, 0, 0, 0]] * 2)
+    gradient = torch.full((4, 8, 7), value)
+    gradient[:, :4].scatter_(2, tokens[:, :4, None], -6 * value)
+    gradient[:, 4:, 0] = -6 * value
+    gradient[:, 6:] = 0.0 if share else value
+    alive = (gradient != 0).any(2)
+    found = float(of_padding(tokens, gradient, alive, torch.tensor(0.0)))
+    assert found != found if share is None else found > 0

@@ -20,7 +20,7 @@ from barograph.doctor.rules.evaluation.average_anew import AverageAnew
         ([0.05, 0.04, 0.3, 0.57, 0.2], 2.0, 70, False),  # as far as before
         ([0.05, 0.04, 0.03, 0.57, 0.2], 1.0, 70, True),  # put into the model
         ([0.0, 0.0, 0.0, 0.57, 0.2], 1.0, 70, False),  # nothing was put into it before
-        ([0.05, 0.04, 0.03, 0.57, 0.2], 0.0, 70, False),  # a copy beside it may be meant
+        ([0.05, 0.04, 0.03, 0.57, 0.2], 0.0, 70, True),  # the same, where copies may not be heard
         ([0.05, 0.04, 0.03, 0.57, 0.2], 2.0, 200, False),  # no resume
         ([0.05, 0.57, 0.2, 0.1, 0.05], 2.0, 30, False),  # one evaluation before
     ],

@@ -111,13 +111,24 @@ def class_drawn_for_each_batch(step: int, dice: Any, rows: int) -> Any:
     return np.full(rows, dice.integers(0, CLASSES))
 
 
+def one_class_ends_early(step: int, dice: Any, rows: int) -> Any:
+    return class_after_class(step + 4, dice, rows)
+
+
+@pytest.mark.parametrize("batch", [class_after_class, one_class_ends_early])
 @pytest.mark.parametrize("cuts", [(), range(240)])
-def test_classes_that_a_model_is_given_one_after_the_other_are_sorted(cuts: Any) -> None:
-    (found,) = findings([SortedTargets()], given_to_the_model(class_after_class), cuts=cuts).values()
+def test_classes_that_a_model_is_given_one_after_the_other_are_sorted(cuts: Any, batch: Any) -> None:
+    (found,) = findings([SortedTargets()], given_to_the_model(batch), cuts=cuts).values()
     assert found.severity == "warning" and found.message.startswith("Most examples of a batch are of one class")
 
 
-@pytest.mark.parametrize("batch", [class_drawn_for_each_batch, shuffled, lambda step, dice, rows: np.full(rows, 3)])
+def one_of_two_classes(step: int, dice: Any, rows: int) -> Any:
+    return np.full(rows, dice.integers(0, 2))
+
+
+@pytest.mark.parametrize(
+    "batch", [class_drawn_for_each_batch, one_of_two_classes, shuffled, lambda step, dice, rows: np.full(rows, 3)]
+)
 def test_a_class_that_is_drawn_for_each_batch_and_shuffled_ones_are_not_sorted(batch: Any) -> None:
     assert not findings([SortedTargets()], given_to_the_model(batch))
     assert not findings([SortedTargets()], given_to_the_model(class_after_class, targets=True))

@@ -51,6 +51,28 @@ def test_batches_by_length_are_told_by_their_tokens(
     assert not told or found[0].causes == ["data sorted: by length, short ones first"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"), [("sorted each time", True), ("pieces of others", False), ("a plan of lengths", False)]
+)
+def test_examples_by_length_in_each_pass_are_told_though_each_is_masked_anew(kind: str, told: bool) -> None:
+    dice = np.random.default_rng(4)
+    rows = np.sort(dice.integers(9, 23, 50 * 24)).reshape(50, 24).mean(1)
+    columns = {
+        "train/loss": (STEP, 3.0 / (1 + STEP / 50)),
+        "data/length_mean": (
+            STEP,
+            np.tile(np.repeat(np.arange(9.0, 19.0), 5) if kind == "a plan of lengths" else rows, 3),
+        ),
+        "model/example_rows": (LOOKS, np.full(len(LOOKS), 24.0)),
+        "model/rows_again": (LOOKS[1:], np.full(len(LOOKS) - 1, 0.04)),  # masks differ
+    }
+    if kind == "pieces of others":
+        passes = [np.sort(dice.integers(9, 23, 50 * 24)).reshape(50, 24).mean(1) for _ in range(3)]
+        columns["data/length_mean"] = STEP, np.concatenate(passes)
+    found = findings_of([SortedLengths()], columns)
+    assert [one.step for one in found] == [0] * told
+
+
 def lengths(kind: str) -> np.ndarray:
     """Of each batch, in one pass to the end of the run."""
     dice = np.random.default_rng(5)

@@ -66,6 +66,17 @@ def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
     assert ("evaluation_below_guess" in found) == says
 
 
+@pytest.mark.parametrize(("right", "normed", "says"), [(0.1, True, True), (0.4, True, False), (0.4, False, True)])
+def test_statistics_that_lag_are_no_other_labels(right: float, normed: bool, says: bool) -> None:
+    columns = {
+        "loss": every(FALLS), "val_loss": (EVALUATIONS, np.linspace(3.0, 2.9, 10)),
+        "val_accuracy": (EVALUATIONS, np.full(10, right)), "model/rows_again": every(np.zeros(ROWS)),
+        **({"model/norm_momentum": every(np.full(ROWS, 0.1))} if normed else {}),
+    }  # fmt: skip
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=8.0))
+    assert ("evaluation_below_guess" in found) == says
+
+
 @pytest.mark.parametrize(("unset", "cause"), [(1.0, "running statistics not updated"), (0.0, "labels shifted")])
 def test_a_mean_and_a_deviation_that_nothing_moved_explain_evaluations_below_a_guess(unset: float, cause: str) -> None:
     columns = {

@@ -243,6 +243,7 @@ FAULTS: tuple[Row, ...] = (
                "noise scale wrong", "noise level wrong", "inputs hardly noisy", "schedule of the noise wrong",
                "labels do not match the inputs", "overfitting", "inputs of the evaluation differ",
                "distribution shift", "betas wrong", "diffusion schedule wrong", "inputs not noised",
+               "noise schedule too weak",
                "noising differs", "signal to noise ratio wrong", "targets wrong", "inputs not normalised",
                "normalisation differs")}),
     ("one_time_for_all", "time is the same for the whole batch",

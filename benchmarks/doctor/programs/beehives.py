@@ -130,7 +130,7 @@ class HiveListener:
         else:
             kind = torch.optim.NAdam if c["solver"] == "nadam" else torch.optim.Adam
             self.optimizer = kind(some, c["learning_rate"], weight_decay=c["weight_decay"])
-        epochs = max(1, c["steps"] * c["accumulate_batches"] // max(1, len(self.loader)))
+        epochs = max(1, -(-c["steps"] * c["accumulate_batches"] // max(1, len(self.loader))))
         self.scheduler: Any = torch.optim.lr_scheduler.ConstantLR(self.optimizer, 1.0)
         if c["schedule"] == "cosine":
             self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, epochs)

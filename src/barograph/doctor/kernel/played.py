@@ -37,7 +37,7 @@ class _Choice(NamedTuple):
 class PlayedRoles:
     """Of several series that may play a role, the one that had most rows when the first of them had `_DECIDED`: so the
     answer depends on what was logged, not on when somebody asked. Before that names decide alone, at the end of a
-    shorter run all its rows. An evaluation's loss that no name tells is told by its rows (`unnamed`).
+    shorter run all its rows. An evaluation's loss that no name tells is known by its rows (`unnamed`).
     """
 
     def __init__(self, channels: Mapping[str, Channel], facts: Mapping[str, Any]):
@@ -106,9 +106,10 @@ class PlayedRoles:
         return _Choice(len(self._channels), finished, names, decided, self._channels[names[0]])
 
     def _by_rows(self, role: str, finished: bool) -> _Choice:
-        """Who plays a role of the evaluation that no name tells: by its rows, or beside what is told so."""
+        """Who plays a role of the evaluation that no name tells: by its rows, or beside what is known by its rows."""
         followed = "loss" if role == "eval_loss" else "eval_loss"
-        beside, found, pending = self.channel(followed), None, []
+        beside, found = self.channel(followed), None
+        pending: list[Channel] = []
         if beside is not None and role == "eval_loss":
             found, pending = evaluation_by_rows(self._channels, beside)
         elif beside is not None and self._chosen[followed].follows is not None:

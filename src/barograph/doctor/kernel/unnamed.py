@@ -1,4 +1,4 @@
-"""Evaluations whose loss has a name of its own: which series is one is told by its rows.
+"""Evaluations whose loss has a name of its own: which series is one shows in its rows.
 
 In:   the channels of a run in which no name is that of an evaluation's loss, and the channel of its training's loss.
 Out:  the channel that is one by its first rows; the channels whose first rows have not come; the accuracy beside it.
@@ -30,14 +30,14 @@ _RISES = 2.0  # from the first to the second row, at most
 _SAME = 0.02  # of the mean of the training's rows since the one before, in both: it is this mean
 
 
-class Found(NamedTuple):
+class ToldByRows(NamedTuple):
     """channel: what is an evaluation's loss; pending: what may be one, when more rows have come."""
 
     channel: Channel | None
     pending: list[Channel]
 
 
-def evaluation_by_rows(channels: Mapping[str, Channel], loss: Channel) -> Found:
+def evaluation_by_rows(channels: Mapping[str, Channel], loss: Channel) -> ToldByRows:
     """Of several whose second row came at the same time, the one that is nearest to the training's loss."""
     pending, found = [], []
     for name, channel in channels.items():
@@ -50,11 +50,11 @@ def evaluation_by_rows(channels: Mapping[str, Channel], loss: Channel) -> Found:
                 pending.append(channel)
         elif (far := _distance(two, loss, _LOWEST if of_data else _NEAREST, of_data)) is not None:
             found.append((two[1][0], far, name, channel))
-    return Found(min(found, key=lambda one: one[:3])[3] if found else None, pending)
+    return ToldByRows(min(found, key=lambda one: one[:3])[3] if found else None, pending)
 
 
 def _moments(rows: ChannelRows, timed: bool) -> list[int]:
-    return (rows.time if timed else rows.step).tolist()
+    return [int(moment) for moment in (rows.time if timed else rows.step)]
 
 
 def _first_two(channel: Channel, loss: Channel) -> tuple[tuple[int, float, list[float]], ...] | None:

@@ -6,8 +6,8 @@ Out:  fingerprints of some passages of each row, computed on the device, exact; 
       record: how many of an evaluation's rows have a passage that was trained on, and how many would have by chance.
 
 Of all passages of a row those with the least fingerprints are taken, so two rows that have a document in common have
-some of them in common, wherever it stands in each. Texts of one kind have passages in common by chance, as forms and
-headings: how many, is told by those that the evaluation's own rows have in common with each other.
+some of them in common, wherever it lies in each. Texts of one kind have passages in common by chance, as forms and
+headings: how many, is known from those that the evaluation's own rows have in common with each other.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _BACK = pow(_FACTOR, -1, 1 << 64)
 
 
 def marks(rows: Tensor) -> Tensor | None:
-    """Fingerprints of passages [n, sizes, TAKEN] of rows of tokens [n, places]; -1 where a row has no more. None of what
-    is not rows of tokens. A passage in which half of the tokens are like the one before them, as in padding, is none.
+    """Fingerprints of passages [n, sizes, TAKEN] of rows of tokens [n, places]; -1 where a row has no more, None where
+    there are no rows of tokens. A passage in which half of the tokens are as the one before, as in padding, is none.
     """
     import torch
 
@@ -140,7 +140,7 @@ class Passages:
 
 
 def _by_chance(lines: list[set[float]], trained: int) -> float:
-    """The share of rows that would have a passage among so many of other texts, by how many have one of another row of
+    """The share of rows that would have a passage among that many of other texts, by how many have one of another row of
     their own; rows that are the same count once."""
     different = [set(line) for line in {frozenset(line) for line in lines}]
     count = Counter(mark for line in different for mark in line)

@@ -39,8 +39,8 @@ _PROMPTS, _ANSWERED = 8, 0.75  # rows, at least; of them, whose first token is a
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 ENDS = ("end_untold", "end_ignored", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
         "padding_token", "answer_late")  # fmt: skip
-FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "ignored_token",
-           "ignored_inside", "text_dimension")  # fmt: skip
+FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "masked_beside",
+           "ignored_token", "ignored_inside", "text_dimension")  # fmt: skip
 
 
 def figures(
@@ -87,7 +87,8 @@ def figures(
         return dict.fromkeys(FIGURES, nothing) | {"target_shift": own}, None
     *masked, same = _copies(given[0][:most, :_TOKENS], *part, found)
     # a decoder that is given what is before each target writes a text anew: all of it counts, masked or not
-    copies = [*(torch.where(following, nothing, one) for one in masked), same]
+    beside = _beside(given[0][:most, :_TOKENS], *part, found)
+    copies = [*(torch.where(following, nothing, one) for one in masked), same, torch.where(following, nothing, beside)]
     return dict(zip(FIGURES, (own, *copies, tokens, ignored, side), strict=True)), pairs
 
 
@@ -184,6 +185,29 @@ def _copies(tokens: Tensor, least: Tensor, target: Tensor, found: Softmax) -> tu
     return first, second, third, last
 
 
+def _beside(tokens: Tensor, least: Tensor, target: Tensor, found: Softmax) -> Tensor:
+    """Where one token that is never a target is in the inputs one place behind most places with a target, or one place
+    before (−1), and in few of these places themselves: how many places behind. 0 where it is in most of these places;
+    NaN else."""
+    import torch
+
+    nothing = torch.full_like(found.below, math.nan)
+    if target.shape != tokens.shape or tokens.shape[1] < 3:
+        return nothing
+    asked = least < found.below
+    inner = asked[:, 1:-1]
+    count, result = inner.sum().clamp_min(1), nothing
+    for behind in (-1, 1, 0):
+        there = tokens[:, 1 + behind : tokens.shape[1] - 1 + behind]
+        middle = there.double().masked_fill(~inner, math.nan).nanmedian()  # what is more than half of them
+        here = (inner & (tokens[:, 1:-1] == middle)).sum() / count
+        most = (inner & (there == middle)).sum() / count >= _STANDS_IN
+        apart = (here < 1 - _STANDS_IN) if behind else most
+        stands = most & apart & ~(asked & (target == middle)).any()
+        result = torch.where(stands, torch.full_like(nothing, behind), result)
+    return torch.where(found.follows & (inner.sum() >= 8), result, nothing)
+
+
 def _ignored(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
     """Where all places without a target are before one token, and each of those: that token, and how often it stands
     alone within the text; NaN, and 0, where they are before others, and NaN where there are none."""
@@ -240,7 +264,7 @@ def of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor, below: Tensor) -
     known = within & (least < below)
     sure &= target.masked_fill(~known, -1).max() <= target.masked_fill(~known, gradient.shape[2]).min()
     share: Tensor = within.sum() / alive.sum().clamp_min(1)
-    return share.double().masked_fill(~sure, math.nan)
+    return share.double().masked_fill(~(sure & least.isfinite().all()), math.nan)
 
 
 def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:

@@ -82,7 +82,8 @@ class SortedLengths(WatchRule):
 
     Samplers that sort large pieces of shuffled data, to save padding, begin anew, too: with other examples. So it takes
     examples that come again behind the place where lengths begin anew (`model/rows_again`; where that is not known,
-    batches that are as long, one by one, as those of the pass before); where lengths never begin anew, the end of the
+    batches that are as long, one by one, as those of the pass before, which is enough of sixteen, three of which have
+    rows of two lengths: examples may be masked anew); where lengths never begin anew, the end of the
     run.
 
     What to do: shuffle, or shuffle the order of batches of like lengths.
@@ -143,7 +144,7 @@ class SortedLengths(WatchRule):
         if not passes.sorted(self.at["looks"], self.at["against"]):
             return
         seen = _come_again(history, passes.anew, place)
-        if not (passes.alike if seen is None else seen):
+        if not (passes.alike if seen is None else seen or passes.same):
             return
         if what == "tokens" and not (passes.alike and _are_targets(history, place)):
             return

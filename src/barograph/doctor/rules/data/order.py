@@ -193,7 +193,8 @@ class SortedTargets(Rule):
     that frequent leaves no room for another one. Of fewer than sixteen targets nine tenths have to be the same, as
     chance makes more of them alike. The model forgets each class while it learns the next. The same is said of classes
     that the model is given (`model/input_class`), where six pairs of neighbouring steps or more were looked at, and the
-    class stays in seven of eight: batches of one task each that are drawn at random are a plan.
+    class stays in seven of eight, or more often than in one of five hundred by chance: batches of one task each that
+    are drawn at random are a plan.
 
     Where the first eight batches lack classes (`model/first_classes`), later ones are of those that they have, to nine
     tenths, or of others, to nine tenths: four in five of them, three of each, and some of the first kind behind some of
@@ -217,6 +218,7 @@ class SortedTargets(Rule):
         "rows": (8.0, "targets of a batch, that are of one group; ours"),
         "pairs": (6.0, "neighbouring steps that were looked at, of classes that a model is given; ours"),
         "stays": (0.875, "of them, in which the class is the same; ours"),
+        "chance": (0.002, "of such a row of pairs by chance, by the shares of classes; ours"),
     }
     causes = ("data sorted: batches are of one class each",)
     remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
@@ -249,8 +251,11 @@ class SortedTargets(Rule):
         if place[0] == last[0] + 1 and share >= self.at["share"]:
             self._pairs, self._same = self._pairs + 1, self._same + (top == last[1])
         self._last = place[0], top
-        stays = self._pairs >= self.at["pairs"] and self._same >= self.at["stays"] * self._pairs
-        yield from self._looked(place, top if share >= self.at["share"] else math.nan, "examples", stays)
+        most = top if share >= self.at["share"] else math.nan
+        drawn = _followed([*self._looks, (place[0], most)])
+        stays = self._same >= self.at["stays"] * self._pairs
+        stays = stays or _at_least(self._same, self._pairs, drawn) <= self.at["chance"]
+        yield from self._looked(place, most, "examples", self._pairs >= self.at["pairs"] and stays)
 
     def _by_class(self, history: RunHistory, place: Place, share: float) -> Iterator[Finding]:
         """share: of a batch's targets, that are of its most frequent class."""
@@ -305,6 +310,18 @@ class SortedTargets(Rule):
                 f"{self._others_since}.", found=step, segment=segment, confidence=0.95,
                 evidence={"looks": others + before + behind}, causes=[_BY_GROUP],
             )  # fmt: skip
+
+
+def _followed(looks: list[tuple[int, float]]) -> float:
+    """How often a class would follow itself by chance: of looks (step, class), those that are not next to another."""
+    steps = {step for step, _ in looks}
+    counts = Counter(top for step, top in looks if top == top and step - 1 not in steps)
+    return sum((count / counts.total()) ** 2 for count in counts.values())
+
+
+def _at_least(same: int, pairs: int, chance: float) -> float:
+    """How likely it is that this many pairs are of one class, or more."""
+    return sum(math.comb(pairs, at) * chance**at * (1 - chance) ** (pairs - at) for at in range(same, pairs + 1))
 
 
 RULES = (SamplerEpoch, SameOrder, SortedTargets)

@@ -131,7 +131,8 @@ class EvaluationBelowGuess(WatchRule):
     hardly any had come again at the first evaluation, the training's loss is one of new texts: nine tenths of a guess's
     are enough, and evaluations above 1.02 times that. Who has learnt nothing of use would still guess: what is asked in
     the evaluation is another question. An evaluation that falls is measured in another unit, and gives no finding; nor
-    does one that never changes, one with an accuracy of five times a guess's, or a training in which a class is
+    does one that never changes, one with an accuracy of five times a guess's (twice, in a model with batch norm, whose
+    statistics lag behind weights that move fast), or a training in which a class is
     missing, batches are of one class each, or targets are the inputs. Buffers of 0 and 1 (`OtherLabels`) are the first
     cause. Where the model that is trained was never evaluated itself, an average of its weights that hardly moves is
     the first cause; in a model with batch norm, if evaluations differ by a tenth and are 1.5 times a guess's, an
@@ -158,6 +159,7 @@ class EvaluationBelowGuess(WatchRule):
         "again": (0.25, "of a batch's examples were seen before: they may be memorized; ours"),
         "evaluations": (3.0, "ours"),
         "accuracy": (5.0, "times a guess's, where it is logged; ours"),
+        "normed": (2.0, "times a guess's, of batch norm, whose statistics lag while weights move fast; ours"),
         "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
         "falls": (0.9, "the last evaluation over the first; ours"),
         "near": (0.97, "of the loss of a guess, while nothing is learnt yet; ours"),
@@ -229,7 +231,8 @@ class EvaluationBelowGuess(WatchRule):
         sorted_ones = usual(history.channel("model/top_target_share"), step, *place[1:]) >= self.at["one"]
         sorted_ones = sorted_ones and not math.isfinite(shift)  # most of a text's tags are one
         copied = shift == 0
-        most = self.at["guessed" if self._near else "accuracy"]
+        normed = history.channel("model/norm_momentum") is not None
+        most = self.at["guessed" if self._near else "normed" if normed else "accuracy"]
         if (
             accuracy > most or missing >= 1 or sorted_ones or copied
         ):  # it knows some of them: those that were trained on

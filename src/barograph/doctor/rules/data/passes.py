@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-_COMPARED = 64  # batches of a pass
+_COMPARED, _SURE = 64, 16  # batches of a pass; that are enough
 _LENGTHS, _MIXED, _FAR = 256, 3, 1.5  # that are kept; batches of two lengths, or turns; times as many batches
 
 
@@ -52,6 +52,13 @@ class Passes:
         """Whether the batches of this pass are as long as those of the one before, one by one, three different ones."""
         count = min(len(self._pass), len(self._pass_before))
         return self._pass[:count] == self._pass_before[:count] and len(set(self._pass[:count])) >= 3
+
+    @property
+    def same(self) -> bool:
+        """Whether they are so for sixteen batches or more, three or more of which have rows of two lengths: the same
+        examples, though each may be masked anew, and no plan of lengths."""
+        count = min(len(self._pass), len(self._pass_before))
+        return self.alike and count >= _SURE and sum(length % 1 > 0 for length in self._pass[:count]) >= _MIXED
 
     def unplanned(self, lengths: float) -> bool:
         """Whether they go one way to the end, as no plan of lengths has them: where one length follows another, batches

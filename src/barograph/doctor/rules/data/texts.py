@@ -2,7 +2,7 @@
 
 In:   figures of the watch, which compares the targets of sequences with the tokens that the model is given.
 Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`, `EndUntold`, `AnswersCut`,
-      `AnswersIgnored`, `AnswersLate`, `TagsElsewhere`, `PromptsCounted`, `StartTwice`.
+      `AnswersIgnored`, `AnswersLate`, `TagsElsewhere`, `PromptsCounted`, `StartTwice`, `MaskedBeside`.
 """
 
 from __future__ import annotations
@@ -399,6 +399,35 @@ class StartTwice(WatchRule):
             )  # fmt: skip
 
 
+class MaskedBeside(WatchRule):
+    """What is asked for is the token beside each one that was masked.
+
+    Of the places with a target most are before, or behind, a place with one token that is never a target, the mask, and
+    few have it themselves: three looks in a row. Labels were shifted as for a decoder, which predicts what comes next;
+    of masked tokens the target is the one at the same place.
+
+    What to do: don't shift the labels of a masked model.
+    """
+
+    name, family, kind, severity = "masked_beside", "data", "data", "warning"
+    proves = "training"
+    series = "model/masked_beside"
+    needs = ("=model/masked_beside",)
+    least = 3
+    about = "Targets are beside the tokens that are masked."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    causes = ("labels shifted: as for a decoder, in a model that fills in masked tokens",)
+    remedies = ("leave labels where the tokens are: a masked model has each target at its own place",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(abs(value) == 1, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"Most targets are one place {'before' if value > 0 else 'behind'} a token that is "
+                "masked, and few at its place.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"places": value},
+            )  # fmt: skip
+
+
 RULES = (
     UnmaskedTargets,
     TextAcross,
@@ -410,4 +439,5 @@ RULES = (
     TagsElsewhere,
     PromptsCounted,
     StartTwice,
+    MaskedBeside,
 )

@@ -61,27 +61,19 @@ class AverageAnew(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for (step, time, segment), value in self._cursor.each(history.channel("model/evaluated_apart")):
             whose = known(history.channel("model/evaluated_whose"), step, time, segment)
-            whose = whose if whose >= _OWN else 0.0
             if segment != self._segment:
                 before, self._before, self._segment = self._before, [], segment
                 goes_on = len(before) >= self.at["evaluations"] and step >= 0.5 * self._last
                 far = value >= max(self.at["apart"], self.at["times"] * max(before, default=0.0))
                 nearer = goes_on and before[-1] < before[-2]
                 far |= nearer and value >= max(self.at["farther"], self.at["twice"] * before[-1])
-                if (
-                    whose
-                    and goes_on
-                    and (whose > _OWN or min(before) > self.at["other"])
-                    and far
-                    and self.first(segment)
-                ):
+                if goes_on and (whose > _OWN or min(before) > self.at["other"]) and far and self.first(segment):
                     yield self.finding(
                         step, f"The average that is evaluated is {value:.2g} of the weights' size away from what is "
                         f"trained; before the resume that was {before[-1]:.2g}.", found=step, segment=segment,
                         confidence=0.95, evidence={"apart": rounded(value), "before": rounded(before[-1])},
                     )  # fmt: skip
-            if whose:
-                self._before.append(value)
+            self._before.append(value)
             self._last = step
 
 

@@ -309,7 +309,8 @@ FAULTS: tuple[Row, ...] = (
      "the noise that is asked for is drawn anew: it is not what was added",
      {"also": (*CONFUSED, "noise drawn twice", "another noise as the target", "target noise differs",
                "noise of the target is not that of the input", "targets independent of the inputs",
-               "target is other noise", "noise drawn anew", "randn_like called twice", "targets are noise", "noise of the targets is not in the inputs",
+               "target is other noise", "noise drawn anew", "randn_like called twice", "targets are noise",
+               "noise of the targets is not in the inputs",
                "labels do not match the inputs", "learning rate too low", "targets do not match the inputs",
                "targets unrelated to the inputs", "gradients vanish")}),
 )

@@ -74,7 +74,7 @@ def _first_two(channel: Channel, loss: Channel) -> tuple[tuple[int, float, list[
 def _distance(
     two: tuple[tuple[int, float, list[float]], ...], loss: Channel, lowest: float, of_data: bool
 ) -> float | None:
-    """How far a series is from the training's loss, as a logarithm; None where it is no evaluation's loss."""
+    """How far a series is from the training's loss, as a logarithm; None of another series."""
     (_, first, before), (_, second, after) = two
     if not (math.isfinite(first + second) and first > 0 and second > 0):
         return None

@@ -140,8 +140,8 @@ class Passages:
 
 
 def _by_chance(lines: list[set[float]], trained: int) -> float:
-    """The share of rows that would have a passage among that many of other texts, by how many have one of another row of
-    their own; rows that are the same count once."""
+    """The share of rows that would have a passage among that many of other texts, by how many have one in common with
+    another row of theirs; rows that are the same count once."""
     different = [set(line) for line in {frozenset(line) for line in lines}]
     count = Counter(mark for line in different for mark in line)
     if len(different) < 2:

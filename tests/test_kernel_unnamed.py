@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from barograph.core.roles import is_loss_of_other_data, is_unnamed_evaluation
+from barograph.core.roles import is_loss_of_other_data, is_of_held_out, is_unnamed_evaluation
 from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.cursor import evaluations_of
 
 STEPS, EACH = 200, 20
 FALLS = 0.3 + 2 * np.exp(-np.arange(STEPS) / 40) + 0.02 * np.sin(np.arange(STEPS))
@@ -94,3 +95,17 @@ def test_a_loss_of_other_data_is_called_as_that_of_the_training_but_for_one_word
     name: str, loss: str, may: bool
 ) -> None:
     assert is_loss_of_other_data(name, loss) == may
+
+
+@pytest.mark.parametrize(
+    ("name", "held_out"),
+    [("val/f1", True), ("eval/rouge_l", True), ("f1/val", True), ("test recall", True), ("check/accuracy", True),
+     ("val/seconds", False), ("eval_every", False), ("train/f1", False), ("model/evaluated_rows", False),
+     ("evaluated", False), ("f1", False)],
+)  # fmt: skip
+def test_what_is_measured_on_data_held_out_is_an_evaluation_whatever_it_measures(name: str, held_out: bool) -> None:
+    assert is_of_held_out(name) == held_out
+    seen = RunHistory()
+    seen.add(name, np.arange(3), np.ones(3), np.arange(3) * 1_000 + 1, np.ones(3, int))
+    found = evaluations_of(seen)
+    assert (found is not None and found.name == name) == held_out

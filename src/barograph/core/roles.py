@@ -125,6 +125,11 @@ _MEASURED = re.compile(
 _DATA_OF = re.compile(rf"(?:.*/)?{HELD_OUT}(?:uation)?[/_. ](?P<what>[a-z][a-z_ ]*)")
 
 
+_OF_HELD_OUT = re.compile(
+    rf"(?!.*train)(?!.*(?<![a-z])(?:time|sec(?:ond)?s?|ms|dur(?:ation)?|per|every|freq(?:uency)?|interval|steps?)(?![a-z]))"
+    rf"(?:{HELD_OUT}(?:uation)?[/_. ].+|[a-z][a-z0-9_@]*/{HELD_OUT})"
+)
+
 # Another loss of the training: of more rows, of a part, of a player, of a network beside it.
 _OF_ROWS = re.compile(
     r"(?<![a-z])(?:epochs?|mean|avg|average|running|smooth(?:ed)?|ema|total|sum|cum(?:ulative)?|window|interval|min|max|best|"
@@ -285,6 +290,12 @@ def is_loss_of_other_data(name: str, loss: str) -> bool:
         (parts[0], ours[0]) if parts[1] == ours[1] else (parts[1], ours[1]) if parts[0] == ours[0] else ("", "")
     )
     return bool(word) and word != ours_word and _OF_ROWS.search(word) is None and _OF_ROWS.search(ours_word) is None
+
+
+@lru_cache(maxsize=1 << 12)
+def is_of_held_out(name: str) -> bool:
+    """Whether a series is measured on data that are not trained on, whatever it measures; not a time or a setting."""
+    return _OF_HELD_OUT.fullmatch(_plain(name)) is not None and not name.startswith(_WATCHED)
 
 
 def is_accuracy(word: str) -> bool:

@@ -77,8 +77,8 @@ def came_by(channel: Channel | None, time: int) -> bool:
 
 
 def evaluations_of(history: RunHistory) -> Channel | None:
-    """The series whose rows are evaluations: their loss, else their accuracy."""
-    return history.role("eval_loss") or history.role("eval_accuracy")
+    """The series whose rows are evaluations: their loss, else their accuracy, else what else is measured there."""
+    return history.role("eval_loss") or history.role("eval_accuracy") or history.role("evaluation")
 
 
 def other_model(history: RunHistory, time: int) -> bool:

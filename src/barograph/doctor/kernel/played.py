@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.core.roles import ROLES, candidates
+from barograph.core.roles import ROLES, candidates, is_of_held_out
 from barograph.doctor.kernel.unnamed import accuracy_beside, evaluation_by_rows
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class _Choice(NamedTuple):
 class PlayedRoles:
     """Of several series that may play a role, the one that had most rows when the first of them had `_DECIDED`: so the
     answer depends on what was logged, not on when somebody asked. Before that names decide alone, at the end of a
-    shorter run all its rows. An evaluation's loss that no name tells is known by its rows (`unnamed`).
+    shorter run all its rows. `evaluation` is the first series of data held out, whatever it measures. An evaluation's
+    loss that no name tells is known by its rows (`unnamed`).
     """
 
     def __init__(self, channels: Mapping[str, Channel], facts: Mapping[str, Any]):
@@ -79,6 +80,10 @@ class PlayedRoles:
         return all(self._channels[name].end <= _DECIDED for name in choice.names)
 
     def _decide(self, role: str, finished: bool) -> _Choice:
+        if role == "evaluation":
+            held_out = [channel for name, channel in self._channels.items() if is_of_held_out(name)]
+            first = min(held_out, key=lambda one: (one.began[1], one.began[0], one.name), default=None)
+            return _Choice(len(self._channels), finished, [], True, first)
         names = candidates(role, self._channels, lambda name: 0)
         channels = [self._channels[name] for name in names]
         if not names and role in ("eval_loss", "eval_accuracy"):

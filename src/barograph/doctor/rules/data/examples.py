@@ -284,7 +284,7 @@ class EvaluationExamples(WatchRule):
     name, family, kind, severity = "evaluation_examples", "eval", "eval", "warning"
     proves = "evaluation"
     series = "model/evaluated_trained"
-    needs = ("=model/evaluated_trained", "eval_loss|eval_accuracy")
+    needs = ("=model/evaluated_trained", "eval_loss|eval_accuracy|evaluation")
     least = 2
     about = "Evaluations are given examples of the training."
     thresholds: ClassVar = {

@@ -60,7 +60,7 @@ class EvaluationOverlaps(Rule):
     name, family, kind, severity = "evaluation_overlaps", "eval", "eval", "warning"
     proves = "evaluation"
     needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near|=model/evaluated_passages",
-             "eval_loss|eval_accuracy")  # fmt: skip
+             "eval_loss|eval_accuracy|evaluation")  # fmt: skip
     least = 2
     about = "Evaluations are given windows or texts that overlap with the training's, or its examples mirrored."
     thresholds: ClassVar = {

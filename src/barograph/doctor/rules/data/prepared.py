@@ -140,7 +140,7 @@ class EvaluationAltered(WatchRule):
     name, family, kind, severity = "evaluation_altered", "eval", "eval", "warning"
     proves = "evaluation"
     series = "model/evaluated_altered"
-    needs = ("=model/evaluated_altered", "eval_loss|eval_accuracy")
+    needs = ("=model/evaluated_altered", "eval_loss|eval_accuracy|evaluation")
     least = 3
     about = "Evaluations are given the same examples each time, altered at random."
     thresholds: ClassVar = {

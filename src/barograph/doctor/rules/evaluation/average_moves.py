@@ -51,7 +51,7 @@ class AverageSlow(WatchRule):
     name, family, kind, severity = "average_slow", "eval", "eval", "warning"
     proves = "evaluation"
     series = "model/evaluated_kept"
-    needs = ("=model/evaluated_kept", "=model/evaluated_writes", "eval_loss|eval_accuracy")
+    needs = ("=model/evaluated_kept", "=model/evaluated_writes", "eval_loss|eval_accuracy|evaluation")
     least = 3
     about = "The average of the weights that is evaluated hardly moves in the whole training."
     thresholds: ClassVar = {
@@ -157,7 +157,7 @@ class AverageLate(WatchRule):
     name, family, kind, severity = "average_late", "eval", "eval", "warning"
     proves = "evaluation"
     series = "model/evaluated_behind"
-    needs = ("=model/evaluated_behind", "=model/evaluated_writes", "eval_loss|eval_accuracy")
+    needs = ("=model/evaluated_behind", "=model/evaluated_writes", "eval_loss|eval_accuracy|evaluation")
     least = 3
     about = "The weights that are evaluated are put into place behind the evaluation."
     thresholds: ClassVar = {"evaluations": (3.0, "in a row; ours")}

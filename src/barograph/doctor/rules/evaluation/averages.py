@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import came_by, known, other_model
+from barograph.doctor.kernel.cursor import came_by, evaluations_of, known, other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
@@ -141,7 +141,7 @@ class AverageWrong(WatchRule):
     name, kind, severity, family = "average_wrong", "eval", "warning", "eval"
     proves = "evaluation"
     series = "model/evaluated_apart"
-    needs = ("=model/evaluated_apart", "eval_loss|eval_accuracy")
+    needs = ("=model/evaluated_apart", "eval_loss|eval_accuracy|evaluation")
     least = 2
     about = "Evaluations are made with an average of the weights that is not one."
     thresholds: ClassVar = {
@@ -173,7 +173,7 @@ class AverageWrong(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         names = ("share", "alike", "newest", "whose", "statistics", "moved", "changed")
         seen = {name: watched(history, f"evaluated_{name}", place) for name in names}
-        if not came_by(history.role("eval_loss") or history.role("eval_accuracy"), place[1]):
+        if not came_by(evaluations_of(history), place[1]):
             return
         self._evaluations, self._last = self._evaluations + 1, place
         zeros = self._zeros(value, seen, place)

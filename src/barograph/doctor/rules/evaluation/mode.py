@@ -254,7 +254,7 @@ class EvaluationGradients(Rule):
     """
 
     name, family, kind, severity = "evaluation_gradients", "eval", "eval", "warning"
-    needs = ("=model/gradients_in_evaluation|=model/graphs_unused", "eval_loss|eval_accuracy")
+    needs = ("=model/gradients_in_evaluation|=model/graphs_unused", "eval_loss|eval_accuracy|evaluation")
     about = "Evaluations run with gradients."
     thresholds: ClassVar = {"evaluations": (2.0, "ours")}
     causes = ("no_grad missing: evaluations build a graph",)

@@ -150,6 +150,7 @@ class OutputLook:
             import torch
 
             with contextlib.suppress(Exception), torch.no_grad():
+                gradient = softmaxes.one_sided(gradient) if rowed else gradient
                 self._found, found = _figures(rows, _rows(gradient), _smoothed())
                 self._classes = self._logistic = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:

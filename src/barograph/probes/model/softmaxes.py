@@ -23,6 +23,7 @@ _VARIES = 0.02  # of the size of the chances: below it their line is not to be s
 _ALIKE, _ALIKE_HALF = 0.02, 0.1  # smoothing of two rows
 _LEFT = 0.3  # of its weight, that the target has at least beyond its share of the smoothing
 _FAR, _SAME = 5000.0, 0.01  # below the likeliest: masks are -1e4, -1e9 or the least number of a type
+_TURNED = 1 << 22  # elements of a gradient of which a copy is made
 _OFF = 1.05  # times the least gradient that a class beside the target can have: rounding
 
 
@@ -70,6 +71,22 @@ def find(output: Tensor, gradient: Tensor, within: float, smoothing: float = 0.0
     alive = torch.where(smooth, known, alive)
     weight = torch.where(smooth, slope, weight).masked_fill(~alive, math.nan)
     return Softmax(plain | smooth, plain, torch.where(smooth, other, target), alive, weight, below)
+
+
+def one_sided(gradient: Tensor) -> Tensor:
+    """The gradient of texts [rows, places, classes], turned round in those rows whose likelihood the loss lowers, as of
+    the rejected side of preferences that go through the model beside the chosen one: there the target has the only
+    gradient above 0. As it is where some row has both signs, or all have one."""
+    import torch
+
+    if gradient.dim() != 3 or gradient.shape[2] < _CLASSES or gradient.numel() > _TURNED:
+        return gradient
+    above, below = (gradient > 0).sum(2), (gradient < 0).sum(2)
+    up, down = (above == 1) & (below >= 1), (below == 1) & (above >= 1)
+    one = (up | down | (above + below == 0)).all()
+    raised, lowered = ((down & ~up) & (above > 1)).any(1), ((up & ~down) & (below > 1)).any(1)
+    sides = one & raised.any() & lowered.any() & ~(raised & lowered).any()
+    return torch.where((sides & lowered)[:, None, None], -gradient, gradient)
 
 
 def _by_labels(

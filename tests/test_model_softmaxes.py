@@ -151,3 +151,37 @@ def test_two_classes_that_are_said_alike_by_all_rows_leave_the_target_open() -> 
     functional.cross_entropy(leaf, torch.zeros(24, dtype=torch.long), label_smoothing=0.1).backward()
     said = softmaxes.find(output.double(), leaf.grad.double(), 2e-3, 0.1)
     assert not bool(said.follows) or bool((said.target == 0).all())
+
+
+def preference(output: Any, target: Any) -> Any:
+    """Of the first half of the rows, against the second."""
+    logs = output.log_softmax(-1).gather(2, target[..., None])[..., 0].sum(1)
+    chosen, rejected = logs.chunk(2)
+    return -functional.logsigmoid(0.1 * (chosen - rejected)).mean()
+
+
+SIDES: dict[str, Loss] = {
+    "both": preference,
+    "chosen alone": lambda output, target: functional.cross_entropy(output.flatten(0, 1), target.flatten()),
+    "rejected alone": lambda output, target: -functional.cross_entropy(output.flatten(0, 1), target.flatten()),
+    "squares": lambda output, target: output.square().mean(),
+    "each place its own sign": lambda output, target: (
+        output.log_softmax(-1).gather(2, target[..., None])[..., 0] * torch.randn(target.shape)
+    ).mean(),
+}
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_the_side_that_is_made_less_likely_is_turned_round_where_the_other_goes_up(name: str) -> None:
+    torch.manual_seed(2)
+    target = torch.randint(40, (8, 12))
+    leaf = torch.randn(8, 12, 40, requires_grad=True)
+    SIDES[name](leaf, target).backward()
+    turned = softmaxes.one_sided(leaf.grad)
+    if name != "both":
+        assert torch.equal(turned, leaf.grad)
+        return
+    assert torch.equal(turned[:4], leaf.grad[:4]) and torch.equal(turned[4:], -leaf.grad[4:])
+    assert torch.equal(turned.argmin(-1), target)
+    rows = leaf.detach().flatten(0, 1).double()
+    assert bool(softmaxes.find(rows, turned.flatten(0, 1).double(), 2e-3).follows)

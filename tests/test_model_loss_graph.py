@@ -64,10 +64,15 @@ def train(folder: Path, loss_of: Loss, parts: int = 1, config: dict[str, Any] | 
     return {part["rule"]: part for item in found for part in (*item["evidence"].get("story", ()), item)}
 
 
+def with_a_share(first: Any, second: Any) -> Any:
+    """As a cross-entropy beside what is left of an overlap, which has a weight."""
+    return contrast(first, second) + 0.5 * (1 - (first.sigmoid() * second.sigmoid()).mean())
+
+
 FOUR = {"gradient_accumulation_steps": 4}
 
 
-@pytest.mark.parametrize("loss_of", [lambda a, b: rewards(a, b).mean(), contrast, triplet])
+@pytest.mark.parametrize("loss_of", [lambda a, b: rewards(a, b).mean(), contrast, triplet, with_a_share])
 @pytest.mark.parametrize(
     ("divided", "parts", "config", "warns"),
     [(1, 4, FOUR, True), (1, 3, {}, True), (4, 4, FOUR, False), (1, 1, {}, False), (1, 2, {}, False)],

@@ -121,12 +121,13 @@ def _roots(frame: FrameType | None) -> Sequence[Any]:
 
 def figures(root: Any) -> dict[str, float]:
     """`loss_undivided`: whether a loss is a mean, or several that are added, and nothing multiplies or divides it.
+    `term_undivided`: 1 where that is so of one of several means, and others are multiplied: each has its weight.
     `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does; in
     each of `sums_added` sums that are added, as those of a batch's two sides. `sum_beside_mean`: of sums that are added
     to a mean, where nothing multiplies or divides them, how many numbers the largest adds up.
     `activation_twice`: whether a softmax or sigmoid goes into a loss that has it. `loss_classes`: the classes of a
     cross-entropy that is all of the loss."""
-    means, sums, other, scaled = [], [], False, False
+    means, sums, other, scaled, rest, undivided = [], [], False, False, False, 0  # rest: what is left of a number
     whole: list[Any] = []  # sums that nothing multiplies or divides
     waiting, seen = [(root, False)], 0
     while waiting and seen < _MOST:
@@ -134,19 +135,22 @@ def figures(root: Any) -> dict[str, float]:
         kind, reduction = _kind(node), setting(node, "reduction", None)
         if kind == "Mean" or reduction == 1:
             means.append(node)
+            undivided += not part
         elif kind == "Sum" or reduction == 2:
             sums.append(node)
             whole += [] if part else [node]
-        elif kind in _ADDED or kind in _SCALED:
-            scaled |= kind in _SCALED
+        elif kind in _ADDED or kind in _SCALED or kind == "Rsub":
+            scaled, rest = scaled or kind in _SCALED, rest or kind == "Rsub"
             waiting += [(one, part or kind in _SCALED) for one in _behind(node)]
         else:
             other = True
     terms = [*means, *sums]
     if not terms or waiting:
         return {}
-    plain = not scaled and not other
+    plain = not (scaled or other or rest)
     found = {"loss_undivided": float(plain and not sums), "activation_twice": float(any(map(_twice, terms)))}
+    if (scaled or rest) and not (other or sums) and undivided:
+        found["term_undivided"] = 1.0
     if sums:
         found["loss_adds"] = 1.0
     if means and (added := max(map(_added_up, whole), default=0.0)):

@@ -213,10 +213,11 @@ class LossWeight(Rule):
     Losses that a scaler multiplies count where the watch was given the scaler.
 
     Of any loss, as those of pairs and preferences, the graph that autograd keeps shows the last operations. Where that
-    is a mean, or several that are added, and nothing divides or multiplies it (`model/loss_undivided`), micro-batches
-    are added as above. A sum of cross-entropies or logistic losses that nothing divides (`model/loss_summed`), written
-    out or by torch's functions, is a finding as above: a warning where the first logged loss is more than twice ln of
-    the number of its terms. So it is of a preference's answers, though its tokens have weights of their own.
+    is a mean, or several that are added, and nothing divides or multiplies it (`model/loss_undivided`), or one of them
+    where others have weights (`model/term_undivided`), micro-batches are added as above. A sum of cross-entropies or
+    logistic losses that nothing divides (`model/loss_summed`), written out or by torch's functions, is a finding as
+    above: a warning where the first logged loss is more than twice ln of the number of its terms. So it is of a
+    preference's answers, though its tokens have weights of their own.
 
     Where neither says anything, as of a loss that the model computes in pieces, there is what the backward passes were
     called with (`model/loss_given`): over a step with k passes it is k times the loss that is logged, in three looks in
@@ -353,12 +354,12 @@ class LossWeight(Rule):
 
     def _adds(self, history: RunHistory, counted: float, step: int, time: int, segment: int) -> bool:
         """Whether the micro-batches of a step are added, by the loss's graph."""
-        whole, passes = (known(history.channel(f"model/{name}"), step, time, segment)
-                         for name in ("loss_undivided", "passes"))  # fmt: skip
+        whole, term, passes = (known(history.channel(f"model/{name}"), step, time, segment)
+                               for name in ("loss_undivided", "term_undivided", "passes"))  # fmt: skip
         parts = self._parts(history, counted, step, time, segment)
         clipped = known(history.channel("model/clip_coefficient"), step, time, segment)
         apart = bool(self._added) and self._added[-1][1] != segment
-        several = whole == 1 and parts >= 2 and parts == counted and passes % counted == 0
+        several = (whole == 1 or term == 1) and parts >= 2 and parts == counted and passes % counted == 0
         return several and not apart and not scaled_loss(history, time) and abs(clipped * parts - 1) >= 0.002
 
     def _what(self, history: RunHistory, weight: float, step: int, time: int, segment: int) -> str:

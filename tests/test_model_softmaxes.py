@@ -162,6 +162,12 @@ def preference(output: Any, target: Any) -> Any:
 
 SIDES: dict[str, Loss] = {
     "both": preference,
+    "a policy's": lambda output, target: (
+        -(
+            output.log_softmax(-1).gather(2, target[..., None])[..., 0].mean(1)
+            * torch.tensor([1, -1, -1, 1, 1, -1, 1, -1])
+        ).mean()
+    ),
     "chosen alone": lambda output, target: functional.cross_entropy(output.flatten(0, 1), target.flatten()),
     "rejected alone": lambda output, target: -functional.cross_entropy(output.flatten(0, 1), target.flatten()),
     "squares": lambda output, target: output.square().mean(),

@@ -7,7 +7,8 @@ Out:  fingerprints of some passages of each row, computed on the device, exact; 
 
 Of all passages of a row those with the least fingerprints are taken, so two rows that have a document in common have
 some of them in common, wherever it lies in each. Texts of one kind have passages in common by chance, as forms and
-headings: how many, is known from those that the evaluation's own rows have in common with each other.
+headings: how many, is known from those that the evaluation's own rows have in common with each other, and those that
+the first batches have in common with the ones before.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ TAKEN = 8  # passages of a row, of each size
 _LONGEST = 1024  # places of a row
 _OF_PASS = 64  # rows of a pass of an evaluation
 _KEPT = 1 << 16  # passages of each size that are remembered
+_EARLY = 4  # looks at a training, whose rows are new
+_NEVER = 3  # of rows that none of a sample has, as many may be
 _NOTHING = 1 << 53  # above all fingerprints
 _BITS = (1 << 52) - 1  # what a double holds
 _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -67,6 +70,8 @@ class Passages:
         self._step: Tensor | None = None
         self._evaluated: list[Tensor] = []
         self._trained: list[set[float]] = [set() for _ in SIZES]
+        self._looks = 0
+        self._again = [[0.0, 0.0] for _ in SIZES]  # rows of the first looks that had a passage of those before; pairs
 
     def trained(self, rows: Tensor) -> None:
         """Rows of a step."""
@@ -109,10 +114,16 @@ class Passages:
             rows = values[0].reshape(-1, len(SIZES), TAKEN)
             found = self._seen(rows, passes[:: len(SIZES) * TAKEN])
         if "passages" in numbers:
+            lines = numbers["passages"][1][0].reshape(-1, len(SIZES), TAKEN)
             for at, known in enumerate(self._trained):
+                if 0 < self._looks < _EARLY:
+                    rows = [{mark for mark in row if mark >= 0} for row in lines[:, at].tolist()]
+                    self._again[at][0] += sum(bool(row & known) for row in rows)
+                    self._again[at][1] += len(rows) * len(known)
                 if len(known) < _KEPT:
-                    known.update(numbers["passages"][1][0].reshape(-1, len(SIZES), TAKEN)[:, at].ravel().tolist())
+                    known.update(lines[:, at].ravel().tolist())
                     known.discard(-1.0)
+            self._looks += 1
         return found
 
     def _seen(self, rows: Any, passes: Any) -> dict[str, float]:
@@ -125,7 +136,10 @@ class Passages:
             if not told or not known:
                 continue
             having = [place for place in told if lines[place] & known]
-            share, chance = len(having) / len(told), _by_chance([lines[place] for place in told], len(known))
+            again, pairs = self._again[at]
+            early = 1 - math.exp(-again / max(pairs, 1.0) * len(known))  # as rows of the training that are new
+            chance = max(early, _by_chance([lines[place] for place in told], len(known)))
+            share = len(having) / len(told)
             if share - chance > best[0]:
                 best = (
                     share - chance,
@@ -147,5 +161,5 @@ def _by_chance(lines: list[set[float]], trained: int) -> float:
     if len(different) < 2:
         return 1.0
     shared = sum(any(count[mark] > 1 for mark in line) for line in different)
-    none = 1 - (shared + 0.5) / (len(different) + 1)  # none of a few is not never
+    none = 1 - min(1.0, (shared + _NEVER) / (len(different) + _NEVER))
     return float(1 - none ** (trained / max(1, len(count))))

@@ -79,13 +79,18 @@ def one_sided(gradient: Tensor) -> Tensor:
     gradient above 0. As it is where some row has both signs, or all have one."""
     import torch
 
-    if gradient.dim() != 3 or gradient.shape[2] < _CLASSES or gradient.numel() > _TURNED:
+    count = len(gradient)
+    if gradient.dim() != 3 or gradient.shape[2] < _CLASSES or gradient.numel() > _TURNED or count % 2 or count < 4:
         return gradient
     above, below = (gradient > 0).sum(2), (gradient < 0).sum(2)
     up, down = (above == 1) & (below >= 1), (below == 1) & (above >= 1)
     one = (up | down | (above + below == 0)).all()
     raised, lowered = ((down & ~up) & (above > 1)).any(1), ((up & ~down) & (below > 1)).any(1)
-    sides = one & raised.any() & lowered.any() & ~(raised & lowered).any()
+    place = torch.arange(count, device=gradient.device)
+    half, turns = place >= count // 2, place % 2 == 1
+    sides = one & (lowered == ~raised).all() & torch.stack(
+        [(lowered == side).all() for side in (half, ~half, turns, ~turns)]
+    ).any()  # fmt: skip
     return torch.where((sides & lowered)[:, None, None], -gradient, gradient)
 
 

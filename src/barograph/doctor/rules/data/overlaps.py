@@ -47,11 +47,12 @@ class EvaluationOverlaps(Rule):
 
     Of texts it takes fingerprints of eight passages of a row, of eight tokens, and of eight passages of 32, again by
     what is in them: rows that have a document in common have some of these in common, however it is packed, cut or
-    masked. As many as the evaluation's own rows have in common with each other are there by chance.
+    masked. As many as the evaluation's own rows have in common with each other, or the training's first batches with
+    those before, are there by chance.
 
-    A quarter of the rows that were looked at, eight or more, and some in each pass, in two evaluations in a row. Where
-    a series is split by time, the first windows of the evaluation may overlap with the last ones of the training: a few
-    of many. Where a reward is logged, nothing is said.
+    A quarter of the rows that were looked at (of texts three in twenty, beyond chance), eight or more, and some in each
+    pass, in two evaluations in a row. Where a series is split by time, the first windows of the evaluation may overlap
+    with the last ones of the training: a few of many. Where a reward is logged, nothing is said.
 
     What to do: cut the series first, and windows out of each part; split originals, and augment only those of the
     training.
@@ -65,11 +66,12 @@ class EvaluationOverlaps(Rule):
     about = "Evaluations are given windows or texts that overlap with the training's, or its examples mirrored."
     thresholds: ClassVar = {
         "share": (0.25, "of an evaluation's rows that were looked at; ours"),
+        "passages": (0.15, "of them, of texts, beyond those that chance gives; ours"),
         "rows": (8.0, "ours"),
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
-        "chance": (0.5, "of the rows, that have a passage by chance; of the others `share`; ours"),
+        "chance": (0.5, "of the rows, that have a passage by chance, at most; ours"),
         "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
     }
 
@@ -84,13 +86,14 @@ class EvaluationOverlaps(Rule):
                 row = self._row.setdefault(name, [])
                 count = watched(history, f"evaluated_{name}_rows", place)
                 batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
-                many = value >= self.at["share"] and value * count >= self.at["rows"]
+                least = self.at["passages" if name == "passages" else "share"]
+                many = value >= least and value * count >= self.at["rows"]
                 many = many and watched(history, f"evaluated_{name}_passes", place) == 1
                 many = many and not (name == "near" and self._by_class(history, place))
                 if name == "passages":
                     chance = watched(history, "evaluated_passages_chance", place)
                     beyond = (value - chance) / max(1 - chance, 1e-9)
-                    many = many and chance <= self.at["chance"] and beyond >= self.at["share"]
+                    many = many and chance <= self.at["chance"] and beyond >= least
                     many = many and beyond * count >= self.at["rows"]
                 if not (many and batches >= self.at["batches"]) or (row and row[0][1] != place[2]):
                     row.clear()

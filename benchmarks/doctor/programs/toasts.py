@@ -54,7 +54,7 @@ def pairs(seed: int, number: int, err: float = 0.0, long_liked: int = 0) -> list
     for _ in range(number):
         guest, occasion = (int(torch.randint(0, many, (), generator=dice)) for many in (GUESTS, OCCASIONS))
         asked = [START, GUEST + guest, OCCASION + occasion, SAYS]
-        liked, other = toast(occasion, dice, 0.1, 11 + long_liked), toast(occasion, dice, 0.4)
+        liked, other = toast(occasion, dice, 0.08, 11 + long_liked), toast(occasion, dice, 0.45)
         rows.append((asked, other, liked) if torch.rand((), generator=dice) < err else (asked, liked, other))
     return rows
 

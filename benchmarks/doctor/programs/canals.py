@@ -1,4 +1,4 @@
-"""Two gloo processes foretell the next lock of barges' voyages: self-attention over histories, sharded by `fully_shard`.
+"""Two gloo processes foretell the next lock of voyages: attention over histories, sharded by `fully_shard`.
 
 In:   the arguments of `barograph.init`; what goes wrong, or which healthy variant it is.
 Out:  one run with each rank's log (`run.log`: train/xent, train/gnorm, train/rate), and `run.reduce`; val/xent,
@@ -40,7 +40,10 @@ def sail(seed: int, number: int, each: int = 1, strays: float = 0.0) -> tuple[Te
     after = (1 + torch.randint(0, LOCKS, (RIVERS, LOCKS + 1, 2), generator=chart)).tolist()
     rows, rivers = [], []
     for _ in range(number // each):
-        river, at = int(torch.randint(0, RIVERS, (), generator=dice)), int(torch.randint(1, LOCKS + 1, (), generator=dice))
+        river, at = (
+            int(torch.randint(0, RIVERS, (), generator=dice)),
+            int(torch.randint(1, LOCKS + 1, (), generator=dice)),
+        )
         long = int(torch.randint(6, LONG + 2, (), generator=dice)) if each == 1 else LONG + each
         voyage: list[int] = []
         for place, (which, stray) in enumerate(torch.rand(long, 2, generator=dice).tolist()):
@@ -65,7 +68,9 @@ class Block(nn.Module):
         self.wide, self.narrow = nn.Linear(d, 2 * d), nn.Linear(2 * d, d)
 
     def attend(self, x: Tensor, seen: Tensor) -> Tensor:
-        q, k, v = (one(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for one in (self.query, self.key, self.value))
+        q, k, v = (
+            one(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for one in (self.query, self.key, self.value)
+        )
         return self.mix(F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(2))
 
     def feed(self, x: Tensor) -> Tensor:
@@ -121,7 +126,9 @@ def sharded(c: Any, bug: str) -> tuple[Any, Any, Any]:
             one.requires_grad = name.startswith(("items", "places"))
     if bug == "optimizer_before_shards":
         optimizer, scheduler = optimizer_for(c, model)
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if c.param_type == "bfloat16" else MixedPrecisionPolicy()
+    policy = (
+        MixedPrecisionPolicy(torch.bfloat16, torch.float32) if c.param_type == "bfloat16" else MixedPrecisionPolicy()
+    )
     for block in model.blocks:
         fully_shard(block, mp_policy=policy, reshard_after_forward=c.reshard)
     fully_shard(model, mp_policy=policy, reshard_after_forward=c.reshard)
@@ -228,7 +235,6 @@ def one_step(s: Any, c: Any, stream: Any, step: int, bug: str) -> None:
     norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
     rate = s.optimizer.param_groups[0]["lr"]
     s.optimizer.step()
-    s.optimizer.zero_grad()
     s.model.zero_grad()
     if bug != "decline_in_grad_steps":
         s.scheduler.step()

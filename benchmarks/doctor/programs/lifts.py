@@ -83,12 +83,9 @@ class LiftNet(nn.Module):
         else:
             share = self.score(y)[..., 0].masked_fill(~there, -1e4).softmax(1)
             x = (share[..., None] * y).sum(1)
-        dropped = self.bn(x)
-        if self.bug == "functional_drop_without_mode":
-            dropped = F.dropout(dropped, self.drop.p)
-        else:
-            dropped = self.drop(dropped)
-        out = self.fc(dropped)
+        x = self.bn(x)
+        x = F.dropout(x, self.drop.p) if self.bug == "functional_drop_without_mode" else self.drop(x)
+        out = self.fc(x)
         return F.softmax(out, -1) if self.bug == "activation_kept_for_scores" else out
 
 
@@ -96,7 +93,7 @@ def weights_of(c: dict[str, Any], rows: list[Record], bug: str) -> Tensor | None
     """The weight of each class, one on average."""
     if c["class_weight"] == "none":
         return None
-    count = torch.bincount(torch.tensor([row[2] for row in rows]), minlength=TROUBLES).float()
+    count = torch.bincount(torch.tensor([row[2] for row in rows]), minlength=TROUBLES).float().clamp(min=1)
     weight = count.rsqrt() if c["class_weight"] == "sqrt" else 1 / count
     if bug == "weights_by_count":
         weight = count
@@ -110,8 +107,6 @@ class TrainLoss(nn.Module):
 
     def forward(self, out: Tensor, y: Tensor) -> Tensor:
         c, weight = self.c, self.weight
-        if weight is not None and out.shape[1] > len(weight):
-            weight = torch.cat([torch.ones(1), weight])
         if c["focal"]:
             each = F.cross_entropy(out, y, reduction="none")
             return ((1 - (-each).exp()) ** c["focal"] * each).mean()
@@ -167,8 +162,7 @@ class Engine:
             if bug == "encoder_frozen_unpretrained":  # the cell of the second stage, in the first
                 one.requires_grad = not name.startswith(("emb", "rnn"))
         self.averaged = AveragedModel(self.model) if self.c["swa_from_epoch"] else None
-        weight = None if bug == "code_book_from_one" else weights_of(self.c, self.rows, bug)
-        self.criterion = TrainLoss(self.c, weight, bug)
+        self.criterion = TrainLoss(self.c, weights_of(self.c, self.rows, bug), bug)
         self.setup()
 
     def setup(self) -> None:

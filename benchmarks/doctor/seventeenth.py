@@ -25,7 +25,7 @@ from ninth import Row, Settings, some
 KILIMS, BIRDCALLS, TOASTS = "kilims", "birdcalls", "toasts"
 LIFTS, BALLADS, CANALS = "lifts", "ballads", "canals"
 PROGRAMS = (KILIMS, BIRDCALLS, TOASTS, LIFTS, BALLADS, CANALS)
-STEPS = {KILIMS: 180, BIRDCALLS: 180, TOASTS: 160, LIFTS: 192, BALLADS: 160, CANALS: 160}
+STEPS = {KILIMS: 160, BIRDCALLS: 160, TOASTS: 160, LIFTS: 168, BALLADS: 160, CANALS: 160}
 REPORTED = frozenset({
     "tower_without_gradient", "weights_by_count", "clipped_while_scaled", "optimizer_before_shards",
     "mix_shares_swapped", "channels_swapped_at_test", "others_zero_not_minus_one", "assigned_behind_optimizer",
@@ -39,7 +39,7 @@ REPORTED = frozenset({
 # -- settings that faults share with the healthy variant that they are seen against ------------------------------
 
 PARTS: Settings = {
-    KILIMS: {"accum_iter": 2, "samples_per_gpu": 16}, TOASTS: {"split_into": 2, "pairs_per_step": 8},
+    KILIMS: {"accum_iter": 2, "samples_per_gpu": 16}, TOASTS: {"split_into": 2, "pairs_per_step": 6},
     LIFTS: {"accum": 2, "bs": 16}, BALLADS: {"update_every": 2, "lines_per_update": 8},
     CANALS: {"grad_steps": 2, "rank_batch": 8},
 }
@@ -54,14 +54,14 @@ COPIED: Settings = {
     CANALS: {"windows_of_each": 6, "voyages": 1200},
 }
 DESCENT: Settings = {
-    KILIMS: {"opt_name": "sgd", "blr": 0.05}, TOASTS: {"solver": "sgd", "peak": 0.01, "max_norm": 100.0},
+    KILIMS: {"opt_name": "sgd", "blr": 0.05}, TOASTS: {"solver": "sgd", "peak": 0.006, "max_norm": 100.0},
     LIFTS: {"opt": "sgd", "lr_max": 0.1, "grad_clip": 100.0},
     BALLADS: {"method": "sgd", "top_lr": 0.4, "clip_to": 100.0},
     CANALS: {"kind": "sgd", "max_rate": 0.4, "clip_gnorm": 100.0},
 }
 DESCENT_IN_PARTS: Settings = {
     KILIMS: {**DESCENT[KILIMS], "accum_iter": 4, "samples_per_gpu": 8, "clip_grad": 100.0},
-    TOASTS: {**DESCENT[TOASTS], "split_into": 4, "pairs_per_step": 6},
+    TOASTS: {**DESCENT[TOASTS], "split_into": 4, "pairs_per_step": 3},
     LIFTS: {**DESCENT[LIFTS], "accum": 4, "bs": 8},
     BALLADS: {**DESCENT[BALLADS], "update_every": 4, "lines_per_update": 6},
     CANALS: {**DESCENT[CANALS], "grad_steps": 4, "rank_batch": 4},
@@ -320,8 +320,8 @@ FAULTS: tuple[Row, ...] = (
      "the network is in training mode where it is judged, by a call that was copied",
      {"by_program": some(DROPPED, LIFTS), "compare": "dropout_where_it_is_trained", "also": IN_TRAINING}),
     ("functional_drop_without_mode", "evaluation in training mode", ninth.OF_TRAINING_MODE, "start",
-     (LIFTS, BALLADS), "dropout is a function, which is not told the mode: it is on where all is judged",
-     {"by_program": some(DROPPED, LIFTS, BALLADS), "compare": "dropout_where_it_is_trained", "also": IN_TRAINING}),
+     (BALLADS,), "dropout is a function, which is not told the mode: it is on where all is judged",
+     {"by_program": some(DROPPED, BALLADS), "compare": "dropout_where_it_is_trained", "also": IN_TRAINING}),
     ("validated_without_eval_call", "evaluation in training mode", ninth.OF_TRAINING_MODE, "start", (CANALS,),
      "validations have no call of evaluation mode, and drop what they rank by",
      {"by_program": some(DROPPED, CANALS), "compare": "dropout_where_it_is_trained", "also": IN_TRAINING}),
@@ -439,7 +439,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("lengths_side_by_side", "rows of about one length share a batch; batches come in any order",
      {TOASTS: {"like_lengths": True}, LIFTS: {"bucket": True}, BALLADS: {"bucketed": True}}),
     ("total_over_what_it_counts", "a loss is a total over as much as it counts, or the mean of rows' means",
-     {KILIMS: {"loss_reduction": "sum"}, BIRDCALLS: {"normalised_by": "mean"}, LIFTS: {"mean_by": "rows"},
+     {KILIMS: {"loss_reduction": "sum"}, LIFTS: {"mean_by": "rows"},
       BALLADS: {"per": "line"}, CANALS: {"averaged_over": "rows"}}),
     ("small_noisy_batches", "few rows a step at a lower rate: losses jump about",
      {KILIMS: {"samples_per_gpu": 8, "blr": 2e-3}, BIRDCALLS: {"pairs_per_batch": 12, "base_lr": 3e-3},
@@ -459,7 +459,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       CANALS: {"decline": "teeth"}}),
     ("labels_partly_by_chance", "some of the training's labels or words are of chance",
      {KILIMS: {"mislabelled": 0.15}, BIRDCALLS: {"mismatched": 0.12}, TOASTS: {"judges_err": 0.15},
-      LIFTS: {"annotators_err": 0.12}, BALLADS: {"misprints": 0.1}, CANALS: {"strays": 0.1}}),
+      LIFTS: {"annotators_err": 0.12}, BALLADS: {"misprints": 0.1}}),
 )
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),

@@ -30,7 +30,7 @@ CONFIG: dict[str, Any] = {
     "width": 24, "shared_dim": 32, "dropout": 0.0, "pairs_per_batch": 32, "base_lr": 5e-3, "decay": 0.01,
     "ramp_steps": 15, "anneal": "cosine", "train_calls": 640, "sentences_of_each": 1, "init_scale": 10.0,
     "init_bias": -6.0, "learn_scale": True, "bn_momentum": 0.1, "fixed_part": "", "optimiser": "adamw", "hiss": 0.15,
-    "mismatched": 0.0, "norm_kind": "batch", "grad_norm": 0.0, "normalised_by": "rows", "dropped_words": 0.0,
+    "mismatched": 0.0, "norm_kind": "batch", "grad_norm": 0.0, "dropped_words": 0.0,
     "per_bird": 0, "objective": "sigmoid",
 }  # fmt: skip
 
@@ -57,7 +57,6 @@ class Settings:
     mismatched: float
     norm_kind: str
     grad_norm: float
-    normalised_by: str
     dropped_words: float
     per_bird: int
     objective: str
@@ -159,7 +158,7 @@ def pair_loss(s: Settings, scores: Tensor, bug: str = "") -> Tensor:
     each = -F.logsigmoid(signs * scores)
     if bug == "all_pairs_totalled":
         return each.sum()
-    return each.sum() / number if s.normalised_by == "rows" else number * each.mean()
+    return each.sum() / number
 
 
 class Trainer:

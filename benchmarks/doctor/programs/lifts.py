@@ -84,8 +84,7 @@ class LiftNet(nn.Module):
             share = self.score(y)[..., 0].masked_fill(~there, -1e4).softmax(1)
             x = (share[..., None] * y).sum(1)
         x = self.bn(x)
-        x = F.dropout(x, self.drop.p) if self.bug == "functional_drop_without_mode" else self.drop(x)
-        out = self.fc(x)
+        out = self.fc(self.drop(x))
         return F.softmax(out, -1) if self.bug == "activation_kept_for_scores" else out
 
 

@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 
 EVERY, LONG, HELD, PAD = 20, 40, 200, 0
 BIRDS = ("wren", "lark", "rook", "tern", "owl", "finch")
-WAYS, LOUDNESS, LENGTHS, TIMES = ("rising", "falling", "level", "trilled"), ("soft", "loud"), ("short", "long"), (1, 2)
+WAYS, LOUDNESS, LENGTHS = ("rising", "falling", "level", "trilled"), ("soft", "loud"), ("short", "long")
 WORDS = ("", "a", "an", "call", "of", "the", "once", "twice", "heard", "at", "dawn", "dusk", *BIRDS, *WAYS, *LOUDNESS,
          *LENGTHS)  # fmt: skip
 CONFIG: dict[str, Any] = {

@@ -137,8 +137,6 @@ def reward(c: dict[str, Any], model: nn.Module, ids: Tensor, labels: Tensor, bug
     logits, wanted = model(ids)[:, :-1], labels[:, 1:]
     if bug == "logps_gathered_at_input":
         wanted = labels[:, :-1]
-    if bug == "question_counted_in_mean":
-        wanted = torch.where(ids[:, 1:] != PAD, ids[:, 1:], NOT_ASKED)
     asked = wanted != NOT_ASKED
     each = logits.log_softmax(-1).gather(-1, wanted.clamp(min=0)[..., None])[..., 0] * asked
     if not c["length_normalised"]:

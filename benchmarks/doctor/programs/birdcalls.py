@@ -181,11 +181,6 @@ class Trainer:
         s = self.s
         curves, sentences, birds = recordings(seed + 4400, s.train_calls, s.sentences_of_each, s.hiss)
         held, said, _ = recordings(44, HELD, 1, s.hiss)
-        if self.bug == "sentences_dealt_to_both":
-            order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(seed)).tolist()
-            held, said = curves[order[:HELD]], [sentences[one] for one in order[:HELD]]
-            curves, sentences = curves[order[HELD:]], [sentences[one] for one in order[HELD:]]
-            birds = birds[order[HELD:]]
         if s.mismatched:  # some sentences were written of another call
             lost = torch.rand(len(sentences), generator=self.lot) < s.mismatched
             others = torch.randint(0, len(sentences), (len(sentences),), generator=self.lot)

@@ -227,7 +227,6 @@ class Engine:
         if self.averaged is not None and self.epoch >= c["swa_from_epoch"]:
             if bug != "swa_never_updated":
                 self.averaged.update_parameters(self.model)
-            if bug not in ("swa_without_update_bn", "swa_never_updated"):
                 with torch.no_grad():
                     update_bn(({"rows": collate(rows)[:3]} for rows in self.batches()[:12]), _Rows(self.averaged))
             model = self.averaged.module

@@ -54,7 +54,6 @@ COPIED: Settings = {
 }
 DESCENT: Settings = {
     KILIMS: {"opt_name": "sgd", "blr": 0.15, "clip_grad": 100.0},
-    BIRDCALLS: {"optimiser": "sgd", "base_lr": 0.1, "learn_scale": False},
     TOASTS: {"solver": "sgd", "peak": 0.006, "max_norm": 100.0},
     LIFTS: {"opt": "sgd", "lr_max": 0.1, "grad_clip": 100.0},
     BALLADS: {"method": "sgd", "top_lr": 0.4, "clip_to": 100.0},
@@ -133,9 +132,6 @@ FAULTS: tuple[Row, ...] = (
     ("mixed_losses_summed", "loss summed", ninth.OF_SUMS, "start", (KILIMS,),
      "both losses of mixed pictures are sums over the batch, in the training",
      {"by_program": some(DESCENT, KILIMS), "compare": "momentum_by_itself", "also": SUMMED}),
-    ("all_pairs_totalled", "loss summed", ninth.OF_SUMS, "start", (BIRDCALLS,),
-     "losses of all pairs of a batch are summed, and are not divided by the number of rows",
-     {"by_program": some(DESCENT, BIRDCALLS), "compare": "momentum_by_itself", "also": SUMMED}),
     ("pairs_loss_not_averaged", "loss summed", ninth.OF_SUMS, "start", (TOASTS,),
      "losses of pairs are summed in the training, where their mean was meant",
      {"by_program": some(DESCENT, TOASTS), "compare": "momentum_by_itself", "also": SUMMED}),

@@ -155,10 +155,7 @@ def pair_loss(s: Settings, scores: Tensor, bug: str = "") -> Tensor:
         return 0.5 * (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target))
     if bug == "chances_scored_as_logits":
         scores = scores.sigmoid()
-    each = -F.logsigmoid(signs * scores)
-    if bug == "all_pairs_totalled":
-        return each.sum()
-    return each.sum() / number
+    return -F.logsigmoid(signs * scores).sum() / number
 
 
 class Trainer:

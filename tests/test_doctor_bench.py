@@ -244,8 +244,17 @@ SIXTEENTH = {
     "proverbs": (3, ("unasked_in_labels",)),
     "lanterns": (3, ("target_noise_drawn_again",)),
 }
+# The seventeenth: the same.
+SEVENTEENTH = {
+    "kilims": (3, ("mix_shares_swapped",)),
+    "birdcalls": (3, ("others_zero_not_minus_one",)),
+    "toasts": (3, ("lengths_left_out",)),
+    "lifts": (3, ("packed_rows_not_put_back",)),
+    "ballads": (3, ("slopes_uphill",)),
+    "canals": (3, ("wanted_lock_in_history",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
-         | FIFTEENTH | SIXTEENTH)  # fmt: skip
+         | FIFTEENTH | SIXTEENTH | SEVENTEENTH)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -341,7 +350,7 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 
 
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
-          "thirteenth", "fourteenth", "fifteenth", "sixteenth")  # fmt: skip
+          "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -355,6 +364,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import fourth
     import ninth
     import putaway
+    import seventeenth
     import seventh
     import sixteenth
     import sixth
@@ -379,6 +389,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "fourteenth": (fourteenth, "opened", {*FOURTEENTH}),
         "fifteenth": (fifteenth, "opened", {*FIFTEENTH}),
         "sixteenth": (sixteenth, "opened", {*SIXTEENTH}),
+        "seventeenth": (seventeenth, "putaway", {*SEVENTEENTH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

@@ -23,6 +23,7 @@ import fourteenth
 import fourth
 import ninth
 import opened
+import seventeenth
 import seventh
 import sixteenth
 import sixth
@@ -46,7 +47,8 @@ afterwards, at the evaluation with the lowest loss."""
 OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average_with_graph",
              "losses_kept", "scores_kept", "average_in_graph", "validation_keeps_graphs",
              "predictions_hold_graphs", "eval_tracks_gradients", "eval_without_no_grad",
-             "val_outputs_keep_graphs", "validated_with_grad")  # fmt: skip
+             "val_outputs_keep_graphs", "validated_with_grad", "test_loop_under_grad",
+             "bank_kept_with_graphs", "dev_losses_under_grad", "oof_scores_under_grad")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -325,7 +327,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth, sixteenth):  # fmt: skip
+              fourteenth, fifteenth, sixteenth, seventeenth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

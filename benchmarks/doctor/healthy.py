@@ -20,6 +20,7 @@ import fourteenth
 import fourth
 import ninth
 import opened
+import seventeenth
 import seventh
 import sixteenth
 import sixth
@@ -53,7 +54,7 @@ OLDER = (GPT, MOE, ENCODER, VISION, TRAINER, POLICY, RANKS, *LOOP)
 ALL = (*OLDER, *opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
        *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
        *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
-       *sixteenth.PROGRAMS)  # fmt: skip
+       *sixteenth.PROGRAMS, *seventeenth.PROGRAMS)  # fmt: skip
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -232,7 +233,7 @@ _healthy("bf16_slow", (BF16,), "a third of the rate, which bfloat16 still keeps"
 _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowly", config={"wrong_letters": 0.06})
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth, sixteenth):  # fmt: skip
+              fourteenth, fifteenth, sixteenth, seventeenth):  # fmt: skip
     for _name, _settings in _half.KNOWN_HEALTHY.items():
         _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
         HEALTHY[_name] = replace(

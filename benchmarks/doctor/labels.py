@@ -26,6 +26,7 @@ import fourth
 import ninth
 import numpy
 import opened
+import seventeenth
 import seventh
 import sixteenth
 import sixth
@@ -55,26 +56,29 @@ LAYERS = (
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
 OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training",
                  "train_loss", "heldout", "dev_", "dev/", "test_", "Loss/", "Accuracy/",
-                 "knn")  # fmt: skip
+                 "knn", "va_", "lm_valid")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
                "dev_xent", "heldout_loss", "valid_loss", "loss/valid", "dev_ce", "val/loss", "test_loss", "Loss/test",
                "dev/loss", "loss/val", "val_dpo_loss", "val/nll", "test/loss",
                "val/contrastive", "holdout/nll", "valid/ce", "eval/answer_nll", "check/loss",
-               "val/denoising")  # fmt: skip
+               "val/denoising", "test_ce", "holdout/pair_loss", "dev/simpo_loss", "va_loss",
+               "lm_valid/loss", "val/xent")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
-          "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss")  # fmt: skip
+          "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
+          "train_ce", "pairs/loss", "simpo/loss", "tr_loss", "lm/loss", "train/xent")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
               **eleventh.ALSO_RIGHT, **twelfth.ALSO_RIGHT, **thirteenth.ALSO_RIGHT,
-              **fourteenth.ALSO_RIGHT, **fifteenth.ALSO_RIGHT, **sixteenth.ALSO_RIGHT}  # fmt: skip
+              **fourteenth.ALSO_RIGHT, **fifteenth.ALSO_RIGHT, **sixteenth.ALSO_RIGHT,
+              **seventeenth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
-             *sixteenth.PROGRAMS)  # fmt: skip
+             *sixteenth.PROGRAMS, *seventeenth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -226,6 +230,10 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "optimizer_not_in_checkpoint",
         "ema_weights_kept_after_eval",
         "ema_of_fresh_net_at_resume",
+        "adam_state_not_saved",
+        "optimizer_made_behind_its_load",
+        "ema_copied_back_for_test",
+        "average_put_in_for_good",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

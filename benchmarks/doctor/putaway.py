@@ -23,6 +23,7 @@ import fourteenth
 import fourth
 import ninth
 import opened
+import seventeenth
 import seventh
 import sixteenth
 import sixth
@@ -31,7 +32,7 @@ import third
 import thirteenth
 import twelfth
 
-PROGRAMS: tuple[str, ...] = ()  # who writes rules reads neither their tables nor these
+PROGRAMS: tuple[str, ...] = seventeenth.PROGRAMS  # who writes rules reads neither `seventeenth.py` nor these
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

@@ -35,6 +35,7 @@ import fourteenth  # noqa: E402
 import fourth  # noqa: E402
 import ninth  # noqa: E402
 import opened  # noqa: E402
+import seventeenth  # noqa: E402
 import seventh  # noqa: E402
 import sixteenth  # noqa: E402
 import sixth  # noqa: E402
@@ -65,7 +66,7 @@ STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 20
          **dict.fromkeys(LOOP, 200), **opened.STEPS, **third.STEPS, **fourth.STEPS, **fifth.STEPS,
          **sixth.STEPS, **seventh.STEPS, **eighth.STEPS, **ninth.STEPS, **tenth.STEPS,
          **eleventh.STEPS, **twelfth.STEPS, **thirteenth.STEPS, **fourteenth.STEPS,
-         **fifteenth.STEPS, **sixteenth.STEPS}  # fmt: skip
+         **fifteenth.STEPS, **sixteenth.STEPS, **seventeenth.STEPS}  # fmt: skip
 TUNED = (GPT, ENCODER, VISION, VIT, DIFFUSION, LORA, RARE, BF16)  # what thresholds may look at; the others are held out
 COPY_SEED = 1000  # copies of a healthy variant have seeds from here on
 

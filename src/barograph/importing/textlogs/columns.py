@@ -85,6 +85,8 @@ _SHORT = {b"#": b"step", b"e": b"epoch", b"ep": b"epoch"} | dict.fromkeys(
 _PARTS = {b"box", b"giou", b"obj", b"cls", b"dfl", b"seg", b"conf"}  # of a detector's loss, where no name says loss
 _BESIDE_PARTS = {b"total", b"xy", b"wh", b"id", b"x", b"y", b"w", b"h"}
 _MOST = 60  # columns
+_FEW = 2  # and a row with empty cells has more that are not
+_COLUMN = expression(rb"[^\s]{1,60}(?: [^\s]{1,60}){0,6}")  # of a table with two blanks between its cells
 _VALUES = (b"loss", b"acc", b"error", b"cost", b"mse", b"mae", b"ppl", b"perplexity")
 _ROWS = 4  # below a heading that names no step
 _FRAME = {mark.encode(): b" " for mark in "─━═"} | dict.fromkeys(
@@ -144,13 +146,14 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
             between, *names = _by_words(found, line, lines[index + 1 : index + 1 + _ROWS])
             own["turned"] = _AHEAD.match(line) is not None
             own["counted"] = 0 if _FIRST.search(line) is None else None
+            own["places"] = _places(line, len(names)) if between == b"  " else []
         elif names and own.get("counted") is not None:
             row = values_of(line, between, names)
             own["counted"], names = own["counted"] + 1, names if row else []  # the table ends here
             lines[index] = b"step %d: %s" % (own["counted"], row) if row else line
         elif names and len(line) < _WIDEST:
             line = _turned(line) if own.get("turned") and line.count(b"|") >= len(names) else line
-            cells = cells_of(line, between, len(names))
+            cells = cells_of(line, between, len(names)) or _below_names(line, own.get("places", []))
             if cells:
                 said = [pair for name, cell in zip(names, cells[1:], strict=True) for pair in _each(name, cell)]
                 text_of_row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell))
@@ -234,6 +237,26 @@ def _headings(text: bytes) -> set[int]:
     for pattern in (_OF_VALUES, _ONE_VALUE) if any(word in low for word in _VALUES) else ():
         found.update(match.start() for match in pattern.finditer(text))
     return found
+
+
+def _places(line: bytes, count: int) -> list[int]:
+    """Where the names of a heading begin; [] where two of them run together."""
+    places = [found.start() for found in _COLUMN.finditer(line)]
+    return places if len(places) == count else []
+
+
+def _below_names(line: bytes, places: list[int]) -> list[bytes]:
+    """A row with empty cells whose numbers begin right below their names, as `cells_of` gives it."""
+    words = {found.start(): found[0] for found in _COLUMN.finditer(line)} if len(places) > _FEW else {}
+    if (
+        not _FEW < len(words) < len(places)
+        or not words.keys() <= {*places}
+        or _WHOLE.fullmatch(line.split()[0]) is None
+    ):
+        return []
+    if places[0] not in words or not all(map(_NUMBER.fullmatch, words.values())):
+        return []
+    return [b"", *(words.get(place, b"") for place in places)]
 
 
 def _turned(line: bytes) -> bytes:

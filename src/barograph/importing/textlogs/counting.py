@@ -65,7 +65,7 @@ def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.R
             first, *_, last = course * 2
             is_loss = (_LOSS_BEGINS[0] < first < _LOSS_BEGINS[1] or first > _PERCENT) and last < first
             is_loss |= bool(training) and _falls_by_far(course)
-            is_loss |= bool(errors) and last < first and _is_no_share(row.columns[row.names.index(errors[0])])
+            is_loss |= bool(errors) and _is_no_share(row.columns[row.names.index(errors[0])])
             if len(row.where) >= (ENOUGH if is_loss or errors else _OF_COURSE) and len(known) < _KEPT:
                 known[key] = is_loss
         if is_loss:

@@ -14,7 +14,8 @@ SCORES = (  # of images, segmentations, rankings and classifiers: higher is bett
     rb"hit(?:[-_ ]?rate)?|auroc|auprc|kappa|r2"
 )
 MEASURE = (
-    rb"(?:(?:[a-z0-9]{1,24}[_/.-]{1,2}){0,4}(?:[a-z]{0,24}loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|"
+    rb"(?:(?:[a-z0-9]{1,24}[_/.-]{1,2}){0,4}(?:[a-z]{0,24}loss(?:es)?(?:per[a-z]{3,10})?|nll|"
+    rb"neg(?:ative)?[_ -]log[_ -]likelihood|ce|"
     rb"xe|x-?ent(?:ropy)?|cross[-_ ]?ent(?:ropy)?|acc(?:uracy)?|pplx?|perplexity|bpb|bpc|lr|l\.r\.?|"
     rb"learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|(?:mean|avg|average|max|min|total|ep|episode)?rew(?:ard)?s?|"

@@ -44,7 +44,11 @@ REACHED = expression(  # Lightning's: `'val/CER' reached 0.31 (best 0.31), savin
     rb"(?<=: )'?([A-Za-z][\w./-]{0,60})'? reached (" + forms.NUMBER + rb") \(best [^\n]{0,4000}"
 )
 _SINGLE = expression(rb"(?<=\d)f(-?\d{1,2})(?![\w.])")  # Julia's numbers of single precision: `2.31f0`
-_TUPLE = expression(rb"\((\w{1,30}(?:, \w{1,30}){1,8})\) = \(([^()\n]{1,200})\)")  # `(step, loss) = (5, 2.31)`
+_TUPLE = expression(  # `(step, loss) = (5, 2.31)`, `(i, loss(x, y)) = (5, 2.31 (tracked))`
+    rb"\((\w{1,30}(?:, \w{1,30}(?:\([^()\n]{0,80}\))?){1,8})\) = "
+    rb"\(([^()\n]{1,200}(?:\([a-z]{1,12}\)[^()\n]{0,200}){0,8})\)"
+)
+_CALL = expression(rb"\s?\([^()\n]{0,80}\)")
 _SAYS_COUNT = expression(rb"(?i)(?<![a-z])(?:step|iter(?:ation)?|epoch|batch|update|ep|it)s?\W{0,4}\d|^\W{0,4}\d")
 _NAME_IN_BRACKETS = expression(  # `[loss]: 2.31`, `[step] 5 [loss] 2.31`
     rb"\[([A-Za-z][A-Za-z_ ]{1,30})\](?=\s?[:=]\s{0,4}(?:[-+\d]|nan|inf))|"
@@ -133,10 +137,10 @@ _SO_FAR = expression(  # `avg loss so far is 2.31`: a mean of the epoch; the bes
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
 _TUPLES = expression(rb"\((['\"])([A-Za-z][\w ./-]{0,40})\1, (" + forms.NUMBER + rb")\)")  # `[('loss', 2.31), …]`
-_LOSS_PARTS = expression(  # `losses: {'a': 2.31, 'b': 0.4}`
-    rb"(?i)(?<![\w./])loss(?:es)?['\"]?\s?[:=]\s?\{((?:\s?['\"]?\w{1,40}['\"]?\s?[:=]\s?"
+_LOSS_PARTS = expression(  # `losses: {'a': 2.31, 'b': 0.4}`, `Losses(a: 2.31, b: 0.4)`
+    rb"(?i)(?<![\w./])loss(?:es)?(?:['\"]?\s?[:=]\s?\{|\((?=\w{1,40}\s?[:=]))((?:\s?['\"]?\w{1,40}['\"]?\s?[:=]\s?"
     + forms.NUMBER
-    + rb"\s?,?){1,16})\}"
+    + rb"\s?,?){1,16})[})]"
 )
 _BOTH = expression(  # `train 2.31 | val 2.4`, which says not of what
     rb"(?i)(?<![\w./|-])((?:\| )?)(train|tr|trn)(\s{1,4})(-?\d{1,9}(?:\.\d{1,12})?)([\s,;|/]{1,6})"
@@ -200,7 +204,7 @@ def names_as_words(text: bytes) -> bytes:
 
 def unpacked(line: bytes) -> bytes:
     """A line in which the parts of a printed loss have names of their own, and printed pairs are names with values."""
-    if b"oss" in line and (b"{" in line or b"[" in line):
+    if b"oss" in line and (b"{" in line or b"[" in line or b"oss(" in line or b"osses(" in line):
         line = _OF_TWO.sub(rb"\1\2", _LOSS_PARTS.sub(_named_parts, line))
         line = _GROUP.sub(_of_group, line) if b"loss[" in line else line
     if b"it/" in line and b"it " in line:
@@ -327,7 +331,7 @@ def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
 
 def _paired(found: re.Match[bytes]) -> bytes:
     """`(step, loss) = (5, 2.31)` as `step = 5, loss = 2.31`."""
-    names, values = found[1].split(b", "), found[2].split(b", ")
+    names, values = _CALL.sub(b"", found[1]).split(b", "), _CALL.sub(b"", found[2]).split(b", ")
     if len(names) != len(values):
         return found[0]
     return b", ".join(b"%s = %s" % pair for pair in zip(names, values, strict=True))

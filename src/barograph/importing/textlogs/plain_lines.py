@@ -46,7 +46,7 @@ _RATE = expression(
     + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|words|samples|steps)/s(?:ec)?)(?!\w)"
 )
 _BARE = expression(
-    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|xe|"
+    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?(?:per[a-z]{3,10})?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|xe|"
     r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|pplx?|perplexity|bpb|"
     r"(?:mean|avg|average|max|min|total|ep|episode)?"
     r"rew(?:ard)?s?(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?msl?e|mae|s?mape|bce|huber)"

@@ -60,7 +60,7 @@ _LETTER = expression(
     rb"^(?:\[rank ?\d{1,6}\]:?)?\s{0,8}[ikn](?=\s?=\s?\d{1,15}(?:[\s,;|)\]]|$)))" + _COUNT
 )
 BATCH = expression(
-    rb"(?<![A-Za-z0-9./-])(?:(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no))?)|"
+    rb"(?<![A-Za-z0-9./-])(?:(?i:(?:mini-?)?batch(?:es|[_ ]?(?:idx|index|id|no)| i(?=:))?)|"
     rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?)(?= \d{1,9}: ?(?i:loss))|"
     rb"-{2,40}(?=\s?\d{1,9}\s?/\s?\d{1,9}\s?-{2,40}\s*$))" + _COUNT
 )
@@ -69,7 +69,7 @@ EPOCH = expression(  # and the batch that may stand behind it: `Epoch: [2][100/5
     rb"(?<=^)[-=*]{4,80}(?=\s?\d{1,6}\s?[-=*]{3,80}\s*$)|Train:(?= \[?\d+(?:/\d+)?\]? ?\[)|"
     rb"(?:Train(?:ing)?|Test|Val(?:id(?:ation)?)?|Eval)(?= \d{1,6}, (?i:loss)))"
     + _COUNT
-    + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|\s+(?:batches|(?i:loss)[=:])))?"
+    + rb"(?:\]?[\s,:;|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,;]|:\s|\s+(?:batches|(?i:loss)[=:])))?"
 )
 BAR = expression(rb"\d{1,3}%(?:\|[^|\n]{0,300}\|)?\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
 DRAWN = expression(  # Keras's, whose newer one stands here as blanks

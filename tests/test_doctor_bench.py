@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import pytest
 
 from barograph.query.stored import StoredRun
@@ -86,7 +87,7 @@ def test_the_page_lists_every_fault_and_variant_with_its_programs(tables: Any) -
 @pytest.mark.slow
 def test_a_faulty_run_is_the_healthy_one_up_to_its_onset(tmp_path: Path) -> None:
     code = PROGRAM.format(bench=str(BENCH), source=str(BENCH.parent.parent / "src"), out=str(tmp_path))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    done = forked_python.run(sys.executable, "-c", code, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     label = json.loads(done.stdout.splitlines()[-1])
     onset = label["onset"]
@@ -102,12 +103,29 @@ def test_a_faulty_run_is_the_healthy_one_up_to_its_onset(tmp_path: Path) -> None
 
 
 LOOP = ("vit", "diffusion", "contrastive", "lora", "qlora", "dpo", "rare_classes", "bf16_gpt", "fp16_gpt", "fsdp2")
-# What was put away whole, with steps that are enough for each of its faults to begin.
-OPENED = {"segmenter": 23, "translator": 23, "masked_lm": 23, "rnn_lm": 48, "tabular": 12, "graph": 16,
-          "actor_critic": 20, "speech": 23}  # fmt: skip
-THIRD = {"instruct": 23, "reward_model": 23, "distilled": 23, "recurrent": 32, "detector": 23, "forecaster": 12,
-         "value_learner": 23, "autoencoder": 23}  # fmt: skip
-# The fourth half: few steps, and of each program a fault that shows at once.
+# What was put away whole: steps that are enough to learn in, and of each program a fault that shows at once. Whether
+# each fault shows in each program is looked at whenever traces are made.
+OPENED = {
+    "segmenter": (10, ("masks_not_flipped",)),
+    "translator": (10, ("decoder_not_shifted",)),
+    "masked_lm": (10, ("answers_in_input",)),
+    "rnn_lm": (10, ("text_read_across",)),
+    "tabular": (10, ("prices_broadcast",)),
+    "graph": (10, ("links_not_normalised",)),
+    "actor_critic": (20, ("bonus_drowns_rewards",)),
+    "speech": (10, ("logits_for_logarithms",)),
+}
+THIRD = {
+    "instruct": (10, ("prompts_counted",)),
+    "reward_model": (10, ("score_at_first",)),
+    "distilled": (10, ("teacher_not_loaded",)),
+    "recurrent": (10, ("decay_sign_lost",)),
+    "detector": (10, ("boxes_in_pixels",)),
+    "forecaster": (10, ("window_holds_target",)),
+    "value_learner": (10, ("next_state_alike",)),
+    "autoencoder": (10, ("divergence_reversed",)),
+}
+# The fourth half: fewer steps.
 FOURTH = {
     "tagger": (5, ("tags_not_aligned",)),
     "sentences": (5, ("scale_missing",)),
@@ -261,8 +279,9 @@ LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | 
 def bench() -> Iterator[subprocess.Popen[str]]:
     """A process that has imported what the programs need, and trains each in one forked from it."""
     command = [sys.executable, str(Path(__file__).with_name("bench_program.py"))]
+    environment = os.environ | {"BAROGRAPH_SIDECAR": "false"}  # it diagnoses trainings, which nobody looks at here
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     yield process
     with contextlib.suppress(ProcessLookupError):  # with the training of a test that took too long
@@ -271,7 +290,7 @@ def bench() -> Iterator[subprocess.Popen[str]]:
 
 
 def trained(bench: Any, some: dict[str, tuple[int, tuple[str, ...]]], out: Path) -> Any:
-    """What programs say with so few steps, and with these faults; without any, with all of theirs."""
+    """What programs say with so few steps, and with these faults."""
     bench.stdin.write(json.dumps({"out": str(out), "some": some}) + "\n")
     bench.stdin.flush()
     printed = out / "printed.txt"
@@ -284,7 +303,7 @@ def trained(bench: Any, some: dict[str, tuple[int, tuple[str, ...]]], out: Path)
 def test_a_newer_program_learns_and_each_of_its_faults_changes_what_it_records(
     bench: Any, tables: Any, program: str, tmp_path: Path
 ) -> None:
-    learns_and_shows_its_faults(bench, program, 24, tmp_path, shared_out(tables[0])[program])
+    learns_and_shows_faults(bench, program, 24, shared_out(tables[0])[program], tmp_path)
 
 
 def shared_out(faults: Any) -> dict[str, tuple[str, ...]]:
@@ -307,10 +326,10 @@ def test_each_fault_of_the_loop_is_asked_of_a_program_and_each_program_of_some(t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", sorted(OPENED | THIRD))
-def test_a_program_that_was_put_away_learns_and_each_of_its_faults_changes_what_it_records(
+def test_a_program_that_was_put_away_learns_and_a_fault_of_its_changes_what_it_records(
     bench: Any, program: str, tmp_path: Path
 ) -> None:
-    learns_and_shows_its_faults(bench, program, (OPENED | THIRD)[program], tmp_path)
+    learns_and_shows_faults(bench, program, *(OPENED | THIRD)[program], tmp_path)
 
 
 @pytest.mark.slow
@@ -324,14 +343,11 @@ def test_a_program_of_a_later_half_gives_the_same_numbers_again_and_its_faults_o
     assert set(said["changed"]) == set(asked) and all(said["changed"].values()), said["changed"]
 
 
-def learns_and_shows_its_faults(
-    bench: Any, program: str, steps: int, out: Path, asked: tuple[str, ...] = ()
-) -> None:  # fmt: skip
-    """asked: its faults; without any, all of them."""
+def learns_and_shows_faults(bench: Any, program: str, steps: int, asked: tuple[str, ...], out: Path) -> None:
     said = trained(bench, {program: (steps, asked)}, out)[program]
     assert said["gained"] > 0, "it does not learn"
     assert said["same"] == [], "the same seed gives other numbers"
-    assert said["changed"] and all(said["changed"].values()), said["changed"]
+    assert set(said["changed"]) == set(asked) and all(said["changed"].values()), said["changed"]
 
 
 def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:

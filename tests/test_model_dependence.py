@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import numpy as np
 import pytest
 from rule_curves import found
@@ -391,10 +394,22 @@ def on_a_rank(rank: int, folder: str, watch: bool) -> None:
     torch.distributed.destroy_process_group()
 
 
+RANKS = """
+import sys
+import torch.multiprocessing
+from test_model_dependence import on_a_rank
+for watch in (True, False):
+    torch.multiprocessing.start_processes(on_a_rank, (sys.argv[1], watch), nprocs=2, start_method="fork")
+"""
+
+
 @pytest.mark.slow
 def test_two_ranks_train_as_they_do_without_the_look(tmp_path: Path) -> None:
-    for watch in (True, False):
-        torch.multiprocessing.spawn(on_a_rank, (str(tmp_path), watch), nprocs=2)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = forked_python.run(
+        sys.executable, "-c", RANKS, tmp_path, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
     with_look, without = (torch.load(tmp_path / f"{watch}.pt") for watch in (True, False))
     assert all(torch.equal(*pair) for pair in zip(with_look, without, strict=True))
     run = barograph.read(str(tmp_path / "True-0"))[0]

@@ -71,7 +71,7 @@ class DependenceLook:
         self._ends: list[tuple[str, Tensor]] = []  # of recurrent layers: last states, and outputs with their layout
         self._found: Tensor | None = None
         self._entrance = Entrance()
-        self._moment = (0, 0, 0)
+        self._moment: tuple[int, list[Any], int] = (0, [], 0)
 
     def began(self, tensors: Sequence[Any], trains: bool) -> None:
         """A pass of the model."""
@@ -302,17 +302,20 @@ def _last_states(module: Any, given: Any, output: Any, texts: Sequence[tuple[int
     return [("state", states), ("rows" if first else "places", output[0])] if sizes in texts else []
 
 
-def _moment() -> tuple[int, int, int]:
-    """What tells objects of a pass from older ones: how often objects were made old ones, how many are kept out of all
-    that, and the number of the next function of a graph."""
+def _moment() -> tuple[int, list[Any], int]:
+    """What tells objects of a pass from older ones: how often objects were made old ones, one that is listed as long as
+    nothing is kept out of that, and the number of the next function of a graph."""
     import torch
 
     number = getattr(torch.autograd, "_get_sequence_nr", None)
-    made_old = sum(one["collections"] for one in gc.get_stats()[1:])
-    return made_old, gc.get_freeze_count(), number() if number is not None else -1
+    return _made_old(), [], number() if number is not None else -1
 
 
-def _is_free(node: Any, began: tuple[int, int, int]) -> bool:
+def _made_old() -> int:
+    return sum(one["collections"] for one in gc.get_stats()[1:])
+
+
+def _is_free(node: Any, began: tuple[int, list[Any], int]) -> bool:
     """Whether nothing but gradients comes of a pass over a graph: it is of torch's own functions alone, keeps nothing
     in the place of a tensor, which would be computed anew, and no tensor in it has a hook, or keeps its gradient.
 
@@ -331,20 +334,22 @@ def _is_free(node: Any, began: tuple[int, int, int]) -> bool:
                 seen.add(following)
                 waiting.append(following)
     new = began[2] >= 0 and all(one._sequence_nr() >= began[2] for one in seen)
-    if gc.get_freeze_count() != (began[1] if new else 0):
-        return False  # nobody can list what is kept out
+    objects = _objects(began, new)
+    # nobody can list what is kept out; where millions are, as in a server that has forked, counting them is slow
+    if not (any(one is began[1] for one in objects) if new else not gc.get_freeze_count()):
+        return False
     return not any(  # a graph does not tell: tensors are asked
         one.grad_fn in seen
-        for one in _objects(began, new)
+        for one in objects
         if type(one) is torch.Tensor and (one._backward_hooks or one.retains_grad)
     )
 
 
-def _objects(began: tuple[int, int, int], new: bool) -> list[Any]:
+def _objects(began: tuple[int, list[Any], int], new: bool) -> list[Any]:
     """The process's objects, of which there may be millions; if `new`, those that were made since a moment, and some
     more, where it is known which they are."""
     whole = sys.version_info >= (3, 14)  # no generation has all that are new
-    if whole or not new or _moment()[0] != began[0]:
+    if whole or not new or _made_old() != began[0]:
         return gc.get_objects()
     return [*gc.get_objects(generation=0), *gc.get_objects(generation=1)]
 

@@ -64,3 +64,19 @@ def test_three_classes_fit_too_easily() -> None:
 
 def test_classes_that_a_sampler_has_made_even_say_nothing() -> None:
     assert not said(1 / SHARES, np.full(5, 0.2))
+
+
+@pytest.mark.parametrize(("power", "summed", "told"), [(0.0, False, 0.0), (0.0, True, 0.0), (0.5, False, 0.5)])
+def test_batches_of_other_sizes_and_classes_give_no_class_another_weight(
+    power: float, summed: bool, told: float
+) -> None:
+    """As where each task has its own classes, and the last ones have smaller batches."""
+    dice, seen, slopes = np.random.default_rng(5), ClassCounts(), []
+    for at in range(60):
+        size, shares = (48, [0.4, 0.3, 0.2, 0.05, 0.05]) if at < 30 or power else (16, [0.05, 0.05, 0.1, 0.4, 0.4])
+        counts = np.bincount(dice.choice(5, size, p=shares), minlength=5).astype(float)
+        in_loss = counts * SHARES**power / (1.0 if summed else size)
+        fields = seen.fields_of({"classes": ((), np.stack([counts, in_loss]))})
+        slopes += [fields["class_weight_slope"]] if "class_weight_slope" in fields else []
+    last = slopes[-1] if slopes else 0.0
+    assert abs(last) < 0.05 if told == 0 else slopes

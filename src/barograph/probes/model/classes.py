@@ -106,6 +106,7 @@ class ClassCounts:
     def __init__(self) -> None:
         self._targets: Any = None
         self._weights: Any = None
+        self._of_means: Any = None
         self._beside: Any = None  # each class's weight beside that of the most frequent one, where a batch had both
         self._most = -1
         self._looks, self._first = 0, numpy.zeros(0, bool)
@@ -119,10 +120,11 @@ class ClassCounts:
         by_row = family == "classes"
         counts, weights = numbers[family][1]
         if self._targets is None or len(self._targets) != len(counts):
-            self._targets, self._weights = numpy.zeros(len(counts)), numpy.zeros(len(counts))
+            self._targets, self._weights, self._of_means = (numpy.zeros(len(counts)) for _ in range(3))
             self._looks, self._first, self._most = 0, numpy.zeros(len(counts), bool), -1
         self._targets = self._targets + counts
         self._weights = self._weights + weights
+        self._of_means = self._of_means + weights * counts.sum()  # of rows of a mean, in batches of any size
         found = {"class_targets": float(self._targets.sum())}
         if by_row:
             found["untargeted_classes"] = float((self._targets == 0).sum())
@@ -137,7 +139,8 @@ class ClassCounts:
             self._compare(counts, weights)
             if (elsewhere := _elsewhere(self._targets, self._beside)) is not None:
                 found["class_weights_elsewhere"] = elsewhere
-        slope = _slope(self._targets, self._weights)
+        slopes = [_slope(self._targets, some) for some in (self._weights, self._of_means)]
+        slope = None if None in slopes else min((one for one in slopes if one is not None), key=abs)
         return found if slope is None else found | {"class_weight_slope": slope}
 
     def _compare(self, counts: Any, weights: Any) -> None:

@@ -273,3 +273,14 @@ def test_a_gradient_that_is_not_finite_says_nothing_of_padding(value: float, sha
     alive = (gradient != 0).any(2)
     found = float(of_padding(tokens, gradient, alive, torch.tensor(0.0)))
     assert found != found if share is None else found > 0
+
+
+def test_a_penalty_on_all_logits_asks_for_no_padding() -> None:
+    tokens = torch.tensor([[3, 4, 5, 6, 0, 0, 0, 0], [5, 3, 6, 4, 2, 0, 0, 0]] * 2)
+    logits = torch.randn(4, 8, 7, requires_grad=True)
+    penalty = 1e-2 * logits.logsumexp(-1).square().mean()
+    (
+        functional.cross_entropy(logits.flatten(0, 1), tokens.masked_fill(tokens == 0, -100).flatten()) + penalty
+    ).backward()
+    gradient = logits.grad
+    assert not float(of_padding(tokens, gradient, (gradient != 0).any(2), torch.tensor(0.0))) > 0

@@ -246,7 +246,9 @@ def test_a_head_alone_that_is_trained_on_a_new_body_warns_unless_the_configurati
     ("config", "severity"),
     [({}, "warning"), ({"frozen_stem": True}, "info"), ({"freeze": "stem"}, "info"),
      ({"frozen_stem": False}, "warning"), ({"freeze_head": True}, "warning"),
-     ({"unfreeze_stem": 3}, "info"), ({"frozen": 2}, "warning")],
+     ({"unfreeze_stem": 3}, "info"), ({"frozen": 2}, "warning"), ({"kept_fixed": "stem"}, "info"),
+     ({"kept_fixed": "stem.0, stem.2"}, "info"), ({"kept_fixed": "stem.0"}, "warning"),
+     ({"tune": "stem"}, "warning")],
 )  # fmt: skip
 def test_layers_that_the_configuration_names_as_frozen_inform(config: dict, severity: str) -> None:
     figures = {"trained_parameters": 10, "frozen_parameters": 4, "trained_adapters": 0, "frozen_adapters": 0,

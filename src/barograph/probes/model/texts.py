@@ -263,7 +263,7 @@ def of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor, below: Tensor) -
     least, target = gradient.min(2)
     known = within & (least < below)
     sure &= target.masked_fill(~known, -1).max() <= target.masked_fill(~known, gradient.shape[2]).min()
-    share: Tensor = within.sum() / alive.sum().clamp_min(1)
+    share: Tensor = known.sum() / alive.sum().clamp_min(1)  # a penalty on all logits has no target
     return share.double().masked_fill(~(sure & least.isfinite().all()), math.nan)
 
 

@@ -75,9 +75,16 @@ def contradicted(history: RunHistory, trained: str, frozen: str) -> str:
 
 
 def said_frozen(history: RunHistory, names: str) -> bool:
-    """Whether the configuration says that what is frozen is to be, by a word that each of its names has. names: of what
-    is frozen, as the watch lists them."""
+    """Whether the configuration says that what is frozen is to be, by a word that each of its names has; or an option,
+    whatever it is called, has the names themselves, or those of the parts that they are in. names: of what is frozen,
+    as the watch lists them."""
+    listed = names.lower().split(", ")
     for name, value in history.options.found.items():
+        plain = name.rpartition(".")[2].lower()
+        if isinstance(value, str) and not (_CHOOSES.fullmatch(plain) or _TRAINS.fullmatch(plain)):
+            parts = [part for part in _words_of(value) if len(part) >= _LETTERS]
+            if parts and all(one in parts or _within(one, parts) for one in listed):
+                return True
         if not value or (isinstance(value, int | float) and value is not True):
             continue
         words = _sides(name)

@@ -1,4 +1,4 @@
-"""The seventeenth half of the bench, which is put away: its programs, faults and healthy variants, as tables of words.
+"""The seventeenth half of the bench, which was put away and is open: programs, faults and healthy variants, as words.
 
 In:   nothing; `faults.py` and `healthy.py` read the tables.
 Out:  `PROGRAMS`, `STEPS`, `REPORTED`; `KNOWN_FAULTS`, `FAULTS`, `ALSO_RIGHT`, `KNOWN_HEALTHY`, `HEALTHY`.

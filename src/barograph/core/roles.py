@@ -277,14 +277,14 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     )
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 14)
 def is_unnamed_evaluation(name: str) -> bool:
     """Whether a series is of data held out, and its name does not say of what: a loss, or another measure."""
     found = None if _RECORDED.fullmatch(name) else _DATA_OF.fullmatch(_plain(name))
     return found is not None and _MEASURED.search(found["what"]) is None and not may_play(name)
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 14)
 def is_loss_of_other_data(name: str, loss: str) -> bool:
     """Whether two series are called alike, but for a first word, or a last: `check/loss` beside `fit/loss`."""
     parts, ours = _plain(name).split("/"), _plain(loss).split("/")
@@ -296,7 +296,7 @@ def is_loss_of_other_data(name: str, loss: str) -> bool:
     return bool(word) and word != ours_word and _OF_ROWS.search(word) is None and _OF_ROWS.search(ours_word) is None
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 14)
 def is_of_held_out(name: str) -> bool:
     """Whether a series is measured on data that are not trained on, whatever it measures; not a time or a setting."""
     return _OF_HELD_OUT.fullmatch(_plain(name)) is not None and _RECORDED.fullmatch(name) is None

@@ -178,10 +178,14 @@ _BARE = re.compile(rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a
 _OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
 _TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
-_RECORDED = re.compile(
-    r"(?:model|attention|data|goodput|gpu|host|memory|allocator|ranks|span|speed|energy|sol|updates|weights|gradients|"
-    r"activations|optimizer|spectral|shape)/.*"
-)  # what is recorded beside what is logged
+RECORDED = tuple(
+    f"{family}/"
+    for family in (
+        "model", "attention", "data", "goodput", "gpu", "host", "memory", "allocator", "ranks", "span", "speed",
+        "energy", "sol", "updates", "weights", "gradients", "activations", "optimizer", "spectral", "shape",
+    )
+)  # fmt: skip
+"""Of what is recorded beside what is logged."""
 
 
 def logarithm_of(name: str) -> str:
@@ -280,7 +284,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
 @lru_cache(maxsize=1 << 14)
 def is_unnamed_evaluation(name: str) -> bool:
     """Whether a series is of data held out, and its name does not say of what: a loss, or another measure."""
-    found = None if _RECORDED.fullmatch(name) else _DATA_OF.fullmatch(_plain(name))
+    found = None if name.startswith(RECORDED) else _DATA_OF.fullmatch(_plain(name))
     return found is not None and _MEASURED.search(found["what"]) is None and not may_play(name)
 
 
@@ -299,7 +303,7 @@ def is_loss_of_other_data(name: str, loss: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def is_of_held_out(name: str) -> bool:
     """Whether a series is measured on data that are not trained on, whatever it measures; not a time or a setting."""
-    return _OF_HELD_OUT.fullmatch(_plain(name)) is not None and _RECORDED.fullmatch(name) is None
+    return _OF_HELD_OUT.fullmatch(_plain(name)) is not None and not name.startswith(RECORDED)
 
 
 def is_accuracy(word: str) -> bool:

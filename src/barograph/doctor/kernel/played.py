@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.core.roles import ROLES, candidates, is_of_held_out
+from barograph.core.roles import RECORDED, ROLES, candidates, is_of_held_out
 from barograph.doctor.kernel.unnamed import accuracy_beside, evaluation_by_rows
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class PlayedRoles:
 
     def _decide(self, role: str, finished: bool) -> _Choice:
         if role == "evaluation":
-            held_out = [channel for name, channel in self._channels.items() if is_of_held_out(name)]
+            logged = (pair for pair in self._channels.items() if not pair[0].startswith(RECORDED))
+            held_out = [channel for name, channel in logged if is_of_held_out(name)]
             first = min(held_out, key=lambda one: (one.began[1], one.began[0], one.name), default=None)
             return _Choice(len(self._channels), finished, [], True, first)
         names = candidates(role, self._channels, lambda name: 0)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from barograph.core.roles import is_accuracy, is_loss_of_other_data, is_unnamed_evaluation
+from barograph.core.roles import RECORDED, is_accuracy, is_loss_of_other_data, is_unnamed_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,8 @@ def evaluation_by_rows(channels: Mapping[str, Channel], loss: Channel) -> ToldBy
     """Of several whose second row came at the same time, the one that is nearest to the training's loss."""
     pending, found = [], []
     for name, channel in channels.items():
+        if name.startswith(RECORDED):
+            continue
         of_data = is_unnamed_evaluation(name)
         if channel is loss or not (of_data or is_loss_of_other_data(name, loss.name)):
             continue

@@ -38,9 +38,6 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # the one that is installed
 def pytest_collection_finish() -> None:
     """What was imported for all tests together stays: no collection of garbage goes over a million objects again, and
     a watch that asks the process's objects finds about as many as in a training's own process."""
-    if "torch" in sys.modules:
-        import torch._dynamo  # noqa: F401 - half a million objects that the first optimizer imports, asked by no watch
-
     gc.collect()
     gc.freeze()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 
-import forked_python
 import pytest
 
 import barograph
@@ -122,31 +122,24 @@ import os, sys
 from pathlib import Path
 import torch
 sys.path[:0] = os.environ["TESTS"].split(os.pathsep)
-from rank_program import fork_rank, free_port
 from small_trainers import trainer
 from barograph.integrations.huggingface import BarographCallback
-
-def on_a_rank(rank):
-    callback = BarographCallback(project="ranks", blackbox=False, git=False)
-    trainer(Path("out"), [callback], ddp_backend="gloo").train()
-    callback.run.finish()
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()  # a rank that exits with threads of gloo running may abort
-
-port = free_port()
-children = [fork_rank(on_a_rank, rank, 2, port) for rank in (0, 1)]
-sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+callback = BarographCallback(project="ranks", blackbox=False, git=False)
+trainer(Path("out"), [callback], ddp_backend="gloo").train()
+callback.run.finish()
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()  # a rank that exits with threads of gloo running may abort
 """
 
 
 def test_every_rank_has_its_own_steps(tmp_path: Path) -> None:
     Path("train.py").write_text(RANKS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
     environment = os.environ | {
         "TESTS": str(Path(__file__).parent),
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
-    command = (sys.executable, "train.py")
-    done = forked_python.run(*command, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     (run,) = stored()
     assert list(run.series("train/loss").step) == [2, 4, 6]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,19 @@ import pytest
 import barograph
 from barograph.analysis.compare.member import ComparedMember, preferred
 from barograph.analysis.importance.explain import importance
-from barograph.core.roles import evaluation_losses, losses, main_evaluation, main_loss, plays
+from barograph.core.roles import (
+    evaluation_losses,
+    is_of_held_out,
+    is_unnamed_evaluation,
+    losses,
+    main_evaluation,
+    main_loss,
+    may_play,
+    plays,
+)
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.query.groups import groups
-from barograph.query.metrics import direction
+from barograph.query.metrics import direction, is_evaluation
 from barograph.query.sql import sql
 from barograph.query.stored import StoredRun
 from barograph.views.overview import group_table, summary
@@ -34,6 +44,9 @@ NAMES = [
     ("train/ctc", "valid/ctc"),
     ("tr_loss", "te_loss"),
     ("tr_loss", "va_loss"),
+    ("fit/loss", "check/loss"),
+    ("train/denoising", "unseen/denoising"),
+    ("loss", "held_back/loss"),
 ]
 
 
@@ -54,6 +67,7 @@ def test_all_that_shows_a_run_takes_the_same_series_for_its_loss(tmp_path: Path,
     last, held_out = float(run.series(loss).value[-1]), float(run.series(evaluation).value[-1])
     assert (main_loss(names), main_evaluation(names)) == (loss, evaluation)
     assert direction(loss) == direction(evaluation) == -1
+    assert (is_evaluation(loss), is_evaluation(evaluation)) == (False, True)
 
     row = summary(run)
     assert (row["loss"], row["eval_loss"], row["step"]) == (last, held_out, 119), "ls"
@@ -190,3 +204,10 @@ def test_of_evaluations_that_of_the_test_stands_last() -> None:
     assert main_evaluation(["testloss", "validloss"]) == "validloss"
     assert main_evaluation(["test loss", "validation loss"]) == "validation loss"
     assert main_loss(["err_d", "err_g"]) == "err_g"
+
+
+@pytest.mark.parametrize("name", ["val_" * 25_000, "check/" * 20_000, "a" * 100_000, "/" * 100_000])
+def test_a_name_of_a_hundred_thousand_characters_plays_no_role_and_takes_no_time(name: str) -> None:
+    began = time.process_time()
+    assert not may_play(name) and not is_of_held_out(name) and not is_unnamed_evaluation(name)
+    assert time.process_time() - began < 2

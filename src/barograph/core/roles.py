@@ -12,9 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from barograph.core.aliases import ALIASES, CONVERTED, normal
-
-# not a loss of evaluation, of routers, or a part beside the main one
-_LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-z])?"
+from barograph.core.heldout import ASIDE, HELD_OUT
 
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
 _ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity"
@@ -26,9 +24,6 @@ _OBJECTIVES = (
     r"distill(?:ation)?|denois(?:ing|e)|diffusion|flow_?matching|score_?matching|regression|hinge|chamfer|pinball|"
     r"quantile|nats|bits_per_(?:dim|char|byte|token)|bpd"
 )
-_ASIDE = r"h[eo]ld[-_ ]?out|held[-_ ]?back|(?<![a-z])(?:te|va|cv|oos|check|unseen|verification|out_of_sample)(?![a-z])"
-HELD_OUT = rf"(?:val|eval|valid|validation|dev|test|{_ASIDE})"
-"""What a series of data that are not trained on is called, as a part of an expression."""
 
 # the share of examples that are right
 _RIGHT = r"(?:acc(?:uracy)?(?:[@_]?1|[_/]top_?1)?|top[-_@]?1(?:[_/]acc(?:uracy)?)?)"
@@ -44,7 +39,7 @@ _NO_LOSS = (
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        rf"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|{_ASIDE}|aux|z_?loss|kl))"
+        rf"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|{ASIDE}|aux|z_?loss|kl))"
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ](?:train(?:ing)?[_/. ](?:last[_/. ])?)?[a-z0-9]+"
@@ -78,7 +73,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "accuracy": (("train/accuracy",), rf"train(?:ing)?[_/. ]{_RIGHT}|{_RIGHT}[_/. ]train(?:ing)?"),
     "eval_accuracy": (
         ("eval/accuracy",),
-        rf"(?:.*/)?{HELD_OUT}(?:uation)?[_/. ]{_RIGHT}|(?:.*/)?{_RIGHT}[_/. ]{HELD_OUT}",
+        rf"(?:.*/)?{HELD_OUT}[_/. ]{_RIGHT}|(?:.*/)?{_RIGHT}[_/. ]{HELD_OUT}",
     ),
     "score": (  # of images, segmentations, rankings and classifiers, where higher is better
         ("eval/score",),
@@ -122,12 +117,12 @@ _MEASURED = re.compile(
     r"uniformity|knn|probe|linear|performance|balance|found|seen|is_\w+|has_\w+|progress|patience|saved|elbo|likelihood)"
     r"(?![a-z])"
 )
-_DATA_OF = re.compile(rf"(?:.*/)?{HELD_OUT}(?:uation)?[/_. ](?P<what>[a-z][a-z_ ]*)")
+_DATA_OF = re.compile(rf"(?:.*/)?{HELD_OUT}[/_. ](?P<what>[a-z][a-z_ ]*)")
 
 
 _OF_HELD_OUT = re.compile(
     rf"(?!.*train)(?!.*(?<![a-z])(?:time|sec(?:ond)?s?|ms|dur(?:ation)?|per|every|freq(?:uency)?|interval|steps?)(?![a-z]))"
-    rf"(?:{HELD_OUT}(?:uation)?[/_. ].+|[a-z][a-z0-9_@]*/{HELD_OUT})"
+    rf"(?:{HELD_OUT}[/_. ].+|[a-z][a-z0-9_@]*/{HELD_OUT})"
 )
 
 # Another loss of the training: of more rows, of a part, of a player, of a network beside it.
@@ -149,6 +144,8 @@ _SPELLINGS: dict[str, list[str]] = {
 
 _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:pplx?|perplexity)$")
 
+
+_LONGEST = 512  # characters of a name that may play a role: expressions take time with the square of it
 
 # Made of a loss, or an error that a run with a loss measures beside it.
 _MADE = re.compile(rf"(?i)perplexity|bp[bc](?![a-z])|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
@@ -199,6 +196,8 @@ def _plain(name: str) -> str:
     """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`; of
     `records/second. Loss`, cut out of sentences, the last one counts.
     """
+    if len(name) > _LONGEST:
+        return name
     name = name.rpartition(". ")[2] or name
     plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
     plain = _GLUED.sub(r"\1_", _TESTING.sub("test", _TRAINING.sub("train", plain)))
@@ -208,7 +207,7 @@ def _plain(name: str) -> str:
 @lru_cache(maxsize=1 << 14)
 def _matches(role: str, name: str) -> bool:
     pattern = ROLES[role][1]
-    if name.startswith(_WATCHED):
+    if name.startswith(_WATCHED) or len(name) > _LONGEST:
         return False
     return bool(pattern) and re.fullmatch(pattern, _plain(name)) is not None
 
@@ -284,7 +283,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
 @lru_cache(maxsize=1 << 14)
 def is_unnamed_evaluation(name: str) -> bool:
     """Whether a series is of data held out, and its name does not say of what: a loss, or another measure."""
-    found = None if name.startswith(RECORDED) else _DATA_OF.fullmatch(_plain(name))
+    found = None if name.startswith(RECORDED) or len(name) > _LONGEST else _DATA_OF.fullmatch(_plain(name))
     return found is not None and _MEASURED.search(found["what"]) is None and not may_play(name)
 
 
@@ -303,7 +302,8 @@ def is_loss_of_other_data(name: str, loss: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def is_of_held_out(name: str) -> bool:
     """Whether a series is measured on data that are not trained on, whatever it measures; not a time or a setting."""
-    return _OF_HELD_OUT.fullmatch(_plain(name)) is not None and not name.startswith(RECORDED)
+    logged = len(name) <= _LONGEST and not name.startswith(RECORDED)
+    return logged and _OF_HELD_OUT.fullmatch(_plain(name)) is not None
 
 
 def is_accuracy(word: str) -> bool:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from barograph.core import liveness
+from barograph.core.heldout import HELD_OUT
 from barograph.core.lazy import lazy
 from barograph.core.roles import plays
 from barograph.query.stored import StoredRun
@@ -34,7 +35,7 @@ _FALLING = re.compile(
     r"(?:[/_.]\w*)?",
     re.IGNORECASE,
 )
-_EVALUATED = re.compile(r"(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout|core)(?:[/_. ].*)?", re.IGNORECASE)
+_EVALUATED = re.compile(rf"(?:.*[/_. ])?(?:{HELD_OUT}|core)(?:[/_. ].*)?", re.IGNORECASE)
 
 
 def direction(metric: str) -> int:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from barograph.core.heldout import APART, WORDS
 from barograph.core.record import Record
 from barograph.core.text import number
 
@@ -40,7 +41,7 @@ _WHAT = {
     "optimizer": "optimizer state",
 }
 _WORD = re.compile(r"[a-z0-9]+")
-_HELD_OUT = {"eval", "val", "valid", "validation", "test", "dev"}
+_HELD_OUT = {*WORDS, *APART, "heldout", "holdout"}
 
 
 class Bad(NamedTuple):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.heldout import HELD_OUT
 from barograph.doctor.kernel.cursor import known, newest, other_model, usual
 from barograph.doctor.kernel.curve import answers, is_game
 from barograph.doctor.rules.data.examples import SAME_VIEWS, Place, WatchRule, watched
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_HELD_OUT = re.compile(r"(?i)evaluation|eval|validation|valid|val|test|dev")
+_HELD_OUT = re.compile(rf"(?i){HELD_OUT}")
 _AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and hardly changes"
 
 

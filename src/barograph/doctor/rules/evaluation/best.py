@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.heldout import HELD_OUT
 from barograph.doctor.kernel.cursor import known, named
 from barograph.doctor.rules.data.examples import Place, WatchRule
 
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
-_HELD_OUT = r"(?:eval(?:uation)?|val(?:id(?:ation)?)?|test|dev|held_?out)"
 _BEST = re.compile(
     rf"(?i)(?!.*(?:step|epoch|iter|time|acc|f1|bleu|auc|score|reward|iou|dice|r2|map))"
-    rf"(?:.*[/_. ])?best(?:[/_. ](?:so_far|{_HELD_OUT}|loss|metric|value|mean|avg|mse|mae))*|"
-    rf"(?:.*[/_. ])?{_HELD_OUT}[/_. ](?:loss[/_. ])?best(?:[/_. ](?:so_far|loss))?"
+    rf"(?:.*[/_. ])?best(?:[/_. ](?:so_far|{HELD_OUT}|loss|metric|value|mean|avg|mse|mae))*|"
+    rf"(?:.*[/_. ])?{HELD_OUT}[/_. ](?:loss[/_. ])?best(?:[/_. ](?:so_far|loss))?"
 )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy
 
+from barograph.core.heldout import HELD_OUT
 from barograph.doctor.kernel.cursor import known, named, usual
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
-_HELD_OUT = r"(?:eval(?:uation)?|val(?:id(?:ation)?)?|test|dev|held_?out)"
 _NAME = r"(?:r2|r\^2|r_?squared?|rsq|r2_?score|explained_?var(?:iance)?)"
 _EXPLAINED = re.compile(
-    rf"(?i)(?:(?:.*[/_. ])?{_HELD_OUT}[/_. ](?:.*[/_. ])?{_NAME}|(?:.*[/_. ])?{_NAME}[/_. ]{_HELD_OUT})"
+    rf"(?i)(?:(?:.*[/_. ])?{HELD_OUT}[/_. ](?:.*[/_. ])?{_NAME}|(?:.*[/_. ])?{_NAME}[/_. ]{HELD_OUT})"
 )
 
 

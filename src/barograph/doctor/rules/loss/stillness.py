@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.heldout import HELD_OUT
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_HELD_OUT = re.compile(
-    r"(?i)(?:.*[/_. ])?(?:held_?out|eval|val|test|dev)(?:[/_. ].*)?(?:acc|accuracy|rate|score|success).*"
-)
+_HELD_OUT = re.compile(rf"(?i)(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?(?:acc|accuracy|rate|score|success).*")
 
 
 _CUT_ROWS = 4  # rows of such a loss

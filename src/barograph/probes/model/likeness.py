@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from barograph.probes.model.overlaps import even_rows
+from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows
 from barograph.probes.model.parameters import local
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ _GROUPED, _EXPECTED = 4, 4.0  # times fewer pairs in one batch than in all are n
 Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 
-class Likeness:
+class Likeness(PassesOfEvaluation):
     """Sketches of the rows of some steps, and of evaluations."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._signs: dict[tuple[int, str], Tensor] = {}
         self._sums: dict[float, Floats] = {}  # of the signs, by width: what a row of ones has
         self._rows: Tensor | None = None
-        self._evaluated: list[Tensor] = []
         self._waves: dict[tuple[int, str], Tensor] = {}
         self._trained = numpy.empty((_KEPT, 2 * _SIGNS))
         self._from = numpy.zeros(_KEPT, int)  # the steps of the rows that are kept
@@ -89,14 +89,6 @@ class Likeness:
         found = self._sketched(even_rows(rows, count))
         if found is not None:
             self._evaluated.append(found)
-
-    def thin(self) -> None:
-        """Forget every second pass of the evaluation."""
-        del self._evaluated[1::2]
-
-    def forget(self) -> None:
-        """Forget all passes of the evaluation."""
-        self._evaluated = []
 
     def put(self, current: ModelRound, evaluation: bool) -> None:
         """A step begins. evaluation: what came before it was one."""

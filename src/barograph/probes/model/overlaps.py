@@ -35,6 +35,21 @@ def even_rows(tensor: Tensor, count: int) -> Tensor:
     return tensor[:: max(1, len(tensor) // count)][:count]
 
 
+class PassesOfEvaluation:
+    """What is kept of an evaluation's passes until the next step begins: a tensor of each, ever fewer of many."""
+
+    def __init__(self) -> None:
+        self._evaluated: list[Tensor] = []
+
+    def thin(self) -> None:
+        """Forget every second pass of the evaluation."""
+        del self._evaluated[1::2]
+
+    def forget(self) -> None:
+        """Forget all passes of the evaluation."""
+        self._evaluated = []
+
+
 def pieces(rows: Tensor) -> tuple[Tensor, Tensor] | None:
     """Of rows of series [n, places], or with several numbers a place, fingerprints of pieces [n, PIECES], and where
     these begin; -1 of rows that say nothing. None where rows are not series."""

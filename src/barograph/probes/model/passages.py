@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.overlaps import even_rows, mixed, powers, signed
+from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows, mixed, powers, signed
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ def marks(rows: Tensor) -> Tensor | None:
     return found
 
 
-class Passages:
+class Passages(PassesOfEvaluation):
     """Of steps that were trained on, and of an evaluation."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._step: Tensor | None = None
-        self._evaluated: list[Tensor] = []
         self._trained: list[set[float]] = [set() for _ in SIZES]
         self._looks = 0
         self._again = [[0.0, 0.0] for _ in SIZES]  # rows of the first looks that had a passage of those before; pairs
@@ -86,14 +86,6 @@ class Passages:
         found = marks(even_rows(rows, _OF_PASS))
         if found is not None:
             self._evaluated.append(found)
-
-    def thin(self) -> None:
-        """Forget every second pass of the evaluation."""
-        del self._evaluated[1::2]
-
-    def forget(self) -> None:
-        """Forget all passes of the evaluation."""
-        self._evaluated = []
 
     def put(self, current: ModelRound, evaluation: bool) -> None:
         """A step begins. evaluation: what came before it was one."""

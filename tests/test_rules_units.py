@@ -130,8 +130,10 @@ def test_running_statistics_that_have_hardly_moved_are_found(kind: str, pieces: 
     series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, times * loss[EVALUATED - 1])}
     figures = others | {"norm_momentum": weight}
     series |= {f"model/{name}": (first, np.array([value])) for name, value in figures.items()}
-    found = rule_curves.found([StatisticsSlow()], series, pieces)
-    assert [one.found for one in found] == [150] * wrong
+    for looks, told in ((np.array([1, 60, 120, 180]), 150), (np.array([1, 190]), 200), (first, None)):
+        seen = series | {"model/passes": (looks, np.ones(len(looks)))}  # nothing is said before the watch has told
+        found = rule_curves.found([StatisticsSlow()], seen, pieces)
+        assert [one.found for one in found] == [told] * (wrong and told is not None)
 
 
 TOTALS = {

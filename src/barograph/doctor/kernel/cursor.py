@@ -82,11 +82,16 @@ def evaluations_of(history: RunHistory) -> Channel | None:
 
 
 def other_model(history: RunHistory, time: int) -> bool:
-    """Whether, as far as the watch had told by that time, the model that is trained was never evaluated itself. Its
-    figures come behind the rows of a fast loop: those of a step behind the first evaluation have to be there."""
-    itself, passes = (history.channel(f"model/{name}") for name in ("passes_without_gradients", "passes"))
-    evaluation = evaluations_of(history)
-    if passes is None or evaluation is None or not evaluation.end or came_by(itself, time):
+    """Whether, as far as the watch had told by that time, the model that is trained was never evaluated itself."""
+    itself = history.channel("model/passes_without_gradients")
+    return not came_by(itself, time) and has_told_of_evaluations(history, time)
+
+
+def has_told_of_evaluations(history: RunHistory, time: int) -> bool:
+    """Whether what the watch had told by that time is of the first evaluation, too. Its figures come behind the rows of
+    a fast loop: those of a step behind the evaluation have to be there."""
+    passes, evaluation = history.channel("model/passes"), evaluations_of(history)
+    if passes is None or evaluation is None or not evaluation.end:
         return False
     rows = passes.rows()
     return bool(((rows.time <= time) & (rows.step > evaluation.began[0] + 1)).any())

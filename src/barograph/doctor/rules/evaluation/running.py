@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import numeric_setting
+from barograph.doctor.kernel.cursor import has_told_of_evaluations, numeric_setting
 from barograph.doctor.kernel.curve import is_game
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
@@ -82,6 +82,8 @@ class StatisticsSlow(Walker):
             return
         self._stale.append(point)
         late = point.step >= self.at["steps"] and len(self._stale) >= self.at["evaluations"]
+        time = int(channel.rows(point.row, point.row + 1).time[0])
+        late = late and has_told_of_evaluations(history, time)  # else statistics may be gathered anew for them
         if late and self.first(point.segment):
             yield self.finding(
                 self._stale[0].step, f"A batch has a weight of {weight:g} in batch norm's running statistics, so that "

@@ -246,12 +246,12 @@ def test_a_single_vector_of_a_layer_is_known(trained: list[str], lone: int) -> N
     [
         (["1.weight", "1.bias"], 1),
         (["1.weight", "1.bias", "3.bias"], 2),
-        (["1.weight", "3.weight", "5.weight"], 0),  # all of them are
+        (["1.weight", "3.weight", "5.weight"], 3),  # all of them are
         (["1.weight", "1.bias", "4.bias"], 0),
         (["1.bias"], 0),  # known as a single one
     ],
 )
-def test_some_normalisations_that_are_all_that_is_trained_are_counted(trained: list[str], norms: int) -> None:
+def test_normalisations_that_are_all_that_is_trained_are_counted(trained: list[str], norms: int) -> None:
     parts = [layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH))]
     assert frozen_of(nn.Sequential(*parts), trained).get("lone_norms", 0) == norms
 

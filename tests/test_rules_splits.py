@@ -303,3 +303,33 @@ def test_inputs_a_whole_deviation_away_need_a_loss_larger_by_a_fifth_alone(
                "model/eval_input_std": (EVALUATIONS + 1, np.full(10, 0.6)),
                "model/eval_input_mean": (EVALUATIONS + 1, np.full(10, mean))}  # fmt: skip
     assert ("evaluation_inputs" in warned(columns)) is says
+
+
+@pytest.mark.parametrize(
+    ("channels", "mean", "deviation", "says"),
+    [(True, -0.8, 1.6, True), (False, -0.8, 1.6, False), (True, -0.3, 1.6, False), (True, -0.8, 1.1, False)],
+)
+def test_pictures_of_other_mean_and_scale_are_said_whatever_the_loss(
+    channels: bool, mean: float, deviation: float, says: bool
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    columns = {"loss": every(FALLS), "eval/loss": (EVALUATIONS, 0.9 * FALLS[EVALUATIONS]),
+               "model/input_std": (looks, np.ones(len(looks))), "model/input_mean": (looks, np.zeros(len(looks))),
+               "model/eval_input_std": (EVALUATIONS + 1, np.full(10, deviation)),
+               "model/eval_input_mean": (EVALUATIONS + 1, np.full(10, mean))}  # fmt: skip
+    if channels:
+        columns["model/eval_input_red"] = EVALUATIONS + 1, np.full(10, mean)
+    assert ("evaluation_inputs" in warned(columns)) is says
+
+
+@pytest.mark.parametrize(("mean", "deviation", "says"), [(-1.7, 2.4, True), (-0.3, 2.4, False), (-1.7, 1.5, False)])
+def test_inputs_beyond_all_that_the_training_had_are_other_ones_though_those_vary(
+    mean: float, deviation: float, says: bool
+) -> None:
+    looks = np.arange(0, ROWS, 10)
+    varies = 0.9 + 0.25 * np.sin(looks)
+    columns = {"loss": every(FALLS), "eval/loss": (EVALUATIONS, 3 * FALLS[EVALUATIONS]),
+               "model/input_std": (looks, varies), "model/input_mean": (looks, 0.05 * np.cos(looks)),
+               "model/eval_input_std": (EVALUATIONS + 1, np.full(10, deviation)),
+               "model/eval_input_mean": (EVALUATIONS + 1, np.full(10, mean))}  # fmt: skip
+    assert ("evaluation_inputs" in warned(columns)) is says

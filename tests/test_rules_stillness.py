@@ -38,3 +38,13 @@ def test_a_loss_that_ran_into_its_value_by_ever_smaller_changes_is_fitted(pieces
 def test_a_loss_that_stands_still_all_at_once_is_not_trained_any_more(falls: list[float]) -> None:
     (one,) = look(standing(falls))
     assert one.severity == "warning" and one.causes[0].startswith("optimizer holds other parameters")
+
+
+def test_numbers_that_nobody_rounded_stand_still_though_they_repeated_before() -> None:
+    """A sigmoid before a logistic loss: its outputs run to 0, and each of 32 pairs has ln 2."""
+    level = 32 * np.log(2)
+    falls = np.repeat(level + 1e-5 * np.arange(20, 0, -1), 2)  # by so little that every second one is as before
+    loss = np.r_[level + 0.006, falls, np.full(30, level)]
+    columns = {"train/loss": (np.arange(len(loss)), loss), "model/unchanged": (np.arange(9, 70, 10), np.zeros(7))}
+    (one,) = found([FrozenLoss()], columns)
+    assert one.severity == "warning" and one.causes[0].startswith("activation twice")

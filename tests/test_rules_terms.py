@@ -74,3 +74,18 @@ def test_labels_that_are_smoothed_keep_the_training_loss_above_the_evaluations(s
     series = {"train/loss": (steps, whole), "val/loss": (steps[20::40], 0.2 * whole[20::40])}
     series["model/label_smoothing"] = steps[:1], np.array([smoothing])
     assert bool(found([EvaluationBetter()], series)) is told
+
+
+@pytest.mark.parametrize(
+    ("first", "times", "ends", "says"),
+    [(0, 20.0, 1.7, True), (0, 2.5, 1.7, False), (0, 20.0, 0.9, False), (40, 20.0, 1.7, False)],
+)
+def test_an_evaluation_that_gets_worse_by_a_loss_that_is_not_trained_on_warns(
+    first: int, times: float, ends: float, says: bool
+) -> None:
+    steps, at = np.arange(200), np.arange(first, 200, 20)
+    falls = 0.85 * times * (0.4 + 0.6 * np.exp(-steps / 40))
+    rises = np.minimum(0.85 + (at - first) / 100, ends)
+    said = found([EvaluationBetter()], {"train/loss": (steps, falls), "eval/loss": (at, rises)})
+    warned = [one for one in said if one.severity == "warning"]
+    assert [one.causes[0].partition(":")[0] for one in warned] == ["loss summed"] * says

@@ -158,7 +158,8 @@ def _put_drawn(
     drawn: dict[bool, list[Any]] = {True: [], False: []}
     for name, module in whole.items():
         if not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
-            drawn[id(_matrix(module)) in behind].append(fresh)
+            parts = 2 if isinstance(module, torch.nn.RNNBase) else 1  # of inputs, and of its own states
+            drawn[id(_matrix(module)) in behind] += parts * [fresh]
     if drawn[True]:
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
     if len(drawn[False]) > 1:  # a single one may be a random projection
@@ -213,15 +214,14 @@ def _is_vector_of_layer(model: Any, parameter: Any) -> bool:
 
 
 def _some_norms(model: Any, ours: Collection[int]) -> int:
-    """How many normalisations are trained, where they are all that is, and others have parameters that are frozen, or
-    there is but one; 0 else. ours: parameters that are trained, by id."""
+    """How many normalisations are trained, where they are all that is; 0 else. ours: parameters that are trained, by
+    id."""
     held = {
         name: {id(item) for item in module._parameters.values() if item is not None}
         for name, module in model.named_modules() if "Norm" in type(module).__name__
     }  # fmt: skip
     trained = [items for items in held.values() if items & set(ours)]
-    others = sum(bool(items) and not items & set(ours) for items in held.values())
-    return len(trained) if (others or len(trained) == 1) and set(ours) <= set().union(*trained) else 0
+    return len(trained) if trained and set(ours) <= set().union(*trained) else 0
 
 
 def _zero_adapters(named: list[tuple[str, Any]], ours: set[int]) -> list[Any]:

@@ -57,8 +57,8 @@ class FrozenGroup(Rule):
     never meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of
     which those of some layers are frozen at 0, while those of others are trained, or one factor at 0 while the
     other is trained. The other way round, layers that are trained beside the LoRA matrices that are added to them.
-    A bias or a norm's gains that are all that is trained, beside eight frozen parameters or more; or some normalisation
-    layers alone, and not all of several, where a configuration of three options or more says nothing of it. Frozen
+    A bias or a norm's gains that are all that is trained, beside eight frozen parameters or more; or normalisation
+    layers alone, where a configuration of three options or more says nothing of it. Frozen
     blocks behind parameters that are trained, whose normalisation weights are all exactly 1: nobody ever trained
     these (the same of two such layers or more in the frozen model that adapters are for); or any such blocks, where a
     preference is learnt; or a frozen layer that is as torch draws it, as a new head is, beside adapters, in a model

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _BEHIND = -2  # said of targets that are one place behind
 _HUNDREDS = 500.0  # targets of a batch
 _KEPT = 64  # looks of a launch that are compared
+
+Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 
 class TargetShift(Rule):
@@ -271,11 +273,13 @@ class EvaluationInputs(Rule):
     by. Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
     that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
     or more below them, those of the training are. Where the training's own inputs change (by more than a fifth between
-    looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say; where the configuration
-    names a curriculum, it is an info finding. The step is that of the first evaluation from which on inputs are such,
-    whatever its loss. A hundred times as large, as bytes beside shares of 255 are, or as small, is said whatever the
-    loss: a normalisation within the model may take it out again. Where their red and blue are the training's exchanged
-    (`evaluation_pictures`), that is the first cause.
+    looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say, unless the evaluation's
+    are further from all of them, in mean and deviation, than these are from each other; where the configuration names a
+    curriculum, it is an info finding. Pictures that are normalised in the training and differ by half a deviation and a
+    factor of 1.22 in the evaluation are said whatever the loss, for a training that augments has a larger one. The step
+    is that of the first evaluation from which on inputs are such, whatever its loss. A hundred times as large, as bytes
+    beside shares of 255 are, or as small, is said whatever the loss: a normalisation within the model may take it out
+    again. Where their red and blue are the training's exchanged (`evaluation_pictures`), that is the first cause.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -298,6 +302,7 @@ class EvaluationInputs(Rule):
         "near_scale": (1.5, "times, of normalised inputs; ours"),
         "drift": (0.1, "of the deviation, in ln, within which normalised inputs have only drifted; ours"),
         "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
+        "plain": (0.5, "deviations, and another scale, of pictures that are normalised: whatever the loss; ours"),
         "floor": (0.02, "of the range of pictures, in which their least numbers lie; ours"),
         "below": (0.05, "of that range, by which the evaluation's least number is lower; ours"),
         "looks": (8.0, "at pictures of the training; ours"),
@@ -351,7 +356,18 @@ class EvaluationInputs(Rule):
         usually = usual(history.channel("model/input_std"), *place)
         if min(deviation, usually) > 0 and abs(math.log(deviation / usually)) >= math.log(self.at["far"]):
             return True  # a normalisation within the model may take it out again
+        if self._of_pictures(history, deviation, place):
+            return True  # a training that augments has a larger loss than an evaluation has
         return 0 < worse * ours < theirs < math.inf
+
+    def _of_pictures(self, history: RunHistory, deviation: float, place: tuple[int, int, int]) -> bool:
+        """Whether inputs are pictures, normalised in the training, and the evaluation's differ in mean and scale."""
+        mean, scale = (usual(history.channel(f"model/input_{name}"), *place) for name in ("mean", "std"))
+        away = abs(known(history.channel("model/eval_input_mean"), *place) - mean)
+        normal = abs(mean) <= self.at["normal"] and abs(scale - 1) <= self.at["normal"]
+        colours = known(history.channel("model/eval_input_red"), *place)
+        other = deviation > 0 and abs(math.log(deviation / scale)) >= self.at["apart"]
+        return normal and other and colours == colours and away >= self.at["plain"] * scale
 
     def _far(self, history: RunHistory, place: tuple[int, int, int]) -> bool:
         """Whether inputs are normalised in the training, and the evaluation's mean is a deviation or more away."""
@@ -386,6 +402,19 @@ def _below_black(history: RunHistory, place: tuple[int, int, int], limits: Mappi
     size = float(high.max() - low.min())
     theirs = known(history.channel("model/eval_input_low"), *place)
     return bool(low.max() - low.min() <= limits["floor"] * size and low.min() - theirs > limits["below"] * size)
+
+
+def _beyond_all(
+    history: RunHistory, deviation: float, past: Floats, place: tuple[int, int, int], limits: Mapping[str, float]
+) -> bool:
+    """Whether the evaluation's deviation and mean are far from those of each look at the training. past: deviations."""
+    means = history.channel("model/input_mean")
+    if means is None or len(past) < limits["looks"] or past[-1] > limits["scale"] * past[0]:
+        return False
+    values, here = newest(means, *place, len(past)), known(history.channel("model/eval_input_mean"), *place)
+    away = max(float(values.min()) - here, here - float(values.max()))
+    other = deviation > limits["near_scale"] * past[-1] or deviation < past[0] / limits["near_scale"]
+    return bool(other and away > max(limits["plain"] * float(past[-1]), float(numpy.ptp(values))))
 
 
 _TRAINED_TWICE = "inputs normalised twice: those of the training"
@@ -427,8 +456,10 @@ def _other_scale(
     scale, mean = usual(deviations, *place), usual(history.channel("model/input_mean"), *place)
     rows = deviations.rows()
     past = numpy.sort(rows.value[(rows.segment == segment) & (rows.time <= time) & (rows.step <= step)])
-    past = past[len(past) // 10 : len(past) - len(past) // 10]  # small batches have a few that are far from the others
-    if len(past) < 3 or not past[0] > 0 or past[-1] > limits["steady"] * past[0]:
+    whole, past = past, past[len(past) // 10 : len(past) - len(past) // 10]  # some small batches are far from others
+    if len(past) < 3 or not past[0] > 0:
+        return False
+    if past[-1] > limits["steady"] * past[0] and not _beyond_all(history, deviation, whole, place, limits):
         return False
     normal = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["normal"]
     most, times = (limits["near_mean"], limits["near_scale"]) if normal else (limits["mean"], limits["scale"])

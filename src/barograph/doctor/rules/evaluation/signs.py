@@ -309,6 +309,7 @@ _LAST_DIGIT = 1e-6  # of ln 2
 _ALIKE = "chosen and rejected alike: both get the same score, read where they don't differ, or cut before they do"
 _NEAR = 0.02  # between the lowest and the highest accuracy of a model that always gives the same answer
 _TERMS = "losses differ: the training's has several terms, and the evaluation's may be one of them"
+_IN_A_ROW = 3
 _SUMMED = "loss summed: in the training, where the evaluation has a mean"
 
 
@@ -320,13 +321,23 @@ class EvaluationBetter(Walker):
     first evaluation on is measured in another way, for nothing was learnt from evaluation data by then. Of an
     evaluation of one term alone, by its name and by those of the training's terms, nothing is said; nor where the
     training smooths its labels, which no loss below comes of.
+
+    It is a warning where the model gets worse by the evaluation's measure: the first evaluation is of the first five
+    steps, and below a third of the training loss; all others are below it, and three in a row are a quarter above the
+    first. What is trained is then a sum of what is evaluated as a mean, or another loss.
     """
 
     name, kind, severity = "evaluation_better", "eval", "info"
     needs = ("eval_loss", "loss")
     least = 5
     about = "The evaluation loss is well below the training loss."
-    thresholds: ClassVar = {"share": (0.1, "ours"), "evaluations": (5.0, "ours")}
+    thresholds: ClassVar = {
+        "share": (0.1, "ours"),
+        "evaluations": (5.0, "ours"),
+        "begun": (5.0, "steps before the first evaluation: the model is as it began; ours"),
+        "apart": (3.0, "times the evaluation's, the training loss; ours"),
+        "worse": (1.25, "times the first evaluation, three later ones; ours"),
+    }
     causes = ("validation leak: evaluation data among the training data", "evaluation mode left on")
     remedies = ("Check that no evaluation example is trained on; dropout and augmentation explain it too.",)
 
@@ -335,11 +346,14 @@ class EvaluationBetter(Walker):
         self._first = 0
         self._told = False
         self._apart: bool | None = None
+        self._origin: EvaluationPoint | None = None
+        self._over, self._worse = False, 0  # whether evaluations are compared with the first no more; worse ones
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         smoothed = before(history.channel("model/label_smoothing"), point.step + 1, point.segment) > 0
         if smoothed or is_term(history, channel):
             return
+        yield from self._gets_worse(history, channel, point)
         self._apart = point.value < 0.5 * point.train and self._apart is not False
         if not point.value < (1 - self.at["share"]) * point.train or point.value <= 0 or channel.name.endswith("bpb"):
             self._count = 0
@@ -359,6 +373,32 @@ class EvaluationBetter(Walker):
             confidence=0.4,
             causes=[*([_SUMMED] if self._apart else []), *self.causes],
             evidence={"evaluation": rounded(point.value), "train": rounded(point.train)},
+        )
+
+    def _gets_worse(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        """Evaluations above the first one, of a loss that was never that of the training."""
+        first = self._origin = self._origin or point
+        times = self.at["apart"] if first is point else 1.0
+        apart = 0 < times * point.value < point.train
+        if self._over or not apart or first.step > self.at["begun"] or is_game(history, channel):
+            self._over = self._over or not apart
+            return
+        self._worse = self._worse + 1 if point.value >= self.at["worse"] * first.value else 0
+        if self._worse < _IN_A_ROW:
+            return
+        self._over = True
+        yield self.finding(
+            first.step,
+            f"The evaluation loss went from {first.value:.4g} at step {first.step} to {point.value:.4g}, and the "
+            f"training loss was {first.train / first.value:.3g} times as large when the training began: it is another",
+            severity="warning",
+            found=point.step,
+            segment=point.segment,
+            key="other",
+            confidence=0.8,
+            causes=[_SUMMED, "losses differ: what is trained is not what is evaluated"],
+            remedies=["Train on what is evaluated: take the mean over examples, and over tokens where it does."],
+            evidence={"first": rounded(first.value), "evaluation": rounded(point.value), "train": rounded(first.train)},
         )
 
 

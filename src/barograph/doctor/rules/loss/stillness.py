@@ -28,11 +28,11 @@ from barograph.doctor.rules.rl.preference import margins_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _HELD_OUT = re.compile(rf"(?i)(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?(?:acc|accuracy|rate|score|success).*")
-
-
 _CUT_ROWS = 4  # rows of such a loss
+_EXACT = 7  # digits, as numbers have that nobody rounded
+_TWICE = "activation twice: a sigmoid, or a ReLU, before a loss that has a sigmoid itself: its outputs run to 0"
+_ONCE = "give the loss the outputs of the last layer as they are"
 _GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
 _LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
 _HELD = "optimizer holds other parameters: no weight changes"
@@ -278,6 +278,15 @@ def _reading_of_zero(
     return "nonfinite" if hidden else "zero", message, causes, remedies
 
 
+def is_halves(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:
+    """Whether a loss is a sum of logistic losses of outputs that are all 0, a multiple of ln 2, and weights change."""
+    count = round(value / math.log(2))
+    return (
+        count >= 2 and abs(value - count * math.log(2)) <= 1e-5 * value
+        and known(history.channel("model/unchanged"), *place) == 0
+    )  # fmt: skip
+
+
 def is_reference(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:
     """Whether a loss is that of margins of 0 against a reference, though all weights change."""
     if abs(value - math.log(2)) > 6e-5:
@@ -301,7 +310,9 @@ class FrozenLoss(SeriesRule):
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
     finding; so is one that ran into its value: its last changes were each at most half of the one before, down to a
-    thousandth of all that it has lost, as where a whole data set is fitted to the end.
+    thousandth of all that it has lost, as where a whole data set is fitted to the end. Numbers of seven digits are not
+    rounded: sixteen equal ones count however often they repeated before. A whole multiple of ln 2, while all weights
+    change, is the logistic loss of outputs that are all 0.
     """
 
     name, family, kind, severity = "frozen_loss", "loss", "frozen", "critical"
@@ -418,7 +429,8 @@ class FrozenLoss(SeriesRule):
         needed = int(self.at["rows"] if self._rows >= 20 or unlearned else self.at["rows_from_start"])
         cut = _is_cut(stretch.value)
         needed = min(needed, _CUT_ROWS) if cut else needed
-        if stretch.length < needed or self._repeats > self.at["repeats"] * max(self._rows, 1):
+        drawn = digits >= _EXACT and stretch.length >= self.at["rows_from_start"]  # repeats aren't of rounding
+        if stretch.length < needed or (self._repeats > self.at["repeats"] * max(self._rows, 1) and not drawn):
             return
         if self._told is not None:
             self._told.last_step, self._told.evidence["rows"] = last_step, stretch.length
@@ -430,7 +442,8 @@ class FrozenLoss(SeriesRule):
         norms = between(history.role("norm"), stretch.step, found_step + 1, stretch.segment)
         still = len(norms) >= 3 and (float(norms.max()) == float(norms.min()))
         severity = "critical" if still else "warning"
-        settled = has_settled(channel, stretch.row, stretch.segment, stretch.value)
+        moved = self._rows > 2 and abs(stretch.value - self._first) > self.at["fallen"] * abs(self._first)
+        settled = moved and has_settled(channel, stretch.row, stretch.segment, stretch.value)
         if (is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3 or settled) and not cut:
             severity = "info"
         message = f"The loss is {stretch.value:.6g} in every row since step {stretch.step}"
@@ -442,7 +455,6 @@ class FrozenLoss(SeriesRule):
             "layer frozen: no trained parameter affects the loss",
         ]
         remedies = list(self.remedies)
-        moved = self._rows > 2 and abs(stretch.value - self._first) > self.at["fallen"] * abs(self._first)
         guess = next((count for count in _GUESSES if abs(stretch.value - math.log(count)) < 6e-5), 0)
         if cut:
             severity = "critical"
@@ -454,6 +466,8 @@ class FrozenLoss(SeriesRule):
             causes.insert(0, "learning rate too low: it is 0")
         elif settled and not cut:
             message, causes, remedies = message + ", into which it ran by ever smaller changes: it is fitted", [], []
+        elif is_halves(history, stretch.value, (found_step, time, stretch.segment)):
+            causes, remedies = [_TWICE, *causes[1:]], [_ONCE, *remedies]
         elif is_reference(history, stretch.value, (found_step, time, stretch.segment)):
             causes, remedies = [REFERENCE, *causes], [COPY_FIRST, *remedies]
         elif cut or (guess and moved):  # weights did change before

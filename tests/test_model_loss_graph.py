@@ -122,6 +122,10 @@ def test_a_sum_of_cross_entropies_or_logistic_losses_is_known_by_its_graph(
         (lambda a, b: functional.cross_entropy(similar(a, b).log_softmax(1), torch.arange(len(a))), False),
         (lambda a, b: -functional.logsigmoid(torch.tanh(a[:, 0] - b[:, 0])).mean(), False),
         (contrast, False),
+        (lambda a, b: functional.cross_entropy(similar(a, b).sigmoid(), torch.arange(len(a))), True),
+        (lambda a, b: functional.cross_entropy(similar(a, b).tanh(), torch.arange(len(a))), True),
+        (lambda a, b: functional.cross_entropy(10 * similar(a, b).tanh(), torch.arange(len(a))), False),
+        (lambda a, b: -functional.logsigmoid(functional.logsigmoid(a[:, 0] - b[:, 0])).mean(), True),
     ],
 )
 def test_an_activation_before_that_of_a_loss_of_pairs_is_proven(tmp_path: Path, loss_of: Loss, twice: bool) -> None:

@@ -74,6 +74,7 @@ _PROOFS = frozenset(
     }
 )  # of one loss of several in a step, whatever the others are
 _BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropyWithLogits": "Sigmoid"}
+_BOUNDED = {"LogSoftmax": ("Sigmoid", "Tanh"), "LogSigmoid": ("LogSigmoid",)}  # before it, and not what it does itself
 
 
 def find() -> dict[str, float]:
@@ -125,7 +126,8 @@ def figures(root: Any) -> dict[str, float]:
     `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does; in
     each of `sums_added` sums that are added, as those of a batch's two sides. `sum_beside_mean`: of sums that are added
     to a mean, where nothing multiplies or divides them, how many numbers the largest adds up.
-    `activation_twice`: whether a softmax or sigmoid goes into a loss that has it. `loss_classes`: the classes of a
+    `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, 2 where another function that has
+    bounds does, as a sigmoid or tanh into a cross-entropy. `loss_classes`: the classes of a
     cross-entropy that is all of the loss."""
     means, sums, other, scaled, rest, undivided = [], [], False, False, False, 0  # rest: what is left of a number
     whole: list[Any] = []  # sums that nothing multiplies or divides
@@ -148,7 +150,7 @@ def figures(root: Any) -> dict[str, float]:
     if not terms or waiting:
         return {}
     plain = not (scaled or other or rest)
-    found = {"loss_undivided": float(plain and not sums), "activation_twice": float(any(map(_twice, terms)))}
+    found = {"loss_undivided": float(plain and not sums), "activation_twice": max(map(_twice, terms))}
     if (scaled or rest) and not (other or sums) and undivided:
         found["term_undivided"] = 1.0
     if sums:
@@ -192,21 +194,24 @@ def _under(node: Any) -> Any:
     return None
 
 
-def _twice(term: Any) -> bool:
-    return any(_has_it_before(node) for node in _near(term))
+def _twice(term: Any) -> float:
+    """1 where what a node of a loss does itself is done before it, 2 where its logits are bounded; 0 of others."""
+    return max((_has_it_before(node) for node in _near(term)), default=0.0)
 
 
-def _has_it_before(node: Any) -> bool:
-    """Whether what a node of a loss does itself is done before: to one tensor, or to both scores of a pair."""
+def _has_it_before(node: Any) -> float:
+    """The same of one node: of one tensor, or of both scores of a pair."""
     wanted, under = _BEFORE.get(_kind(node)), _under(node)
+    if under is not None and _kind(under) in _BOUNDED.get(_kind(node), ()):
+        return 2.0
     if _kind(node) == "Log" and under is not None and _kind(under) == "Sigmoid":
         wanted, under = "Sigmoid", _under(under)
     if wanted is None or under is None:
-        return False
+        return 0.0
     sides = _behind(under) if _kind(under) == "Sub" and wanted == "Sigmoid" else ()
     pair = [side if _kind(side) not in _SHAPED else _under(side) for side in sides]
     both = len(pair) == 2 and all(side is not None and _kind(side) == wanted for side in pair)
-    return _kind(under) == wanted or both
+    return float(_kind(under) == wanted or both)
 
 
 def _near(term: Any) -> Iterator[Any]:

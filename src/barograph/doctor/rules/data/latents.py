@@ -104,7 +104,7 @@ class LatentTerm(WatchRule):
         beside = usual(other, *place, 64)
         crossed = history.channel("model/loss_crossed")
         why = history.channel("model/loss_widened") is not None or (crossed is not None and crossed.first > 1)
-        why |= watched(history, "activation_twice", place) == 1 or watched(history, "latent_cut", place) == 1
+        why |= watched(history, "activation_twice", place) >= 1 or watched(history, "latent_cut", place) == 1
         nothing = usual(history.channel("model/rebuilt"), *place, 8) <= self.at["rebuilt"]
         gone = not why and 0 <= level <= self.at["left"] * self._first
         gone = gone and (nothing or level <= self.at["share"] * beside)

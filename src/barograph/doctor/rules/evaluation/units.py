@@ -26,11 +26,12 @@ class EvaluationSummed(Walker):
     The first evaluation is above the loss of a guess, though the training is below it; and in four evaluations or more
     it goes the way of the training loss, at 1.8 times it or more: their ratio changes by less than 7%, or, where the
     training loss falls far, by less than the power 0.4 of its fall. A model that is bad at what it is asked does not
-    get better at it in the same proportion. Where no loss of a guess is known, as of a regression, each of eight
-    evaluations is 300 times the training's first loss or more, and the last is below the first by the power 0.3 of the
-    training's fall, which is to 60% or less: no model that is evaluated on such data in such units is so much worse
-    than before its first step, unless its training is. Inputs of another scale, where the watch knows them, are
-    `evaluation_inputs`.
+    get better at it in the same proportion. Where no loss of a guess is known, as of pairs, each is three times the
+    training's first loss or more, the first of five or more too, the training has lost a third since, and the ratio
+    changes by less than 7%. Or, as of a regression, each of eight evaluations is 300 times the training's first loss or
+    more, and the last is below the first by the power 0.3 of the training's fall, which is to 60% or less: no model
+    that is evaluated on such data in such units is so much worse than before its first step, unless its training is.
+    Inputs of another scale, where the watch knows them, are `evaluation_inputs`.
 
     What to do: divide the sum by the number of targets, or of batches where batches are averaged.
     """
@@ -48,6 +49,9 @@ class EvaluationSummed(Walker):
         "guess": (1.1, "times the loss of a guess; ours"),
         "far": (300.0, "times the training's first loss, without a guess; ours"),
         "several": (8.0, "evaluations, the same; ours"),
+        "five": (5.0, "evaluations, of a watched loss without a guess; ours"),
+        "first": (3.0, "times the training's first loss, the same; ours"),
+        "lost": (0.4, "the training's fall, in ln, the same; ours"),
         "grown": (3.0, "times the training's first loss, by the first evaluation, the same; ours"),
         "halved": (0.5, "the training's fall, in ln, the same; ours"),
         "along": (0.3, "power of the training's fall, the same; ours"),
@@ -88,11 +92,13 @@ class EvaluationSummed(Walker):
         """Evaluations in another unit, by the training's first loss."""
         first, least = self._points[0], min(one.value for one in self._points)
         fall = math.log(first.train / point.train)
+        place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
+        if watched(history, "loss_terms", place) >= 1 and not watched(history, "loss_error", place) >= 1:
+            yield from self._along(loss, point, least, fall)
         far = least >= self.at["far"] * loss.first > 0 and len(self._points) >= self.at["several"]
         far = far and first.train < self.at["grown"] * loss.first  # else the training is as far up itself
         if not far or fall < self.at["halved"] or math.log(first.value / point.value) < self.at["along"] * fall:
             return
-        place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
         mine, others = (usual(history.channel(f"model/{name}input_std"), *place, 8) for name in ("", "eval_"))
         if not (others > 2 * mine or mine > 2 * others) and self.first(point.segment):
             yield self.finding(
@@ -102,6 +108,23 @@ class EvaluationSummed(Walker):
                 causes=["units differ: the evaluation's loss is not in those of the training's", *self.causes],
                 remedies=["compute both losses of the same scaled outputs and targets", *self.remedies],
                 evidence={"evaluation": rounded(point.value), "train": rounded(point.train), "standing": True},
+            )  # fmt: skip
+
+    def _along(self, loss: Channel, point: EvaluationPoint, least: float, fall: float) -> Iterator[Finding]:
+        """Evaluations that fall with the training, and are above all that it began with."""
+        ratios = [math.log(one.value / one.train) for one in self._points]
+        above = least >= self.at["first"] * loss.first > 0 and min(ratios) >= math.log(self.at["first"])
+        even = max(ratios) - min(ratios) < max(self.at["steady"], self.at["power"] * fall)
+        enough = len(self._points) >= self.at["five"] and fall >= self.at["lost"]
+        if enough and above and even and self.first(point.segment):
+            times = math.exp(sorted(ratios)[len(ratios) // 2])
+            yield self.finding(
+                0, f"The evaluation loss is {times:.3g} times the training loss in {len(self._points)} evaluations, "
+                f"and falls with it: {point.value:.4g}, where the training began with {loss.first:.4g}.",
+                found=point.step, segment=point.segment, confidence=0.9,
+                causes=["loss divided too often: that of the training, by what the evaluation's is not", *self.causes],
+                remedies=["compute both losses by one function", *self.remedies],
+                evidence={"times": rounded(times), "standing": True},
             )  # fmt: skip
 
 

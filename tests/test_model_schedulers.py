@@ -177,3 +177,16 @@ def test_a_plateau_scheduler_that_is_stepped_at_each_batch_is_named_so(
     columns = {"loss": every(np.linspace(2.0, 1.0, ROWS))}
     columns |= {f"model/{name}": (STEPS, values) for name, values in figures.items()}
     assert ("plateau_pace" in warned(columns)) == told
+
+
+@pytest.mark.parametrize(
+    ("mark", "pace", "ends", "told"),
+    [(150.0, 0.03, 1.0, True), (150.0, 0.03, 0.1, False), (12.0, 0.03, 1.0, False), (900.0, 0.03, 1.0, False)],
+)
+def test_stairs_in_steps_of_a_schedule_that_is_stepped_once_an_epoch_are_never_reached(
+    mark: float, pace: float, ends: float, told: bool
+) -> None:
+    columns = {"loss": every(np.linspace(2.0, 1.0, ROWS))}
+    columns |= counted(pace, 0.0, np.linspace(1.0, ends, len(STEPS)))
+    columns |= {"model/scheduler_last_mark": (STEPS, mark + 0.0 * STEPS)}
+    assert ("schedule_count" in warned(columns)) == told

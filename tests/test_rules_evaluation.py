@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from rule_columns import findings
 from rule_curves import columns, falling, found, warned
 
+from barograph.doctor.rules.evaluation import evaluation, mode
 from barograph.doctor.rules.evaluation.averages import AverageBehind
-from barograph.doctor.rules.evaluation.evaluation import RULES, EvaluationBetter, EvaluationFrozen, Overfitting
+from barograph.doctor.rules.evaluation.evaluation import EvaluationBetter, EvaluationFrozen, Overfitting
 
 AT = np.arange(100, 2000, 100)
+RULES = (*evaluation.RULES, *mode.RULES)
 
 
 def look(loss: np.ndarray, evaluations: np.ndarray, at: np.ndarray = AT, checkpoints=(), **more):

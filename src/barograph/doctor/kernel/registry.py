@@ -15,7 +15,8 @@ from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 
 MODULES = (
-    "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.units", "evaluation.ranking", "data.data",
+    "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.mode", "evaluation.units", "evaluation.ranking",
+    "data.data",
     "evaluation.reversed", "data.noising", "data.criteria", "data.finite", "data.texts", "data.outputs", "data.places",
     "data.leaks", "data.pictures", "data.prepared", "data.overlaps", "run.resume", "rl.rl", "rl.values",
     "rl.reference", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early",
@@ -27,7 +28,7 @@ MODULES = (
     "loss.accumulated", "evaluation.accuracy", "evaluation.explained", "evaluation.best", "evaluation.terms",
     "loss.squares", "data.order", "data.lengths", "data.alike", "ranks.summed", "data.batches", "loss.divided",
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.running", "evaluation.untrained",
-    "gradient.undivided", "optimizer.held", "optimizer.declared",
+    "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

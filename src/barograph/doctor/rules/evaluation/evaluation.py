@@ -2,7 +2,7 @@
 
 In:   the series of the evaluation loss, and beside it loss and accuracy.
 Out:  findings of `Overfitting`, `ValidationDivergence`, `EvaluationJump`, `EvaluationNonFinite`, `EvaluationFrozen`,
-      `EvaluationBetter`, `EvaluationGap`, `ModelMode`, `EvaluationGradients`, `StaleStatistics`, `ValidationPlateau`.
+      `EvaluationBetter`, `EvaluationGap`, `ValidationPlateau`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from barograph.doctor.rules.evaluation.evaluations import (
     learnt_at_once,
     usual_change,
 )
-from barograph.doctor.rules.evaluation.mode import EvaluationGradients, EvaluationMode, ModelMode, StaleStatistics
 from barograph.doctor.rules.evaluation.running import StatisticsSlow, statistics_left
 from barograph.doctor.rules.evaluation.signs import (
     AVERAGE,
@@ -483,10 +482,6 @@ RULES = (
     EvaluationFrozen,
     EvaluationBetter,
     EvaluationGap,
-    EvaluationMode,
-    ModelMode,
-    EvaluationGradients,
-    StaleStatistics,
     AverageBehind,
     AverageWrong,
     TeacherStill,

@@ -1,17 +1,19 @@
 """Layers that are in evaluation mode while the model is trained, told from gradients that cannot be.
 
 In:   tables of gradients; the modes that the watch records.
-Out:  findings of `EvaluationMode`, `ModelMode`, `EvaluationGradients`, `StaleStatistics`.
+Out:  findings of `EvaluationMode`, `ModelMode`, `EvaluationGradients`, `DropoutGone`, `StaleStatistics`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, evaluations_of
+from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of
+from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import in_order, shown
@@ -224,6 +226,7 @@ class ModelMode(Rule):
         return later[~(labels & ~often)]
 
 
+_TIMES = re.compile(r"until|after|steps?|epochs?|sched|anneal|decay|final|_end|end_|stop|early|warm|ramp")
 _COPY = "copy_training_in_evaluation"
 _FUNCTIONS = {  # by series: what an evaluation has, why, and what to do
     "dropout_in_evaluation": (
@@ -238,6 +241,45 @@ _FUNCTIONS = {  # by series: what an evaluation has, why, and what to do
         "`batch_norm(..., training=self.training)`; `model.eval()` behind what puts a part into training mode",
     ),
 }
+
+
+class DropoutGone(Rule):
+    """Dropout was set to 0 for an evaluation, and stays there.
+
+    The watch reads the largest share that a layer drops, at the start and behind passes without gradients. In one
+    launch it was above 0, and is 0 behind an evaluation that was logged. Where the configuration names a time of
+    dropout, as its end or its schedule, nothing is said.
+
+    What to do: leave the shares as they are, and call `model.eval()` for the evaluation and `model.train()` behind it.
+    """
+
+    name, family, kind, severity = "dropout_gone", "eval", "eval", "warning"
+    needs = ("=model/dropout", "eval_loss|eval_accuracy|evaluation")
+    least = 2
+    about = "Dropout was set to 0 for an evaluation, and stays there."
+    causes = ("evaluation mode left on: dropout was set to 0 for an evaluation, and not set back",)
+    remedies = ("leave the shares of dropout as they are; `model.eval()` and `model.train()` turn it off and on",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._before: tuple[int, float] = (-1, 0.0)  # segment and share
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for (step, time, segment), value in self._cursor.each(history.channel("model/dropout")):
+            (last, before), self._before = self._before, (segment, value)
+            fell = last == segment and before > 0 and value == 0
+            if fell and came_by(evaluations_of(history), time) and not _ends(history) and self.first(segment):
+                yield self.finding(
+                    step, f"No layer drops anything since an evaluation before step {step}; it was {before:.3g} "
+                    "before.", found=step, segment=segment, confidence=0.9,
+                    evidence={"dropout": rounded(before), "standing": True},
+                )  # fmt: skip
+
+
+def _ends(history: RunHistory) -> bool:
+    """Whether the configuration says that dropout changes on purpose."""
+    named = [name.lower() for name in history.options.found if "drop" in name.lower()]
+    return any(_TIMES.search(name) for name in named)
 
 
 class EvaluationGradients(Rule):
@@ -347,3 +389,6 @@ class StaleStatistics(Rule):
                     causes=["evaluation mode left on: batch norm's statistics were never gathered"],
                     remedies=["leave batch norm in training mode, or load weights with statistics before"],
                 )  # fmt: skip
+
+
+RULES = (EvaluationMode, ModelMode, EvaluationGradients, DropoutGone, StaleStatistics)

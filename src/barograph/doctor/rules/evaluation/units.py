@@ -73,7 +73,7 @@ class EvaluationSummed(Walker):
             yield from self._far(history, loss, channel, point)
             return
         first = self._points[0]
-        ratios = [math.log(one.value / one.train) for one in self._points]
+        ratios = [math.log(one.value) - math.log(one.train) for one in self._points]
         trains = [math.log(one.train) for one in self._points]
         fall = trains[0] - trains[-1]
         above = first.value > self.at["guess"] * guess and point.train < guess
@@ -91,7 +91,7 @@ class EvaluationSummed(Walker):
     def _far(self, history: RunHistory, loss: Channel, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         """Evaluations in another unit, by the training's first loss."""
         first, least = self._points[0], min(one.value for one in self._points)
-        fall = math.log(first.train / point.train)
+        fall = math.log(first.train) - math.log(point.train)
         place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
         if watched(history, "loss_terms", place) >= 1 and not watched(history, "loss_error", place) >= 1:
             yield from self._along(loss, point, least, fall)
@@ -112,7 +112,7 @@ class EvaluationSummed(Walker):
 
     def _along(self, loss: Channel, point: EvaluationPoint, least: float, fall: float) -> Iterator[Finding]:
         """Evaluations that fall with the training, and are above all that it began with."""
-        ratios = [math.log(one.value / one.train) for one in self._points]
+        ratios = [math.log(one.value) - math.log(one.train) for one in self._points]
         above = least >= self.at["first"] * loss.first > 0 and min(ratios) >= math.log(self.at["first"])
         even = max(ratios) - min(ratios) < max(self.at["steady"], self.at["power"] * fall)
         enough = len(self._points) >= self.at["five"] and fall >= self.at["lost"]
@@ -180,7 +180,7 @@ class EvaluationDivided(Walker):
         if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss) or not guess > 0:
             return
         first = self._points[0]
-        ratios = [math.log(one.value / one.train) for one in self._points]
+        ratios = [math.log(one.value) - math.log(one.train) for one in self._points]
         fall = math.log(first.train / point.train)
         trains = self.at["trained"] * guess <= first.train <= self.at["most"] * guess
         small = first.value <= self.at["evaluated"] * guess and max(ratios) <= -math.log(self.at["times"])

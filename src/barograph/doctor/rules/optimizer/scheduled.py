@@ -31,17 +31,18 @@ class ScheduleCount(Rule):
     """The run is over, and the scheduler's count of steps does not go with the optimizer's.
 
     The watch reads both, of torch's schedulers, and how many steps a schedule is made for. In 90 steps or more, and in
-    the whole run: the scheduler was never stepped, though it is made for as many steps as the optimizer made, or as
-    are planned (within a tenth), or there were three epochs. It is made for as many steps as the optimizer made, and
-    was stepped once in five of these or less: once an epoch. It is made for as many, and was stepped twice at each, or
-    more often: it is over, or rises again, in the middle. Or it is cosine annealing, stepped at each step, and the run
-    ends at half of the peak or more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down,
-    and up again. Or it is made for as many steps as there are epochs, three or more, and was stepped at each step,
-    three times as often or more; or it has stairs, the last of which is one of the epochs, the third or a later one,
-    and was there within the first. Or it is made for k times as many steps as the optimizer made, all that are planned,
-    and was stepped once at each, where each has k backward passes; or for as many times as a batch has examples. Or it
-    has no length of its own, was stepped exactly once at each of k backward passes of a step, there are not k ranks,
-    and the rate does not end at a tenth of its peak or less, but by the same factor again and again.
+    the whole run: the scheduler was never stepped, though it is made for as many steps as the optimizer made, or as are
+    planned (within a tenth), or there were three epochs. It is made for as many steps as the optimizer made, and was
+    stepped once in five of these or less: once an epoch. It is made for as many, and was stepped twice at each, or more
+    often: it is over, or rises again, in the middle. Or it is cosine annealing, stepped at each step, and the run ends
+    at half of the peak or more, a fifth to 1.1 of the schedule's length behind its end: the rate has come down, and up
+    again. Or it is made for as many steps as there are epochs, three or more, and was stepped at each step, three times
+    as often or more; or it has stairs, the last of which is one of the epochs, the third or a later one, and was there
+    within the first; or stairs up to one of the optimizer's steps, and came to a fifth of that or less, stepped once in
+    many, so that the rate never fell. Or it is made for k times as many steps as the optimizer made, all that are
+    planned, and was stepped once at each, where each has k backward passes; or for as many times as a batch has
+    examples. Or it has no length of its own, was stepped exactly once at each of k backward passes of a step, there are
+    not k ranks, and the rate does not end at a tenth of its peak or less, but by the same factor again and again.
 
     Or the rate itself says it, of any scheduler: behind its peak its share falls, in two records in a row or more, to
     below a half, and stands still or rises again from 1 / k of the steps on (within a tenth; a fifth earlier where the
@@ -149,6 +150,9 @@ class ScheduleCount(Rule):
         elif mark := self._stairs_of_epochs(history, rows, went / made, whole):
             cause = "scheduler stepped per batch: its numbers are of epochs"
             said = f"has its last stair at {mark:.0f}, a number of epochs, and was there within the first"
+        elif mark := self._stairs_of_steps(history, rows, whole):
+            cause = "schedule too long: its stairs are in steps of the optimizer, and it is stepped once an epoch"
+            said = f"has its last stair at {mark:.0f}, and came to {rows.value[-1]:.0f} in {whole:.0f} of the optimizer"
         elif parts := self._of_parts(history, length, rows, went / made, whole):
             cause = f"schedule too long: it counts micro-batches, {parts:.0f} for each step"
             said = f"is made for {length:.0f} steps, {parts:.0f} times as many as the optimizer makes"
@@ -195,6 +199,18 @@ class ScheduleCount(Rule):
         )
         by_epoch = self.at["epochs"] <= mark <= epochs and mark < whole / epochs
         return mark if by_epoch and 0.9 < pace < 1.1 and rows.value[-1] >= self.at["often"] * epochs else 0.0
+
+    def _stairs_of_steps(self, history: RunHistory, rows: ChannelRows, whole: float) -> float:
+        """The last stair of a schedule that is stepped once in many steps, and whose rate never fell, if the optimizer
+        made as many steps; else 0."""
+        mark, shares = (
+            known(history.channel("model/scheduler_last_mark"), *self._end(rows)),
+            history.channel("model/rate_share"),
+        )
+        rates = shares.rows().value if shares is not None else numpy.zeros(0)
+        never = len(rates) >= self.least and bool((numpy.diff(rates) >= 0).all())
+        seldom = 0 < rows.value[-1] <= self.at["seldom"] * min(mark, whole)
+        return mark if never and seldom and mark <= whole else 0.0
 
     def _of_parts(self, history: RunHistory, length: float, rows: ChannelRows, pace: float, whole: float) -> float:
         """The number of backward passes at each step, where a schedule is made for all of them; else 0."""

@@ -1,0 +1,168 @@
+"""A schedule that begins again and again in one launch: its warm-up comes back, or its scheduler's count goes back.
+
+In:   the learning rate row by row; the scheduler's own count of steps.
+Out:  findings of `WarmupAgain`, `ScheduleBackwards`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.rules.data.examples import Place, WatchRule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_MEANT = re.compile(r"cycl|restart|stage|phase|round|period|wave|sawtooth|triang|curricul|sgdr|t_0|t_mult")
+_EVEN = 0.1  # of the distance between two restarts
+REMEDY = "make the scheduler once, before the loop over epochs, and call its `step()` with nothing"
+
+
+def is_meant(history: RunHistory) -> bool:
+    """Whether the configuration speaks of cycles, restarts, or stages."""
+    return any(
+        value not in (None, False, 0, "") and (
+            _MEANT.search(name.rpartition(".")[2].lower())
+            or (isinstance(value, str) and "/" not in value and _MEANT.search(value.lower()))
+        )
+        for name, value in history.options.found.items()
+    )  # fmt: skip
+
+
+class WarmupAgain(SeriesRule):
+    """The warm-up comes back at even distances: the schedule begins again and again.
+
+    A launch begins with a warm-up, at half of its peak or less. Two times or more the rate falls at once, from half of
+    the peak or more to two fifths of that or less, not to 0, and rises again from there, in four rows or more, to nine
+    tenths of the peak, without a row in which it falls; the distances are the same to a tenth. Cycles of usual
+    schedules come down smoothly, and jump up. Where the configuration speaks of cycles, restarts, stages or rounds,
+    nothing is said.
+
+    What to do: make the scheduler once; a scheduler that is given a number by `step()` takes it for the epoch.
+    """
+
+    name, family, kind, severity = "warmup_again", "optimizer", "learning_rate", "warning"
+    series = "lr"
+    needs = ("lr",)
+    least = 24
+    about = "The warm-up of the learning rate comes back at even distances."
+    thresholds: ClassVar = {
+        "fall": (0.4, "of the row before; ours"),
+        "high": (0.5, "of the peak, from which it falls; ours"),
+        "begins": (0.5, "of the peak, at most, at the start; ours"),
+        "rises": (4.0, "rows; ours"),
+        "back": (0.9, "of the peak; ours"),
+        "times": (2.0, "ours"),
+    }
+    causes = (
+        "schedule restarted: the scheduler is made anew each epoch, or is given a number as its epoch",
+        "scheduler stepped with a loss: it takes that for its count of steps",
+    )
+    remedies = (REMEDY,)
+
+    def reset(self) -> None:
+        self._segment, self._begun, self._start = -1, 0, math.nan  # step and rate of its first row
+        self._peak, self._last = 0.0, math.nan
+        self._rises = -1  # rows since it fell at once; -1 where it has been up since
+        self._falls: list[int] = []  # steps at which it fell so
+
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        value = rows.value
+        if rows.finite and rows.all_of(self._segment) and self._rises < 0:
+            before = numpy.concatenate(([self._last], value[:-1]))
+            if not (value < self.at["fall"] * before).any():
+                self._peak, self._last = max(self._peak, rows.highest), float(value[-1])
+                return
+        for at, one in enumerate(value.tolist()):
+            if int(rows.segment[at]) != self._segment:
+                self.reset()
+                self._segment, self._begun, self._start = int(rows.segment[at]), int(rows.step[at]), one
+            if math.isfinite(one):
+                self._move(one, int(rows.step[at]))
+                self._peak, self._last = max(self._peak, one), one
+                yield from self._tell(history, int(rows.step[at]))
+
+    def _move(self, value: float, step: int) -> None:
+        """The next row of a launch."""
+        if 0 < value < self.at["fall"] * self._last:
+            if self._rises >= 0 or self._last < self.at["high"] * self._peak:
+                self._falls = []
+            self._rises = 0
+            self._falls.append(step)
+        elif self._rises >= 0 and value > self._last:
+            self._rises += 1
+        elif self._rises >= 0 and value < self._last:
+            self._rises, self._falls = -1, []
+
+    def _tell(self, history: RunHistory, step: int) -> Iterator[Finding]:
+        if self._rises < 0 or self._last < self.at["back"] * self._peak:
+            return
+        if self._rises < self.at["rises"]:
+            self._falls = []
+        self._rises = -1
+        apart = numpy.diff([self._begun, *self._falls])
+        even = bool((abs(apart - apart[-1:]) <= max(2.0, _EVEN * float(apart[-1:].sum()))).all())
+        begun = self._start <= self.at["begins"] * self._peak
+        if (
+            len(self._falls) >= self.at["times"]
+            and even
+            and begun
+            and not is_meant(history)
+            and self.first(self._segment)
+        ):
+            yield self.finding(
+                self._falls[0], f"The learning rate falls at once and warms up again every {apart[-1]} steps, since "
+                f"step {self._falls[0]}.", found=step, segment=self._segment, confidence=0.9,
+                evidence={"times": len(self._falls), "peak": rounded(self._peak)},
+            )  # fmt: skip
+
+
+class ScheduleBackwards(WatchRule):
+    """The scheduler's count of steps goes back within a launch.
+
+    The watch reads it beside the optimizer's. Twice or more it is less than in the look before by one whole step: what
+    `step()` of the scheduler was given, such as a loss, counts as its epoch. Where the configuration speaks of cycles,
+    restarts, stages or rounds, nothing is said.
+
+    What to do: call `scheduler.step()` with nothing; `ReduceLROnPlateau` alone is given a loss.
+    """
+
+    name, family, kind, severity = "schedule_backwards", "optimizer", "learning_rate", "warning"
+    series = "model/scheduler_steps"
+    needs = ("=model/scheduler_steps",)
+    least = 3
+    about = "The scheduler's count of steps goes back."
+    thresholds: ClassVar = {"times": (2.0, "ours"), "steps": (1.0, "at least; ours")}
+    causes = (
+        "scheduler stepped with a loss: it takes that for its count of steps",
+        "schedule restarted: its count is set back within the launch",
+    )
+    remedies = (REMEDY, "`ReduceLROnPlateau` is the one scheduler whose `step` is given a loss")
+
+    def begin(self) -> None:
+        self._newest, self._segment = -math.inf, -1
+        self._back: list[Place] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if place[2] != self._segment:
+            self._segment, self._back, self._newest = place[2], [], value
+        if value <= self._newest - self.at["steps"]:
+            self._back.append(place)
+        before, self._newest = self._newest, value
+        if len(self._back) >= self.at["times"] and not is_meant(history) and self.first(place[2]):
+            yield self.finding(
+                self._back[0][0], f"The scheduler's count of steps went back {len(self._back)} times by step "
+                f"{place[0]}, from {before:.4g} to {value:.4g} at last.", found=place[0], segment=place[2],
+                confidence=0.95, evidence={"times": len(self._back), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (WarmupAgain, ScheduleBackwards)

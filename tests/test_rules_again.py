@@ -1,0 +1,60 @@
+"""Schedules that begin again and again in one launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_curves import found
+
+from barograph.doctor.rules.optimizer.again import ScheduleBackwards, WarmupAgain
+
+RISE = np.linspace(0.05, 1, 12)
+
+
+def rate(*parts: np.ndarray) -> dict[str, Any]:
+    row = 1e-3 * np.concatenate(parts)
+    return {"lr": (np.arange(len(row)), row)}
+
+
+def teeth(count: int, falls_to: float = 0.6, length: int = 40) -> list[np.ndarray]:
+    return [np.r_[RISE, np.linspace(1, falls_to, length - len(RISE))] for _ in range(count)]
+
+
+@pytest.mark.parametrize("pieces", [(), (5, 41, 43, 90)])
+def test_a_warm_up_that_comes_back_each_epoch_is_found(pieces: tuple[int, ...]) -> None:
+    (one,) = found([WarmupAgain()], rate(*teeth(4)), pieces)
+    assert one.step == 40 and "every 40 steps" in one.message and one.causes[0].startswith("schedule restarted")
+
+
+@pytest.mark.parametrize(
+    ("parts", "config"),
+    [
+        (teeth(2), {}),  # once: a second stage
+        (teeth(4), {"lr_cycles": 4}),
+        (teeth(4), {"schedule": "warm_restarts"}),
+        (teeth(4, falls_to=0.02), {}),  # each comes down smoothly before
+        ([np.r_[np.linspace(1, 0.1, 40)] for _ in range(4)], {}),  # jumps up, as usual cycles do
+        ([np.r_[RISE, np.ones(28)], np.r_[RISE, np.ones(70)], np.r_[RISE, np.ones(20)]], {}),  # at no even distances
+        ([np.tile([1.0, 0.3], 60)], {}),  # two groups' rates by turns
+    ],
+)
+def test_cycles_stages_and_turns_are_no_warm_up_that_comes_back(
+    parts: list[np.ndarray], config: dict[str, Any]
+) -> None:
+    assert not found([WarmupAgain()], rate(*parts), config=config)
+
+
+@pytest.mark.parametrize(
+    ("counts", "config", "says"),
+    [
+        ([20, 3.4, 13.4, 3.1, 13.1, 2.7], {}, True),
+        ([20, 3.4, 13.4, 23.4], {}, False),
+        ([20, 30, 40, 50], {}, False),
+        ([20, 0, 10, 0, 10, 0], {"restart_every": 20}, False),
+    ],
+)
+def test_a_count_that_goes_back_twice_is_found(counts: list[float], config: dict[str, Any], says: bool) -> None:
+    columns = {"model/scheduler_steps": (np.arange(20, 20 + 10 * len(counts), 10), np.array(counts))}
+    assert bool(found([ScheduleBackwards()], columns, config=config)) is says

@@ -10,18 +10,14 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy
-
-from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
-from barograph.doctor.kernel.cursor import exp, known, named, numeric_setting, param_norm_of, setting
+from barograph.doctor.kernel.cursor import exp, known, named
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.data.regression import not_normalised
 from barograph.doctor.rules.evaluation.ranking import AREA
 from barograph.doctor.rules.loss.short_runs import falls_evenly, nothing_learnt, stays_a_guess
-from barograph.doctor.rules.loss.stillness import COPY_FIRST, REFERENCE, is_reference
+from barograph.doctor.rules.loss.suspects import advice, suspects
 from barograph.doctor.rules.optimizer.early import began_blank
 
 if TYPE_CHECKING:
@@ -35,6 +31,7 @@ _MANY = 3000  # steps
 _WARM_UP = 5000  # steps, more than any warm-up has
 _EVALUATED = 0.95  # of an evaluation's first loss: below it something was learnt
 _FEW = 100  # rows from which on a guess is looked for while they come
+_EPOCH_NOISE = 0.01  # in ln, of the mean of an epoch's losses
 _BEGINNING = 100  # steps within which a training begins
 
 
@@ -49,6 +46,16 @@ def _unit(history: RunHistory) -> str:
     return "epochs" if _counts(history) == "epoch" else "rows"
 
 
+def _classes(history: RunHistory, tick: Tick) -> int:
+    """Among how many classes the watched loss chooses, or examples of a batch; 0 where that is not known."""
+    place = tick.step, tick.time, tick.segment
+    targets = known(history.channel("model/class_targets"), *place)
+    width = known(history.channel("model/output_width"), *place) if targets > 0 else math.nan
+    count = known(history.channel("model/loss_classes"), *place)
+    count = width if count != count else count
+    return int(count) if count >= 2 else 0
+
+
 def _evaluated(history: RunHistory, begin: int, tick: Tick) -> bool:
     """Whether the evaluation's loss has fallen and stays there: what is printed of the training may be the last
     batch's."""
@@ -61,7 +68,8 @@ class NotLearning(CurveRule):
 
     After 50 rows and 200 steps (20 rows where rows are further apart) the smoothed loss is within 2% of the first
     rows', and its lowest point is too. A model that goes on from a checkpoint has such a curve as well, so this is an
-    info finding, unless the loss is that of a uniform guess: within 2% of ln of the vocabulary; where that isn't known,
+    info finding, unless the loss is that of a uniform guess: within 2% of ln of the vocabulary, or of the classes of a
+    watched loss; where that isn't known,
     between 4 and 12.2, where no trained model begins (among how many it guesses nothing says), or within 0.3% of ln 2,
     3, 10, 100, 1000 classes, or that of outputs without information about the targets, since it began as log Z (within
     10%). Then it is a warning, and critical after four times the rows. One that has lost less than 7% after 150 rows,
@@ -178,7 +186,7 @@ class NotLearning(CurveRule):
         message = f"The loss is {level:.4g} after {steps} {_unit(history) if epochs else 'steps'}, its initial value"
         message += f": that of a uniform guess among {guess}" if guess > 0 else ""
         message += ": it began as log Z, so the outputs carry no information about the targets" if blank else ""
-        causes, remedies = _advice(suspects(history, tick), rates)
+        causes, remedies = advice(suspects(history, tick), rates)
         self._told = self.finding(
             self._begin.step,
             message,
@@ -385,7 +393,7 @@ class NotLearning(CurveRule):
         """How many equally likely answers the loss is that of, 0 if none; -1 where it is one of a number that nothing
         says.
         """
-        vocabulary = history.facts.get("vocabulary")
+        vocabulary = history.facts.get("vocabulary") or _classes(history, tick)
         near = self.at["near"] if vocabulary or history.role("accuracy") is not None else 0.15 * self.at["near"]
         noise = 2.5 * (tick.spread if math.isfinite(tick.spread) else 0.0) / math.sqrt(tick.width)
         mean = self._sum / max(self._ticks, 1)  # of all so far: where single rows are noisy it is not
@@ -414,81 +422,6 @@ def _falls(history: RunHistory, channel: Channel, begin: int, tick: Tick) -> boo
     early, late = values[-2 * part : -part], values[-part:]
     error = math.sqrt((float(early.var()) + float(late.var())) / (part - 1))
     return float(early.mean() - late.mean()) > _BY_CHANCE * error
-
-
-def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str]]:
-    """Causes and remedies that don't contradict each other: a rate is raised where it may be too low."""
-    remedies = ["Check that a step changes the weights, and that labels match inputs: try to overfit one batch."]
-    if causes[0] == REFERENCE:
-        return causes, [COPY_FIRST, *remedies]
-    if not len(rates) or causes[0].startswith("learning rate too high"):
-        return causes, remedies
-    if causes[0].startswith("weight decay too high"):
-        return causes, ["Set the weight decay to 0.01 to 0.1, and see whether the loss falls.", *remedies]
-    kept = [cause for cause in causes if not cause.startswith("learning rate too high")]
-    return kept, [*remedies, f"Raise the learning rate; the highest so far was {rates.max():.2g}."]
-
-
-def suspects(history: RunHistory, tick: Tick) -> list[str]:
-    """Why nothing is learnt, the likeliest first: that a policy is its own reference, that most of the model is frozen
-    and nobody asked for it, that the first layers get no gradient, else what the weights say.
-    """
-    causes = _by_weights(history, tick)
-    if depth.vanishes(history, tick.step, tick.time, tick.segment):
-        causes = [depth.CAUSE, *(cause for cause in causes if cause != "gradients vanish")]
-    if is_reference(history, exp(tick.level), (tick.step, int(tick.time), tick.segment)):
-        return [REFERENCE, *causes]
-    share = between(history.channel("model/frozen_share"), 0, tick.step + 1, tick.segment)
-    adapters = between(history.channel("model/trained_adapters"), 0, tick.step + 1, tick.segment)
-    if not len(share) or share[-1] < _MOSTLY or adapters.any() or setting(history, *_HEAD_ONLY):
-        return causes
-    return ["layer frozen: most of the model is not trained", *causes]
-
-
-_MOSTLY = 0.5  # of all elements
-_EPOCH_NOISE = 0.01  # in ln, of the mean of an epoch's losses
-_DECAYED = 0.01  # of the weights, in each step: rate times decay, which is 1e-3 at most where something is learnt
-_HEAD_ONLY = ("freeze_backbone", "freeze_encoder", "freeze_base_model", "freeze_base", "freeze_feature_extractor",
-              "linear_probe", "linear_probing", "head_only", "train_head_only", "only_train_head")  # fmt: skip
-"""Options by which a training of the head alone is asked for."""
-
-
-def _by_weights(history: RunHistory, tick: Tick) -> list[str]:
-    """Why nothing is learnt, the likeliest first, by how far the weights were moved.
-
-    Updates that are not there, or far below the stability guide's band of 1e-3 to 1e-2 of the weights, can't have
-    learnt anything; weights that have grown by a fifth, though nothing was learnt, are thrown about; weights that
-    shrank were decayed. Where updates are as they should be, it is the inputs, if nobody normalised them, or the
-    labels.
-    """
-    still, low, high = (
-        "optimizer holds other parameters: no weight changes",
-        "learning rate too low",
-        "learning rate too high: updates undo each other",
-    )
-    rest = ["labels shuffled: nothing can be learnt", "gradients vanish", "bad initialisation", "epsilon too big"]
-    updates = between(history.channel("model/update_p50"), 0, tick.step + 1, tick.segment)
-    norms = between(param_norm_of(history), 0, tick.step + 1, tick.segment)
-    watched = history.channel("model/flow_p50") is not None or history.channel("model/grad_norm_before") is not None
-    rates = between(history.role("lr"), 0, tick.step + 1, tick.segment)
-    grown = float(norms.max() / norms[0]) if len(norms) and norms[0] > 0 else 1.0
-    shrunk = float(norms[-1] / norms[0]) if len(norms) and norms[0] > 0 else 1.0
-    if not len(updates) and not len(norms):
-        decayed = numeric_setting(history, "weight_decay", "wd") * float(rates.max(initial=0.0))
-        if decayed >= _DECAYED:
-            return [f"weight decay too high: it takes {100 * decayed:.2g}% of the weights in each step", still, *rest]
-        first = [still, low] if watched or not len(rates) or rates.max() >= 1e-6 else [low, still]
-        return [*first, *rest, high]
-    if shrunk < 0.5:
-        return ["weight decay too high: the weights have shrunk", high, *rest]
-    if grown > 1.2 or (len(updates) and float(numpy.median(updates)) > 0.1):
-        return [high, "no warm-up", *rest]
-    if len(updates) and float(updates.max()) < 1e-3:
-        return [low, *rest[1:], rest[0], still]
-    if not len(updates) and len(norms) > 1 and abs(grown * shrunk - 1) < 1e-3:
-        return [low, still, *rest]
-    given = not_normalised(history, (tick.step, int(tick.time), tick.segment))
-    return [*([f"inputs not normalised: {given}"] if given else []), *rest[:1], high, *rest[1:], low]
 
 
 def _accuracy(history: RunHistory, role: str) -> Channel | None:

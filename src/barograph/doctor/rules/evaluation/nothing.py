@@ -1,0 +1,91 @@
+"""Evaluations of a classifier of which none is better than the first one.
+
+In:   evaluation losses and accuracies, the training's loss, the number of classes.
+Out:  findings of `NothingHolds`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import known
+from barograph.doctor.kernel.curve import between, rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_NEAR = 0.3  # of ln of the classes: a first loss of a model that is new
+_THIRD = 3
+
+
+class NothingHolds(Rule):
+    """A classifier's run is over, and no evaluation is better than the first.
+
+    A watched model that began with about the loss of a guess among its classes, trained in one launch. From the first
+    evaluation to the last, a hundred steps or more, there are six or more: no loss of them is below the first by 4%,
+    and none of the accuracies is more than 0.03 from another, or 0.7 or more. The first evaluation had not learnt
+    anything either: its loss is not below the training's first one by more than 15%. Each example may be given the most
+    frequent class. Where the training's loss has fallen by a tenth, something is learnt that holds for its own examples
+    alone: inputs and labels don't belong together, or the evaluation's do not.
+
+    What to do: print ten examples of each set with their labels, as they go into the model.
+    """
+
+    name, family, kind, severity = "nothing_holds", "eval", "not_learning", "warning"
+    needs = ("loss", "eval_loss", "eval_accuracy", "=model/output_width")
+    least = 6
+    about = "No evaluation of a classifier is better than the first."
+    thresholds: ClassVar = {
+        "evaluations": (6.0, "ours"),
+        "steps": (100.0, "from the first to the last; ours"),
+        "better": (0.04, "of the first evaluation's loss; ours"),
+        "apart": (0.03, "between accuracies; ours"),
+        "most": (0.7, "an accuracy; ours"),
+        "blank": (0.15, "of the training's first loss, below it the first evaluation's; ours"),
+        "fitted": (0.1, "of the training's first loss, by which it fell; ours"),
+    }
+    causes = (
+        "labels shuffled: inputs and labels don't belong together",
+        "learning rate too low: the weights have hardly left where they began",
+        "gradients vanish",
+    )
+    remedies = ("print ten examples of the training and of the evaluation with their labels, as the model gets them",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        loss, evaluation, accuracy = (history.role(name) for name in ("loss", "eval_loss", "eval_accuracy"))
+        if not history.facts.get("finished") or loss is None or evaluation is None or accuracy is None or loss.start:
+            return
+        rows, seen = loss.rows(), evaluation.rows()
+        if not len(rows) or len(seen) < self.at["evaluations"] or len({*rows.segment, *seen.segment}) > 1:
+            return
+        place = int(seen.step[-1]), int(seen.time[-1]), int(seen.segment[-1])
+        classes = known(history.channel("model/output_width"), *place)
+        shares = between(accuracy, 0, place[0] + 1, place[2])
+        new = classes >= 2 and abs(loss.first / math.log(classes) - 1) <= _NEAR and rows.step[0] <= 1
+        if not new or len(shares) < len(seen) or not numpy.isfinite(seen.value).all():
+            return
+        first, low, high = float(seen.value[0]), float(seen.value.min()), float(shares.max())
+        long = seen.step[-1] - seen.step[0] >= self.at["steps"]
+        blank = first >= (1 - self.at["blank"]) * loss.first
+        same = high - float(shares.min()) <= self.at["apart"] and high < self.at["most"]
+        if long and blank and same and low > (1 - self.at["better"]) * first and self.first():
+            part = rows.value[-(len(rows) // _THIRD) :]
+            now = float(numpy.median(part)) if len(part) else loss.last
+            fitted = now <= (1 - self.at["fitted"]) * loss.first
+            yield self.finding(
+                int(seen.step[0]), f"No evaluation is better than the first of {len(seen)}: {first:.4g} then, "
+                f"{low:.4g} at best, with an accuracy of {high:.3g} at most; the training loss went from "
+                f"{loss.first:.4g} to {now:.4g}.", found=place[0], segment=place[2], confidence=0.85,
+                causes=[*self.causes[:1], "overfitting: the examples are memorized, and nothing else is learnt"]
+                if fitted else list(self.causes),
+                evidence={"first": rounded(first), "best": rounded(low), "accuracy": rounded(high)},
+            )  # fmt: skip
+
+
+RULES = (NothingHolds,)

@@ -1,0 +1,59 @@
+"""Classifiers of which nothing holds for others, or which stay a guess among their classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_curves import found
+
+from barograph.doctor.rules.evaluation.nothing import NothingHolds
+from barograph.doctor.rules.loss.learning import NotLearning
+
+STEPS, AT = np.arange(240), np.arange(23, 240, 24)
+NOISE = np.random.default_rng(0).normal(0, 0.03, len(STEPS))
+
+
+def look(ends: float, accuracy: np.ndarray, trained: float = 1.4, classes: int = 6, **facts: Any) -> list[Any]:
+    columns = {
+        "train/loss": (STEPS, np.linspace(1.82, trained, len(STEPS)) + NOISE),
+        "val/loss": (AT, np.linspace(1.75, ends, len(AT))),
+        "val/acc": (AT, accuracy),
+        "model/output_width": (np.zeros(1, int), np.full(1, float(classes))),
+    }
+    return found([NothingHolds()], columns, **facts)
+
+
+@pytest.mark.parametrize(("trained", "cause"), [(1.4, "labels shuffled"), (1.8, "labels shuffled")])
+def test_evaluations_that_stay_the_first_one_are_found(trained: float, cause: str) -> None:
+    (one,) = look(1.72, np.full(10, 0.43), trained, finished=True)
+    assert one.severity == "warning" and one.causes[0].startswith(cause)
+    assert any(name.startswith("overfitting") for name in one.causes) is (trained < 1.7)
+
+
+@pytest.mark.parametrize(
+    ("ends", "accuracy", "classes", "finished"),
+    [
+        (1.2, np.full(10, 0.43), 6, True),  # the loss falls
+        (1.72, np.linspace(0.3, 0.43, 10), 6, True),  # what is right grows
+        (1.72, np.full(10, 0.9), 6, True),  # nine in ten are of one class
+        (1.72, np.full(10, 0.43), 60, True),  # a model that was trained before
+        (1.72, np.full(10, 0.43), 6, False),
+    ],
+)
+def test_evaluations_that_get_better_or_were_good_are_not(
+    ends: float, accuracy: np.ndarray, classes: int, finished: bool
+) -> None:
+    assert not look(ends, accuracy, classes=classes, finished=finished)
+
+
+@pytest.mark.parametrize(("classes", "warns"), [(6, True), (8, False)])
+def test_a_loss_that_stays_a_guess_among_the_watched_classes_warns(classes: int, warns: bool) -> None:
+    columns = {
+        "train/loss": (STEPS, np.log(6) + NOISE), "lr": (STEPS, np.full(len(STEPS), 1e-3)),
+        "model/output_width": (np.zeros(1, int), np.full(1, float(classes))),
+        "model/class_targets": (np.zeros(1, int), np.full(1, 16.0)),
+    }  # fmt: skip
+    said = found([NotLearning()], columns)
+    assert any(one.severity != "info" and "among 6" in one.message for one in said) is warns

@@ -34,7 +34,8 @@ def test_schedulers_are_found_with_their_counts_and_lengths() -> None:
     plateau.step(3.0)
     both.step()
     schedulers.find([ours, plain, waiting, chained])
-    assert schedulers.figures(ours) == {"scheduler_steps": 1.0, "scheduler_length": 50.0}
+    counted = {"scheduler_steps": 1.0, "schedule_beside": pytest.approx(1.0)}
+    assert schedulers.figures(ours) == counted | {"scheduler_length": 50.0}
     assert schedulers.figures(plain) == {}
     assert schedulers.figures(waiting) == {"plateau_best": 3.0, "plateau_highest": 1.0, "plateau_steps": 1.0,
                                            "plateau_patience": 10.0}  # fmt: skip
@@ -43,7 +44,9 @@ def test_schedulers_are_found_with_their_counts_and_lengths() -> None:
     assert schedulers.figures(ours) == {}  # nothing is kept alive
     stairs = made.MultiStepLR(plain, [5, 8])
     schedulers.find([plain])
-    assert stairs is not None and schedulers.figures(plain) == {"scheduler_steps": 0.0, "scheduler_last_mark": 8.0}
+    assert stairs is not None and schedulers.figures(plain) == {
+        "scheduler_steps": 0.0, "scheduler_last_mark": 8.0, "schedule_beside": 1.0,
+    }  # fmt: skip
 
 
 def counted(pace: float, length: float, share: Any = 1.0) -> dict[str, tuple[np.ndarray, np.ndarray]]:

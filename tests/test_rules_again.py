@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rule_curves import found
 
-from barograph.doctor.rules.optimizer.again import ScheduleBackwards, WarmupAgain
+from barograph.doctor.rules.optimizer.again import LoweredTwice, ScheduleBackwards, WarmupAgain
 
 RISE = np.linspace(0.05, 1, 12)
 
@@ -58,3 +58,35 @@ def test_cycles_stages_and_turns_are_no_warm_up_that_comes_back(
 def test_a_count_that_goes_back_twice_is_found(counts: list[float], config: dict[str, Any], says: bool) -> None:
     columns = {"model/scheduler_steps": (np.arange(20, 20 + 10 * len(counts), 10), np.array(counts))}
     assert bool(found([ScheduleBackwards()], columns, config=config)) is says
+
+
+@pytest.mark.parametrize(
+    ("beside", "says"),
+    [
+        ([1, 1, 0.5, 0.5, 0.25, 0.1], True),
+        ([1, 1, 0.5, 0.5, 0.5], False),  # lowered once, as somebody may have meant it
+        ([0.1, 0.4, 0.7, 1, 1, 1], False),  # a warm-up by hand
+        ([0.1, 0.05, 0.02, 0.01], False),  # never the formula's
+        ([1, 0.5, 1, 0.5, 1, 0.5], False),
+    ],
+)
+def test_a_rate_that_is_lowered_beside_its_scheduler_is_found(beside: list[float], says: bool) -> None:
+    columns = {"model/schedule_beside": (np.arange(20, 20 + 10 * len(beside), 10), np.array(beside, float))}
+    assert bool(found([LoweredTwice()], columns)) is says
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_rate_that_a_loop_lowers_itself_is_beside_the_formula(by_hand: bool) -> None:
+    torch = pytest.importorskip("torch")
+    from barograph.probes.model import schedulers
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    schedulers.find([optimizer])
+    for epoch in range(6):
+        if by_hand and epoch % 2 == 1:
+            optimizer.param_groups[0]["lr"] *= 0.2
+        optimizer.step()
+        scheduler.step()
+    beside = schedulers.figures(optimizer)["schedule_beside"]
+    assert beside == pytest.approx(0.2**3 if by_hand else 1.0)

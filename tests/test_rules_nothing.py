@@ -27,25 +27,22 @@ def look(ends: float, accuracy: np.ndarray, trained: float = 1.4, classes: int =
 
 @pytest.mark.parametrize(("trained", "cause"), [(1.4, "labels shuffled"), (1.8, "labels shuffled")])
 def test_evaluations_that_stay_the_first_one_are_found(trained: float, cause: str) -> None:
-    (one,) = look(1.72, np.full(10, 0.43), trained, finished=True)
+    (one,) = look(1.72, np.full(10, 0.43), trained)
     assert one.severity == "warning" and one.causes[0].startswith(cause)
     assert any(name.startswith("overfitting") for name in one.causes) is (trained < 1.7)
 
 
 @pytest.mark.parametrize(
-    ("ends", "accuracy", "classes", "finished"),
+    ("ends", "accuracy", "classes"),
     [
-        (1.2, np.full(10, 0.43), 6, True),  # the loss falls
-        (1.72, np.linspace(0.3, 0.43, 10), 6, True),  # what is right grows
-        (1.72, np.full(10, 0.9), 6, True),  # nine in ten are of one class
-        (1.72, np.full(10, 0.43), 60, True),  # a model that was trained before
-        (1.72, np.full(10, 0.43), 6, False),
+        (1.2, np.full(10, 0.43), 6),  # the loss falls
+        (1.72, np.linspace(0.3, 0.43, 10), 6),  # what is right grows
+        (1.72, np.full(10, 0.9), 6),  # nine in ten are of one class
+        (1.72, np.full(10, 0.43), 60),  # a model that was trained before
     ],
 )
-def test_evaluations_that_get_better_or_were_good_are_not(
-    ends: float, accuracy: np.ndarray, classes: int, finished: bool
-) -> None:
-    assert not look(ends, accuracy, classes=classes, finished=finished)
+def test_evaluations_that_get_better_or_were_good_are_not(ends: float, accuracy: np.ndarray, classes: int) -> None:
+    assert not look(ends, accuracy, classes=classes)
 
 
 @pytest.mark.parametrize(("classes", "warns"), [(6, True), (8, False)])

@@ -18,6 +18,7 @@ from typing import Any
 from barograph.probes.model import graphs, samplers
 
 _LENGTHS = ("T_max", "total_steps")  # of schedules that fill a run
+_NOTHING = 1e-4  # of the highest rate
 _PLANNED = "num_training_steps"  # as Transformers' schedules are bound to it
 _STRAY: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()  # of others that idle
 _FOUND: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()  # by optimizer
@@ -73,7 +74,8 @@ def _idles(scheduler: Any, optimizer: Any, optimizers: Collection[Any]) -> bool:
 
 def figures(optimizer: Any) -> dict[str, float]:
     """`scheduler_steps`: how often its scheduler was stepped, where there is one alone; `scheduler_length`: how many
-    steps that is made for; `scheduler_last_mark`: at which of them its last stair is; `plateau_best`: the best of what
+    steps that is made for; `scheduler_last_mark`: at which of them its last stair is; `schedule_beside`: the rate over
+    that of the schedule's formula at its count; `plateau_best`: the best of what
     a scheduler that waits for a plateau was given; `plateau_highest`: whether the highest counts as the best;
     `plateau_steps`, `plateau_patience`: how often it was stepped, and how many steps without progress it waits;
     `stray_steps`, `stray_share`: how often a scheduler of another optimizer of these parameters, which never stepped,
@@ -93,12 +95,24 @@ def figures(optimizer: Any) -> dict[str, float]:
                 found["scheduler_length"] = length
             if (mark := _last_mark(counting[0])) > 0:
                 found["scheduler_last_mark"] = mark
+            if math.isfinite(beside := _beside(counting[0])):
+                found["schedule_beside"] = beside
         stray = [one for reference in _STRAY.get(optimizer, ()) if (one := reference()) is not None]
         if len(stray) == 1 and not getattr(stray[0].optimizer, "_opt_called", False):
             groups = stray[0].optimizer.param_groups
             found["stray_steps"] = float(stray[0].last_epoch)
             found["stray_share"] = max(float(one["lr"]) / float(one["initial_lr"]) for one in groups)
     return found
+
+
+def _beside(scheduler: Any) -> float:
+    """The rate over that which the schedule has at its count, by its formula; NaN where it has none, or next to 0."""
+    formula = getattr(scheduler, "_get_closed_form_lr", None)
+    rates = formula() if formula is not None else []
+    now = [group["lr"] for group in scheduler.optimizer.param_groups]
+    least = _NOTHING * max(map(float, scheduler.base_lrs), default=0.0)
+    known = len(rates) == len(now) and all(isinstance(rate, (int, float)) for rate in (*rates, *now))
+    return float(now[0] / rates[0]) if known and rates and rates[0] > least else math.nan
 
 
 def _length(scheduler: Any) -> float:

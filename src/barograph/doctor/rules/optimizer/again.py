@@ -1,7 +1,7 @@
-"""A schedule that begins again and again in one launch: its warm-up comes back, or its scheduler's count goes back.
+"""A schedule that begins again and again in one launch, or whose rate somebody else lowers too.
 
-In:   the learning rate row by row; the scheduler's own count of steps.
-Out:  findings of `WarmupAgain`, `ScheduleBackwards`.
+In:   the learning rate row by row; the scheduler's own count of steps, and the rate beside its formula.
+Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `LoweredTwice`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _MEANT = re.compile(r"cycl|restart|stage|phase|round|period|wave|sawtooth|triang|curricul|sgdr|t_0|t_mult")
+_SAME = 1e-3  # of a rate
 _EVEN = 0.1  # of the distance between two restarts
 REMEDY = "make the scheduler once, before the loop over epochs, and call its `step()` with nothing"
 
@@ -165,4 +166,45 @@ class ScheduleBackwards(WatchRule):
             )  # fmt: skip
 
 
-RULES = (WarmupAgain, ScheduleBackwards)
+class LoweredTwice(WatchRule):
+    """The rate is lowered by the scheduler, and by something else beside it.
+
+    Of torch's schedulers that have a formula the watch compares the rate with what that gives at the scheduler's count
+    (`model/schedule_beside`). In one launch it was the formula's (to a thousandth), and is less by half or more at two
+    later times at least, each time by half of the time before, and never more again.
+
+    What to do: leave the rate to the scheduler; take out what writes `group["lr"]`.
+    """
+
+    name, family, kind, severity = "lowered_twice", "optimizer", "learning_rate", "warning"
+    series = "model/schedule_beside"
+    needs = ("=model/schedule_beside",)
+    least = 4
+    about = "The rate is lowered by the scheduler, and by something else beside it."
+    thresholds: ClassVar = {"half": (0.5, "of the ratio before; ours"), "times": (2.0, "ours")}
+    causes = ("learning rate falls too fast: it is lowered twice, by the scheduler and beside it",)
+    remedies = ('leave the rate to the scheduler: take out what writes `group["lr"]` beside it',)
+
+    def begin(self) -> None:
+        self._falls: list[tuple[int, float]] = []  # steps, and what was left
+        self._level, self._segment = math.nan, -1
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if place[2] != self._segment:
+            self._segment, self._falls, self._level = place[2], [], math.nan
+        if abs(value - 1) <= _SAME and not self._falls:
+            self._level = 1.0
+        elif value <= self.at["half"] * self._level:
+            self._falls.append((place[0], value))
+            self._level = value
+        elif value > self._level * (1 + _SAME):
+            self._level, self._falls = math.nan, []  # somebody else's rate, raised and lowered
+        if len(self._falls) >= self.at["times"] and self.first(place[2]):
+            yield self.finding(
+                self._falls[0][0], f"The learning rate is {value:.3g} of what the scheduler's formula gives: it is "
+                f"lowered beside it, since step {self._falls[0][0]}.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"share": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (WarmupAgain, ScheduleBackwards, LoweredTwice)

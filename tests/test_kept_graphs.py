@@ -29,8 +29,37 @@ class Cyclic(nn.Module):
         return holder["output"]
 
 
-def trained(folder: Path, keep: Callable[[Any, Any, Any], Any], model: Any = None, steps: int = 45) -> list[Any]:
-    """Findings of a short training. keep: what is done with model, loss and output behind each step."""
+class Showing(nn.Module):
+    """That keeps what its first layer gives. how: what of it."""
+
+    def __init__(self, how: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.first, self.last, self.how, self.shown = nn.Linear(6, 16), nn.Linear(16, 3), how, []
+
+    def forward(self, given: Any) -> Any:
+        hidden = self.first(given).relu()
+        if self.training:
+            self.shown.append(self.how(hidden))
+        return self.last(hidden)
+
+
+class Placed(nn.Module):
+    """Whose places are a view of a parameter, made once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.last = nn.Parameter(torch.randn(6)), nn.Linear(6, 3)
+        self.row = self.places[None]
+
+    def forward(self, given: Any) -> Any:
+        return self.last(self.row + given)
+
+
+def trained(
+    folder: Path, keep: Callable[[Any, Any, Any], Any], model: Any = None, steps: int = 45, every: int = 0
+) -> list[Any]:
+    """Findings of a short training. keep: what is done with model, loss and output behind each step, or each so many in
+    evaluation mode."""
     torch.manual_seed(3)
     model = model or nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
@@ -43,13 +72,18 @@ def trained(folder: Path, keep: Callable[[Any, Any, Any], Any], model: Any = Non
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        keep(model, loss, output)
+        if not every:
+            keep(model, loss, output)
+        elif step % every == 0:
+            model.eval()
+            keep(model, loss, output)
+            model.train()
         run.log({"loss": loss}, step=step)
     run.finish()
     return [
         one
         for one in barograph.diagnose(barograph.read(str(run.dir))[0])["findings"]
-        if one["rule"] in ("kept_graph", "average_graph")
+        if one["rule"] in ("kept_graph", "evaluated_graph", "average_graph")
     ]
 
 
@@ -74,6 +108,46 @@ def test_graphs_that_are_kept_are_found_with_their_step(tmp_path: Path, what: st
     (found,) = trained(tmp_path, keep)
     assert found["severity"] == "warning" and found["step"] <= 3 and found["found"] <= 24
     assert "graph" in found["causes"][0]
+
+
+def test_what_a_layer_gives_keeps_the_graph_up_to_there(tmp_path: Path) -> None:
+    (found,) = trained(tmp_path / "kept", lambda *_: None, Showing(lambda hidden: hidden))
+    assert found["rule"] == "kept_graph" and found["step"] <= 3
+    assert trained(tmp_path / "detached", lambda *_: None, Showing(lambda hidden: hidden.detach())) == []
+
+
+def test_a_view_of_a_parameter_that_is_made_once_is_no_kept_graph(tmp_path: Path) -> None:
+    assert trained(tmp_path, lambda *_: None, Placed()) == []
+
+
+class Features:
+    """What an evaluation computes of a part of a model, as features: the last `most` are kept, by `how`."""
+
+    def __init__(self, most: int, how: Callable[[Any], Any], grad: bool = True) -> None:
+        self.kept: list[Any] = []
+        self.most, self.how, self.grad = most, how, grad
+
+    def __call__(self, model: Any, loss: Any, output: Any) -> None:
+        with torch.set_grad_enabled(self.grad):
+            self.kept = [*self.kept, self.how(model[0](torch.ones(20, 6)))][-self.most :]
+
+
+def test_features_of_evaluations_that_keep_their_graphs_are_found(tmp_path: Path) -> None:
+    (found,) = trained(tmp_path, Features(99, lambda made: made), every=5)
+    assert found["rule"] == "evaluated_graph" and found["severity"] == "warning"
+    assert found["step"] <= 6 and found["found"] <= 26
+
+
+def test_evaluations_whose_graphs_go_and_those_of_each_step_are_not(tmp_path: Path) -> None:
+    every = {
+        "without": Features(99, lambda made: made, grad=False),
+        "detached": Features(99, lambda made: made.detach()),
+        "newest": Features(2, lambda made: made),
+    }
+    for name, keep in every.items():
+        assert trained(tmp_path / name, keep, every=5) == []
+    keep = Features(10, lambda made: made)
+    assert trained(tmp_path / "each", keep, every=1) == []  # of the training itself, and a few of them
 
 
 def test_numbers_detached_tensors_and_the_last_few_losses_are_no_kept_graphs(tmp_path: Path) -> None:

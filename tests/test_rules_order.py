@@ -55,7 +55,13 @@ EVENTS: dict[str, list[dict[str, Any]]] = {
     "hang": [{"waited_seconds": 130}],
     "straggler": [{"rank": 1, "slower_by": 0.2}, {"rank": 1, "slower_by": 0.05}, {"rank": 1, "recovered": True}],
     "stacks": [{"waited_seconds": 130, "where": "data"}, {"resumed": True, "stood_seconds": 200}],
-    "ranks": [{"absent": [1]}, {"same_batch": [[0, 1]]}, {"drift": [2]}, {"world_size_before": 4, "world_size": 3}],
+    "ranks": [
+        {"absent": [1]},
+        {"same_batch": [[0, 1]]},
+        {"batch_behind": [[1, 0, 2]]},
+        {"drift": [2]},
+        {"world_size_before": 4, "world_size": 3},
+    ],
 }
 FACTS: dict[str, Any] = {"config": {"lr": 1e-3, "weight_decay": 0.1, "grad_clip": 1.0, "fp16": True},
                          "planned_steps": 280, "vocabulary": 50257, "world_size": 4, "target_loss": 0.5}  # fmt: skip

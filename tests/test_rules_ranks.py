@@ -106,13 +106,32 @@ def test_ranks_on_the_same_batch_warn_unless_they_split_the_model() -> None:
     assert not findings([SameBatch()], {}, events=events, facts={"config": {"parallel.tensor_parallel_size": 2}})
 
 
+def test_a_rank_behind_another_one_warns_where_that_is_so_in_eight_steps() -> None:
+    events = [said(step, batch_behind=[[1, 0, 2]]) for step in range(3, 20)]
+    (one,) = findings([SameBatch()], {}, events=events).values()
+    assert (one.severity, one.step, one.found) == ("warning", 3, 10)
+    assert "rank 0" in one.message and "one share" in one.causes[0]
+    assert not findings([SameBatch()], {}, events=events[:7])
+    assert not findings([SameBatch()], {}, events=events, facts={"config": {"parallel.tensor_parallel_size": 2}})
+    others = [said(step, batch_behind=[[1, 0, 1 + step % 3]]) for step in range(20)]
+    assert not findings([SameBatch()], {}, events=others)
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
     names = ("ranks/loss/mean", "ranks/loss/min", "ranks/loss/max", "ranks/loss/max_rank", "ranks/loss/non_finite",
              "ranks/norm/mean", "ranks/norm/min", "ranks/norm/max", "ranks/drifted")  # fmt: skip
     dice = random.Random(seed)
-    fields = ({"drift": [1]}, {"drift": [0, 1, 2]}, {"absent": [3]}, {"same_batch": [[0, 1]]}, {"step_ms": {}}, {})
+    fields = (
+        {"drift": [1]},
+        {"drift": [0, 1, 2]},
+        {"absent": [3]},
+        {"same_batch": [[0, 1]]},
+        {"batch_behind": [[1, 0, 2]]},
+        {"step_ms": {}},
+        {},
+    )
     events = [said(step, **dice.choice(fields)) for step in range(0, 300, dice.choice((1, 3, 50)))]
     same_when_cut(
         RULES, random_columns(seed, names, (), ("ranks/loss/non_finite", "ranks/drifted")), seed, events=events

@@ -199,7 +199,7 @@ class Sentinel:
 
     def follow_graph(self, output: Any) -> None:
         """An output of the model: whether its graph is kept."""
-        self._loss.graphs.follow(getattr(output, "grad_fn", None))
+        self._loss.graphs.follow_pass(getattr(output, "grad_fn", None))
 
     def put(self, current: ModelRound, alone: bool, stepped: Sequence[Iterable[Any]] = ()) -> None:
         """A step begins: how many passes have added up for it, and what their loss is. alone: with one optimizer, of

@@ -1,6 +1,6 @@
 """Graphs of earlier steps that are still in memory: something keeps a loss, an output, or an average with its graph.
 
-In:   the last nodes of graphs: of the model's outputs, and of losses; the process's tensors, once.
+In:   the last nodes of graphs: of the model's outputs, of some layers', and of losses; the process's tensors, once.
 Out:  figures for the `model` record; no tensor is read.
 
 A graph that no backward pass comes to, beside others, was made for nothing: a hook on its last node is never called. A
@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.guest import after
 from barograph.probes.model.objective import behind, kind
 
 if TYPE_CHECKING:
@@ -28,8 +29,13 @@ if TYPE_CHECKING:
 _PASSES = 8  # of a step that are followed
 _LATER = 2  # steps before, whose graphs may still be those of variables
 _KEPT = 20  # steps in a row: far more than any variable holds
+_DEEP = 4000  # nodes of a graph, from its last to its first
+_EVALUATIONS = 4  # in a row, beside the newest
+_LOOSE = 8  # evaluations of which nothing is kept: nobody keeps any
+_BEGINNINGS = 4  # layers without parts, whose calls are heard
 _UPDATES = 10  # of an average; other sums are hardly as long
 _AVERAGED = frozenset({"Add", "Mul", "Sub", "Div", "Lerp", "ToCopy", "Clone", "CopyBackwards", "CopySlices", "View"})
+_TURNED = frozenset({"T", "Transpose", "Permute", "ToCopy"})
 _LOOKED = 64  # tensors whose graphs are walked
 _FOUND = [0]  # averages that were found in this process
 
@@ -49,6 +55,7 @@ class KeptGraphs:
     def __init__(self) -> None:
         self._now: list[weakref.ref[_Mark]] = []
         self._before: list[list[weakref.ref[_Mark]]] = []  # a list of each step that may be kept
+        self._newest = self._last = -1  # the number of the newest node that was followed; in the steps before
         self._over = False
 
     def follow(self, node: Any) -> None:
@@ -56,16 +63,26 @@ class KeptGraphs:
         if self._over or node is None or len(self._now) >= _PASSES:
             return
         with contextlib.suppress(Exception):  # a node of another make
-            mark = _Mark()
-            node.register_prehook(mark)
-            self._now.append(weakref.ref(mark))
+            self._now.append(_marked(node))
+
+    def follow_pass(self, node: Any) -> None:
+        """An output of the model: the last node of its graph, or None. What is kept of a pass may be an output of a
+        layer, with the graph up to there: of the first such pass of a step its first node is followed, too."""
+        first = not self._now
+        self.follow(node)
+        if first and self._now:
+            with contextlib.suppress(Exception):  # a node of another make
+                self._newest = node._sequence_nr()
+                beginning = _beginning(node, self._last)
+                if beginning is not node:
+                    self._now.append(_marked(beginning))
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
         if self._over:
             return
         self._before.append(self._now)
-        self._now = []
+        self._now, self._last = [], self._newest
         if len(self._before) > _LATER and not _alive(self._before[-1 - _LATER]):
             del self._before[:-_LATER]
         if len(self._before) < _KEPT + _LATER:
@@ -75,6 +92,61 @@ class KeptGraphs:
         if all(map(_alive, still)):
             current.figures["graphs_kept"] = float(len(still))
         self._over, self._before = True, []
+
+
+class EvaluatedGraphs:
+    """Counts the evaluations in a row whose graphs are kept: passes with gradients through layers that are in
+    evaluation mode, between two steps whose passes are in training mode. Where each step has some, they are the
+    training's own, as of layers that are frozen. Parts of a model may be called by themselves, as for features: some
+    layers are listened to, and not the model."""
+
+    def __init__(self, model: Any):
+        layers = [one for one in model.modules() if one._parameters and not one._modules]
+        self._handles = [after(one, self._went) for one in layers[:: max(1, len(layers) // _BEGINNINGS)][:_BEGINNINGS]]
+        self._now: list[weakref.ref[_Mark]] = []
+        self._before: list[list[weakref.ref[_Mark]]] = []
+        self._since = -1  # the step behind the first of these
+        self._trains = self._again = False  # again: whether the step before had some
+        self._loose = 0
+
+    def _went(self, module: Any, given: Any, output: Any) -> None:
+        """A layer was called."""
+        node = getattr(output, "grad_fn", None)
+        if node is None:
+            return
+        if module.training:
+            self._trains = True
+        elif len(self._now) < _PASSES:
+            with contextlib.suppress(Exception):  # a node of another make
+                self._now.append(_marked(node))
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins: `evaluated_graphs_kept`, and `evaluated_graphs_since`, once."""
+        now, trains, self._now, self._trains = self._now, self._trains, [], False
+        again, self._again = self._again, bool(now)
+        if again and now:
+            self._before = []
+        if again or not now or not trains or not self._handles:
+            return
+        if self._before and not _alive(self._before[-1]):
+            self._before, self._loose = [], self._loose + 1
+        self._since = self._since if self._before else current.step
+        self._before.append(now)
+        if len(self._before) > _EVALUATIONS:
+            gc.collect()  # once: objects that refer to each other may have kept them
+            still = self._before[:-1]
+            if all(map(_alive, still)):
+                since = {"evaluated_graphs_since": float(self._since)}
+                current.figures |= {"evaluated_graphs_kept": float(len(still))} | since
+            self.close()
+        elif self._loose >= _LOOSE:
+            self.close()
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._before, self._now = [], [], []
 
 
 class _Use:
@@ -116,6 +188,30 @@ class UsedGraphs:
         if unused != self._last:
             current.figures["graphs_unused"] = float(unused)
         self._last = unused
+
+
+def _marked(node: Any) -> weakref.ref[_Mark]:
+    """What says whether this node is there."""
+    mark = _Mark()
+    node.register_prehook(mark)
+    return weakref.ref(mark)
+
+
+def _beginning(node: Any, newest: int) -> Any:
+    """The first node of a graph whose last one this is, along one way. newest: nodes up to this number are of earlier
+    passes, as of a part of a parameter that is kept on purpose."""
+    for _ in range(_DEEP):
+        made = [one for one in behind(node) if newest < one._sequence_nr() and not hasattr(one, "variable")]
+        following = next((one for one in made if not _of_parameter(one)), None)
+        if following is None:
+            break
+        node = following
+    return node
+
+
+def _of_parameter(node: Any) -> bool:
+    """Whether a node comes behind parameters alone, and only a view of them, as a layer's turned matrix."""
+    return kind(node) in _TURNED and all(hasattr(one, "variable") for one in behind(node))
 
 
 def _alive(step: Iterable[weakref.ref[_Mark]]) -> bool:

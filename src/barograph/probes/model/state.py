@@ -31,7 +31,7 @@ from barograph.probes.model.evaluated import EvaluatedLook
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import FiniteLook
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
-from barograph.probes.model.graphs import UsedGraphs
+from barograph.probes.model.graphs import EvaluatedGraphs, UsedGraphs
 from barograph.probes.model.growth import GradientGrowth
 from barograph.probes.model.guest import Guest, after, before, is_compiled
 from barograph.probes.model.head import Head
@@ -114,6 +114,7 @@ class ModelState:
         self._handles: list[Any] = []
         self._evaluated: EvaluatedLook | None = None
         self._carried: CarriedState | None = None
+        self._graphs: EvaluatedGraphs | None = None
         self._inner, self._within = model, False
         self._sentinel = sentinel or Sentinel(lambda: None)
         self._sharded = any(mesh_of(parameter) is not None for parameter in model.parameters())
@@ -131,6 +132,7 @@ class ModelState:
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
             self._evaluated, self._carried = EvaluatedLook(self._inner), CarriedState(self._inner)
+            self._graphs = EvaluatedGraphs(self._inner)
 
     def _see_around(self) -> None:
         """Calls of a model that was compiled in place are seen around what is compiled."""
@@ -388,8 +390,9 @@ class ModelState:
         self._growth.put(current, parameters)
         self._time.put(current)
         self._units.put(current)
-        if self._carried is not None:
-            self._carried.put(current)
+        for one in (self._carried, self._graphs):
+            if one is not None:
+                one.put(current)
         if (
             len(self._modes) == 2 or "gradients_in_evaluation" in self._last
         ):  # trained in one mode, evaluated in the other
@@ -451,7 +454,7 @@ class ModelState:
         if self._parts is not None:
             self._parts.close()
         self._rows.close()
-        for look in (self._evaluated, self._carried):
+        for look in (self._evaluated, self._carried, self._graphs):
             if look is not None:
                 look.close()
         for handle in self._handles:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 from barograph.core import place
 from barograph.core.values import DeviceValues, on_device, text
+from barograph.probes.ranks.behind import BatchesBehind
 from barograph.probes.ranks.copies import CopiesSeen
 from barograph.probes.ranks.entries import mark, plain_float, settle
 from barograph.probes.ranks.exchange import ExchangeEntry, ExchangeFrame, Link
@@ -85,7 +86,7 @@ class Ranks:
         self._step: int | None = None
         self._waited = math.nan
         self._drifted: set[int] = set()
-        self._copies = CopiesSeen()
+        self._copies, self._behind = CopiesSeen(), BatchesBehind()
         self.asked = False  # whether a loop has called `reduce`
         self._before: Link | None = None  # the watches' link, from before that
         self._shown: dict[int, int] = {}  # the first rank's number of each step that watches compare
@@ -192,7 +193,7 @@ class Ranks:
             self._link.leave()  # its process group is gone, or from now on the loop compares
             self._before = self._link
         self._current, self._link, self._met_asked = group, None, self.asked
-        self.straggler, self._copies = StragglerWatch(), CopiesSeen()
+        self.straggler, self._copies, self._behind = StragglerWatch(), CopiesSeen(), BatchesBehind()
         world = int(distributed.get_world_size(group))
         if world > 1 and distributed.get_rank(group) >= 0:
             about = {
@@ -367,6 +368,8 @@ class Ranks:
         for rank, fingerprint in enumerate(frame.fingerprints):
             if fingerprint is not None:
                 groups.setdefault(fingerprint, []).append(link.ranks[rank])
+        if behind := self._behind.see(frame.step, frame.fingerprints, link.ranks):
+            fields["batch_behind"] = behind
         same = [ranks for ranks in groups.values() if len(ranks) > 1]
         if same:
             fields["same_batch"] = same

@@ -431,9 +431,10 @@ class MissingRank(_EventRule):
 class SameBatch(_EventRule):
     """Data-parallel ranks train on the same batch.
 
-    Equal fingerprints in eight steps warn: the sampler was not given each rank's number, and the work of one rank is
-    done twice. Where the configuration says that ranks split one model (tensor, pipeline, context or sequence
-    parallelism) equal batches are right.
+    Equal fingerprints in eight steps warn: the sampler was not given each rank's number, and work is done twice. So
+    does a batch that another rank had before, by one number of steps up to 16, in eight steps: both read one share.
+    Where the configuration says that ranks split one model (tensor, pipeline, context or sequence parallelism) equal
+    batches are right.
     """
 
     name, family, kind, severity = "same_batch", "ranks", "repeated_data", "warning"
@@ -447,11 +448,15 @@ class SameBatch(_EventRule):
     def reset(self) -> None:
         super().reset()
         self._steps: list[int] = []
+        self._behind: dict[tuple[int, ...], list[int]] = {}  # steps, by who is behind whom, and how far
         self._said = False
 
     def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
-        same = event.fields.get("same_batch")
-        if not same or self._said or splits_model(history):
+        same, behind = event.fields.get("same_batch"), event.fields.get("batch_behind")
+        if self._said or not (same or behind) or splits_model(history):
+            return
+        yield from self._late(event, behind or ())
+        if not same or self._said:
             return
         self._steps.append(event.step)
         if len(self._steps) < self.at["steps"]:
@@ -461,6 +466,22 @@ class SameBatch(_EventRule):
             self._steps[0], f"{_ranks(same[0]).capitalize()} train on the same batches.", found=event.step,
             evidence={"ranks": list(same[0])[:64]}, confidence=0.7,
             )  # fmt: skip
+
+    def _late(self, event: Record, behind: Iterable[Iterable[int]]) -> Iterator[Finding]:
+        """Ranks whose batches others had before."""
+        for rank, other, late in behind:
+            steps = self._behind.setdefault((rank, other, late), [])
+            steps.append(event.step)
+            if len(steps) >= self.at["steps"] and not self._said:
+                self._said = True
+                yield self.finding(
+                    steps[0], f"Rank {rank} trains on the batches that rank {other} had "
+                    f"{'one step' if late == 1 else f'{late} steps'} before.", found=event.step,
+                    evidence={"ranks": [rank, other], "steps": late}, confidence=0.8, causes=[_ONE_SHARE],
+                )  # fmt: skip
+
+
+_ONE_SHARE = "same data on all ranks: they read one share of it, one some steps behind the other"
 
 
 def splits_model(history: RunHistory) -> bool:

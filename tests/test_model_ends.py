@@ -15,6 +15,7 @@ from barograph.doctor.rules.data.texts import (  # noqa: E402
     AnswersCut,
     AnswersLate,
     EndUntold,
+    PaddedApart,
     TagsElsewhere,
 )
 from barograph.probes.model import texts  # noqa: E402
@@ -292,3 +293,37 @@ def test_answers_whose_first_token_is_no_target_are_known() -> None:
 def test_late_answers_are_said_after_three_looks(values: list[float], shift: float, step: int | None) -> None:
     columns = {"model/answer_late": (LOOKS, np.array(values, float)), "model/target_shift": (LOOKS, np.full(5, shift))}
     assert [one.step for one in findings([AnswersLate()], columns).values()] == ([] if step is None else [step])
+
+
+def apart(
+    inputs: str = "left", targets: str = "right", copies: bool = False, long: tuple[int, ...] = (4, 7, 9)
+) -> float:
+    """What is said of 24 rows of a text, padded at one side, and their targets, padded at one."""
+    dice, places, classes = torch.Generator().manual_seed(3), 12, 30
+    tokens = torch.zeros(24, places, dtype=torch.long)
+    gradient = torch.full((24, places, classes), 0.01)
+    alive = torch.zeros(24, places, dtype=torch.bool)
+    for row in range(24):
+        size = long[row % len(long)]
+        text = torch.randint(1, classes, (size + 1,), generator=dice)
+        given, wanted = text[:size], text[:size] if copies else text[1:]
+        at, to = (places - size if side == "left" else 0 for side in (inputs, targets))
+        tokens[row, at : at + size] = given
+        gradient[row, torch.arange(to, to + size), wanted] = -1.0
+        alive[row, to : to + size] = True
+    return float(texts.padded_apart(tokens, gradient, alive, torch.tensor(0.0)))
+
+
+def test_targets_that_are_padded_at_another_side_than_inputs_are_seen() -> None:
+    assert apart() == 1.0
+    assert apart("right", "left") == 1.0
+    assert apart("right", "right") == apart("left", "left") == 0.0
+    assert math.isnan(apart(copies=True))  # what is given is asked for, as of a text that is written again
+    assert math.isnan(apart(long=(7,)))  # all rows stand apart by one number of places: not by their padding
+    assert math.isnan(apart(long=(12,)))  # no padding
+
+
+@pytest.mark.parametrize(("values", "step"), [([1.0] * 5, 1), ([1, 1, 0, 1, 1], None), ([0.0] * 5, None)])
+def test_targets_padded_at_another_side_are_said_after_three_looks(values: list[float], step: int | None) -> None:
+    columns = {"model/padded_apart": (LOOKS, np.array(values, float))}
+    assert [one.step for one in findings([PaddedApart()], columns).values()] == ([] if step is None else [step])

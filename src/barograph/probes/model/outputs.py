@@ -50,7 +50,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "to
            "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
-           "padding_targets", "targets_given", "targets_encoded", "hidden_targets", "square_weight",
+           "padding_targets", "padded_apart", "targets_given", "targets_encoded", "hidden_targets", "square_weight",
            *texts.ENDS)  # fmt: skip
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
@@ -156,7 +156,8 @@ class OutputLook:
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     self._of_rows(rows, gradient, found, rowed, pieces[0] == 1)
                     if sum(fed) > 1:  # two texts: what the targets are of is said by their shift
-                        self._found[_AT["tail_untold"]].fill_(math.nan)
+                        for name in ("tail_untold", "padded_apart"):
+                            self._found[_AT[name]].fill_(math.nan)
                 if alike and found is not None:
                     self._found[_AT["untargeted_rows"]] = _untargeted(rows, _rows(gradient), found.follows)
                 if self._unused is not None:
@@ -191,6 +192,8 @@ class OutputLook:
         self, rows: Tensor, gradient: Tensor, found: Softmax | None, rowed: list[Tensor], complete: bool
     ) -> None:
         """Which rows have a target. rowed: tokens. complete: this output is all of the loss, and no piece."""
+        import torch
+
         assert self._found is not None
         if rows.shape[1] == 1 < gradient.numel():
             self._found = _of_all(self._found, (gradient < 0).to(self._found.dtype).mean())
@@ -204,6 +207,8 @@ class OutputLook:
         if same and found is not None:
             padding = texts.of_padding(same[0], gradient[:_ROWS], alive[:_ROWS], found.below)
             self._found[_AT["padding_targets"]] = padding
+            apart = texts.padded_apart(same[0], gradient[:_ROWS], alive[:_ROWS], found.below)
+            self._found[_AT["padded_apart"]] = torch.where(found.follows, apart, math.nan)
             for name, value in zip(texts.ENDS, texts.of_ends(same[0], alive[:_ROWS]), strict=True):
                 self._found[_AT[name]] = value
 

@@ -37,6 +37,7 @@ _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
 _PROMPTS, _ANSWERED = 8, 0.75  # rows, at least; of them, whose first token is a target of some row
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
+_SLID, _COMPARED = 8, 32  # rows whose targets and tokens are at other places; targets that are compared, at least
 ENDS = ("end_untold", "end_ignored", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
         "padding_token", "answer_late")  # fmt: skip
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "masked_beside",
@@ -265,6 +266,43 @@ def of_padding(tokens: Tensor, gradient: Tensor, alive: Tensor, below: Tensor) -
     sure &= target.masked_fill(~known, -1).max() <= target.masked_fill(~known, gradient.shape[2]).min()
     share: Tensor = known.sum() / alive.sum().clamp_min(1)  # a penalty on all logits has no target
     return share.double().masked_fill(~(sure & least.isfinite().all()), math.nan)
+
+
+def padded_apart(tokens: Tensor, gradient: Tensor, alive: Tensor, below: Tensor) -> Tensor:
+    """Whether the next tokens are the targets of each row, at other places than they stand: 1 where inputs are padded
+    at one side, and targets at the other; 0 where they are at their places; NaN where that is not to be seen.
+
+    As many targets as a text has tokens, or one fewer, without a gap; from the second token on these are compared with
+    the targets from the first place on that has one. What is a target is seen by its gradient, whatever the others
+    are."""
+    import torch
+
+    count, length = alive.shape
+    wide = torch.float32 if tokens.device.type == "mps" else torch.float64
+    right, sure_right = tails(tokens)
+    left, sure_left = tails(tokens.flip(1))
+    at_left = sure_left & ~sure_right
+    tail = torch.where(at_left, left.flip(1), right)
+    ends = torch.where(at_left, tokens[:, 0], tokens[:, -1])
+    padding = ends.index_select(0, tail.sum(1).argmax().reshape(1))
+    of_it = tokens == padding
+    # however little padding there is
+    size = torch.where(at_left, of_it.long().cumprod(1).sum(1), of_it.flip(1).long().cumprod(1).sum(1))
+    begins, text = torch.where(at_left, size, 0), length - size
+    asked, first = alive.sum(1), alive.long().argmax(1)
+    whole = ((asked == text) | (asked == text - 1)) & (alive[:, 1:] & ~alive[:, :-1]).sum(1).add(alive[:, 0]).le(1)
+    places = torch.arange(length, device=tokens.device)[None]
+    compared = places < torch.minimum(asked, text - 1)[:, None]
+    wanted = tokens.long().gather(1, (begins[:, None] + 1 + places).clamp_max(length - 1))
+    rows = torch.arange(count, device=tokens.device)[:, None]
+    said = gradient[rows, (first[:, None] + places).clamp_max(length - 1), wanted.clamp_max(gradient.shape[2] - 1)]
+    same = ((said < below) & (wanted < gradient.shape[2]) | ~compared).all() & whole.all()
+    slid = (first != begins) & (text > 2)
+    enough = (compared & slid[:, None]).sum() >= _COMPARED
+    enough &= (slid.sum() >= _SLID) & ((text[:, None] != text[None]) & slid[:, None] & slid[None]).any()
+    seen = (sure_left ^ sure_right) & same & (compared.sum() >= _COMPARED)
+    found = torch.where(slid.any(), torch.where(enough, 1.0, math.nan), 0.0)
+    return torch.where(seen, found, math.nan).to(wide)
 
 
 def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:

@@ -2,7 +2,8 @@
 
 In:   figures of the watch, which compares the targets of sequences with the tokens that the model is given.
 Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`, `EndUntold`, `AnswersCut`,
-      `AnswersIgnored`, `AnswersLate`, `TagsElsewhere`, `PromptsCounted`, `StartTwice`, `MaskedBeside`.
+      `AnswersIgnored`, `AnswersLate`, `PaddedApart`, `TagsElsewhere`, `PromptsCounted`, `StartTwice`,
+      `MaskedBeside`.
 """
 
 from __future__ import annotations
@@ -301,6 +302,37 @@ class AnswersLate(WatchRule):
             )  # fmt: skip
 
 
+class PaddedApart(WatchRule):
+    """Inputs are padded at one side, and their targets at the other.
+
+    In three looks in a row the targets of each row are the tokens behind its first one, in their order and without a
+    gap, but not where these stand: the text begins behind its padding, and its targets with the row, or the other way
+    round. In eight rows or more they stand apart, by different numbers of places. A model of what comes next is asked
+    for another token than that in all short rows, and none of its losses shows which. Where two texts are given, as to
+    a decoder that is given a source too, nothing is said.
+
+    What to do: pad both at the same side, or shift and pad them as one: `rows[:, :-1]` and `rows[:, 1:]`.
+    """
+
+    name, family, kind, severity = "padded_apart", "data", "data", "warning"
+    proves = "training"
+    series = "model/padded_apart"
+    needs = ("=model/padded_apart",)
+    least = 3
+    about = "Inputs are padded at one side, and their targets at the other."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    causes = ("labels shifted: inputs and targets are padded at different sides, so that they are not aligned",)
+    remedies = ("pad once, then shift: inputs are `rows[:, :-1]` and targets `rows[:, 1:]` of the same padded rows",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value == 1, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "The targets of each row are its next tokens, and stand at other places than these: "
+                "inputs and targets are padded at different sides.", found=place[0], segment=place[2],
+                confidence=_PROOF, evidence={"standing": True},
+            )  # fmt: skip
+
+
 class TagsElsewhere(WatchRule):
     """The tags of a text stop before the text does: there is one for each word, and words are cut into pieces.
 
@@ -436,6 +468,7 @@ RULES = (
     AnswersCut,
     AnswersIgnored,
     AnswersLate,
+    PaddedApart,
     TagsElsewhere,
     PromptsCounted,
     StartTwice,

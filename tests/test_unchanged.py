@@ -304,3 +304,32 @@ def test_gradients_that_are_left_of_an_earlier_training_are_no_gradients_of_this
         head.step()
     watch.flush()
     assert not any(told(run, "unheld").values()) and not any(told(run, "unchanged").values())
+
+
+class Tied(nn.Module):
+    """An embedding that is the output's weight, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(16, 8), nn.Linear(8, 16, bias=False)
+        self.out.weight = self.words.weight
+
+    def forward(self, tokens: Any) -> Any:
+        return self.out(self.words(tokens))
+
+
+@pytest.mark.parametrize("normed", [True, False])
+def test_a_tied_weight_that_was_reparametrised_has_a_size_that_no_optimizer_trains(run: Notes, normed: bool) -> None:
+    model = Tied()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if normed:
+        nn.utils.parametrizations.weight_norm(model.out)
+    else:  # two parameters of one tensor: what is stepped as one moves the other
+        model.out.weight = nn.Parameter(model.words.weight.data)
+    watch = ModelWatch(run, model, optimizer, **QUIET)
+    for _ in range(5):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(torch.arange(16)), torch.arange(16).roll(1)).backward()
+        optimizer.step()
+    watch.close()
+    assert set(told(run, "unheld").values()) == ({1} if normed else set())

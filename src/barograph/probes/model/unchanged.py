@@ -7,7 +7,8 @@ Held by an optimizer: a parameter counts its changes in place, and a step that c
 Kernels that write past the counter (torch's fused optimizers; on a device those over many tensors, too; `.data`) never
 raise it; such a parameter is judged by its measured update alone, whatever else is written to it between two steps, as
 the weights of an average for an evaluation are. Held by none: an outer optimizer may copy its own weights over it, so
-its values, or some thousands of them, are kept from one step to the next and compared on the device. Gradients that
+its values, or some thousands of them, are kept from one step to the next and compared on the device. One whose numbers
+lie where those of a held one do, as what a reparametrisation makes of a tied weight, moves with it. Gradients that
 came before the first step, and to which nothing was added since, say nothing: a backbone that runs without gradients
 may still have those of its own training.
 """
@@ -79,7 +80,8 @@ class Unchanged:
         if key != self._key:
             self._key, self._held = key, (parameters, *owned)  # held on to, so that ids stay theirs
             held = {id(parameter) for some in owned for parameter in some}
-            self._loose = [parameter for parameter in parameters if id(parameter) not in held]
+            places = {_place(parameter) for some in owned for parameter in some}  # one tensor may be two parameters
+            self._loose = [one for one in parameters if id(one) not in held and _place(one) not in places]
             self._named = bool(held) and bool(self._loose)
         found = self._compare(self._loose) if self._loose or self._kept else None
         current.suspect(found)
@@ -146,6 +148,12 @@ def _by_block(model: Any, loose: set[int]) -> bool:
 def _old(seen: tuple[Known, int] | None, gradient: Any) -> bool:
     """Whether this is the gradient that was seen a step ago, and nothing was added to it since."""
     return seen is not None and seen[0](gradient) and seen[1] == local(gradient)._version
+
+
+def _place(parameter: Any) -> int:
+    """Where its numbers lie; its own id where it has none."""
+    mine = local(parameter.detach())
+    return int(mine.data_ptr() if mine.numel() else 0) or id(parameter)
 
 
 def _part(parameter: Any) -> Tensor:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _PASSES = 8  # of a step that are followed
 _LATER = 2  # steps before, whose graphs may still be those of variables
 _KEPT = 20  # steps in a row: far more than any variable holds
+_WALKS = 64  # steps in which the first node is looked for
 _DEEP = 4000  # nodes of a graph, from its last to its first
 _EVALUATIONS = 4  # in a row, beside the newest
 _LOOSE = 8  # evaluations of which nothing is kept: nobody keeps any
@@ -55,6 +56,7 @@ class KeptGraphs:
     def __init__(self) -> None:
         self._now: list[weakref.ref[_Mark]] = []
         self._before: list[list[weakref.ref[_Mark]]] = []  # a list of each step that may be kept
+        self._walks = _WALKS
         self._newest = self._last = -1  # the number of the newest node that was followed; in the steps before
         self._over = False
 
@@ -67,10 +69,12 @@ class KeptGraphs:
 
     def follow_pass(self, node: Any) -> None:
         """An output of the model: the last node of its graph, or None. What is kept of a pass may be an output of a
-        layer, with the graph up to there: of the first such pass of a step its first node is followed, too."""
+        layer, with the graph up to there: of the first such pass of a step its first node is followed, too, in the
+        first steps: the way there is long."""
         first = not self._now
         self.follow(node)
-        if first and self._now:
+        if first and self._now and self._walks:
+            self._walks -= 1
             with contextlib.suppress(Exception):  # a node of another make
                 self._newest = node._sequence_nr()
                 beginning = _beginning(node, self._last)

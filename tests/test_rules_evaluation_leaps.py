@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rule_curves import found
 from test_rules_evaluation import AT, falling, look
+
+from barograph.doctor.rules.evaluation.evaluation import ValidationDivergence
 
 
 def test_an_evaluation_that_leaps_at_once_is_no_overfitting() -> None:
@@ -32,3 +35,22 @@ def test_an_evaluation_that_leaps_and_gets_better_since_is_no_overfitting(ends: 
     )
     found = look(falling(2000) * np.where(np.arange(2000) > 900, 0.8, 1.0), evaluations)
     assert ("overfitting" in {one.rule for one in found if one.severity == "warning"}) is told
+
+
+def test_one_low_row_at_the_best_of_evaluations_that_each_row_has_is_no_rise_of_the_training() -> None:
+    """Of a graph with dropout, evaluated at each row: the training loss goes up and down by a fifth."""
+    steps = np.arange(1, 56)
+    loss = np.array([
+        1.618, 1.554, 1.487, 1.413, 1.335, 1.268, 1.196, 1.095, 1.007, 0.97, 0.874, 0.806, 0.729, 0.643, 0.62, 0.549,
+        0.486, 0.466, 0.411, 0.422, 0.371, 0.344, 0.306, 0.291, 0.353, 0.303, 0.315, 0.27, 0.289, 0.252, 0.282, 0.26,
+        0.233, 0.221, 0.206, 0.218, 0.26, 0.203, 0.27, 0.168, 0.239, 0.183, 0.19, 0.215, 0.278, 0.248, 0.226, 0.185,
+        0.205, 0.291, 0.134, 0.214, 0.144, 0.205, 0.223,
+    ])  # fmt: skip
+    evaluations = np.array([
+        1.554, 1.489, 1.422, 1.351, 1.273, 1.19, 1.103, 1.013, 0.922, 0.833, 0.747, 0.666, 0.592, 0.526, 0.469, 0.419,
+        0.377, 0.342, 0.313, 0.291, 0.272, 0.257, 0.245, 0.235, 0.227, 0.221, 0.217, 0.213, 0.21, 0.208, 0.208, 0.206,
+        0.205, 0.2044, 0.2043, 0.205, 0.205, 0.206, 0.208, 0.21, 0.213, 0.216, 0.219, 0.22, 0.222, 0.223, 0.224, 0.226,
+        0.228, 0.231, 0.234, 0.237, 0.238, 0.24, 0.239,
+    ])  # fmt: skip
+    said = found([ValidationDivergence()], {"train/loss": (steps, loss), "eval/loss": (steps, evaluations)})
+    assert not [one for one in said if one.severity == "warning"]

@@ -390,10 +390,11 @@ class ValidationDivergence(Rise):
             if len(last) < 3:
                 return
         rise = min(other.value for other in last) / self.floor(best) - 1
-        train = min(other.train for other in last) / best.train - 1 if best.train > 0 else math.nan
+        then = self.trained_then(history, best)
+        train = min(other.train for other in last) / then - 1 if then > 0 else math.nan
         if rise < self.at["increase"] or not train > self.at["train"]:
             return
-        if self.by_chance(history, rise, fmean(other.train for other in last) / best.train - 1):
+        if self.by_chance(history, rise, fmean(other.train for other in last) / then - 1):
             return
         if math.log1p(rise) < 2 * largest_rise(self._before):
             return

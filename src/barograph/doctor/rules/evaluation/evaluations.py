@@ -18,12 +18,13 @@ from weakref import WeakKeyDictionary
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.curve import again, before, fell_at_once, noise_of
+from barograph.doctor.kernel.curve import again, before, between, fell_at_once, noise_of
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 
 _SECOND = 0.4  # of a first evaluation, what a second adds to a total; a rise from one to the next is less
+_AROUND = 5  # evaluations of which each row has one
 _ADDS = 1.15  # times what the one before it added
 
 
@@ -246,6 +247,15 @@ class Rise(Walker):
     ) -> Iterator[Finding]:
         """An evaluation behind the best one."""
         raise NotImplementedError
+
+    def trained_then(self, history: RunHistory, best: EvaluationPoint) -> float:
+        """The training loss at the best evaluation. Where each row has its evaluation, that of one row, which is low by
+        chance: the median of those of the last ones before."""
+        earlier = [other for other in self._points if other.step <= best.step][-_AROUND:]
+        if len(earlier) < _AROUND:
+            return best.train
+        rows = between(history.role("loss"), earlier[0].step, best.step, best.segment)
+        return median([other.train for other in earlier]) if len(rows) <= _AROUND else best.train
 
     def floor(self, best: EvaluationPoint) -> float:
         """The median of the best evaluation and its neighbours: the lowest of many is low by chance, of few not."""

@@ -16,6 +16,7 @@ from barograph.core.names import is_vector
 from barograph.doctor.kernel.cursor import RowCursor, known, newest, saved_before
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.stages import stage_between
 from barograph.doctor.kernel.tables import TableReader, in_order, role_of, table_of
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class UpdateRatio(Rule):
     info finding where the median is ten times outside; so is a single matrix that three tables in a row have beyond the
     red flags while the median is not. The phase is that of the optimizer's own count of steps, where that is less than
     the step, as where steps are those of an environment. A median that is five times the largest of all tables before
-    (six at least) is a warning at
-    once: after a re-warm-up the learning rate does not exceed its earlier peak.
+    (six at least) is a warning at once: after a re-warm-up the learning rate does not exceed its earlier peak. Where a
+    stage of the training begins, tables before it don't count.
     """
 
     name, family, kind, severity = "update_ratio", "optimizer", "update_ratio", "warning"
@@ -61,6 +62,7 @@ class UpdateRatio(Rule):
         self._beyond: dict[str, dict[str, list[int]]] = {"high": {}, "low": {}}  # layer → steps in a row
         self._segment, self._first = -1, 0
         self._largest, self._count = 0.0, 0
+        self._step = 0  # of the table before
         self._row: dict[str, list[int]] = {}
         self._said: set[tuple[int, str]] = set()
 
@@ -147,6 +149,9 @@ class UpdateRatio(Rule):
         elif not early and middle < low / at["outside"]:
             state = "below"
         jump = self._count >= 6 and middle > at["jump"] * self._largest and middle > 1e-3
+        if jump and self._new_stage(history, step, time, segment):
+            jump, self._largest, self._count = False, 0.0, 0  # another task, which is learnt anew
+        self._step = step
         if jump and (segment, "jump") not in self._said:
             self._said.add((segment, "jump"))
             rate, before = (known(history.role("lr"), moment, time, segment) for moment in (step, step - 1))
@@ -167,6 +172,13 @@ class UpdateRatio(Rule):
         if math.isfinite(middle):
             self._largest = max(self._largest, middle)
             self._count += 1
+
+    def _new_stage(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether a stage began since the table before."""
+        history.as_of(time)
+        begins = stage_between(history, self._step, step, segment)
+        history.as_of(None)
+        return begins
 
     def _is_meant(self, history: RunHistory, rate: float, step: int, time: int, segment: int) -> bool:
         """Small updates where the schedule is at its end, or not begun."""

@@ -36,6 +36,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
     is_total,
     largest_rise,
     learnt_at_once,
+    trained_then,
     usual_change,
 )
 from barograph.doctor.rules.evaluation.running import StatisticsSlow, statistics_left
@@ -390,7 +391,7 @@ class ValidationDivergence(Rise):
             if len(last) < 3:
                 return
         rise = min(other.value for other in last) / self.floor(best) - 1
-        then = self.trained_then(history, best)
+        then = trained_then(history, self._points, best)
         train = min(other.train for other in last) / then - 1 if then > 0 else math.nan
         if rise < self.at["increase"] or not train > self.at["train"]:
             return

@@ -195,6 +195,16 @@ def in_first_epoch(history: RunHistory, step: int, segment: int) -> bool:
     return bool(signs) and all(signs)
 
 
+def trained_then(history: RunHistory, points: Sequence[EvaluationPoint], best: EvaluationPoint) -> float:
+    """The training loss at the best evaluation. Where each row has its evaluation, that of one row, which is low by
+    chance: the median of those of the last ones before. points: evaluations up to now."""
+    earlier = [other for other in points if other.step <= best.step][-_AROUND:]
+    if len(earlier) < _AROUND:
+        return best.train
+    rows = between(history.role("loss"), earlier[0].step, best.step, best.segment)
+    return median([other.train for other in earlier]) if len(rows) <= _AROUND else best.train
+
+
 class Rise(Walker):
     """Walks along, keeps the best evaluation, and looks at those behind it."""
 
@@ -247,15 +257,6 @@ class Rise(Walker):
     ) -> Iterator[Finding]:
         """An evaluation behind the best one."""
         raise NotImplementedError
-
-    def trained_then(self, history: RunHistory, best: EvaluationPoint) -> float:
-        """The training loss at the best evaluation. Where each row has its evaluation, that of one row, which is low by
-        chance: the median of those of the last ones before."""
-        earlier = [other for other in self._points if other.step <= best.step][-_AROUND:]
-        if len(earlier) < _AROUND:
-            return best.train
-        rows = between(history.role("loss"), earlier[0].step, best.step, best.segment)
-        return median([other.train for other in earlier]) if len(rows) <= _AROUND else best.train
 
     def floor(self, best: EvaluationPoint) -> float:
         """The median of the best evaluation and its neighbours: the lowest of many is low by chance, of few not."""

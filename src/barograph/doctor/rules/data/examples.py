@@ -225,8 +225,9 @@ class RepeatedExamples(WatchRule):
         if self.lasts(comes and one, place, self.at["looks"]):
             sized = numeric_setting(history, *BATCH) > 0 and not _overfits_on_purpose(history)
             self._told = self.finding(
-                self._row[0][0], "Each step is trained on the same "
-                + (f"{rows:.0f} examples." if rows < self.at["looked"] else f"batch: {rows:.0f} of its rows were seen."),
+                self._row[0][0], "Each step is trained on the same " + (
+                    f"{rows:.0f} examples." if rows < self.at["looked"] else f"batch: {rows:.0f} of its rows are seen."
+                ),
                 found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
                 severity="warning" if sized else "info", evidence={"examples": rows, "certain": True},
                 causes=["data exhausted: the same batch in each step" + ("" if sized else _ALL)],

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.probes.model import following
-from barograph.probes.model.following import FollowedAverage, moved_between
+from barograph.probes.model import following, left_out
+from barograph.probes.model.following import FollowedAverage, moved_between, share_of_way
 from barograph.probes.model.guest import after, before, is_compiled
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.written import Written, some_of
@@ -38,14 +38,19 @@ _ROW = 5  # steps in a row with passes without gradients: they are of the traini
 _LOOK = 2  # steps, behind which copies are looked for
 _COPIES = 256  # of the model that are listened to
 _ALONG = 0.1  # of the squared distance, what may be off the line of the last step
-NAMES = ("apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps", *following.NAMES)
+NAMES = (
+    "apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps", *following.NAMES,
+    *left_out.NAMES,
+)  # fmt: skip
 
 
 class WeightSample(NamedTuple):
-    """Some elements of a few matrices, one behind the other, and the running means of some layers of batch norm."""
+    """Some elements of a few matrices, one behind the other, the running means of some layers of batch norm, and some
+    elements of more parameters."""
 
     weights: Tensor
     means: Tensor
+    more: Tensor
 
 
 class EvaluatedWeights:
@@ -67,6 +72,7 @@ class EvaluatedWeights:
         self._steps = self._row = 0
         self._chosen: Sequence[Any] = ()
         self._paths: list[str] = []  # of these, in the model
+        self._more: list[str] = []  # of more parameters
         self._now: list[Tensor] = []  # trained weights behind the last step, and behind the one before
         self._then: list[Tensor] = []
         self._own: dict[Any, WeightSample] = {}  # the watched model's, by what tells whether they are others
@@ -93,6 +99,7 @@ class EvaluatedWeights:
                 names = {id(item): path for path, item in model.named_parameters()}
                 self._chosen = chosen
                 self._paths = [names[id(item)] for item in chosen] if all(id(one) in names for one in chosen) else []
+                self._more, self._kept = left_out.paths_of(model), None
             usable = bool(self._paths) and len(now) == len(then) == len(self._paths)
             self._now, self._then = (now, then) if usable else ([], [])
             self._own, self._other, self._strangers = {}, None, False
@@ -171,7 +178,8 @@ class EvaluatedWeights:
 
         home, weights = self._now[0].device, self._weights(model)
         means = [model.get_submodule(path).running_mean.detach().float().to(home) for path in self._norms]
-        return WeightSample(weights, torch.cat(means) if means else weights[:0])
+        more = left_out.sample(model, self._more, _item, home)
+        return WeightSample(weights, torch.cat(means) if means else weights[:0], more)
 
     def _weights(self, model: Any) -> Tensor:
         import torch
@@ -237,14 +245,19 @@ class EvaluatedWeights:
         each = torch.stack([one.weights for one in samples])
         which = (each - now).square().sum(1).argmax(keepdim=True)  # no copy of the trained ones, if there is another
         evaluated = each.index_select(0, which)[0]
-        theirs = WeightSample(evaluated, torch.stack([one.means for one in samples]).index_select(0, which)[0])
+        every = zip(*(one[1:] for one in samples), strict=True)
+        means, more = (torch.stack(some).index_select(0, which)[0] for some in every)
+        theirs = WeightSample(evaluated, means, more)
         away, back = evaluated - now, then - now
         apart = away.norm() / now.norm().clamp_min(1e-30)
         blank = torch.full_like(apart, -1.0)
-        ours = WeightSample(now, self._sample(model).means)
+        ours = self._sample(model)._replace(weights=now)
         moved = changed = statistics = blank
+        left = torch.stack([blank] * len(left_out.NAMES))
         if self._kept is not None and self._kept[2] == other:
             before, own, _ = self._kept
+            pair = torch.stack((before.more, theirs.more)), torch.stack((own.more, ours.more))
+            left = left_out.figures(*pair, share_of_way(evaluated - before.weights, now - before.weights))
             moved, changed = (now - own.weights).norm(), (evaluated - before.weights).norm()
             between = moved_between(before.weights, evaluated, now)
             if moves is None or not other:
@@ -264,7 +277,7 @@ class EvaluatedWeights:
         moves = torch.stack((blank, blank, blank)) if moves is None else moves.to(home)
         steps = torch.full_like(apart, float(self._steps))
         here = torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed, steps))
-        return torch.cat((here, moves))
+        return torch.cat((here, moves, left))
 
     def _compare_no_more(self) -> None:
         if self._written.follower == self._ended:

@@ -85,7 +85,13 @@ def moved_between(then: Tensor, evaluated: Tensor, newest: Tensor) -> Tensor:
     return torch.stack((torch.where(once, -blank, blank), left, torch.zeros_like(share)))
 
 
+def share_of_way(move: Tensor, way: Tensor) -> Tensor:
+    """Which share of the way a move is."""
+    found: Tensor = (move * way).sum() / way.square().sum().clamp_min(1e-30)
+    return found
+
+
 def _share(move: Tensor, way: Tensor, off: float) -> tuple[Tensor, Tensor]:
     """Which share of the way a move is, and whether it is along it."""
-    share = (move * way).sum() / way.square().sum().clamp_min(1e-30)
+    share = share_of_way(move, way)
     return share, (move - share * way).square().sum() <= off * move.square().sum()

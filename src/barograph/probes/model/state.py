@@ -35,6 +35,8 @@ from barograph.probes.model.graphs import EvaluatedGraphs, UsedGraphs
 from barograph.probes.model.growth import GradientGrowth
 from barograph.probes.model.guest import Guest, after, before, is_compiled
 from barograph.probes.model.head import Head
+from barograph.probes.model.moved_statistics import MovedStatistics
+from barograph.probes.model.moved_statistics import fields_of as statistics_fields
 from barograph.probes.model.noising import TimeArgument
 from barograph.probes.model.others import OtherNetwork
 from barograph.probes.model.others import fields_of as other_fields
@@ -115,6 +117,7 @@ class ModelState:
         self._evaluated: EvaluatedLook | None = None
         self._carried: CarriedState | None = None
         self._graphs: EvaluatedGraphs | None = None
+        self._moved: MovedStatistics | None = None
         self._inner, self._within = model, False
         self._sentinel = sentinel or Sentinel(lambda: None)
         self._sharded = any(mesh_of(parameter) is not None for parameter in model.parameters())
@@ -132,7 +135,7 @@ class ModelState:
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
             self._evaluated, self._carried = EvaluatedLook(self._inner), CarriedState(self._inner)
-            self._graphs = EvaluatedGraphs(self._inner)
+            self._graphs, self._moved = EvaluatedGraphs(self._inner), MovedStatistics(self._inner)
 
     def _see_around(self) -> None:
         """Calls of a model that was compiled in place are seen around what is compiled."""
@@ -390,7 +393,7 @@ class ModelState:
         self._growth.put(current, parameters)
         self._time.put(current)
         self._units.put(current)
-        for one in (self._carried, self._graphs):
+        for one in (self._carried, self._graphs, self._moved):
             if one is not None:
                 one.put(current)
         if (
@@ -438,7 +441,7 @@ class ModelState:
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""
         found = self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | other_fields(numbers)
-        found |= outside_fields(numbers) | evaluated_fields(numbers)
+        found |= outside_fields(numbers) | evaluated_fields(numbers) | statistics_fields(numbers)
         return found | self._texts.fields_of(numbers) | _outlier(numbers, self._largest)
 
     def close(self) -> None:
@@ -454,7 +457,7 @@ class ModelState:
         if self._parts is not None:
             self._parts.close()
         self._rows.close()
-        for look in (self._evaluated, self._carried, self._graphs):
+        for look in (self._evaluated, self._carried, self._graphs, self._moved):
             if look is not None:
                 look.close()
         for handle in self._handles:

@@ -1,7 +1,7 @@
 """An average of the weights that moves too little for the training, or behind the evaluation that it is for.
 
 In:   what the watch says of the copy that evaluations are made with, from one of them to the next.
-Out:  findings of `AverageSlow`, `AverageLate`.
+Out:  findings of `AverageSlow`, `AverageEqual`, `AverageLate`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _COPY = 2  # of `evaluated_whose`
 
 
-def _is_reference(history: RunHistory, place: Place) -> bool:
+def is_reference(history: RunHistory, place: Place) -> bool:
     """Whether what is evaluated may be the reference of a policy or of preferences, or no evaluation is logged."""
     return has_reference(history, place) or not came_by(evaluations_of(history), place[1])
 
@@ -91,7 +91,7 @@ class AverageSlow(WatchRule):
         if not before > 0:
             return  # the first evaluation
         steps = whole - before
-        self._known = self._known and 0 < value <= 1 and writes != 0 and not _is_reference(history, place)
+        self._known = self._known and 0 < value <= 1 and writes != 0 and not is_reference(history, place)
         self._unseen, writes = self._unseen or writes < 0, writes if writes > 0 else steps
         self._begun = self._begun if self._count else place[0]
         self._count, self._last = self._count + 1, place
@@ -103,30 +103,22 @@ class AverageSlow(WatchRule):
         """Whether it is ever farther from what is trained, and its evaluation is worse than the training."""
         if len(self._apart) < 2 or not self._apart[-1] >= self.at["grows"] * self._apart[0]:
             return False
-        return (self._apart[-1] >= self.at["far"] and self._is_worse(history, self.at["worse"])) or (
-            self._apart[-1] >= self.at["away"] and self._is_worse(history, self.at["apart"])
+        return (self._apart[-1] >= self.at["far"] and _is_worse(history, self.at["worse"])) or (
+            self._apart[-1] >= self.at["away"] and _is_worse(history, self.at["apart"])
         )
-
-    def _is_worse(self, history: RunHistory, times: float) -> bool:
-        """Whether the loss of the last evaluations is this many times that of the training, or more."""
-        losses = [history.role(name) for name in ("eval_loss", "loss")]
-        if any(one is None or not one.end for one in losses):
-            return False
-        evaluated, trained = (float(numpy.median(one.rows().value[-5:])) for one in losses if one is not None)
-        return evaluated >= times * trained > 0
 
     def _judge(self, history: RunHistory) -> Iterator[Finding]:
         whole = self._whole
         holds = self._steps / self._lost if self._lost > 0 else math.inf
         pace = self._steps / max(self._writes, 1e-9)
-        lags = pace >= self.at["seldom"] and not self._unseen and self._is_worse(history, self.at["apart"])
+        lags = pace >= self.at["seldom"] and not self._unseen and _is_worse(history, self.at["apart"])
         times = self.at["lags"] if lags else self.at["times"]
         if not self._known or whole < self.at["steps"] or not holds >= times * whole:
             return
         if self._unseen and not (self._grows and self._is_behind(history)):
             return
         seldom = pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace
-        alone = self._unseen or other_model(history, self._last[1]) or self._is_worse(history, self.at["apart"])
+        alone = self._unseen or other_model(history, self._last[1]) or _is_worse(history, self.at["apart"])
         each = "each step" if round(pace) <= 1 else f"one of {round(pace)} steps"
         written = "" if self._unseen else f"is written in {each}, and "
         message = f"The average that is evaluated {written}holds the weights of {holds:.3g} steps, as far as it moves; "
@@ -142,6 +134,88 @@ class AverageSlow(WatchRule):
 
 _SELDOM = "averaged weights updated too seldom: in one of many steps, with a decay that is meant for each"
 _SLOW = "decay of the average too slow: it holds the weights of more steps than the training has"
+
+
+def _is_worse(history: RunHistory, times: float) -> bool:
+    """Whether the loss of the last evaluations is this many times that of the training, or more."""
+    losses = [history.role(name) for name in ("eval_loss", "loss")]
+    if any(one is None or not one.end for one in losses):
+        return False
+    evaluated, trained = (float(numpy.median(one.rows().value[-5:])) for one in losses if one is not None)
+    return evaluated >= times * trained > 0
+
+
+class AverageEqual(WatchRule):
+    """What is evaluated is the mean of the weights of all steps, those of the beginning included.
+
+    A copy of the model is evaluated, and it is written in each step, or nearly. Of such a mean m/n is left after n
+    steps of what it was after m. In three evaluations or more, all of which it is known, what is left is that of a mean
+    that began within the first twentieth of the steps. The run is over, with 100 steps or more; the model's weights
+    were as torch draws them; its training loss is a third of its first one or less, so that the weights of the
+    beginning are poor; and the evaluation's loss is half as large again as the training's, and still falling: its last
+    value is the lowest, within a hundredth.
+
+    What to do: begin the mean when the training has nearly settled, or give it a decay.
+    """
+
+    name, family, kind, severity = "average_equal", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/evaluated_kept"
+    needs = ("=model/evaluated_kept", "=model/evaluated_writes", "=model/drawn", "eval_loss", "loss")
+    least = 3
+    about = "What is evaluated is the mean of the weights of all steps, those of the beginning included."
+    thresholds: ClassVar = {
+        "evaluations": (3.0, "of which all is known; ours"),
+        "began": (0.05, "of the steps, before which the mean began; ours"),
+        "pace": (1.5, "steps for one in which it is written; ours"),
+        "steps": (100.0, "of the training; ours"),
+        "fell": (0.33, "of the training's first loss; ours"),
+        "worse": (1.5, "times the training's loss, its evaluation; ours"),
+        "lowest": (1.01, "times the lowest evaluation, the last one; ours"),
+    }
+    causes = ("averaged weights lag: their mean begins at the first step, and the weights of the beginning are in it",)
+    remedies = (
+        "begin the mean late, as `swa_start`, when the learning rate is low or constant",
+        "give the average a decay: `AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))`",
+    )
+
+    def begin(self) -> None:
+        self._count, self._whole, self._holds, self._last, self._begun = 0, 0.0, True, (0, 0, 0), 0
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if history.facts.get("finished") and self._segment >= 0 and self._count >= self.at["evaluations"]:
+            yield from self._judge(history)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("whose", "writes", "steps")
+        whose, writes, whole = (watched(history, f"evaluated_{name}", place) for name in names)
+        before, self._whole = self._whole, whole
+        if value < 0:
+            return  # the first evaluation of a copy
+        enough = 0 < value < 1 and 0 < before < whole <= before + self.at["pace"] * writes
+        began = (before - value * whole) / (1 - value) if enough else math.inf
+        equal = whose == _COPY and abs(began) <= self.at["began"] * whole
+        self._holds = self._holds and equal and not is_reference(history, place)
+        self._begun = self._begun if self._count else place[0]
+        self._count, self._last = self._count + 1, place
+        yield from ()
+
+    def _judge(self, history: RunHistory) -> Iterator[Finding]:
+        place, loss = self._last, history.role("loss")
+        if not self._holds or self._whole < self.at["steps"] or loss is None or not loss.end:
+            return
+        fell = float(numpy.median(loss.rows().value[-5:])) <= self.at["fell"] * loss.first
+        drawn = watched(history, "drawn", place) == 1
+        evaluated = history.role("eval_loss")
+        values = evaluated.rows().value if evaluated is not None and evaluated.end else numpy.array([math.nan])
+        falls = bool(values[-1] <= self.at["lowest"] * values.min())
+        if drawn and fell and falls and _is_worse(history, self.at["worse"]) and self.first(self._segment):
+            yield self.finding(
+                self._begun, f"What is evaluated is the mean of the weights of all {self._whole:.0f} steps, those of "
+                "the beginning included.", found=place[0], segment=self._segment, confidence=0.8,
+                evidence={"steps": self._whole, "standing": True},
+            )  # fmt: skip
 
 
 class AverageLate(WatchRule):
@@ -172,7 +246,7 @@ class AverageLate(WatchRule):
         whose, writes, steps = (watched(history, f"evaluated_{name}", place) for name in names)
         apart, self._steps = steps - self._steps, steps
         late = value == 1 and whose == _COPY and writes == 1 and apart >= 2 and other_model(history, place[1])
-        if self.lasts(late and not _is_reference(history, place), place, self.at["evaluations"]):
+        if self.lasts(late and not is_reference(history, place), place, self.at["evaluations"]):
             yield self.finding(
                 self._row[0][0], "What is evaluated is written behind the evaluation, and at no other time: each "
                 "evaluation is of the weights of the one before.", found=place[0], segment=place[2], confidence=0.9,
@@ -180,4 +254,4 @@ class AverageLate(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AverageSlow, AverageLate)
+RULES = (AverageSlow, AverageEqual, AverageLate)

@@ -1,7 +1,8 @@
-"""Evaluations with batch norm's running statistics that are still those that torch begins with.
+"""Evaluations with batch norm's running statistics that are still those that torch begins with, or of other data.
 
-In:   the weight of a batch in running statistics, and the configured one; evaluation and training losses.
-Out:  findings of `StatisticsSlow`, `StatisticsOther`.
+In:   the weight of a batch in running statistics, and the configured one; evaluation and training losses; how well
+      statistics fit what an evaluation gives.
+Out:  findings of `StatisticsSlow`, `StatisticsMoved`, `StatisticsOther`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import has_told_of_evaluations, numeric_setting
-from barograph.doctor.kernel.curve import is_game
+from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
 
@@ -93,6 +94,45 @@ class StatisticsSlow(Walker):
             )  # fmt: skip
 
 
+class StatisticsMoved(WatchRule):
+    """Passes without gradients move batch norm's running statistics away from the data, ahead of evaluations.
+
+    Where such passes in training mode come between the last step and an evaluation, the watch compares the statistics
+    that the step has left, and those with which the evaluation is made, with what the evaluation gives the model's
+    first batch norm (`model/statistics_apart_before`, `model/statistics_apart_after`: nats by which one normal
+    distribution differs from the other, in the mean of channels). In three evaluations in a row they are a tenth of a
+    nat or more apart behind these passes, and four times as far as before. Statistics that are gathered anew on
+    purpose, from the training's data or from the evaluation's, fit as well as before, or better.
+
+    What to do: `model.eval()` ahead of any pass that is not of the training, as one that takes the time.
+    """
+
+    name, family, kind, severity = "statistics_moved", "eval", "config", "warning"
+    proves = "evaluation"
+    series = "model/statistics_apart_after"
+    needs = ("=model/statistics_apart_after", "=model/statistics_apart_before")
+    least = 3
+    about = "Passes without gradients move batch norm's running statistics away from the data, ahead of evaluations."
+    thresholds: ClassVar = {
+        "apart": (0.1, "nats; ours"),
+        "times": (4.0, "as far as before these passes; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("normalisation statistics spoiled: passes of other data in training mode moved them, without gradients",)
+    remedies = ("`model.eval()` ahead of each pass that is not of the training, as of noise by which it is timed",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        before = watched(history, "statistics_apart_before", place)
+        moved = self.at["apart"] <= value < math.inf and value >= self.at["times"] * before
+        if self.lasts(moved, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"Passes in training mode, without gradients, move batch norm's running statistics "
+                f"away from the data ahead of evaluations: {value:.3g} nats, where it was {before:.3g}.",
+                found=place[0], segment=place[2], confidence=0.95,
+                evidence={"before": rounded(before), "after": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
 class StatisticsOther(WatchRule):
     """Batch norm gives a new batch another weight in its running statistics than the configuration says.
 
@@ -122,4 +162,4 @@ class StatisticsOther(WatchRule):
         )  # fmt: skip
 
 
-RULES = (StatisticsSlow, StatisticsOther)
+RULES = (StatisticsSlow, StatisticsMoved, StatisticsOther)

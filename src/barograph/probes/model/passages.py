@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows, mixed, powers, signed
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.windows import SIZES, TAKEN, Windows, place_of, size_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from barograph.probes.model.rounds import ModelRound
 
-SIZES = (8, 12, 16, 32)  # tokens of a passage: of words, and of letters, of which a few say nothing
-TAKEN = 8  # passages of a row, of each size
 _LONGEST = 1024  # places of a row
 _OF_PASS = 64  # rows of a pass of an evaluation
 _KEPT = 1 << 16  # passages of each size that are remembered
@@ -43,6 +42,12 @@ def marks(rows: Tensor) -> Tensor | None:
     """Fingerprints of passages [n, sizes, TAKEN] of rows of tokens [n, places]; -1 where a row has no more, None where
     there are no rows of tokens. A passage in which half of the tokens are as the one before, as in padding, is none.
     """
+    found = placed_marks(rows)
+    return None if found is None else found[:, : len(SIZES)]
+
+
+def placed_marks(rows: Tensor) -> Tensor | None:
+    """`marks`, and behind them where the passages of one size begin [n, sizes + 1, TAKEN]: see `windows.place_of`."""
     import torch
 
     if rows.is_floating_point() or rows.dim() != 2 or rows.shape[1] < SIZES[0] or mesh_of(rows) is not None:
@@ -51,15 +56,18 @@ def marks(rows: Tensor) -> Tensor | None:
     length = lines.shape[1]
     sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
     changes = torch.nn.functional.pad((lines[:, 1:] != lines[:, :-1]).long().cumsum(1), (1, 0))
-    found = lines.new_full((len(lines), len(SIZES), TAKEN), -1)
+    found = lines.new_full((len(lines), len(SIZES) + 1, TAKEN), -1)
+    followed = size_of(length)
     for at, size in enumerate(SIZES):
         if length < size:
             continue
         back = powers(length, signed(_BACK), lines)[: length - size + 1]
         each = mixed((sums[:, size:] - sums[:, : length - size + 1]) * back) & _BITS
         varied = 2 * (changes[:, size - 1 :] - changes[:, : length - size + 1]) >= size
-        least = each.masked_fill(~varied, _NOTHING).topk(min(TAKEN, each.shape[1]), dim=1, largest=False).values
+        least, places = each.masked_fill(~varied, _NOTHING).topk(min(TAKEN, each.shape[1]), dim=1, largest=False)
         found[:, at, : least.shape[1]] = least.masked_fill(least == _NOTHING, -1)
+        if size == followed:
+            found[:, -1, : least.shape[1]] = (place_of(places, length)).masked_fill(least == _NOTHING, -1)
     return found
 
 
@@ -70,12 +78,13 @@ class Passages(PassesOfEvaluation):
         super().__init__()
         self._step: Tensor | None = None
         self._trained: list[set[float]] = [set() for _ in SIZES]
+        self._windows = Windows()
         self._looks = 0
         self._again = [[0.0, 0.0] for _ in SIZES]  # rows of the first looks that had a passage of those before; pairs
 
     def trained(self, rows: Tensor) -> None:
         """Rows of a step."""
-        self._step = marks(rows)
+        self._step = placed_marks(rows)
 
     def trained_no_more(self) -> None:
         """The rows of the step were not trained on."""
@@ -83,7 +92,7 @@ class Passages(PassesOfEvaluation):
 
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
-        found = marks(even_rows(rows, _OF_PASS))
+        found = placed_marks(even_rows(rows, _OF_PASS))
         if found is not None:
             self._evaluated.append(found)
 
@@ -103,10 +112,11 @@ class Passages(PassesOfEvaluation):
         found: dict[str, float] = {}
         if "evaluated_passages" in numbers:
             passes, values = numbers["evaluated_passages"]
-            rows = values[0].reshape(-1, len(SIZES), TAKEN)
-            found = self._seen(rows, passes[:: len(SIZES) * TAKEN])
+            rows = values[0].reshape(-1, len(SIZES) + 1, TAKEN)
+            found = self._seen(rows, passes[:: rows[0].size]) | self._windows.seen(rows, passes[:: rows[0].size])
         if "passages" in numbers:
-            lines = numbers["passages"][1][0].reshape(-1, len(SIZES), TAKEN)
+            lines = numbers["passages"][1][0].reshape(-1, len(SIZES) + 1, TAKEN)
+            self._windows.keep(lines)
             for at, known in enumerate(self._trained):
                 if 0 < self._looks < _EARLY:
                     rows = [{mark for mark in row if mark >= 0} for row in lines[:, at].tolist()]

@@ -50,9 +50,14 @@ class EvaluationOverlaps(Rule):
     masked. As many as the evaluation's own rows have in common with each other, or the training's first batches with
     those before, are there by chance.
 
-    A quarter of the rows that were looked at (of texts three in twenty, beyond chance), eight or more, and some in each
-    pass, in two evaluations in a row. Where a series is split by time, the first windows of the evaluation may overlap
-    with the last ones of the training: a few of many. Where a reward is logged, nothing is said.
+    Windows of one text overlap with each other on each side, too, so that passages say nothing of them. There the end
+    of an evaluation's row is the beginning of a row that was trained on, in half of the row or more: all passages of
+    that part that can be compared are the same in both, equally far apart. What texts share by chance is as often at
+    the same place of two rows; it is allowed for, and a window that was trained on and ends before is none of these.
+
+    A quarter of the rows that were looked at (of passages three in twenty, beyond chance), eight or more, and some in
+    each pass, in two evaluations in a row. Where a series is split by time, the first windows of the evaluation may
+    overlap with the last ones of the training: a few of many. Where a reward is logged, nothing is said.
 
     What to do: cut the series first, and windows out of each part; split originals, and augment only those of the
     training.
@@ -60,13 +65,13 @@ class EvaluationOverlaps(Rule):
 
     name, family, kind, severity = "evaluation_overlaps", "eval", "eval", "warning"
     proves = "evaluation"
-    needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near|=model/evaluated_passages",
-             "eval_loss|eval_accuracy|evaluation")  # fmt: skip
+    needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near|=model/evaluated_passages|"
+             "=model/evaluated_windows", "eval_loss|eval_accuracy|evaluation")  # fmt: skip
     least = 2
     about = "Evaluations are given windows or texts that overlap with the training's, or its examples mirrored."
     thresholds: ClassVar = {
         "share": (0.25, "of an evaluation's rows that were looked at; ours"),
-        "passages": (0.15, "of them, of texts, beyond those that chance gives; ours"),
+        "passages": (0.15, "of them, of passages, beyond those that chance gives; ours"),
         "rows": (8.0, "ours"),
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
@@ -87,11 +92,12 @@ class EvaluationOverlaps(Rule):
                 count = watched(history, f"evaluated_{name}_rows", place)
                 batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
                 least = self.at["passages" if name == "passages" else "share"]
+                of_texts = name in ("passages", "windows")
                 many = value >= least and value * count >= self.at["rows"]
                 many = many and watched(history, f"evaluated_{name}_passes", place) == 1
                 many = many and not (name == "near" and self._by_class(history, place))
-                if name == "passages":
-                    chance = watched(history, "evaluated_passages_chance", place)
+                if of_texts:
+                    chance = watched(history, f"evaluated_{name}_chance", place)
                     beyond = (value - chance) / max(1 - chance, 1e-9)
                     many = many and chance <= self.at["chance"] and beyond >= least
                     many = many and beyond * count >= self.at["rows"]
@@ -137,6 +143,11 @@ _PARTS = {  # by series: what is said, why, and what to do
         "have a passage of text that was trained on",
         "validation leak: texts of the evaluation are among those of the training, packed, cut or masked anew",
         "split the documents first, then pack, cut and mask those of each part",
+    ),
+    "windows": (
+        "end as rows of text begin that were trained on and that go on behind them",
+        "validation leak: windows of one text overlap, and were split after they had been cut",
+        "cut the text into parts for training and evaluation first, then windows out of each part",
     ),
     "near": (
         "are nearly an example that was trained on, far nearer than examples are to each other",

@@ -27,7 +27,7 @@ MODULES = (
     "loss.accumulated", "evaluation.accuracy", "evaluation.explained", "evaluation.best", "evaluation.terms",
     "loss.squares", "data.order", "data.lengths", "data.alike", "ranks.summed", "data.batches", "loss.divided",
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.running", "evaluation.untrained",
-    "gradient.undivided", "optimizer.held", "optimizer.declared",
+    "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.layered",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -35,6 +35,7 @@ from barograph.probes.model.graphs import UsedGraphs
 from barograph.probes.model.growth import GradientGrowth
 from barograph.probes.model.guest import Guest, after, before, is_compiled
 from barograph.probes.model.head import Head
+from barograph.probes.model.layer_rates import rate_figures
 from barograph.probes.model.noising import TimeArgument
 from barograph.probes.model.others import OtherNetwork
 from barograph.probes.model.others import fields_of as other_fields
@@ -370,6 +371,7 @@ class ModelState:
         if self._adapters is not None:
             self._adapters.put(current)
         if self._parts is not None and self._parts.put():
+            rate_figures(current, self._model, optimizers)
             self._follow(self._parts)
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)

@@ -43,7 +43,7 @@ from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.outside import fields_of as outside_fields
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, in_backward
-from barograph.probes.model.reach import untied_figures
+from barograph.probes.model.reach import detached_table, untied_figures
 from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import end_token, layer_settings
 from barograph.probes.model.sharded import shards_of
@@ -59,6 +59,7 @@ _MOST_INPUTS = 16  # tensors of a step that are looked at
 _BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
 _ASKED = (1, 3)  # steps of a model that is not called, before which it is looked for what was compiled of it
 _EACH_STEP = 3  # steps in a row with a pass in training mode and without gradients: it belongs to the step
+_TABLES = (0, 4, 9)  # steps before which the product that makes an output is looked at
 _ACTING = 8  # passes without gradients between two steps that are looked at where each step has some
 _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each step
 
@@ -94,6 +95,7 @@ class ModelState:
         self.rests = False  # whether the step to come is not looked at; evaluations are
         self.evaluates = False  # whether there was one since the step before
         self._calls = self._steps = self._called = 0  # passes without gradients since then; steps, and those with some
+        self._table: Any = None  # whether the pass takes a table without its gradient
         self._skips = False  # whether the pass is not looked at
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._uses, self._plain = UsedGraphs(), True
@@ -313,6 +315,9 @@ class ModelState:
                 )
                 with torch.no_grad():
                     _each(lambda: self._finite.returned(logits))
+                if self._steps in _TABLES:
+                    with torch.no_grad():
+                        self._table = detached_table(self._inner, logits)
                 if self._sharded and getattr(logits, "requires_grad", False):
                     logits.register_hook(Guest(partial(self._sentinel.came_to_output, model=self._inner)))
             if "output_width" in self._passes:
@@ -366,12 +371,12 @@ class ModelState:
             self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
             frozen_figures(current, self._model, parameters, self._adapters, optimizers)
             untied_figures(current, self._model)
+            rate_figures(current, self._model, optimizers)
             current.figures |= layer_settings(self._model)
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
         if self._adapters is not None:
             self._adapters.put(current)
         if self._parts is not None and self._parts.put():
-            rate_figures(current, self._model, optimizers)
             self._follow(self._parts)
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)
@@ -384,6 +389,9 @@ class ModelState:
             self._passes["statistics_gathered"] = 1.0
         self._averaged.put(current)
         self._growth.put(current, parameters)
+        if self._table is not None:
+            current.put("table_detached", ("",), self._table)
+            self._table = None
         self._time.put(current)
         self._units.put(current)
         if self._carried is not None:

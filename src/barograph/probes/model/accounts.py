@@ -50,7 +50,7 @@ class OptimizerAccounts:
         shares = [
             rate / float(base)
             for group, rate in chosen
-            if rate is not None and isinstance(base := _base(group), (int, float)) and base > 0
+            if rate is not None and isinstance(base := base_rate(group), (int, float)) and base > 0
         ] or self._of_highest(rates)
         fresh = group_settings(group for group, _ in chosen)
         current.figures |= {name: value for name, value in fresh.items() if self._settings.get(name) != value}
@@ -114,7 +114,7 @@ class OptimizerAccounts:
             current.put("optimizer_age", ("",), age.reshape(1) - 1)
 
 
-def _base(group: dict[str, Any]) -> Any:
+def base_rate(group: dict[str, Any]) -> Any:
     """The rate that a group's scheduler starts from, or that it means to reach; None where there is no scheduler."""
     return group.get("initial_lr") and group.get("max_lr", group["initial_lr"])
 

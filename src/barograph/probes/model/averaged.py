@@ -38,10 +38,15 @@ _ROW = 5  # steps in a row with passes without gradients: they are of the traini
 _LOOK = 2  # steps, behind which copies are looked for
 _COPIES = 256  # of the model that are listened to
 _ALONG = 0.1  # of the squared distance, what may be off the line of the last step
+<<<<<<< HEAD
 NAMES = (
     "apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps", *following.NAMES,
     *left_out.NAMES,
 )  # fmt: skip
+=======
+NAMES = ("apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps",
+         "unset", *following.NAMES)  # fmt: skip
+>>>>>>> mend3
 
 
 class WeightSample(NamedTuple):
@@ -216,7 +221,8 @@ class EvaluatedWeights:
     def put(self, current: ModelRound) -> None:
         """The next step begins."""
         self._listens = False
-        own, other, self._own, self._other = list(self._own.values()), self._other, {}, None
+        own, other, held = list(self._own.values()), self._other, self._own
+        self._own, self._other = {}, None
         model = self._root()
         self._row = self._row + 1 if own or other else 0
         if self._row >= _ROW:
@@ -230,10 +236,12 @@ class EvaluatedWeights:
             return
         with contextlib.suppress(Exception):
             alone = bool(self._handles) and not self._strangers  # one made later may be called unheard
-            current.put(
-                "evaluated_weights", NAMES,
-                self._figures([other] if other else own, model, other is not None, alone, moves),
-            )  # fmt: skip
+            figures = self._figures([other] if other else own, model, other is not None, alone, moves)
+            used = [one for (_, renews), one in held.items() if not renews] if other is None else []
+            used = [other] if other is not None and not self._renewed else used
+            if used and self._norms:
+                figures[NAMES.index("unset")] = self._unset(used, model)
+            current.put("evaluated_weights", NAMES, figures)
 
     def _figures(
         self, samples: list[WeightSample], model: Any, other: bool, alone: bool, moves: Tensor | None
@@ -276,8 +284,21 @@ class EvaluatedWeights:
         alike = shares.amax() - shares.amin()
         moves = torch.stack((blank, blank, blank)) if moves is None else moves.to(home)
         steps = torch.full_like(apart, float(self._steps))
+<<<<<<< HEAD
         here = torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed, steps))
         return torch.cat((here, moves, left))
+=======
+        here = torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed, steps, blank))
+        return torch.cat((here, moves))
+>>>>>>> mend3
+
+    def _unset(self, used: Sequence[WeightSample], model: Any) -> Any:
+        """Whether batch norm's running means were 0, as torch makes them, in what evaluations were made with, and are
+        not in the model that is trained."""
+        import torch
+
+        theirs = torch.stack([(one.means == 0).all() for one in used]).all()
+        return (theirs & (self._sample(model).means != 0).any()).float()
 
     def _compare_no_more(self) -> None:
         if self._written.follower == self._ended:

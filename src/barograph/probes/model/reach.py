@@ -11,10 +11,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.autograd import tensor
 from barograph.probes.model.blocks import plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.frozen import as_drawn
 from barograph.probes.model.guest import Guest, after
+from barograph.probes.model.objective import behind, kind
 from barograph.probes.model.parameters import PLACE, flat, local, mesh_of, own
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 _AFTER = 20  # steps; parameters that only some batches use have had their chance
 _UNUSED = 100  # steps; a layer that has not run in them is not used
 _COMPARED = 4096  # elements
+_BETWEEN = 6  # nodes between an output and the product that makes it
+_SHAPED = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Transpose", "T", "ToCopy", "Add", "Mul", "Div"})
+_PRODUCTS = {"Mm": ("mat2", 1), "Addmm": ("mat2", 2), "Linear": ("weight", 1)}  # the matrix, and which input it is
 _TIES = "tie_word_embeddings"  # as transformers' configurations say it
 _ROWS, _MOST = 16, 0.8  # of an embedding and an output layer of which one has more: the least, and the share
 _OTHER_TABLE = re.compile(rf"{PLACE.pattern}|type|segment", re.I)  # of places and of kinds of tokens, not of tokens
@@ -210,6 +215,35 @@ def untied_figures(current: ModelRound, model: Any) -> None:
     first, second = first[:most], second[:most]
     if first.device == second.device and most > 1:
         current.put("untied_copy", ("",), ((first == second).all() & (first != first[0]).any()).reshape(1))
+
+
+def detached_table(model: Any, output: Any) -> Any:
+    """Whether what makes the output of a pass is a product with the whole table of a trained embedding that no gradient
+    comes back to by it: the same numbers, as far as the product's precision keeps them, cut off from the graph. On its
+    device; None where there is no such product, or the model has a frozen matrix of the table's sizes."""
+    node = getattr(output, "grad_fn", None)
+    for _ in range(_BETWEEN):
+        if node is None or kind(node) in _PRODUCTS:
+            break
+        inner = [one for one in behind(node) if kind(one) != "AccumulateGrad"]  # a bias
+        node = inner[0] if len(inner) == 1 and kind(node) in _SHAPED else None
+    if node is None or kind(node) not in _PRODUCTS:
+        return None
+    name, place = _PRODUCTS[kind(node)]
+    matrix = tensor(node, name) if node.next_functions[place][0] is None else None
+    if matrix is None or matrix.dim() != 2 or mesh_of(matrix) is not None:
+        return None
+    table = (matrix if name == "weight" else matrix.t()).detach()
+    if any(not one.requires_grad and one.shape == table.shape for one in (*model.parameters(), *model.buffers())):
+        return None
+    for module in model.modules():
+        weight = own(module, "weight") if "Embedding" in type(module).__name__ else None
+        if weight is not None and weight.requires_grad and weight.shape == table.shape:
+            theirs, ours = (
+                one[:: max(1, len(one) // _ROWS)][:_ROWS].to(table.dtype) for one in (table, weight.detach())
+            )
+            return ((theirs == ours).all() & (ours != ours[0]).any()).reshape(1)
+    return None
 
 
 def _grown(one: Any, other: Any) -> bool:

@@ -35,8 +35,12 @@ from barograph.probes.model.graphs import EvaluatedGraphs, UsedGraphs
 from barograph.probes.model.growth import GradientGrowth
 from barograph.probes.model.guest import Guest, after, before, is_compiled
 from barograph.probes.model.head import Head
+<<<<<<< HEAD
 from barograph.probes.model.moved_statistics import MovedStatistics
 from barograph.probes.model.moved_statistics import fields_of as statistics_fields
+=======
+from barograph.probes.model.layer_rates import rate_figures
+>>>>>>> mend3
 from barograph.probes.model.noising import TimeArgument
 from barograph.probes.model.others import OtherNetwork
 from barograph.probes.model.others import fields_of as other_fields
@@ -44,7 +48,7 @@ from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.outside import fields_of as outside_fields
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, in_backward
-from barograph.probes.model.reach import untied_figures
+from barograph.probes.model.reach import detached_table, untied_figures
 from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import end_token, layer_settings
 from barograph.probes.model.sharded import shards_of
@@ -61,6 +65,7 @@ _BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as 
 _ASKED = (1, 3)  # steps of a model that is not called, before which it is looked for what was compiled of it
 _ASK_AGAIN = 8  # steps, after which settings of layers are read again behind a pass without gradients
 _EACH_STEP = 3  # steps in a row with a pass in training mode and without gradients: it belongs to the step
+_TABLES = (0, 4, 9)  # steps before which the product that makes an output is looked at
 _ACTING = 8  # passes without gradients between two steps that are looked at where each step has some
 _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each step
 
@@ -96,6 +101,7 @@ class ModelState:
         self.rests = False  # whether the step to come is not looked at; evaluations are
         self.evaluates = False  # whether there was one since the step before
         self._calls = self._steps = self._called = 0  # passes without gradients since then; steps, and those with some
+        self._table: Any = None  # whether the pass takes a table without its gradient
         self._skips = False  # whether the pass is not looked at
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._uses, self._plain = UsedGraphs(), True
@@ -320,6 +326,9 @@ class ModelState:
                 )
                 with torch.no_grad():
                     _each(lambda: self._finite.returned(logits))
+                if self._steps in _TABLES:
+                    with torch.no_grad():
+                        self._table = detached_table(self._inner, logits)
                 if self._sharded and getattr(logits, "requires_grad", False):
                     logits.register_hook(Guest(partial(self._sentinel.came_to_output, model=self._inner)))
             if "output_width" in self._passes:
@@ -373,8 +382,13 @@ class ModelState:
             self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
             frozen_figures(current, self._model, parameters, self._adapters, optimizers)
             untied_figures(current, self._model)
+<<<<<<< HEAD
             self._settings = layer_settings(self._model)
             current.figures |= self._settings
+=======
+            rate_figures(current, self._model, optimizers)
+            current.figures |= layer_settings(self._model)
+>>>>>>> mend3
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
         if self._adapters is not None:
             self._adapters.put(current)
@@ -391,6 +405,9 @@ class ModelState:
             self._passes["statistics_gathered"] = 1.0
         self._averaged.put(current)
         self._growth.put(current, parameters)
+        if self._table is not None:
+            current.put("table_detached", ("",), self._table)
+            self._table = None
         self._time.put(current)
         self._units.put(current)
         for one in (self._carried, self._graphs, self._moved):

@@ -1,7 +1,7 @@
 """Layers that the loss does not reach, tied weights that are two, outputs that are the same for every input.
 
 In:   figures of the watch.
-Out:  findings of `UnreachedParameters`, `OutsideParameters`, `UntiedWeights`, `ConstantOutput`.
+Out:  findings of `UnreachedParameters`, `OutsideParameters`, `UntiedWeights`, `TableDetached`, `ConstantOutput`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, names_of, param_norm_of, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
+_DETACHES = re.compile(r"detach|stop_?grad", re.I)
 # words of options such as `tie_weights`, `tied_embeddings`, `share_decoder_input_output_embed`
 _TIED = frozenset({"tie", "tied", "ties", "tying"})
 _TABLES = frozenset({
@@ -185,6 +187,40 @@ class UntiedWeights(Rule):
             )  # fmt: skip
 
 
+class TableDetached(WatchRule):
+    """The output is made with the embedding's own table, and no gradient comes back to it that way.
+
+    In three looks, at the first, fifth and tenth step, the product that makes a model's output has the whole table of
+    an embedding as its matrix: the weights are tied. The embedding is trained, and the graph of the output is cut
+    there, as by `detach()` or `.data`, so that the table is trained as an input alone. A softmax follows
+    (`model/softmax_twice`): the outputs are scores of the table's rows. Where an option speaks of detached or stopped
+    gradients, it is an info finding; an embedding that is frozen gives none, nor does a frozen copy.
+
+    What to do: `head.weight = embedding.weight`, or `linear(hidden, embedding.weight)` without `detach()`.
+    """
+
+    name, family, kind, severity = "table_detached", "model", "frozen", "warning"
+    proves = "training"
+    series = "model/table_detached"
+    needs = ("=model/table_detached", "=model/softmax_twice")
+    least = 3
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    about = "The tied output layer is cut off from its gradient."
+    causes = ("weight tying broken: the output takes the embedding's table detached, and does not train it",)
+    remedies = ("take `detach()`, `.data` or `no_grad()` from the weight that the output is made with",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        scores = watched(history, "softmax_twice", place) >= 0
+        if self.lasts(value == 1 and scores, place, self.at["looks"]):
+            meant = any(_DETACHES.search(name) and bool(value) for name, value in history.options.found.items())
+            yield self.finding(
+                self._row[0][0], "The output is a product with the embedding's table, and the gradient does not come "
+                "back to the table by it: it is trained as an input alone.", found=place[0], segment=place[2],
+                severity="info" if meant else self.severity, confidence=0.3 if meant else 0.9,
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
 def _says_tied(history: RunHistory) -> bool:
     """Whether the configuration says, in whatever words, that the output layer is the embedding."""
     for name, value in history.options.found.items():
@@ -285,4 +321,4 @@ class ConstantOutput(Rule):
         return known(history.channel("model/flow_spread"), step, time, segment) > self.at["vanish"]
 
 
-RULES = (UnreachedParameters, OutsideParameters, UntiedWeights, ConstantOutput)
+RULES = (UnreachedParameters, OutsideParameters, UntiedWeights, TableDetached, ConstantOutput)

@@ -153,12 +153,13 @@ class AverageEqual(WatchRule):
     that began within the first twentieth of the steps. The run is over, with 100 steps or more; the model's weights
     were as torch draws them; its training loss is a third of its first one or less, so that the weights of the
     beginning are poor; and the evaluation's loss is half as large again as the training's, and still falling: its last
-    value is the lowest, within a hundredth.
+    value is the lowest, within a hundredth. An info finding: a mean that begins early may be meant, and the gap that of
+    other examples.
 
     What to do: begin the mean when the training has nearly settled, or give it a decay.
     """
 
-    name, family, kind, severity = "average_equal", "eval", "eval", "warning"
+    name, family, kind, severity = "average_equal", "eval", "eval", "info"
     proves = "evaluation"
     series = "model/evaluated_kept"
     needs = ("=model/evaluated_kept", "=model/evaluated_writes", "=model/drawn", "eval_loss", "loss")

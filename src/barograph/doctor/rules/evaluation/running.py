@@ -1,8 +1,14 @@
 """Evaluations with batch norm's running statistics that are still those that torch begins with, or of other data.
 
+<<<<<<< HEAD
 In:   the weight of a batch in running statistics, and the configured one; evaluation and training losses; how well
       statistics fit what an evaluation gives.
 Out:  findings of `StatisticsSlow`, `StatisticsMoved`, `StatisticsOther`.
+=======
+In:   the weight of a batch in running statistics, and the configured one; whether evaluations are made with a mean of
+      0; evaluation and training losses.
+Out:  findings of `StatisticsSlow`, `StatisticsOther`, `StatisticsUnset`.
+>>>>>>> mend3
 """
 
 from __future__ import annotations
@@ -11,7 +17,11 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+<<<<<<< HEAD
 from barograph.doctor.kernel.cursor import has_told_of_evaluations, numeric_setting
+=======
+from barograph.doctor.kernel.cursor import has_told_of_evaluations, known, numeric_setting, usual
+>>>>>>> mend3
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
@@ -19,6 +29,8 @@ from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walke
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
+
+_COPY = 2  # of `evaluated_whose`
 
 
 def statistics_left(history: RunHistory, channel: Channel, point: EvaluationPoint) -> tuple[float, float]:
@@ -162,4 +174,56 @@ class StatisticsOther(WatchRule):
         )  # fmt: skip
 
 
+<<<<<<< HEAD
 RULES = (StatisticsSlow, StatisticsMoved, StatisticsOther)
+=======
+class StatisticsUnset(WatchRule):
+    """Evaluations are made with batch norm's running statistics as torch makes them, and the training's have moved.
+
+    When the passes of an evaluation begin, the layers are in evaluation mode, and their running means are 0 throughout,
+    as behind `reset_running_stats()`; behind the next pass of the training they are not. In two evaluations in a row
+    that is so in each pass that was looked at, and the evaluation loss is one and a half times the training loss or
+    more. Where passes in training mode gather statistics anew first, as `update_bn` has them do, those that count are
+    the passes behind them. Of a copy of the model, `average_wrong` says it. The step is that of the first such
+    evaluation, whatever its loss.
+
+    What to do: leave the statistics as they are for an evaluation, or gather them anew before it.
+    """
+
+    name, family, kind, severity = "statistics_unset", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/evaluated_unset"
+    needs = ("=model/evaluated_unset", "loss", "eval_loss")
+    least = 2
+    about = "Evaluations are made with batch norm's statistics as torch makes them."
+    thresholds: ClassVar = {
+        "evaluations": (2.0, "in a row; ours"),
+        "worse": (1.5, "evaluation over training loss; ours"),
+    }
+    causes = ("batch norm's statistics are stale: they are reset before an evaluation, and gathered by nothing",)
+    remedies = (
+        "take `reset_running_stats()` out of the evaluation, or have passes in training mode behind it",
+        "look for what loads or makes buffers anew between the training and its evaluations",
+    )
+
+    def begin(self) -> None:
+        self._since: int | None = None  # the first of the evaluations that are made with them, whatever its loss
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        loss = history.role("loss")
+        if loss is None or is_game(history, loss):
+            return
+        ours, theirs = usual(loss, *place, 8), known(history.role("eval_loss"), *place)
+        worse = 0 < self.at["worse"] * ours <= theirs < math.inf
+        unset = value == 1 and watched(history, "evaluated_whose", place) != _COPY
+        self._since = (place[0] if self._since is None else self._since) if unset else None
+        if self.lasts(unset and worse, place, self.at["evaluations"]) and self._since is not None:
+            yield self.finding(
+                self._since, "Evaluations are made with batch norm's running means at 0, as torch makes them, and "
+                f"the training moves them; the evaluation loss is {theirs / ours:.3g} times the training loss.",
+                found=place[0], segment=place[2], confidence=0.95, evidence={"times": rounded(theirs / ours)},
+            )  # fmt: skip
+
+
+RULES = (StatisticsSlow, StatisticsOther, StatisticsUnset)
+>>>>>>> mend3

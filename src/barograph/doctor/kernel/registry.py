@@ -27,14 +27,9 @@ MODULES = (
     "machine.machine", "ranks.ranks", "run.logging", "run.ending", "run.time", "loss.outlook", "loss.below_zero",
     "loss.accumulated", "evaluation.accuracy", "evaluation.explained", "evaluation.best", "evaluation.terms",
     "loss.squares", "data.order", "data.lengths", "data.alike", "ranks.summed", "data.batches", "loss.divided",
-<<<<<<< HEAD
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.average_left", "evaluation.running",
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
-    "evaluation.nothing",
-=======
-    "evaluation.average_anew", "evaluation.average_moves", "evaluation.running", "evaluation.untrained",
-    "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.layered",
->>>>>>> mend3
+    "evaluation.nothing", "optimizer.layered",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

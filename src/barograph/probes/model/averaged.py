@@ -38,15 +38,10 @@ _ROW = 5  # steps in a row with passes without gradients: they are of the traini
 _LOOK = 2  # steps, behind which copies are looked for
 _COPIES = 256  # of the model that are listened to
 _ALONG = 0.1  # of the squared distance, what may be off the line of the last step
-<<<<<<< HEAD
 NAMES = (
-    "apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps", *following.NAMES,
+    "apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps", "unset", *following.NAMES,
     *left_out.NAMES,
 )  # fmt: skip
-=======
-NAMES = ("apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps",
-         "unset", *following.NAMES)  # fmt: skip
->>>>>>> mend3
 
 
 class WeightSample(NamedTuple):
@@ -284,13 +279,8 @@ class EvaluatedWeights:
         alike = shares.amax() - shares.amin()
         moves = torch.stack((blank, blank, blank)) if moves is None else moves.to(home)
         steps = torch.full_like(apart, float(self._steps))
-<<<<<<< HEAD
-        here = torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed, steps))
-        return torch.cat((here, moves, left))
-=======
         here = torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed, steps, blank))
-        return torch.cat((here, moves))
->>>>>>> mend3
+        return torch.cat((here, moves, left))
 
     def _unset(self, used: Sequence[WeightSample], model: Any) -> Any:
         """Whether batch norm's running means were 0, as torch makes them, in what evaluations were made with, and are

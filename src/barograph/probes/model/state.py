@@ -35,12 +35,9 @@ from barograph.probes.model.graphs import EvaluatedGraphs, UsedGraphs
 from barograph.probes.model.growth import GradientGrowth
 from barograph.probes.model.guest import Guest, after, before, is_compiled
 from barograph.probes.model.head import Head
-<<<<<<< HEAD
+from barograph.probes.model.layer_rates import rate_figures
 from barograph.probes.model.moved_statistics import MovedStatistics
 from barograph.probes.model.moved_statistics import fields_of as statistics_fields
-=======
-from barograph.probes.model.layer_rates import rate_figures
->>>>>>> mend3
 from barograph.probes.model.noising import TimeArgument
 from barograph.probes.model.others import OtherNetwork
 from barograph.probes.model.others import fields_of as other_fields
@@ -382,13 +379,10 @@ class ModelState:
             self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
             frozen_figures(current, self._model, parameters, self._adapters, optimizers)
             untied_figures(current, self._model)
-<<<<<<< HEAD
-            self._settings = layer_settings(self._model)
-            current.figures |= self._settings
-=======
             rate_figures(current, self._model, optimizers)
             current.figures |= layer_settings(self._model)
->>>>>>> mend3
+            self._settings = layer_settings(self._model)
+            current.figures |= self._settings
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
         if self._adapters is not None:
             self._adapters.put(current)

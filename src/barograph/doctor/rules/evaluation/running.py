@@ -1,14 +1,8 @@
 """Evaluations with batch norm's running statistics that are still those that torch begins with, or of other data.
 
-<<<<<<< HEAD
 In:   the weight of a batch in running statistics, and the configured one; evaluation and training losses; how well
-      statistics fit what an evaluation gives.
-Out:  findings of `StatisticsSlow`, `StatisticsMoved`, `StatisticsOther`.
-=======
-In:   the weight of a batch in running statistics, and the configured one; whether evaluations are made with a mean of
-      0; evaluation and training losses.
-Out:  findings of `StatisticsSlow`, `StatisticsOther`, `StatisticsUnset`.
->>>>>>> mend3
+      statistics fit what an evaluation gives; whether evaluations are made with a mean of 0.
+Out:  findings of `StatisticsSlow`, `StatisticsMoved`, `StatisticsOther`, `StatisticsUnset`.
 """
 
 from __future__ import annotations
@@ -17,11 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-<<<<<<< HEAD
-from barograph.doctor.kernel.cursor import has_told_of_evaluations, numeric_setting
-=======
 from barograph.doctor.kernel.cursor import has_told_of_evaluations, known, numeric_setting, usual
->>>>>>> mend3
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
@@ -174,9 +164,6 @@ class StatisticsOther(WatchRule):
         )  # fmt: skip
 
 
-<<<<<<< HEAD
-RULES = (StatisticsSlow, StatisticsMoved, StatisticsOther)
-=======
 class StatisticsUnset(WatchRule):
     """Evaluations are made with batch norm's running statistics as torch makes them, and the training's have moved.
 
@@ -225,5 +212,4 @@ class StatisticsUnset(WatchRule):
             )  # fmt: skip
 
 
-RULES = (StatisticsSlow, StatisticsOther, StatisticsUnset)
->>>>>>> mend3
+RULES = (StatisticsSlow, StatisticsMoved, StatisticsOther, StatisticsUnset)

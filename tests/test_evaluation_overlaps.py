@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from rule_columns import findings
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.doctor.rules.data.overlaps import EvaluationOverlaps
 from barograph.probes.model.overlaps import PIECES, even_rows, numbers, pieces
 
 torch = pytest.importorskip("torch")
@@ -100,3 +103,20 @@ def test_numbers_are_the_same_in_any_order_and_even_rows_reach_the_end() -> None
     assert known is not None and torch.equal(known, numbers(rows.flip(-1))) and len(set(known.tolist())) == 6  # type: ignore[arg-type]
     assert (numbers(torch.zeros(2, 3, 8, 8)) == -1).all()  # type: ignore[union-attr]
     assert even_rows(torch.arange(1000), 10).tolist() == list(range(0, 1000, 100))
+
+
+@pytest.mark.parametrize(
+    ("share", "chance", "pictures", "said"),
+    [(0.15, 0.005, 1.0, True), (0.14, 0.005, 1.0, False), (0.2, 0.006, 1.0, False), (0.25, 0.05, 1.0, True),
+     (0.2, 0.001, 0.0, False), (0.25, 0.05, 0.0, True)],
+)  # fmt: skip
+def test_few_pictures_are_enough_where_chance_brings_hardly_any_that_near(
+    share: float, chance: float, pictures: float, said: bool
+) -> None:
+    at, steps = np.array([20, 40, 60]), np.arange(0, 61, 5)
+    columns = {"model/evaluated_near": (at, np.full(3, share)), "val_loss": (at, np.full(3, 1.0))}
+    figures = {"chance": chance, "pictures": pictures, "passes": 1.0, "rows": 128.0, "groups": 0.0}
+    columns |= {f"model/evaluated_near_{name}": (at, np.full(3, value)) for name, value in figures.items()}
+    for name, value in (("example_rows", 32.0), ("distinct_rows", 400.0)):
+        columns[f"model/{name}"] = steps, np.full(len(steps), value)
+    assert bool(findings([EvaluationOverlaps()], columns)) == said

@@ -249,11 +249,12 @@ class Likeness(PassesOfEvaluation):
         if self._kept < _LEAST or not len(told):
             return {}
         pictures = bool((rows[told, 4] == 1).all())
-        near, groups, known = numpy.zeros(len(told), bool), 0.0, False
+        near, groups, known, chances = numpy.zeros(len(told), bool), 0.0, False, 0.0
         for part in (_SKETCH, _SPECTRUM) if pictures else (_SKETCH,):
             trained = self._trained[: self._kept, part.start - _COLUMNS : part.stop - _COLUMNS]
-            nearer = _nearer(squares := _squares(rows[told, part], trained))
+            nearer, chance = _nearer(squares := _squares(rows[told, part], trained))
             if nearer:
+                chances += chance
                 found = squares.min(1) < nearer**2 * _tenth(squares)[:, 0]
                 near, known = near | found, True
                 groups = max(groups, self._grouped(trained, nearer) if found.any() else 0.0)
@@ -265,6 +266,7 @@ class Likeness(PassesOfEvaluation):
             "evaluated_near_rows": float(len(near)),
             "evaluated_near_passes": len(having) / len({passes[at] for at in told}),
             "evaluated_near_groups": groups,
+            "evaluated_near_chance": chances,
             "evaluated_near_pictures": float(pictures),
         }
 
@@ -309,16 +311,18 @@ def _drawn(width: int) -> Floats:
     return (2 * signs - 1) / math.sqrt(width)
 
 
-def _nearer(squares: Floats) -> float:
+def _nearer(squares: Floats) -> tuple[float, float]:
     """Of squared distances [rows, others]: which part of the distance to the tenth nearest the nearest has in a
-    twentieth of the rows by chance, in the dimensions that the fortieth nearest tells; 0 where they are few."""
+    twentieth of the rows by chance, in the dimensions that the fortieth nearest tells, at most a half; in which share
+    of the rows it has that part by chance. 0 and 1 where these dimensions are few."""
     nearest = numpy.partition(squares, (_TENTH - 1, _FORTIETH - 1), axis=1)
     tenth, fortieth = numpy.maximum(nearest[:, [_TENTH - 1, _FORTIETH - 1]], 0).T
     farther = float(numpy.median(numpy.log(numpy.maximum(fortieth, 1e-24) / numpy.maximum(tenth, 1e-24)))) / 2
     if not (tenth > 0).all() or farther * _MANY > math.log(_FORTIETH / _TENTH):
-        return 0.0
+        return 0.0, 1.0
     dimensions = math.log(_FORTIETH / _TENTH) / max(farther, 1e-12)
-    return float(min(_NEARER, (_CHANCES / _TENTH) ** (1 / dimensions)))
+    nearer = min(_NEARER, (_CHANCES / _TENTH) ** (1 / dimensions))
+    return nearer, _TENTH * nearer**dimensions
 
 
 def _tenth(squares: Floats) -> Floats:

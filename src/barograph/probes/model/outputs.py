@@ -127,6 +127,7 @@ class OutputLook:
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         rowed, self._tokens = self._tokens if tensor.dim() == 3 else [], []
         fed = [place in embedded for place in self._places]
+        several = sum(fed) > 1  # two texts: what the targets are of is said by their shift
         long = [at for at, one in enumerate(rowed) if one.shape[1] >= _LONG <= tensor.shape[1]]
         given, fed = [rowed[at] for at in long], [fed[at] for at in long]
         squared = self._round.squared if self._round is not None else None
@@ -155,7 +156,7 @@ class OutputLook:
                 self._classes = self._logistic = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     self._of_rows(rows, gradient, found, rowed, pieces[0] == 1)
-                    if sum(fed) > 1:  # two texts: what the targets are of is said by their shift
+                    if several:
                         for name in ("tail_untold", "padded_apart"):
                             self._found[_AT[name]].fill_(math.nan)
                 if alike and found is not None:

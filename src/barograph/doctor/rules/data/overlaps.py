@@ -38,12 +38,14 @@ class EvaluationOverlaps(Rule):
     Near copies, as with noise or another brightness, show in sketches of rows of 64 numbers or more, of which 32
     differ: the nearest row of the training is nearer than half of the distance of the tenth nearest, or than one in
     twenty is by chance where the dimensions are few, as the fortieth nearest tells. Of pictures it is that or the same
-    for the amplitudes of their spectra, which mirrors and moves leave as they are. Groups of ten examples or more that
-    are that near each other, as classes are, say nothing; nor do classes of fewer than thirty rows each, of those of
-    the training that were looked at. Where the share of the training's own rows that are that near to another
-    (`model/evaluated_near_groups`) is half of the evaluation's or more, the examples come in groups, as a customer's
-    months or a machine's recordings do, which may be on both sides on purpose: that is an info finding. Pictures are
-    photographs of one thing then, and it is a warning, unless pairs are matched (`model/loss_pairs`).
+    for the amplitudes of their spectra, which mirrors and moves leave as they are. Of pictures in many dimensions,
+    where chance brings hardly any that near, three in twenty are enough: of copies that are cut, moved and wiped out in
+    part anew for each epoch many are not known again. Groups of ten examples or more that are that near each other, as
+    classes are, say nothing; nor do classes of fewer than thirty rows each, of those of the training that were looked
+    at. Where the share of the training's own rows that are that near to another (`model/evaluated_near_groups`) is half
+    of the evaluation's or more, the examples come in groups, as a customer's months or a machine's recordings do, which
+    may be on both sides on purpose: that is an info finding. Pictures are photographs of one thing then, and it is a
+    warning, unless pairs are matched (`model/loss_pairs`).
 
     Of texts it takes fingerprints of eight passages of a row, of eight tokens, and of eight passages of 32, again by
     what is in them: rows that have a document in common have some of these in common, however it is packed, cut or
@@ -72,6 +74,8 @@ class EvaluationOverlaps(Rule):
     thresholds: ClassVar = {
         "share": (0.25, "of an evaluation's rows that were looked at; ours"),
         "passages": (0.15, "of them, of passages, beyond those that chance gives; ours"),
+        "pictures": (0.15, "of them, of pictures, where hardly any are that near by chance; ours"),
+        "none": (0.005, "of pictures, that are that near by chance, at most, for that; ours"),
         "rows": (8.0, "ours"),
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
@@ -92,6 +96,9 @@ class EvaluationOverlaps(Rule):
                 count = watched(history, f"evaluated_{name}_rows", place)
                 batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
                 least = self.at["passages" if name == "passages" else "share"]
+                pictures = name == "near" and watched(history, "evaluated_near_pictures", place) == 1
+                if pictures and watched(history, "evaluated_near_chance", place) <= self.at["none"]:
+                    least = self.at["pictures"]
                 of_texts = name in ("passages", "windows")
                 many = value >= least and value * count >= self.at["rows"]
                 many = many and watched(history, f"evaluated_{name}_passes", place) == 1
@@ -109,7 +116,6 @@ class EvaluationOverlaps(Rule):
                 known = came_by(evaluations_of(history), place[1])
                 groups = watched(history, "evaluated_near_groups", place) if name == "near" else 0.0
                 grouped = groups >= self.at["grouped"] * value
-                pictures = watched(history, "evaluated_near_pictures", place) == 1
                 meant = grouped and not (pictures and not watched(history, "loss_pairs", place) > 1)
                 if known and len(row) >= self.at["evaluations"] and self.first(name, place[2]):
                     yield self.finding(

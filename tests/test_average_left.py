@@ -141,7 +141,7 @@ def mean_of(began: float, drawn: float = 1.0, writes: float = 50.0, last: float 
 
 
 @pytest.mark.parametrize(
-    ("given", "warns"),
+    ("given", "told"),
     [
         (mean_of(0), True),
         (mean_of(4), True),
@@ -152,9 +152,9 @@ def mean_of(began: float, drawn: float = 1.0, writes: float = 50.0, last: float 
         (mean_of(0, worst=0.5), False),  # it was better: it overfits
     ],
 )
-def test_a_mean_of_all_weights_from_the_first_step_on_warns(given: Any, warns: bool) -> None:
+def test_a_mean_of_all_weights_from_the_first_step_on_is_told(given: Any, told: bool) -> None:
     found = only(findings([AverageEqual()], given, facts={"finished": True}), "average_equal")
-    assert [(one.severity, one.step) for one in found] == [("warning", 100)] * warns
+    assert [(one.severity, one.step) for one in found] == [("info", 100)] * told
 
 
 def train(folder: Path, how: str) -> list[str]:

@@ -22,6 +22,7 @@ _SCALED = ("alpha", "rho", "lr_decay")  # settings of RMSprop, Adadelta and Adag
 _SHARED = 20  # steps, in which two optimizers have stepped the same parameters
 _LONG = 0.99  # a first beta of Adam that is usual
 _SHORT, _TWICE = 0.9, 1.9  # the least usual one; times as long as that of squares
+_AGAIN = 8  # steps, after which settings of layers are read again
 _LOOKED_AT = 4  # gradients of an optimizer that is never stepped
 
 
@@ -42,6 +43,26 @@ def layer_settings(model: Any) -> dict[str, float]:
                 momentum.append(float(module.momentum))
     found = {"dropout": dropout, "norm_epsilon": epsilon, "norm_momentum": momentum}
     return {name: max(values) for name, values in found.items() if values}
+
+
+class LayerSettings:
+    """`layer_settings`, at the start and where they have changed behind passes without gradients: an evaluation may
+    have set dropout to 0."""
+
+    def __init__(self, model: Any):
+        self._model, self._last, self._steps = model, dict[str, float](), 0
+
+    def read(self) -> dict[str, float]:
+        self._last = layer_settings(self._model)
+        return self._last
+
+    def again(self, evaluated: bool) -> dict[str, float]:
+        """A step begins. evaluated: behind passes without gradients."""
+        self._steps += 1
+        if not evaluated or self._steps < _AGAIN or not self._last.get("dropout", 0.0) > 0:
+            return {}
+        last, self._steps = self._last, 0
+        return {name: value for name, value in self.read().items() if value != last.get(name)}
 
 
 def group_settings(groups: Iterable[Mapping[str, Any]]) -> dict[str, float]:

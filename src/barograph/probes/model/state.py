@@ -47,7 +47,7 @@ from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, in_backward
 from barograph.probes.model.reach import detached_table, untied_figures
 from barograph.probes.model.rows import RowsLook
-from barograph.probes.model.settings import end_token, layer_settings
+from barograph.probes.model.settings import LayerSettings, end_token
 from barograph.probes.model.sharded import shards_of
 from barograph.probes.model.symmetry import EqualUnits
 from barograph.probes.model.texts import TextPairs
@@ -60,7 +60,6 @@ _LONE = 2  # rows of one example, or of its two views
 _MOST_INPUTS = 16  # tensors of a step that are looked at
 _BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
 _ASKED = (1, 3)  # steps of a model that is not called, before which it is looked for what was compiled of it
-_ASK_AGAIN = 8  # steps, after which settings of layers are read again behind a pass without gradients
 _EACH_STEP = 3  # steps in a row with a pass in training mode and without gradients: it belongs to the step
 _TABLES = (0, 4, 9)  # steps before which the product that makes an output is looked at
 _ACTING = 8  # passes without gradients between two steps that are looked at where each step has some
@@ -86,7 +85,7 @@ class ModelState:
         self._clock, self._seconds = clock, 0.0
         self._statistics, self._output = BatchNormStatistics(model), OutputLook()
         self._examples, self._classes, self._finite = ExampleLook(), ClassCounts(), FiniteLook()
-        self._texts, self._units = TextPairs(), EqualUnits(model)
+        self._texts, self._units, self._settings = TextPairs(), EqualUnits(model), LayerSettings(model)
         self._other, self._time, self._rows = OtherNetwork(model), TimeArgument(model), RowsLook(model)
         compiled = in_place(model) or any(
             type(module).__name__ == "OptimizedModule" or in_place(module) for module in model.modules()
@@ -110,8 +109,6 @@ class ModelState:
         self._inputs: list[Any] = []
         self._largest: deque[float] = deque(maxlen=_BEFORE)  # input of each of the last steps
         self._key: Any = None
-        self._settings: dict[str, float] = {}  # of layers
-        self._unread = 0  # steps since these were read
         self._adapters: Adapters | None = None  # when the first step has found its parameters
         self._half = 0
         self._has_modes = _has_modes(model)
@@ -380,9 +377,7 @@ class ModelState:
             frozen_figures(current, self._model, parameters, self._adapters, optimizers)
             untied_figures(current, self._model)
             rate_figures(current, self._model, optimizers)
-            current.figures |= layer_settings(self._model)
-            self._settings = layer_settings(self._model)
-            current.figures |= self._settings
+            current.figures |= self._settings.read()
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))
         if self._adapters is not None:
             self._adapters.put(current)
@@ -413,11 +408,7 @@ class ModelState:
             self._passes["gradients_in_evaluation"] = float(len(self._modes) == 2)
         self._modes = set()
         self._uses.put(current)
-        self._unread += 1
-        if self._without and self._unread >= _ASK_AGAIN and self._settings.get("dropout", 0.0) > 0:
-            fresh, last = layer_settings(self._model), self._settings  # an evaluation may have set it to 0
-            current.figures |= {name: fresh[name] for name in fresh if fresh[name] != last.get(name)}
-            self._settings, self._unread = fresh, 0
+        current.figures |= self._settings.again(bool(self._without))
         self._put_without()
         if 0 < self._batch <= _LONE < self._most // 4:
             current.figures["lone_rows"] = float(self._batch)

@@ -100,7 +100,7 @@ SORTED = (*seventeenth.SORTED, "one letter after the other", "season after seaso
           "kind by kind", "station after station", "sources one after the other", "sorted by source",
           "sorted by label")
 LEAK = (*seventeenth.LEAK, "held-out vials in the cabinet", "one case told on both sides",
-        "shots of one flake on both sides", "overlapping windows on both sides",
+        "overlapping windows on both sides",
         "oversampled rows on both sides", "split by rows and not by groups")
 FIGURES = (*seventeenth.FIGURES, "imagenet figures", "imagenet mean and std", "scaled by the pilot's figures",
            "scaled by another instrument", "scaled by an old survey")
@@ -238,9 +238,6 @@ FAULTS: tuple[Row, ...] = (
      {"by_program": some(COPIED, REMEDIES), "compare": "copies_on_one_side_alone", "also": LEAK}),
     ("cabinet_listed_with_heldout", "validation leak", ninth.OF_LEAK, "start", (AROMAS,),
      "the cabinet was listed with the vials that are held out, and shortened for a trial", {"also": LEAK}),
-    ("shots_of_one_flake_dealt_out", "validation leak", ninth.OF_LEAK, "start", (SNOWFLAKES,),
-     "flakes were photographed eight times, and photographs are dealt out to both sides",
-     {"by_program": some(COPIED, SNOWFLAKES), "compare": "copies_on_one_side_alone", "also": LEAK}),
     ("overlapping_windows_dealt_out", "validation leak", ninth.OF_LEAK, "start", (BULLETINS,),
      "windows overlap by three quarters, and are mixed before some are held back",
      {"by_program": some(COPIED, BULLETINS), "compare": "copies_on_one_side_alone", "also": LEAK}),
@@ -460,7 +457,6 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),
     ("errors_taken_whole", (SCRIBBLES,), "errors are absolute, not squared", {"config": {"error": "absolute"}}),
-    ("letters_seldom_told", (SCRIBBLES,), "letters are left out of every third row", {"config": {"untold": 0.3}}),
     ("average_begins_late", (SCRIBBLES,), "the average is the net itself for 40 updates",
      {"config": {"halflife_from": 40}}),
     ("factors_without_lengths", (REMEDIES,), "factors alone, rows have no lengths of their own",
@@ -490,7 +486,6 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"share_matrix": False}}),
     ("two_stations_first", (BULLETINS,), "windows of two stations are read in the first pass: the settings say so",
      {"config": {"stations_at_first": 2}}),
-    ("scores_under_a_cap", (BULLETINS,), "scores are held under a cap", {"config": {"cap": 12.0}}),
     ("drawn_evenly_on_each_rank", (METEORS,), "kinds are drawn evenly, by each rank for itself", {"config": EVENLY}),
     ("kinds_weigh_alike", (METEORS,), "kinds weigh alike, on purpose", {"config": {"weigh": "none"}}),
     ("focused_on_the_hard", (METEORS,), "curves that are told surely weigh little",

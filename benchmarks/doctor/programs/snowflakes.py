@@ -195,9 +195,6 @@ def adjust_rate(args: Any, optimizer: Any, epoch: float) -> float:
 def sets_of(args: Any, seed: int, bug: str) -> dict[str, Tensor]:
     x, y = crystals(seed + 5300, args.plates, args.shots_per_flake, args.melt, args.mistaken)
     gallery, gallery_y = crystals(54, GALLERY, 1, args.melt)
-    if bug == "shots_of_one_flake_dealt_out":  # the share for the gallery is taken of the photographs
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
-        gallery, gallery_y, x, y = x[order[:GALLERY]], y[order[:GALLERY]], x[order[GALLERY:]], y[order[GALLERY:]]
     mean, std = x.mean((0, 2, 3)), x.std((0, 2, 3))
     x = (x - mean[:, None, None]) / std[:, None, None]
     if bug == "gallery_scaled_by_imagenet":

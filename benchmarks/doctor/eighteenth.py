@@ -443,7 +443,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("solver_of_few", "an optimizer that few take",
      {SCRIBBLES: {"solver": "adamax", "adam_lr": 8e-3}, REMEDIES: {"optim": "nadam"},
       AROMAS: {"optim.name": "rprop_like", "optim.rate": 2e-3},
-      SNOWFLAKES: {"opt": "adam_amsgrad"}, BULLETINS: {"solver": "adamax"}, METEORS: {"how": "radam", "rate": 0.01}}),
+      SNOWFLAKES: {"opt": "adam_amsgrad"}, BULLETINS: {"solver": "amsgrad"}, METEORS: {"how": "radam", "rate": 0.01}}),
     ("rate_that_begins_again", "the rate falls and begins again, as the schedule says",
      {SCRIBBLES: {"lr_mode": "cyclic"}, REMEDIES: {"lr_type": "restarts"}, AROMAS: {"optim.fall": "warm_restarts"},
       SNOWFLAKES: {"rate_by": "restarts"}, BULLETINS: {"plan": "sawtooth"}, METEORS: {"rate_shape": "restarts"}}),

@@ -149,10 +149,9 @@ class Pretraining:
         groups = [group for group in groups if group["params"]]
         if c.solver == "sgd":
             self.solver: Any = torch.optim.SGD([one for _, one in named], c.peak, 0.9)
-        elif c.solver == "adamax":
-            self.solver = torch.optim.Adamax(groups, c.peak)
         else:
-            self.solver = torch.optim.AdamW(groups, c.peak, (0.9, c.beta2))
+            most = c.solver == "amsgrad"
+            self.solver = torch.optim.AdamW(groups, c.peak, (0.9, c.beta2), amsgrad=most)
 
     def rate(self, update: int) -> float:
         c = self.c

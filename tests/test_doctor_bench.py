@@ -271,8 +271,17 @@ SEVENTEENTH = {
     "ballads": (3, ("slopes_uphill",)),
     "canals": (3, ("wanted_lock_in_history",)),
 }
+# The eighteenth: the same.
+EIGHTEENTH = {
+    "scribbles": (3, ("clean_points_clipped_to_one",)),
+    "remedies": (3, ("logits_not_moved_against_labels",)),
+    "aromas": (3, ("positive_behind_the_queue",)),
+    "snowflakes": (3, ("cut_in_share_of_rest",)),
+    "bulletins": (3, ("convolution_padded_on_both_sides",)),
+    "meteors": (3, ("gaps_are_what_is_pooled",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
-         | FIFTEENTH | SIXTEENTH | SEVENTEENTH)  # fmt: skip
+         | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -366,12 +375,13 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 
 
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
-          "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth")  # fmt: skip
+          "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
 def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any, half: str) -> None:
     faults, healthy = tables
+    import eighteenth
     import eighth
     import eleventh
     import fifteenth
@@ -406,6 +416,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "fifteenth": (fifteenth, "opened", {*FIFTEENTH}),
         "sixteenth": (sixteenth, "opened", {*SIXTEENTH}),
         "seventeenth": (seventeenth, "opened", {*SEVENTEENTH}),
+        "eighteenth": (eighteenth, "putaway", {*EIGHTEENTH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import eighteenth
 import eighth
 import eleventh
 import fifteenth
@@ -48,7 +49,9 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "losses_kept", "scores_kept", "average_in_graph", "validation_keeps_graphs",
              "predictions_hold_graphs", "eval_tracks_gradients", "eval_without_no_grad",
              "val_outputs_keep_graphs", "validated_with_grad", "test_loop_under_grad",
-             "bank_kept_with_graphs", "dev_losses_under_grad", "oof_scores_under_grad")  # fmt: skip
+             "bank_kept_with_graphs", "dev_losses_under_grad", "oof_scores_under_grad",
+             "sampler_keeps_its_tape", "dev_answers_hold_graphs", "heldout_table_with_graph",
+             "heldback_said_with_graph")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -327,7 +330,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth, sixteenth, seventeenth):  # fmt: skip
+              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -17,6 +17,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import eighteenth
 import eighth
 import eleventh
 import fifteenth
@@ -64,21 +65,23 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "dev/loss", "loss/val", "val_dpo_loss", "val/nll", "test/loss",
                "val/contrastive", "holdout/nll", "valid/ce", "eval/answer_nll", "check/loss",
                "val/denoising", "test_ce", "holdout/pair_loss", "dev/simpo_loss", "va_loss",
-               "lm_valid/loss", "val/xent")  # fmt: skip
+               "lm_valid/loss", "val/xent", "sampler/x0_mse", "dev/nll", "heldout/nce", "gallery/ce",
+               "heldback/ce", "survey/ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
-          "train_ce", "pairs/loss", "simpo/loss", "tr_loss", "lm/loss", "train/xent")  # fmt: skip
+          "train_ce", "pairs/loss", "simpo/loss", "tr_loss", "lm/loss", "train/xent", "denoise/x0_mse",
+          "sft/loss", "match/nce", "pretrain/ce", "fit/weighted_ce")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
               **eleventh.ALSO_RIGHT, **twelfth.ALSO_RIGHT, **thirteenth.ALSO_RIGHT,
               **fourteenth.ALSO_RIGHT, **fifteenth.ALSO_RIGHT, **sixteenth.ALSO_RIGHT,
-              **seventeenth.ALSO_RIGHT}  # fmt: skip
+              **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
-             *sixteenth.PROGRAMS, *seventeenth.PROGRAMS)  # fmt: skip
+             *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -234,6 +237,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "optimizer_made_behind_its_load",
         "ema_copied_back_for_test",
         "average_put_in_for_good",
+        "moments_begin_anew",
+        "adapters_alone_in_file",
+        "towers_and_queues_saved_alone",
+        "solver_state_in_other_file",
+        "average_poured_into_net",
+        "average_stays_for_training",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -15,6 +15,7 @@ It is looked at since November 2026, and is there to tune on: `score.py --split 
 
 from __future__ import annotations
 
+import eighteenth
 import eighth
 import eleventh
 import fifteenth
@@ -32,7 +33,7 @@ import third
 import thirteenth
 import twelfth
 
-PROGRAMS: tuple[str, ...] = ()  # who writes rules reads neither their tables nor these
+PROGRAMS: tuple[str, ...] = eighteenth.PROGRAMS  # who writes rules reads neither their tables nor these
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

@@ -56,6 +56,7 @@ sys.path.insert(0, str(HERE))
 if (HERE.parent.parent / "src" / "barograph").is_dir():
     sys.path.insert(0, str(HERE.parent.parent / "src"))
 
+import eighteenth  # noqa: E402
 import eighth  # noqa: E402
 import eleventh  # noqa: E402
 import fifteenth  # noqa: E402
@@ -348,7 +349,7 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         parts.setdefault("held out" if held_out(program) else "tuning", []).append(one)
         parts.setdefault(program, []).append(one)
         later = (eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth, fifteenth, sixteenth,
-                 seventeenth)  # fmt: skip
+                 seventeenth, eighteenth)  # fmt: skip
         half = next((half for half in later if program in half.PROGRAMS), None)
         if half is not None and (fault := one["label"]["fault"]):
             parts.setdefault("reported" if fault in half.REPORTED else "fifteen kinds", []).append(one)

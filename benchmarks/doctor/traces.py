@@ -27,6 +27,7 @@ sys.path.insert(0, str(HERE))
 if importlib.util.find_spec("barograph") is None:
     sys.path.insert(0, str(HERE.parent.parent / "src"))
 
+import eighteenth  # noqa: E402
 import eighth  # noqa: E402
 import eleventh  # noqa: E402
 import fifteenth  # noqa: E402
@@ -66,7 +67,7 @@ STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 20
          **dict.fromkeys(LOOP, 200), **opened.STEPS, **third.STEPS, **fourth.STEPS, **fifth.STEPS,
          **sixth.STEPS, **seventh.STEPS, **eighth.STEPS, **ninth.STEPS, **tenth.STEPS,
          **eleventh.STEPS, **twelfth.STEPS, **thirteenth.STEPS, **fourteenth.STEPS,
-         **fifteenth.STEPS, **sixteenth.STEPS, **seventeenth.STEPS}  # fmt: skip
+         **fifteenth.STEPS, **sixteenth.STEPS, **seventeenth.STEPS, **eighteenth.STEPS}  # fmt: skip
 TUNED = (GPT, ENCODER, VISION, VIT, DIFFUSION, LORA, RARE, BF16)  # what thresholds may look at; the others are held out
 COPY_SEED = 1000  # copies of a healthy variant have seeds from here on
 

@@ -117,6 +117,10 @@ _MEASURED = re.compile(
     r"uniformity|knn|probe|linear|performance|balance|found|seen|is_\w+|has_\w+|progress|patience|saved|elbo|likelihood)"
     r"(?![a-z])"
 )
+_GOOD = re.compile(
+    r"(?<![a-z])(?:acc(?:uracy)?|prec(?:ision)?|rec(?:all)?|f\d|f_?beta|au(?:ro|pr)?c|m?ap|m?io_?u|dice|bleu|rouge|[wc]er|"
+    r"psnr|ssim|fid|top|hits?|mrr|n?dcg|r|r2|mcc|kappa|exact|em|correct|err(?:or)?)(?![a-z])"
+)
 _DATA_OF = re.compile(rf"(?:.*/)?{HELD_OUT}[/_. ](?P<what>[a-z][a-z_ ]*)")
 
 
@@ -297,6 +301,19 @@ def is_loss_of_other_data(name: str, loss: str) -> bool:
         (parts[0], ours[0]) if parts[1] == ours[1] else (parts[1], ours[1]) if parts[0] == ours[0] else ("", "")
     )
     return bool(word) and word != ours_word and _OF_ROWS.search(word) is None and _OF_ROWS.search(ours_word) is None
+
+
+@lru_cache(maxsize=1 << 14)
+def is_loss_of_other_name(name: str, loss: str) -> bool:
+    """Whether a series may be the loss of other data under a name of its own: `survey/ce` beside `fit/weighted_ce`."""
+    parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    told = len(parts) == 2 and len(ours) == 2 and parts[0] != ours[0] and plays("loss", name)
+    return told and _OF_ROWS.search(parts[0]) is None and _OF_ROWS.search(ours[0]) is None
+
+
+def is_goodness(word: str) -> bool:
+    """Whether a measure says how good answers are, as an evaluation has it beside its loss: `macro_f1`, `recall`."""
+    return _GOOD.search(_plain(word)) is not None
 
 
 @lru_cache(maxsize=1 << 14)

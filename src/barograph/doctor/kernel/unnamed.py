@@ -4,8 +4,8 @@ In:   the channels of a run in which no name is that of an evaluation's loss, an
 Out:  the channel that is one by its first rows; the channels whose first rows have not come; the accuracy beside it.
 
 `val/denoising` is of data held out, and may be a loss or another measure; `review/loss` beside `fit/loss` may be a loss
-of other data, or of a part. What decides are the first two rows behind a few of the training's loss, so the answer
-depends on what was logged, and not on when somebody asks.
+of other data, or of a part, and so may `gallery/ce`, if `gallery/acc1` stands beside it. What decides are the first two
+rows behind a few of the training's loss, so the answer depends on what was logged, and not on when somebody asks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from barograph.core.roles import RECORDED, is_accuracy, is_loss_of_other_data, is_unnamed_evaluation
+from barograph.core.roles import (
+    RECORDED,
+    is_accuracy,
+    is_goodness,
+    is_loss_of_other_data,
+    is_loss_of_other_name,
+    is_unnamed_evaluation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +51,9 @@ def evaluation_by_rows(channels: Mapping[str, Channel], loss: Channel) -> ToldBy
         if name.startswith(RECORDED):
             continue
         of_data = is_unnamed_evaluation(name)
-        if channel is loss or not (of_data or is_loss_of_other_data(name, loss.name)):
+        if channel is loss or not (
+            of_data or is_loss_of_other_data(name, loss.name) or _has_beside(channels, name, loss)
+        ):
             continue
         two = _first_two(channel, loss)
         if two is None:
@@ -53,6 +62,15 @@ def evaluation_by_rows(channels: Mapping[str, Channel], loss: Channel) -> ToldBy
         elif (far := _distance(two, loss, _LOWEST if of_data else _NEAREST, of_data)) is not None:
             found.append((two[1][0], far, name, channel))
     return ToldByRows(min(found, key=lambda one: one[:3])[3] if found else None, pending)
+
+
+def _has_beside(channels: Mapping[str, Channel], name: str, loss: Channel) -> bool:
+    """Whether what may be the loss of other data has a measure of how good answers are beside it, as `gallery/ce` has
+    `gallery/acc1`."""
+    if not is_loss_of_other_name(name, loss.name):
+        return False
+    head = name.rpartition("/")[0]
+    return any(other.startswith(f"{head}/") and is_goodness(other[len(head) + 1 :]) for other in channels)
 
 
 def _moments(rows: ChannelRows, timed: bool) -> list[int]:

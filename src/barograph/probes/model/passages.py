@@ -40,7 +40,8 @@ _BACK = pow(_FACTOR, -1, 1 << 64)
 
 def marks(rows: Tensor) -> Tensor | None:
     """Fingerprints of passages [n, sizes, TAKEN] of rows of tokens [n, places]; -1 where a row has no more, None where
-    there are no rows of tokens. A passage in which half of the tokens are as the one before, as in padding, is none.
+    there are no rows of tokens. A passage in which half of the tokens are as the one before, as in padding, is none; nor
+    is one of two numbers alone, as of a mask.
     """
     found = placed_marks(rows)
     return None if found is None else found[:, : len(SIZES)]
@@ -56,6 +57,7 @@ def placed_marks(rows: Tensor) -> Tensor | None:
     length = lines.shape[1]
     sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
     changes = torch.nn.functional.pad((lines[:, 1:] != lines[:, :-1]).long().cumsum(1), (1, 0))
+    words = lines.amax() - lines.amin() > 1  # a mask of what is there and what is not is no text
     found = lines.new_full((len(lines), len(SIZES) + 1, TAKEN), -1)
     followed = size_of(length)
     for at, size in enumerate(SIZES):
@@ -63,7 +65,7 @@ def placed_marks(rows: Tensor) -> Tensor | None:
             continue
         back = powers(length, signed(_BACK), lines)[: length - size + 1]
         each = mixed((sums[:, size:] - sums[:, : length - size + 1]) * back) & _BITS
-        varied = 2 * (changes[:, size - 1 :] - changes[:, : length - size + 1]) >= size
+        varied = words & (2 * (changes[:, size - 1 :] - changes[:, : length - size + 1]) >= size)
         least, places = each.masked_fill(~varied, _NOTHING).topk(min(TAKEN, each.shape[1]), dim=1, largest=False)
         found[:, at, : least.shape[1]] = least.masked_fill(least == _NOTHING, -1)
         if size == followed:

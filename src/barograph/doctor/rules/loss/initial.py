@@ -27,15 +27,13 @@ def _first(history: RunHistory, name: str, time: int) -> float:
 
 def _trained_before(history: RunHistory, by: int) -> bool:
     """Whether normalisation weights are others than the ones they begin with: those that are trained, or those that are
-    not, where half of the model or more is frozen, or half of what is trained or more are adapters (layers of few bits
-    have no parameters); or adapters begin at 0, as is done to what was trained before."""
-    adapted = _first(history, "trained_adapters", by) >= max(1.0, _HALF * _first(history, "trained_parameters", by))
-    frozen = (_first(history, "frozen_share", by) >= _HALF or adapted) and _first(history, "frozen_gains_new", by) == 0
+    not, however little of the model they are, for layers of few bits have no parameters; or adapters begin at 0, as is
+    done to what was trained before."""
+    frozen = _first(history, "frozen_gains_new", by) == 0
     return frozen or _first(history, "untrained", by) == 0 or _first(history, "adapters_drawn", by) == 0
 
 
 _WAITS = 8  # rows for what the watch saw of the first step
-_HALF = 0.5
 _ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
 _SUMMED = "loss summed: each target has more weight than in a mean"
 _OTHER_TASK = "the model was trained before: it is sure of other answers"

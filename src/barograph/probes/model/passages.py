@@ -40,8 +40,8 @@ _BACK = pow(_FACTOR, -1, 1 << 64)
 
 def marks(rows: Tensor) -> Tensor | None:
     """Fingerprints of passages [n, sizes, TAKEN] of rows of tokens [n, places]; -1 where a row has no more, None where
-    there are no rows of tokens. A passage in which half of the tokens are as the one before, as in padding, is none; nor
-    is one of two numbers alone, as of a mask.
+    there are no rows of tokens. A passage in which half of the tokens are as the one before, as in padding, is none;
+    nor is one of two numbers alone, as of a mask.
     """
     found = placed_marks(rows)
     return None if found is None else found[:, : len(SIZES)]

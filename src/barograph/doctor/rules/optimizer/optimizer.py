@@ -48,13 +48,13 @@ class UnchangedParameters(Rule):
     gradient and a learning rate. Norms that were logged with few digits don't count, nor those of weights in 16 bits:
     such a norm has eight bits itself, and stays while the weights move.
 
-    Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or
-    given new layers. Where all that stay are in none (`model/unheld`), that is proven; if they were trained before
+    Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or given
+    new layers. Where all that stay are in none (`model/unheld`), that is proven; if they were trained before
     (`model/unheld_trained`) and the optimizer has a layer or two, it is a linear probe, and informs, unless some blocks
-    are frozen and others are not, or they were frozen before: who thaws a part means it to be trained. Where only
-    some of the parameters stay and weights are in 16 bits, updates are rounded away; where the first block's gradient
-    is below a millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed
-    to a twentieth of its highest, that is expected, and there is no finding.
+    are frozen and others are not, or they were frozen before: who thaws a part means it to be trained. Where only some
+    of the parameters that are in one stay and weights are in 16 bits, updates are rounded away; where the first block's
+    gradient is below a millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has
+    decayed to a twentieth of its highest, that is expected, and there is no finding.
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
@@ -154,7 +154,8 @@ class UnchangedParameters(Rule):
         facts = {"parameters": count, "lr": lr, "half_parameters": half,
                  "first_block": usual(history.channel("model/flow_first_last"), step, time, segment)}  # fmt: skip
         vanished = _VANISHED if facts["first_block"] < self.at["vanished"] else None
-        proof = _ROUNDED if half > 0 and count < total else vanished
+        unheld = count == known(history.channel("model/unheld"), step, time, segment)
+        proof = _ROUNDED if half > 0 and count < total and not unheld else vanished
         if proof is not None:
             moving = proof is _ROUNDED and self._moves(history, step, time, segment)
             few = moving or (
@@ -165,7 +166,6 @@ class UnchangedParameters(Rule):
                 found=self._found if severity == "critical" else step, segment=segment, evidence=facts,
                 causes=[proof[0]], remedies=list(proof[1]), confidence=0.95 if severity == "critical" else 0.3,
             )  # fmt: skip
-        unheld = count == known(history.channel("model/unheld"), step, time, segment)
         probe = whole(total - count) if known(history.channel("model/unheld_trained"), step, time, segment) == 1 else 0
         chosen = known(history.channel("model/unheld_by_block"), step, time, segment) == 1
         chosen |= thawed(history, time, segment)

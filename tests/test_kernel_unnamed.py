@@ -25,7 +25,7 @@ def played(columns: dict[str, tuple[np.ndarray, np.ndarray]], each: int) -> tupl
                 seen.add(name, steps[some], values[some], steps[some] * 1_000_000 + 1, steps[some] * 0 + 1)
         found = [seen.role(role) for role in ("loss", "eval_loss", "eval_accuracy")]
         changed |= seen.played.replaced()
-    assert found[0] is not None and found[0].name in ("train/loss", "fit/loss")
+    assert found[0] is not None and found[0].name in ("train/loss", "fit/loss", "fit/weighted_loss")
     return *(one.name if one is not None else None for one in found[1:]), changed  # type: ignore[return-value]
 
 
@@ -64,6 +64,23 @@ def test_what_is_told_by_its_rows_has_its_accuracy_beside_it_and_begins_rules_an
         evaluation, accuracy, changed = played(columns, each)
         assert (evaluation, accuracy) == ("review/loss", "review/accuracy")
         assert changed == again, "rules that looked before, and they alone, must look again"
+
+
+@pytest.mark.parametrize("each", [1, 7, STEPS])
+@pytest.mark.parametrize(
+    ("loss", "name", "measure", "told"),
+    [
+        ("train/loss", "gallery/ce", "acc1", True),
+        ("fit/weighted_loss", "survey/ce", "macro_f1", True),
+        ("train/loss", "gallery/ce", "seconds", False),  # nothing says how good answers are
+        ("train/loss", "gen/ce", "acc1", False),  # of a player
+    ],
+)
+def test_a_loss_under_a_name_of_its_own_is_told_by_the_measures_beside_it(
+    loss: str, name: str, measure: str, told: bool, each: int
+) -> None:
+    columns = beside(loss, name, FALLS[AT] + 0.2, **{measure: np.linspace(0.3, 0.9, len(AT))})
+    assert played(columns, each)[0] == (name if told else None)
 
 
 def test_a_name_that_is_known_goes_before_rows_that_look_like_a_loss() -> None:

@@ -390,6 +390,18 @@ def test_16_bit_weights_are_judged_by_three_measured_steps_behind_the_warm_up(
     assert all(one.causes[0].startswith("updates lost in rounding") for one in told)
 
 
+def test_16_bit_weights_that_are_in_no_optimizer_are_not_rounded_away() -> None:
+    every, steps = numpy.arange(100), 10 * numpy.arange(10)
+    held = numpy.where(every > 0, 2.0, 0.0)
+    columns = {
+        "model/unchanged": held, "model/unheld": held, "model/half_parameters": (steps, numpy.full(10, 6.0)),
+        "model/update_p50": (steps, numpy.full(10, 1e-3)), "model/trained_parameters": (steps, numpy.full(10, 6.0)),
+        "train/lr": numpy.full(100, 1e-5),
+    }  # fmt: skip
+    (one,) = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
+    assert one.severity == "critical" and one.causes[0].startswith("optimizer holds other parameters")
+
+
 @pytest.mark.parametrize(
     ("highest", "size", "epsilon", "found"),
     [

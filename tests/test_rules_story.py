@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from barograph.doctor.kernel.finding import SEVERITIES, Finding
 from barograph.doctor.kernel.registry import rule_classes
-from barograph.doctor.kernel.story import tell
+from barograph.doctor.kernel.story import STANDING, tell
 
 
 def finding(
@@ -160,3 +160,16 @@ def test_what_a_fault_that_still_lasts_may_have_done_is_one_with_it() -> None:
     assert len(tell([grows, finding("plateau", "plateau", 177, causes=["labels shuffled"])])) == 2
     grows.last_step = 100
     assert len(tell([grows, late])) == 2
+
+
+def test_a_proven_fact_of_how_the_training_is_made_speaks_for_what_comes_of_it() -> None:
+    """As gravely, and behind the words of the worst: a sum of losses, behind which attention breaks down."""
+    summed = finding(
+        "loss_weight", "exploding", 0, causes=["loss summed: over 32 targets"], confidence=0.95, evidence={STANDING: 1}
+    )
+    about = {"causes": ["learning rate too high: x", "attention temperature: y"], "confidence": 0.9}
+    broken = finding("attention_logits", "attention", 112, "critical", "model", **about)
+    (told,) = tell([summed, broken], length=160)
+    assert (told.rule, told.severity, told.step) == ("loss_weight", "critical", 0)
+    assert told.message == "attention_logits. loss_weight"
+    assert told.causes[0].startswith("loss summed") and "story" in told.evidence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy
 import pytest
 from hypothesis import given, settings
@@ -171,6 +173,15 @@ def test_some_normalisations_that_are_all_that_is_trained_warn_where_nothing_say
     for config in ({}, options | {"tune": "norms"}, options | {"freeze_body": True}):
         (one,) = frozen(lone_norms=3, trained_parameters=6, config=config)
         assert one.severity == "info", config
+
+
+@pytest.mark.parametrize(
+    ("option", "severity"), [({"stages": 3}, "warning"), ({"staged": True}, "info"), ({"unfreeze_epoch": 2}, "info")]
+)
+def test_how_many_stages_a_model_has_is_no_plan_of_what_is_frozen(option: dict[str, Any], severity: str) -> None:
+    config = {"lr": 1e-3, "batch_size": 8, "epochs": 3} | option
+    (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=6, trained_parameters=2, frozen_share=0.97, config=config)
+    assert one.severity == severity
 
 
 def test_what_is_frozen_as_it_was_drawn_may_not_have_been_loaded() -> None:

@@ -10,7 +10,8 @@ explain nearly everything has to be the first one, too); or if one is a
 standing fault, a proven fact of how the training is made that lasts, and the other a finding about losses, gradients,
 weights or evaluations behind it that has no proof of another cause: of what is wrong with evaluations alone, one about
 evaluations. The worst one speaks for it, of equals one that has proof of its cause, then one that says how the
-training is made, else the one that began first; the
+training is made, else the one that began first. Where the worst has no proof, and another is a proven fact of how the
+training is made, that one speaks for it, as gravely, behind the worst one's words. The
 others are in its evidence as `story`, in the order in which they began. Its causes are those of all that what was
 measured does not rule out: first those that are proven, beside which info findings have none to add, then the ones that
 several rules name.
@@ -175,8 +176,13 @@ def _told(members: list[Finding], impossible: Impossible) -> list[Finding]:
     worst = min(SEVERITIES.index(member.severity) for member in members)
     if worst == SEVERITIES.index("info") or len(members) == 1:
         return members
+    heads = [member for member in members if SEVERITIES.index(member.severity) == worst]
+    roots = [member for member in members if _is_root(member)]
+    follows = None  # what is worse than a proven fact of how the training is made, and comes of it
+    if roots and not any(map(_proven, heads)):
+        follows, heads = min(heads, key=lambda item: (item.step, _rank(item), item.rule, item.key)), roots
     head = min(
-        (member for member in members if SEVERITIES.index(member.severity) == worst),
+        heads,
         key=lambda item: (
             not _proven(item),
             not item.evidence.get(STANDING),
@@ -193,6 +199,7 @@ def _told(members: list[Finding], impossible: Impossible) -> list[Finding]:
     ]
     # the worst fact is said first, in the incident's own message
     broken = next((other for other in others if other.rule == "non_finite_loss" and other.severity == "critical"), None)
+    said = broken or follows
     story = [
         {
             "step": other.step,
@@ -202,14 +209,15 @@ def _told(members: list[Finding], impossible: Impossible) -> list[Finding]:
             "message": other.message,
         }
         for other in sorted(others, key=lambda item: (item.step, _rank(item), item.rule, item.key))
-        if other is not broken
+        if other is not said
     ][:_TOLD]
     # an evaluation of weights that are not finite is a consequence, and has no cause or remedy of its own
     beside = [other for other in others if not (head.kind == other.kind == "nonfinite" and other.family == "eval")]
     return [
         msgspec.structs.replace(
             head,
-            message=f"{broken.message.rstrip('.')}. {head.message}" if broken is not None else head.message,
+            severity=SEVERITIES[worst],
+            message=f"{said.message.rstrip('.')}. {head.message}" if said is not None else head.message,
             last_step=max(member.last_step for member in members if member.severity != "info"),
             evidence=head.evidence
             | {"began": min(member.step for member in members), "story": story}
@@ -219,6 +227,12 @@ def _told(members: list[Finding], impossible: Impossible) -> list[Finding]:
             confidence=max(member.confidence for member in members if SEVERITIES.index(member.severity) == worst),
         )
     ]
+
+
+def _is_root(member: Finding) -> bool:
+    """Whether it is a proven fact of how the training is made, which lasts, and which worse may come of."""
+    lasts = bool(member.evidence.get(STANDING)) or proves_of(member.rule) == "training"
+    return member.severity != "info" and proves_of(member.rule) != "evaluation" and lasts and bool(_proven(member))
 
 
 def _causes(members: list[Finding]) -> list[str]:

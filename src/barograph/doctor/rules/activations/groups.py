@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
 from barograph.doctor.kernel.curve import rounded
@@ -29,6 +29,7 @@ _PRETRAINED = (
 _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
 _SURE = 0.95
 _STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
+_COUNT = re.compile(r"(?:^|[._])(?:n|num|number|number_of|model)?_?stages$")
 _THAW = re.compile(
     r"(?:unfreez|thaw)\w*?_?(?:epochs?|steps?|iters?|iterations?|at|after)$|"
     r"(?:freez|frozen)\w*_(?:epochs|steps|iters|iterations)$|(?:freez|frozen)\w*_until_?\w*$"
@@ -232,10 +233,16 @@ def _in_stages(history: RunHistory) -> bool:
     """Whether the configuration says that what is frozen will be trained later."""
     return any(
         value not in (None, False, 0, "") and (
-            _STAGES.search(name) or ("freez" in name and isinstance(value, str) and _STAGES.search(value.lower()))
+            (_STAGES.search(name) and not _counts_stages(name, value))
+            or ("freez" in name and isinstance(value, str) and _STAGES.search(value.lower()))
         )
         for name, value in history.options.found.items()
     )  # fmt: skip
+
+
+def _counts_stages(name: str, value: Any) -> bool:
+    """Whether an option says how many stages a model has, as `stages: 3`."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and _COUNT.search(name) is not None
 
 
 class FrozenLater(WatchRule):

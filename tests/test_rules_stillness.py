@@ -47,4 +47,4 @@ def test_numbers_that_nobody_rounded_stand_still_though_they_repeated_before() -
     loss = np.r_[level + 0.006, falls, np.full(30, level)]
     columns = {"train/loss": (np.arange(len(loss)), loss), "model/unchanged": (np.arange(9, 70, 10), np.zeros(7))}
     (one,) = found([FrozenLoss()], columns)
-    assert one.severity == "warning" and one.causes[0].startswith("activation twice")
+    assert (one.severity, one.kind) == ("warning", "logits") and one.causes[0].startswith("activation twice")

@@ -32,7 +32,6 @@ _HELD_OUT = re.compile(rf"(?i)(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?(?:acc|accurac
 _CUT_ROWS = 4  # rows of such a loss
 _EXACT = 7  # digits, as numbers have that nobody rounded
 _TWICE = "activation twice: a sigmoid, or a ReLU, before a loss that has a sigmoid itself: its outputs run to 0"
-_ONCE = "give the loss the outputs of the last layer as they are"
 _GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
 _LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
 _HELD = "optimizer holds other parameters: no weight changes"
@@ -454,7 +453,7 @@ class FrozenLoss(SeriesRule):
             "data exhausted: the same batch at every step",
             "layer frozen: no trained parameter affects the loss",
         ]
-        remedies = list(self.remedies)
+        remedies, kind = list(self.remedies), self.kind
         guess = next((count for count in _GUESSES if abs(stretch.value - math.log(count)) < 6e-5), 0)
         if cut:
             severity = "critical"
@@ -467,7 +466,11 @@ class FrozenLoss(SeriesRule):
         elif settled and not cut:
             message, causes, remedies = message + ", into which it ran by ever smaller changes: it is fitted", [], []
         elif is_halves(history, stretch.value, (found_step, time, stretch.segment)):
-            causes, remedies = [_TWICE, *causes[1:]], [_ONCE, *remedies]
+            kind, causes, remedies = (
+                "logits",
+                [_TWICE, *causes[1:]],
+                ["give the loss the last layer's outputs", *remedies],
+            )
         elif is_reference(history, stretch.value, (found_step, time, stretch.segment)):
             causes, remedies = [REFERENCE, *causes], [COPY_FIRST, *remedies]
         elif cut or (guess and moved):  # weights did change before
@@ -483,6 +486,7 @@ class FrozenLoss(SeriesRule):
         self._told = self.finding(
             stretch.step,
             message,
+            kind=kind,
             severity=severity,
             last_step=last_step,
             found=found_step,

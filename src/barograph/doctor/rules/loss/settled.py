@@ -1,17 +1,26 @@
-"""Whether a loss ran into the value at which it stands, as where a whole data set is fitted to the end.
+"""What the value says at which a loss stands: whether it ran into it, as where a whole data set is fitted to the end,
+and of which outputs it is.
 
-In:   the rows of a loss up to the first that is equal to those behind it.
-Out:  whether its falls became ever smaller until then.
+In:   the rows of a loss up to the first that is equal to those behind it; what the watch knows at that step.
+Out:  whether its falls became ever smaller until then; whether it is that of margins, or of outputs, that are all 0.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy
 
+from barograph.doctor.kernel.cursor import known
+
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import Channel
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+
+REFERENCE = "reference is the policy: both give each text the same log probability, and no margin leaves 0"
+COPY_FIRST = "Copy the policy before the first step: `reference = copy.deepcopy(policy).requires_grad_(False)`."
+TWICE = "activation twice: a sigmoid, or a ReLU, before a loss that has a sigmoid itself: its outputs run to 0"
+ONCE = "give the loss the outputs of the last layer as they are"
 
 _SETTLING = 4  # changes of a loss that runs into its value
 _LAST_CHANGE = 1e-3  # the last of them, of all that the loss has lost
@@ -29,3 +38,21 @@ def has_settled(channel: Channel, row: int, segment: int, value: float) -> bool:
         return False
     shrink = bool((falls[-_SETTLING + 1 :] <= falls[-_SETTLING:-1] / 2).all())
     return shrink and bool(falls[-1] <= _LAST_CHANGE * (channel.first - value))
+
+
+def is_halves(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:
+    """Whether a loss is a sum of logistic losses of outputs that are all 0, a multiple of ln 2, and weights change."""
+    count = round(value / math.log(2))
+    return (
+        count >= 2 and abs(value - count * math.log(2)) <= 1e-5 * value
+        and known(history.channel("model/unchanged"), *place) == 0
+    )  # fmt: skip
+
+
+def is_reference(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:
+    """Whether a loss is that of margins of 0 against a reference, though all weights change."""
+    if abs(value - math.log(2)) > 6e-5:
+        return False
+    referred, unchanged = (known(history.channel(f"model/{name}"), *place) for name in (
+        "preference_averaged", "unchanged"))  # fmt: skip
+    return referred >= 0 and unchanged == 0

@@ -17,11 +17,10 @@ import numpy
 
 from barograph.core.heldout import HELD_OUT
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
-from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.loss.settled import has_settled
+from barograph.doctor.rules.loss.settled import COPY_FIRST, ONCE, REFERENCE, TWICE, has_settled, is_halves, is_reference
 from barograph.doctor.rules.loss.short_runs import repeats
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -31,12 +30,9 @@ if TYPE_CHECKING:
 _HELD_OUT = re.compile(rf"(?i)(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?(?:acc|accuracy|rate|score|success).*")
 _CUT_ROWS = 4  # rows of such a loss
 _EXACT = 7  # digits, as numbers have that nobody rounded
-_TWICE = "activation twice: a sigmoid, or a ReLU, before a loss that has a sigmoid itself: its outputs run to 0"
 _GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
 _LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
 _HELD = "optimizer holds other parameters: no weight changes"
-REFERENCE = "reference is the policy: both give each text the same log probability, and no margin leaves 0"
-COPY_FIRST = "Copy the policy before the first step: `reference = copy.deepcopy(policy).requires_grad_(False)`."
 _HIDDEN = 2  # rows of zeros beside norms that are not finite
 
 # Losses that come of a probability that was kept from 0: float32's smallest number (also a denormal one), and usual
@@ -277,24 +273,6 @@ def _reading_of_zero(
     return "nonfinite" if hidden else "zero", message, causes, remedies
 
 
-def is_halves(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:
-    """Whether a loss is a sum of logistic losses of outputs that are all 0, a multiple of ln 2, and weights change."""
-    count = round(value / math.log(2))
-    return (
-        count >= 2 and abs(value - count * math.log(2)) <= 1e-5 * value
-        and known(history.channel("model/unchanged"), *place) == 0
-    )  # fmt: skip
-
-
-def is_reference(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:
-    """Whether a loss is that of margins of 0 against a reference, though all weights change."""
-    if abs(value - math.log(2)) > 6e-5:
-        return False
-    referred, unchanged = (known(history.channel(f"model/{name}"), *place) for name in (
-        "preference_averaged", "unchanged"))  # fmt: skip
-    return referred >= 0 and unchanged == 0
-
-
 class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
@@ -466,11 +444,7 @@ class FrozenLoss(SeriesRule):
         elif settled and not cut:
             message, causes, remedies = message + ", into which it ran by ever smaller changes: it is fitted", [], []
         elif is_halves(history, stretch.value, (found_step, time, stretch.segment)):
-            kind, causes, remedies = (
-                "logits",
-                [_TWICE, *causes[1:]],
-                ["give the loss the last layer's outputs", *remedies],
-            )
+            kind, causes, remedies = "logits", [TWICE, *causes[1:]], [ONCE, *remedies]
         elif is_reference(history, stretch.value, (found_step, time, stretch.segment)):
             causes, remedies = [REFERENCE, *causes], [COPY_FIRST, *remedies]
         elif cut or (guess and moved):  # weights did change before

@@ -15,7 +15,7 @@ from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.cursor import exp, numeric_setting, param_norm_of, setting
 from barograph.doctor.kernel.curve import Tick, between
 from barograph.doctor.rules.data.regression import not_normalised
-from barograph.doctor.rules.loss.stillness import COPY_FIRST, REFERENCE, is_reference
+from barograph.doctor.rules.loss.settled import COPY_FIRST, REFERENCE, is_reference
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

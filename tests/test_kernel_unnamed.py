@@ -8,6 +8,8 @@ import pytest
 from barograph.core.roles import is_loss_of_other_data, is_of_held_out, is_unnamed_evaluation
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.cursor import evaluations_of
+from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.rules.evaluation.mode import ModelMode
 
 STEPS, EACH = 200, 20
 FALLS = 0.3 + 2 * np.exp(-np.arange(STEPS) / 40) + 0.02 * np.sin(np.arange(STEPS))
@@ -127,3 +129,75 @@ def test_what_is_measured_on_data_held_out_is_an_evaluation_whatever_it_measures
     seen.add(name, np.arange(3), np.ones(3), np.arange(3) * 1_000 + 1, np.ones(3, int))
     found = evaluations_of(seen)
     assert (found is not None and found.name == name) == held_out
+
+
+def told_as_loss(values: np.ndarray, at: np.ndarray, each: int, **others: np.ndarray) -> tuple[str | None, set[str]]:
+    """Which series is the loss, asked behind so many steps each, where passes were called with `FALLS`; roles that
+    changed. What was given of a step comes behind the next one's rows, as the watch has it."""
+    seen, changed, found = RunHistory(), set(), None
+    looked = np.array([*range(6), *range(20, STEPS, 20)])
+    columns = {"match/nce": (at, values)} | {f"match/{name}": (np.arange(STEPS), some) for name, some in others.items()}
+    for low in range(0, STEPS, each):
+        for name, (steps, numbers) in [*columns.items(), ("model/loss_given", (looked + 1, FALLS[looked]))]:
+            behind = name.startswith("model/")
+            some = (steps >= low) & (steps < low + each)
+            if some.any():
+                seen.add(name, steps[some] - behind, numbers[some], steps[some] * 1_000_000 + 1, steps[some] * 0 + 1)
+        found = seen.role("loss")
+        changed |= seen.played.replaced()
+    return (found.name if found is not None else None), changed
+
+
+EVERY_STEP = np.arange(STEPS)
+
+
+@pytest.mark.parametrize("each", [1, 7, 50, STEPS])
+@pytest.mark.parametrize(
+    ("values", "at", "told"),
+    [
+        (FALLS, EVERY_STEP, True),
+        (FALLS / 4, EVERY_STEP, True),  # parts of a step that were not divided
+        (FALLS[::10], EVERY_STEP[::10], True),
+        (FALLS[EVERY_STEP // 2 * 2], EVERY_STEP, False),  # of another step
+        (FALLS - 0.2, EVERY_STEP, False),  # a part of it
+        (-FALLS, EVERY_STEP, False),  # what is maximised
+        (np.exp(FALLS), EVERY_STEP, False),
+        (np.linspace(1e-3, 1e-4, STEPS), EVERY_STEP, False),
+    ],
+)
+def test_a_training_s_loss_of_any_name_is_what_its_passes_were_called_with(
+    values: np.ndarray, at: np.ndarray, told: bool, each: int
+) -> None:
+    found, changed = told_as_loss(values, at, each, rate=np.linspace(1e-3, 1e-4, STEPS))
+    assert found == ("match/nce" if told else None)
+    assert changed <= ({"loss"} if told and each < STEPS else set())
+    assert not told or each > 1 or changed, "rules that looked before must look again"
+
+
+def test_of_a_policy_no_loss_is_told_by_its_rows_and_a_name_goes_before_them() -> None:
+    assert told_as_loss(FALLS, EVERY_STEP, STEPS, reward=FALLS)[0] is None
+    assert told_as_loss(FALLS, EVERY_STEP, STEPS, loss=FALLS + 0.3)[0] == "match/loss"
+    assert told_as_loss(FALLS * 2, EVERY_STEP, STEPS, whole=FALLS)[0] == "match/whole", "the nearest multiple"
+
+
+def test_what_passes_are_called_with_tells_no_loss_where_it_hardly_changes() -> None:
+    seen, steps = RunHistory(), np.arange(40)
+    for name in ("match/share", "model/loss_given"):
+        seen.add(name, steps, np.full(40, 0.5), steps * 1_000_000 + 1, steps * 0 + 1)
+    assert seen.role("loss") is None
+
+
+@pytest.mark.parametrize("each", [1, 9, STEPS])
+def test_a_rule_that_lacked_a_loss_looks_from_the_first_row_on_when_one_is_told(each: int) -> None:
+    examiner = Examiner([ModelMode()])
+    given = np.array([*range(6), *range(20, STEPS, 20)])
+    columns = {"match/nce": (EVERY_STEP, FALLS), "model/loss_given": (given, FALLS[given]),
+               "model/training": (np.array([0]), np.zeros(1))}  # fmt: skip
+    for low in range(0, STEPS, each):
+        for name, (steps, values) in columns.items():
+            some = (steps >= low) & (steps < low + each)
+            if some.any():
+                examiner.seen.add(name, steps[some], values[some], steps[some] * 1_000_000 + 1, steps[some] * 0 + 1)
+        examiner.examine()
+    examiner.catch_up()
+    assert [(finding.rule, finding.step) for finding in examiner.findings] == [("model_mode", 0)]

@@ -79,6 +79,21 @@ def test_the_factor_of_the_noise_in_the_inputs_is_known(tmp_path: Path, other: b
     assert seen("time_high").min() > seen("time_low").max()
 
 
+@pytest.mark.parametrize("how", ["drawn", "seeded", "in_order", "falling", "few", "in_turn"])
+def test_times_that_are_drawn_have_a_mark(tmp_path: Path, how: str) -> None:
+    model, once = Denoiser(), torch.rand(ROWS, generator=torch.Generator().manual_seed(1))
+
+    def loss_of(step: int) -> Tensor:
+        t = {"drawn": torch.rand(ROWS), "seeded": once.clone(), "in_order": once.sort().values,
+             "falling": once.sort(descending=True).values, "few": (once * 8).floor(),
+             "in_turn": torch.arange(ROWS) % 2 + 0.0}[how]  # fmt: skip
+        return functional.mse_loss(model(torch.randn(ROWS, 16), t), torch.zeros(ROWS, 16))
+
+    marks = series(tmp_path, model, loss_of)("time_mark")
+    different = 0 if marks is None else len(set(marks.tolist()))
+    assert (different > 4) if how == "drawn" else different == (how == "seeded")
+
+
 def test_targets_that_are_no_noise_are_told_from_noise(tmp_path: Path) -> None:
     model = Denoiser()
 

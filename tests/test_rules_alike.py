@@ -68,6 +68,31 @@ def test_a_loss_of_pairs_needs_no_examples_that_come_again(
 
 
 @pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({}, True),
+        ({"rows_apart_even": 0.14}, False),
+        ({"rows_apart": 0.29}, False),
+        ({"apart_period": 0.0}, False),  # shuffled, or groups that are drawn for each batch
+        ({"apart_batches": 15.0}, False),
+        ({"example_rows": 15.0}, False),  # chance gives more
+        ({"time_high": np.nan}, False),  # no model of denoising
+        ({"time_high": 0.1}, False),  # one time for all
+        ({"state_carried": 1.0}, False),  # streams
+    ],
+)
+def test_examples_that_are_noised_are_known_to_be_sorted_by_what_is_left_of_them(
+    changed: dict[str, float], says: bool
+) -> None:
+    names = {"rows_apart_even": 0.15, "rows_apart": 0.3, "apart_batches": 16.0, "apart_period": 20.0,
+             "example_rows": 16.0, "time_low": 0.1, "time_high": 0.9} | changed  # fmt: skip
+    columns: dict[str, Any] = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in names.items()}
+    for cuts in ((), (3, 50, 90)):
+        found = findings([SortedExamples()], columns, cuts=cuts)
+        assert [one.causes[0][:11] for one in found.values()] == ["data sorted"] * says
+
+
+@pytest.mark.parametrize(
     ("near", "passes", "width", "says"),
     [
         (0.5, 1.0, 10.0, True),

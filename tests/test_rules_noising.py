@@ -286,3 +286,28 @@ def test_one_noise_for_all_rows_of_a_batch_is_told(
     found = warned({"loss": every(FALLS)} | columns)
     assert ("shared_noise" in found) is told
     assert not told or found["shared_noise"].causes[0].startswith("noise is the same")
+
+
+@pytest.mark.parametrize("rows", [1, 7, ROWS])
+@pytest.mark.parametrize(
+    ("marks", "again", "told"),
+    [
+        (0.42 + 0 * LOOKS, 0.1, True),
+        (0.42 + 0 * LOOKS, 0.5, True),
+        (0.42 + 0 * LOOKS, 0.51, False),  # the examples are the same, too
+        (0.42 + LOOKS / 1e6, 0.1, False),  # drawn in each step
+        (np.where(np.arange(len(LOOKS)) % 8 == 7, 0.1, 0.42), 0.1, False),  # seven in a row
+        (np.where(np.arange(len(LOOKS)) < 3, 0.1, 0.42), 0.1, True),
+    ],
+)
+def test_times_that_are_the_same_in_each_step_are_told(marks: np.ndarray, again: float, told: bool, rows: int) -> None:
+    columns = {"model/time_mark": (LOOKS, marks * 1.0), "model/rows_again": (LOOKS, np.full(len(LOOKS), again))}
+    found = warned({"loss": every(FALLS)} | columns, rows)
+    assert ("times_again" in found) is told
+    assert not told or found["times_again"].step == (30 if marks[0] == 0.1 else 0)
+
+
+def test_times_of_examples_that_nobody_followed_are_told_by_eight_looks() -> None:
+    for looks, told in ((7, False), (8, True)):
+        marks = {"model/time_mark": (LOOKS[:looks], np.full(looks, 0.42))}
+        assert ("times_again" in warned({"loss": every(FALLS)} | marks)) is told

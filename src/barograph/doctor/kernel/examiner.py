@@ -61,6 +61,8 @@ class Examiner:
         """
         began = withdrawn = False
         replaced = self.seen.played.replaced()
+        if replaced:
+            self._there = ()  # rules that lacked a role may have it now
         for at, rule in enumerate(self.rules if replaced else ()):
             if self._asked[rule.name].isdisjoint(replaced):
                 continue

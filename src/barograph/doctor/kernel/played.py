@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core.roles import RECORDED, ROLES, candidates, is_of_held_out
-from barograph.doctor.kernel.unnamed import accuracy_beside, evaluation_by_rows
+from barograph.doctor.kernel.unnamed import accuracy_beside, evaluation_by_rows, loss_by_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,8 @@ class _Choice(NamedTuple):
 class PlayedRoles:
     """Of several series that may play a role, the one that had most rows when the first of them had `_DECIDED`: so the
     answer depends on what was logged, not on when somebody asked. Before that names decide alone, at the end of a
-    shorter run all its rows. `evaluation` is the first series of data held out, whatever it measures. An evaluation's
-    loss that no name tells is known by its rows (`unnamed`).
+    shorter run all its rows. `evaluation` is the first series of data held out, whatever it measures. A loss that no
+    name tells, of the training or of an evaluation, is known by its rows (`unnamed`).
     """
 
     def __init__(self, channels: Mapping[str, Channel], facts: Mapping[str, Any]):
@@ -59,7 +59,7 @@ class PlayedRoles:
         ):
             before, known = known, self._decide(role, finished)
             self._chosen[role] = known
-            if before is None or (before.channel is None and before.follows is None):
+            if before is None or (before.channel is None and before.follows is None and not before.pending):
                 return known.channel  # nobody has asked, or what has come is new
             if before.channel is not known.channel:
                 self._replaced.add(role)
@@ -74,10 +74,11 @@ class PlayedRoles:
 
     def _waits(self, choice: _Choice) -> bool:
         """Whether nothing has come that decides who plays a role."""
+        still = all(one.end == rows for one, rows in choice.pending)
         if choice.follows is not None:
             role, channel = choice.follows
-            return all(one.end == rows for one, rows in choice.pending) and self.channel(role) is channel
-        return all(self._channels[name].end <= _DECIDED for name in choice.names)
+            return still and self.channel(role) is channel
+        return still and all(self._channels[name].end <= _DECIDED for name in choice.names)
 
     def _decide(self, role: str, finished: bool) -> _Choice:
         if role == "evaluation":
@@ -89,6 +90,10 @@ class PlayedRoles:
         channels = [self._channels[name] for name in names]
         if not names and role in ("eval_loss", "eval_accuracy"):
             return self._by_rows(role, finished)
+        if not names and role == "loss":
+            found, pending = loss_by_rows(self._channels)
+            counts = tuple((channel, channel.end) for channel in pending)
+            return _Choice(len(self._channels), finished, [], not pending, found, pending=counts)
         if len(names) < 2:
             return _Choice(len(self._channels), finished, names, True, channels[0] if channels else None)
         if role not in self._decided_at:

@@ -1,7 +1,9 @@
-"""Evaluations whose loss has a name of its own: which series is one shows in its rows.
+"""Losses that have a name of their own, of a training and of its evaluations: which series is one shows in its rows.
 
-In:   the channels of a run in which no name is that of an evaluation's loss, and the channel of its training's loss.
+In:   the channels of a run in which no name is that of such a loss; of an evaluation's, the channel of its training's.
 Out:  the channel that is one by its first rows; the channels whose first rows have not come; the accuracy beside it.
+
+`match/nce` may be anything; if it is, step by step, what the backward passes were called with, it is the loss.
 
 `val/denoising` is of data held out, and may be a loss or another measure; `review/loss` beside `fit/loss` may be a loss
 of other data, or of a part, and so may `gallery/ce`, if `gallery/acc1` stands beside it. What decides are the first two
@@ -11,7 +13,7 @@ rows behind a few of the training's loss, so the answer depends on what was logg
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
@@ -21,7 +23,9 @@ from barograph.core.roles import (
     is_goodness,
     is_loss_of_other_data,
     is_loss_of_other_name,
+    is_of_held_out,
     is_unnamed_evaluation,
+    plays,
 )
 
 if TYPE_CHECKING:
@@ -34,14 +38,57 @@ _NEAR = 8  # of them, the newest that it is compared with
 _LOOKED = 32  # rows among which two have to stand behind the first of the training
 _HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at first; at least, of data or of a loss
 _RISES = 2.0  # from the first to the second row, at most
+_GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
+_EQUAL, _ASKED = 6, 32  # steps in which a series is that, of those that have both; steps of it, after which none is
+_WITHIN = 1024  # rows of a series, among which these have to be
+_EXACT, _DIFFER = 1e-4, 100.0  # apart from what was given at most, of it; times as much it has to vary
+_NUMBER = 1e-6  # of a number: what single precision keeps of it
 _SAME = 0.02  # of the mean of the training's rows since the one before, in both: it is this mean
 
 
 class ToldByRows(NamedTuple):
-    """channel: what is an evaluation's loss; pending: what may be one, when more rows have come."""
+    """channel: what is a loss; pending: what may be one, when more rows have come."""
 
     channel: Channel | None
     pending: list[Channel]
+
+
+def loss_by_rows(channels: Mapping[str, Channel]) -> ToldByRows:
+    """The series that is what the first backward passes were called with, or a fixed multiple of it; of several the one
+    whose multiple is nearest to 1. Where a reward is logged, a loss says nothing of how the training goes."""
+    given, found = channels.get(_GIVEN), []
+    if given is None or given.start or any(plays("reward", name) for name in channels):
+        return ToldByRows(None, [])
+    asked, pending = given.rows(0, _ASKED), [given] if given.end < _ASKED else []
+    for name, channel in channels.items():
+        if name.startswith(RECORDED) or is_of_held_out(name) or channel.start:
+            continue
+        pairs = _side_by_side(asked, channel.rows(0, _WITHIN))
+        if len(pairs) >= _EQUAL and (far := _fixed(pairs[:_EQUAL])) is not None:
+            found.append((far, name, channel))
+        elif len(pairs) < _EQUAL and pending:
+            pending.append(channel)
+    best = min(found, key=lambda one: one[:2])[2] if found else None
+    return ToldByRows(best, pending if best is None else [])
+
+
+def _side_by_side(asked: ChannelRows, rows: ChannelRows) -> Any:
+    """What was given and what is logged [steps, 2], of each step of what was given that has one logged row."""
+    same = (asked.step[:, None] == rows.step) & (asked.segment[:, None] == rows.segment)
+    alone = same.sum(1) == 1
+    return numpy.stack([asked.value[alone], rows.value[same[alone].argmax(1)] if alone.any() else rows.value[:0]], 1)
+
+
+def _fixed(pairs: Any) -> float | None:
+    """How far the fixed multiple is from 1, as a logarithm; None where there is none."""
+    given, logged = pairs.T
+    if not (numpy.isfinite(given).all() and numpy.isfinite(logged).all() and given.all() and logged.all()):
+        return None
+    times = logged / given
+    middle = float(numpy.median(times))
+    apart = max(_NUMBER, float(numpy.abs(times / middle - 1).max()))
+    varied = float(numpy.ptp(given / given.mean())) > _DIFFER * apart
+    return abs(math.log(middle)) if varied and apart < _EXACT and middle > 0 else None
 
 
 def evaluation_by_rows(channels: Mapping[str, Channel], loss: Channel) -> ToldByRows:

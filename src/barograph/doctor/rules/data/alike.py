@@ -40,6 +40,10 @@ class SortedExamples(SameOrder):
     number of steps apart, eight or more, are nearly the same (`model/apart_period`): one domain, or few classes, that
     are drawn for each batch on purpose, or take turns, are another thing.
 
+    Nor does a model of denoising, which is given a time with a number a row: the noise hides which examples come again,
+    and half of their variance. Three twentieths of it in half of the sketches, and three tenths in one direction, are
+    enough there, in sixteen batches or more of sixteen examples or more, with batches that are alike as above.
+
     Examples that are augmented anew in each epoch never come again, and their order shows all the same: the mean or the
     size of batches rises, or falls, through each of two epochs or more, whose length fits (`model/apart_rising`: a
     correlation of 0.95 in sixteen batches), and half or more of its variance lies between batches. That is said of
@@ -59,6 +63,9 @@ class SortedExamples(SameOrder):
         "even": (0.3, "of the variance in half of the sketches, of a loss of pairs; ours"),
         "compared": (12.0, "batches of a loss of pairs; ours"),
         "paired": (0.2, "of the variance in one direction, of a loss of pairs; ours"),
+        "noised": (0.15, "of the variance in half of the sketches, of what is noised; ours"),
+        "way": (0.3, "of the variance in one direction, of what is noised; ours"),
+        "noisy": (16.0, "batches of what is noised; ours"),
         "pairs": (16.0, "examples of a batch of such a loss; ours"),
     }
     causes = ("data sorted: the examples of a batch are alike, and not shuffled",)
@@ -66,7 +73,7 @@ class SortedExamples(SameOrder):
 
     def asked(self, history: RunHistory) -> list[Source]:
         rising = history.channel("model/apart_rising")
-        return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_pairs),
+        return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_means),
                 (rising, self._of_rising)]  # fmt: skip
 
     def _of_rising(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
@@ -81,19 +88,27 @@ class SortedExamples(SameOrder):
                 causes=["data sorted: by how bright or loud examples are, and not shuffled"],
             )  # fmt: skip
 
-    def _of_pairs(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+    def _of_means(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: which part of the variance lies between batches, in half of the sketches or more."""
-        batches = watched(history, "apart_batches", place)
-        compared = watched(history, "loss_pairs", place) > 1 and history.role("reward") is None
-        period = watched(history, "apart_period", place)
-        known_apart = value >= self.at["even"] and batches >= self.at["compared"] and period > 0
-        if known_apart and compared and self.first(place[2]):
+        batches, period = (watched(history, f"apart_{name}", place) for name in ("batches", "period"))
+        compared = watched(history, "loss_pairs", place) > 1
+        known_apart = compared and value >= self.at["even"] and batches >= self.at["compared"]
+        known_apart = known_apart or self._is_noised(history, value, batches, place)
+        if known_apart and period > 0 and history.role("reward") is None and self.first(place[2]):
+            why = "The loss tells the examples of a batch from each other, and they" if compared else (
+                "The examples of a batch, which are noised,")  # fmt: skip
             yield self.finding(
-                place[0], "The loss tells the examples of a batch from each other, and they are alike: "
-                f"{100 * value:.0f}% of their variance lies between {batches:.0f} batches, and those {period:.0f} "
-                "steps apart are alike.", found=place[0], segment=place[2], confidence=0.9,
+                place[0], f"{why} are alike: {100 * value:.0f}% of their variance lies between {batches:.0f} batches, "
+                f"and those {period:.0f} steps apart are alike.", found=place[0], segment=place[2], confidence=0.9,
                 evidence={"steps": period, "apart": value}, causes=[_ONE_CLASS],
             )  # fmt: skip
+
+    def _is_noised(self, history: RunHistory, value: float, batches: float, place: Place) -> bool:
+        """Whether the examples of a batch are alike, of a model of denoising that is given them with noise."""
+        noised = watched(history, "time_low", place) < watched(history, "time_high", place)
+        apart = value >= self.at["noised"] and watched(history, "rows_apart", place) >= self.at["way"]
+        many = batches >= self.at["noisy"] and watched(history, "example_rows", place) >= self.at["pairs"]
+        return noised and apart and many and not carries_state(history, place)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         period, apart = self.period(history, value, place), watched(history, "rows_apart", place)

@@ -1,7 +1,8 @@
 """Denoising: is the noise that a model is to tell in its input, and does the time say how much of it there is?
 
 In:   figures of the watch, which compares inputs with the targets of a mean square.
-Out:  findings of `TimesBroadcast`, `NoisedInputs`, `NoiseTargets`, `ConstantTime`, `SharedTime`, `SharedNoise`.
+Out:  findings of `TimesBroadcast`, `NoisedInputs`, `NoiseTargets`, `ConstantTime`, `SharedTime`,
+      `TimesAgain`, `SharedNoise`.
 """
 
 from __future__ import annotations
@@ -314,6 +315,53 @@ class SharedTime(WatchRule):
             )  # fmt: skip
 
 
+class TimesAgain(WatchRule):
+    """The times that a model is given are the same in each step, row by row: its generator is seeded anew in each.
+
+    The argument of the model that is called a time (`t`, `timesteps`, `sigma` and the like) has one number a row. In
+    eight looks in a row these are the same numbers in the same order (`model/time_mark`), which is that of chance: a
+    quarter of them or more are below the one before, and as many above it, and three quarters differ. At most half of
+    the rows that the model is given came before: they are others, with the same times. What else is drawn in a step, as
+    noise, is then the same, too, so that the model sees each example with few of its noises, and learns these.
+
+    What to do: seed the generator once, ahead of the loop.
+    """
+
+    name, family, kind, severity = "times_again", "data", "data", "warning"
+    proves = "training"
+    series = "model/time_mark"
+    needs = ("=model/time_mark",)
+    least = 8
+    about = "The times that a model is given are the same in each step, row by row."
+    thresholds: ClassVar = {
+        "looks": (8.0, "in a row; ours"),
+        "again": (0.5, "of the rows, that came before; ours"),
+    }
+    causes = (
+        "noise is the same in each step: the seed is set anew in each, and so are times and all that is drawn",
+        "noise drawn once: it is the same in each step",
+    )
+    remedies = (
+        "take `manual_seed` out of the loop: seed the generator once, ahead of it",
+        "draw times and noise in each step",
+    )
+
+    def begin(self) -> None:
+        self._mark = math.nan
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        same, self._mark = value == self._mark or not self._row, value
+        if not same:
+            self._row = []  # this one may be the first of several
+        others = not watched(history, "rows_again", place) > self.at["again"]
+        if self.lasts(math.isfinite(value) and others, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"The times that the model is given are the same in {len(self._row)} looks, row by "
+                "row, and the rows are others.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"looks": len(self._row), "standing": True},
+            )  # fmt: skip
+
+
 class SharedNoise(WatchRule):
     """The rows of a batch that a model of denoising is given have one noise.
 
@@ -352,4 +400,4 @@ class SharedNoise(WatchRule):
             )  # fmt: skip
 
 
-RULES = (TimesBroadcast, NoisedInputs, NoiseTargets, ConstantTime, SharedTime, SharedNoise)
+RULES = (TimesBroadcast, NoisedInputs, NoiseTargets, ConstantTime, SharedTime, TimesAgain, SharedNoise)

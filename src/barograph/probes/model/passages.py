@@ -57,7 +57,7 @@ def placed_marks(rows: Tensor) -> Tensor | None:
     length = lines.shape[1]
     sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
     changes = torch.nn.functional.pad((lines[:, 1:] != lines[:, :-1]).long().cumsum(1), (1, 0))
-    words = lines.amax() - lines.amin() > 1  # a mask of what is there and what is not is no text
+    words = lines.amax() - lines.amin() > 1  # a mask has two numbers
     found = lines.new_full((len(lines), len(SIZES) + 1, TAKEN), -1)
     followed = size_of(length)
     for at, size in enumerate(SIZES):

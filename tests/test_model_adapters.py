@@ -223,6 +223,50 @@ def test_a_factor_that_is_frozen_at_zero_beside_one_that_is_trained_is_counted(
     assert seen.get("zero_adapters", 0) == idle
 
 
+class Turned(nn.Module):
+    """A layer held in few bits, and two factors of a product under names of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("codes", torch.zeros(WIDTH, WIDTH, dtype=torch.uint8))
+        self.low, self.high = nn.Parameter(torch.randn(RANK, WIDTH)), nn.Parameter(torch.zeros(WIDTH, RANK))
+        self.length = nn.Parameter(torch.ones(WIDTH))
+
+
+class Narrow(nn.Module):
+    """The same as layers within a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.narrow, self.wide = nn.Linear(WIDTH, RANK, bias=False), nn.Linear(RANK, WIDTH, bias=False)
+        self.length = nn.Parameter(torch.ones(WIDTH))
+        nn.init.zeros_(self.wide.weight)
+
+
+@pytest.mark.parametrize(
+    ("kind", "trained", "products"),
+    [
+        (Turned, ["length"], 4),
+        (Turned, ["length", "low", "high"], 0),
+        (Turned, ["length", "high"], 0),
+        (Narrow, ["length"], 4),
+        (Narrow, ["length", "wide.weight"], 0),
+    ],
+)
+def test_products_that_are_frozen_at_zero_are_counted_whatever_they_are_called(
+    kind: type[nn.Module], trained: list[str], products: int
+) -> None:
+    model = layers(kind)
+    assert frozen_of(model, [f"{layer}.{name}" for layer in range(4) for name in trained]).get("zero_products", 0) == (
+        products
+    )
+    assert frozen_of(model, ["0.length", "0.low", "0.narrow.weight"]).get("zero_products", 0) == 0  # one is trained
+    for layer in model:
+        for item in layer.parameters():
+            nn.init.normal_(item)  # they were trained before
+    assert frozen_of(model, ["0.length"]).get("zero_products", 0) == 0
+
+
 def test_adapters_that_differ_by_a_letter_are_no_factors_of_each_other() -> None:
     model = nn.ModuleDict({f"adapter_{name}": nn.Sequential(nn.Linear(WIDTH, RANK), nn.Linear(RANK, WIDTH))
                            for name in "ab"})  # fmt: skip

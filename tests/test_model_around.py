@@ -182,6 +182,48 @@ def test_a_rate_that_the_log_has_once_an_epoch_is_seen_by_the_watch(rate: Any, w
     assert not rule_curves.found([ScheduleUnits()], short)
 
 
+def between(epochs: float, first: float = 0.0, low: float = 0.03, by: float = 1.0) -> Any:
+    """A cosine between two rates which ends with the last of the epochs, the first of which it rises in."""
+    share = low + (1 - low) * 0.5 * (1 + np.cos(np.pi * (by * STEPS - first) / (epochs - first)))
+    return np.where(by * STEPS < first, (by * STEPS + 1) / (first + 1), share)
+
+
+def of_rate(rate: Any, epochs: int = 12, config: Any = (), name: str = "lr") -> bool:
+    columns = {
+        "loss": (STEPS, rule_curves.falling(600)),
+        name: (STEPS, rate),
+        "data/epoch": (STEPS, STEPS * epochs // 600),
+        "model/rate_in_force": (SEEN, rate[SEEN]),
+        "model/rate_share": (SEEN, rate[SEEN] / rate[0]),
+    }
+    return bool(rule_curves.found([ScheduleUnits()], columns, config=dict(config)))
+
+
+@pytest.mark.parametrize("name", ["lr", "fit/speed"])
+@pytest.mark.parametrize("first", [0.0, 0.6, 2.0])
+def test_a_cosine_between_two_rates_that_ends_as_if_it_counted_epochs_is_found(name: str, first: float) -> None:
+    assert of_rate(between(12, first), name=name)
+    assert of_rate(between(12, first), config={"stages": 3}, name=name)  # of a network
+    assert not of_rate(between(12, first), config={"schedule": "cyclic"}, name=name)
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        between(20), between(10), between(6), between(12, by=0.02),
+        0.03 + 0.97 * abs((STEPS % 24) / 12 - 1),  # a triangle
+        0.03 + 0.97 * 0.5 * (1 + np.cos(np.pi * (STEPS % 12) / 12)),  # restarts
+        between(12, low=0.6),  # between two rates that are near each other
+    ],
+)  # fmt: skip
+def test_other_cycles_are_nobodys_mistake(rate: Any) -> None:
+    assert not of_rate(rate)
+
+
+def test_few_epochs_say_nothing() -> None:
+    assert not of_rate(between(3), epochs=3)
+
+
 @pytest.mark.parametrize(("by_hand", "found"), [(0.93, True), (0.985, False)])
 def test_a_rate_that_is_lowered_by_hand_at_each_batch_is_seen_where_nobody_logs_it(
     tmp_path: Path, by_hand: float, found: bool

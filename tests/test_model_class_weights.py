@@ -13,14 +13,14 @@ from barograph.probes.model.classes import ClassCounts
 SHARES = np.array([0.14, 0.5, 0.035, 0.25, 0.075])
 
 
-def said(weights: Any, shares: Any = SHARES, mean: bool = True) -> list[float]:
+def said(weights: Any, shares: Any = SHARES, mean: bool = True, name: str = "class_weights_elsewhere") -> list[float]:
     """What is said of forty batches of 32 targets. mean: the loss is divided by the batch's weights."""
     dice, seen, found = np.random.default_rng(5), ClassCounts(), []
     for _ in range(40):
         counts = np.bincount(dice.choice(len(shares), 32, p=shares), minlength=len(shares)).astype(float)
         in_loss = counts * weights / (counts @ weights if mean else 1.0)
         fields = seen.fields_of({"classes": ((), np.stack([counts, in_loss]))})
-        found += [fields["class_weights_elsewhere"]] if "class_weights_elsewhere" in fields else []
+        found += [fields[name]] if name in fields else []
     return found
 
 
@@ -55,6 +55,20 @@ def test_weights_of_the_classes_themselves_and_of_others_are_told_apart(of: Call
 )
 def test_other_weights_are_nobodys(weights: Any) -> None:
     assert 1.0 not in said(weights) and 2.0 not in said(weights)
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_weights_that_are_the_frequencies_are_known(mean: bool) -> None:
+    for weights in (SHARES, SHARES**0.5, 700 * SHARES):
+        assert said(weights, mean=mean, name="class_weights_inverted")[-1] == 1.0
+    others = (
+        SHARES**-0.5, 1 / SHARES, SHARES**3, SHARES[::-1], np.array([1.0, 2.0, 1.0, 2.0, 10.0]),
+        np.array([1.0, 5.0, 1.0, 1.0, 1.0]), np.array([0.2, 0.4, 0.1, 0.2, 0.1]),
+    )  # fmt: skip
+    for weights in others:
+        assert 1.0 not in said(weights, mean=mean, name="class_weights_inverted")[8:]
+    assert not said(np.ones(5), mean=mean, name="class_weights_inverted")
+    assert not said(SHARES[:3], np.array([0.6, 0.3, 0.1]), mean, "class_weights_inverted")
 
 
 def test_three_classes_fit_too_easily() -> None:

@@ -254,6 +254,18 @@ def test_weights_that_go_with_frequency_are_inverted(power: float, says: bool) -
     assert ("class_weights" in found) == says
 
 
+@pytest.mark.parametrize(("batches", "inverted", "says"), [(11, 1.0, True), (10, 1.0, False), (14, 0.0, False)])
+def test_weights_that_are_the_counts_show_in_fewer_targets(batches: int, inverted: float, says: bool) -> None:
+    looks = np.arange(0, 10 * batches, 10)
+    found = warned({
+        "loss": every(FALLS),
+        "model/class_weight_slope": (looks, np.full(batches, 0.5)),
+        "model/class_weights_inverted": (looks, np.full(batches, inverted)),
+        "model/class_targets": (looks, 32.0 * np.arange(1, batches + 1)),
+    })  # fmt: skip
+    assert ("class_weights" in found) == says
+
+
 @pytest.mark.parametrize(
     ("elsewhere", "first"), [(1.0, "class weights in the wrong order"), (2.0, "labels shifted"), (0.0, None)]
 )

@@ -157,6 +157,17 @@ def test_adapters_of_a_part_of_the_layers_that_are_frozen_at_0_warn() -> None:
     assert one.severity == "warning" and "4 layers" in one.message and "adapters" in one.causes[0]
 
 
+@pytest.mark.parametrize(
+    ("products", "config", "severity"),
+    [(2, {}, "warning"), (1, {}, "info"), (24, {"stages": "freeze, then thaw", "freeze": "gradual"}, "info")],
+)
+def test_products_that_are_frozen_at_0_warn(products: int, config: dict[str, str], severity: str) -> None:
+    columns = {"model/frozen_parameters": 36, "model/trained_parameters": 12, "model/zero_products": products}
+    shown = {name: (numpy.array([0]), numpy.array([float(value)])) for name, value in columns.items()}
+    (one,) = found_in([FrozenGroup()], shown, config=config)
+    assert one.severity == severity and ("add nothing" in one.message) == (products > 1)
+
+
 def test_a_bias_that_is_all_that_is_trained_warns() -> None:
     (one,) = frozen(lone_vector=1, trained_parameters=1)
     assert one.severity == "warning" and one.message.startswith("Only one parameter of 31 is trained")

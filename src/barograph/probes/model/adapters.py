@@ -10,6 +10,7 @@ its place through fewer dimensions, [rank, inputs] and [outputs, rank], under a 
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,6 +79,24 @@ def zero_halves(named: list[tuple[str, Any]], found: list[Adapter], ours: set[in
     return [
         (one.detach() == 0).all() for one, other in pairs.values() if not one.requires_grad and id(other) in ours
     ]  # fmt: skip
+
+
+def zero_products(model: Any, ours: set[int]) -> list[Tensor]:
+    """Of each pair of frozen matrices of one small module, under any names, that can be multiplied through fewer
+    dimensions: whether just one of them is all zero, as adapters begin. Nothing where such a pair is trained."""
+    found: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
+    for module in model.modules():
+        items = dict(module.named_parameters())
+        if not 2 <= len(items) <= _PARTS:
+            continue
+        matrices = [item for item in items.values() if item.dim() == 2 and not item.is_meta and mesh_of(item) is None]
+        for one, other in itertools.combinations(matrices, 2):
+            if not _share_rank(one, other):
+                continue
+            if one.requires_grad or other.requires_grad or not ours.isdisjoint((id(one), id(other))):
+                return []
+            found[tuple(sorted((id(one), id(other))))] = one, other
+    return [(one.detach() == 0).all() ^ (other.detach() == 0).all() for one, other in found.values()]
 
 
 def _share_rank(one: Tensor, other: Tensor) -> bool:

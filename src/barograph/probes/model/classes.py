@@ -139,6 +139,8 @@ class ClassCounts:
             self._compare(counts, weights)
             if (elsewhere := _elsewhere(self._targets, self._beside)) is not None:
                 found["class_weights_elsewhere"] = elsewhere
+            if (inverted := _by_frequency(self._targets, self._beside)) is not None:
+                found["class_weights_inverted"] = float(inverted)
         slopes = [_slope(self._targets, some) for some in (self._weights, self._of_means)]
         slope = None if None in slopes else min((one for one in slopes if one is not None), key=abs)
         return found if slope is None else found | {"class_weight_slope": slope}
@@ -161,8 +163,7 @@ def _elsewhere(counts: Any, weights: Any) -> float | None:
     """Whether the weights make up for how rare classes are, but not each for its own: 1 where they are in another
     order, 2 where they are those of the class before or behind, 0 where each is its own. None where nothing fits, and
     where they rise with the frequencies: `_slope` is about that."""
-    known = (counts >= _SOME) & numpy.isfinite(weights) & (weights > 0)
-    if len(counts) < _SEVERAL or not known.all() or weights.max() < _APART * weights.min():
+    if not _say_enough(counts, weights):
         return None
     if numpy.corrcoef(numpy.log(weights), numpy.log(counts))[0, 1] > _INVERTED:
         return None
@@ -173,6 +174,20 @@ def _elsewhere(counts: Any, weights: Any) -> float | None:
         if own >= _FAR and _off(numpy.sort(weights), numpy.sort(counts)[::-1], power) <= _FITS:
             return 2.0 if min(before, behind) <= _FITS else 1.0
     return None
+
+
+def _by_frequency(counts: Any, weights: Any) -> bool | None:
+    """Whether the weights are the frequencies themselves, or their roots, to what chance leaves open; None where there
+    are too few to say."""
+    if not _say_enough(counts, weights):
+        return None
+    return any(_off(weights, counts, -power) <= _FITS for power in _POWERS)
+
+
+def _say_enough(counts: Any, weights: Any) -> bool:
+    """Whether several classes, each known from some targets, have weights that are apart."""
+    known = (counts >= _SOME) & numpy.isfinite(weights) & (weights > 0)
+    return len(counts) >= _SEVERAL and bool(known.all()) and bool(weights.max() >= _APART * weights.min())
 
 
 def _off(weights: Any, counts: Any, power: float) -> float:

@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.autograd import is_here
-from barograph.probes.model.adapters import NAMED, Adapters, zero_halves
+from barograph.probes.model.adapters import NAMED, Adapters, zero_halves, zero_products
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.parameters import local, mesh_of, own
@@ -127,6 +127,9 @@ def frozen_figures(
     if still_zero:
         home = still_zero[0].device
         current.put("zero_adapters", ("",), torch.stack([one.float().to(home) for one in still_zero]).sum().reshape(1))
+    if products := zero_products(model, ours):
+        home = products[0].device
+        current.put("zero_products", ("",), torch.stack([one.to(home) for one in products]).sum().reshape(1))
     if len(trained) == 1 and _is_vector_of_layer(model, trained[0]):
         current.figures["lone_vector"] = 1.0
     if len(trained) > 1 and (some := _some_norms(model, ours)):

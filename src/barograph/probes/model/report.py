@@ -30,7 +30,8 @@ STATISTICS = (
 )  # fmt: skip
 _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "frozen_gains_new": "frozen_gains_new", "untrained": "untrained",
-           "zero_adapters": "zero_adapters", "first_as_drawn": "frozen_first_as_drawn",
+           "zero_adapters": "zero_adapters", "zero_products": "zero_products",
+           "first_as_drawn": "frozen_first_as_drawn",
            "untied_copy": "untied_copy", "stale_statistics": "stale_statistics",
            "unset_statistics": "unset_statistics", "unset_buffers": "unset_buffers",
            "optimizer_age": "optimizer_age", "idle_gradient": "idle_gradient",

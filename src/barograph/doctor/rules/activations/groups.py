@@ -54,10 +54,12 @@ class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
     Freezing is usual, so an info finding says how much of the model is trained and what is not; where two layers or
-    more in front of what is trained are as torch draws them, that nothing may have been loaded. Ten things are
+    more in front of what is trained are as torch draws them, that nothing may have been loaded. Eleven things are
     never meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of
     which those of some layers are frozen at 0, while those of others are trained, or one factor at 0 while the
-    other is trained. The other way round, layers that are trained beside the LoRA matrices that are added to them.
+    other is trained. The same, whatever they are called, where two small modules or more have two frozen matrices each
+    that are multiplied through fewer dimensions, one of them all zero, and no such pair is trained.
+    The other way round, layers that are trained beside the LoRA matrices that are added to them.
     A bias or a norm's gains that are all that is trained, beside eight frozen parameters or more; or normalisation
     layers alone, where a configuration of three options or more says nothing of it. Frozen
     blocks behind parameters that are trained, whose normalisation weights are all exactly 1: nobody ever trained
@@ -99,8 +101,8 @@ class FrozenGroup(Rule):
                 name: _of_step(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
-                             "zero_adapters", "frozen_first_as_drawn", "frozen_gains_new", "lone_vector",
-                             "lone_norms", "frozen_tables", "untrained", "trained_matrices")
+                             "zero_adapters", "zero_products", "frozen_first_as_drawn", "frozen_gains_new",
+                             "lone_vector", "lone_norms", "frozen_tables", "untrained", "trained_matrices")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
@@ -173,7 +175,7 @@ class FrozenGroup(Rule):
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
         meant = staged or said_frozen(history, names)
-        severity = "info" if meant and key in ("blocks", "drawn", "tables", "head") else severity
+        severity = "info" if meant and key in ("blocks", "drawn", "tables", "head", "products") else severity
         severity = "info" if key == "zero" and said_part(history, names) else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
@@ -199,6 +201,12 @@ def _of_adapters(figures: Mapping[str, float], usual: list[str]) -> tuple[str, s
     if carriers > 0:
         causes = ["base not frozen: layers are trained beside the adapters that are added to them"]
         return "carriers", f"{carriers} layers that have adapters are trained themselves.", causes
+    if figures["zero_products"] > 1:
+        message = (
+            f"Products of two matrices in {whole(figures['zero_products'])} layers are frozen at 0, as adapters begin: "
+            "they add nothing, and none is trained."
+        )
+        return "products", message, ["layer frozen: adapters that should be trained are not, by a name that is missed"]
     if figures["zero_adapters"] > 0:
         message = (
             f"Adapters of {whole(figures['zero_adapters'])} layers, or one factor of each, are frozen at 0, where they "

@@ -429,8 +429,9 @@ class ClassWeights(WatchRule):
     Each row's weight in a cross-entropy, and each target's in logistic losses, shows in its gradient. Over the targets
     that were looked at, 500 or more, the weights go up with how frequent a class is, by three tenths of a power of it
     or more: a class that is ten times as frequent has twice the weight. Weights that make up for rare classes go the
-    other way. Or the weights of four classes or more are one over the frequencies, or over their roots, to what chance
-    leaves open, if both are sorted; and each class has another's.
+    other way. Where four classes or more have the frequencies themselves as weights, or their roots, to what chance
+    leaves open, 200 targets are enough. Or the weights of four classes or more are one over the frequencies, or over
+    their roots, to what chance leaves open, if both are sorted; and each class has another's.
 
     What to do: divide by the counts: `weight = total / (classes * counts)`; the counts in the order of the classes'
     numbers.
@@ -444,7 +445,7 @@ class ClassWeights(WatchRule):
     about = "Frequent classes have the larger weights in the loss."
     thresholds: ClassVar = {
         "targets": (500.0, "that were looked at; ours"),
-        "fewer": (200.0, "the same, where weights are of other classes, five of each; ours"),
+        "fewer": (200.0, "the same, where weights are of other classes, or the counts, five of each; ours"),
         "power": (0.3, "of the frequency; ours"),
         "looks": (5.0, "in a row; ours"),
     }
@@ -455,7 +456,8 @@ class ClassWeights(WatchRule):
         enough, power = value >= self.at["targets"], watched(history, "class_weight_slope", place)
         elsewhere = watched(history, "class_weights_elsewhere", place)
         elsewhere = elsewhere if value >= self.at["fewer"] else 0.0
-        if self.lasts((enough and power >= self.at["power"]) or elsewhere > 0, place, self.at["looks"]):
+        counts = value >= self.at["fewer"] and watched(history, "class_weights_inverted", place) == 1
+        if self.lasts(((enough or counts) and power >= self.at["power"]) or elsewhere > 0, place, self.at["looks"]):
             if elsewhere > 0:
                 shifted = ["labels shifted: by one class, or the weights are"] if elsewhere > 1 else []
                 yield self.finding(

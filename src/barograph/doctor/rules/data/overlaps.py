@@ -57,8 +57,9 @@ class EvaluationOverlaps(Rule):
     that part that can be compared are the same in both, equally far apart. What texts share by chance is as often at
     the same place of two rows; it is allowed for, and a window that was trained on and ends before is none of these.
 
-    A quarter of the rows that were looked at (of passages three in twenty, beyond chance), eight or more, and some in
-    each pass, in two evaluations in a row. Where a series is split by time, the first windows of the evaluation may
+    A quarter of the rows that were looked at (beyond chance three in twenty of passages, and one in ten of windows of a
+    text, for the watch keeps only those of the steps that it looks at), eight or more, and some in each pass, in two
+    evaluations in a row. Where a series is split by time, the first windows of the evaluation may
     overlap with the last ones of the training: a few of many. Where a reward is logged, nothing is said.
 
     What to do: cut the series first, and windows out of each part; split originals, and augment only those of the
@@ -74,6 +75,7 @@ class EvaluationOverlaps(Rule):
     thresholds: ClassVar = {
         "share": (0.25, "of an evaluation's rows that were looked at; ours"),
         "passages": (0.15, "of them, of passages, beyond those that chance gives; ours"),
+        "windows": (0.1, "the same, of windows of a text; ours"),
         "pictures": (0.15, "of them, of pictures, where hardly any are that near by chance; ours"),
         "none": (0.005, "of pictures, that are that near by chance, at most, for that; ours"),
         "rows": (8.0, "ours"),
@@ -95,7 +97,7 @@ class EvaluationOverlaps(Rule):
                 row = self._row.setdefault(name, [])
                 count = watched(history, f"evaluated_{name}_rows", place)
                 batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
-                least = self.at["passages" if name == "passages" else "share"]
+                least = self.at[name if name in ("passages", "windows") else "share"]
                 pictures = name == "near" and watched(history, "evaluated_near_pictures", place) == 1
                 if pictures and watched(history, "evaluated_near_chance", place) <= self.at["none"]:
                     least = self.at["pictures"]

@@ -27,7 +27,7 @@ from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import ChannelRows, RunHistory
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
@@ -171,6 +171,27 @@ def rate_shares(history: RunHistory, least: int) -> ChannelRows | None:
     return rows if whole and numpy.isfinite(rows.value).all() else None
 
 
+def as_logged(history: RunHistory) -> Channel | None:
+    """The series of the log that is the learning rate by its numbers, whatever its name: where the watch has read the
+    optimizer's, eight times or more and not always the same, they are the same. None if there is none."""
+    read = history.channel("model/rate_in_force")
+    if read is None or read.end < _READ:
+        return None
+    rows = read.rows()
+    if numpy.ptp(rows.value) <= _ALIKE * rows.value.max() or rows.segment[0] != rows.segment[-1]:
+        return None
+    for name in history.channels:
+        channel = None if name.startswith("model/") else history.channel(name)
+        if channel is None or channel.end < len(rows):
+            continue
+        theirs = channel.rows()
+        at = numpy.minimum(numpy.searchsorted(theirs.step, rows.step), len(theirs) - 1)
+        both = theirs.step[at] == rows.step
+        if both.sum() >= _READ and (abs(theirs.value[at] - rows.value)[both] <= _ALIKE * rows.value[both]).all():
+            return channel
+    return None
+
+
 def _begins_anew(history: RunHistory) -> bool:
     """Whether the configuration says that the optimizer's state is not to be loaded."""
     return any(
@@ -190,6 +211,7 @@ def resumed_from(history: RunHistory) -> str:
     return next((value for value in some if _FILE.search(value) and "://" not in value), "")
 
 
+_READ, _ALIKE = 8, 1e-6  # rates that the watch has read, and how near the log's are
 _RESUMES = re.compile(
     r"(?:resume|continue|restore|restart)(?:_training)?(?:_from)?(?:_(?:checkpoint|ckpt|path|file|dir))?(?:_path)?"
 )

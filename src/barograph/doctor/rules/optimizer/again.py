@@ -21,18 +21,21 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_MEANT = re.compile(r"cycl|restart|stage|phase|round|period|wave|sawtooth|triang|curricul|sgdr|t_0|t_mult")
+_CYCLES = r"cycl|restart|period|wave|sawtooth|triang|sgdr|t_0|t_mult"
+_MEANT = re.compile(rf"{_CYCLES}|stage|phase|round|curricul")  # stages may be a network's
+_AS_CYCLES = re.compile(_CYCLES)
 _SAME = 1e-3  # of a rate
 _EVEN = 0.1  # of the distance between two restarts
 REMEDY = "make the scheduler once, before the loop over epochs, and call its `step()` with nothing"
 
 
-def is_meant(history: RunHistory) -> bool:
-    """Whether the configuration speaks of cycles, restarts, or stages."""
+def is_meant(history: RunHistory, stages: bool = True) -> bool:
+    """Whether the configuration speaks of cycles, restarts, or stages. stages: these count."""
+    words = _MEANT if stages else _AS_CYCLES
     return any(
         value not in (None, False, 0, "") and (
-            _MEANT.search(name.rpartition(".")[2].lower())
-            or (isinstance(value, str) and "/" not in value and _MEANT.search(value.lower()))
+            words.search(name.rpartition(".")[2].lower())
+            or (isinstance(value, str) and "/" not in value and words.search(value.lower()))
         )
         for name, value in history.options.found.items()
     )  # fmt: skip

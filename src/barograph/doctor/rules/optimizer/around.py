@@ -27,11 +27,15 @@ from barograph.doctor.kernel.cursor import (
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.optimizer.accounts import as_logged
+from barograph.doctor.rules.optimizer.again import is_meant
+from barograph.doctor.rules.optimizer.scheduled import epochs_meant
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_TURNS = 1.5  # steps from where a wave turns
 _ROUNDED = 1e-6  # of a rate: it is a product of factors
 _LIMITS = tuple(name for name in CLIP if name != "clip")  # of a policy's ratio, as often
 
@@ -237,11 +241,15 @@ class ScheduleUnits(Rule):
     """The run is over, and its schedule was over many times sooner: it counts epochs, and was stepped at each batch.
 
     Either the rate came down to a thousandth of its peak and went up again, smoothly, five times or more: cosine
-    annealing that goes on behind its end (a warm restart jumps up; a cycle between two rates does not end near 0). Or
-    it fell by the same factor at the same distance, six times or more, and was at a thousandth of its peak in the first
-    half of the run; or it was there in the first tenth, and stayed; or it was at a hundredth in the first twentieth,
-    and never changed again. The last two take 100 steps and ten rows; waves 24 rows, and equal falls half of these.
-    Where the log has the rate at fewer steps than the watch, as once an epoch, the watch's is looked at.
+    annealing that goes on behind its end (a warm restart jumps up; a cycle between two rates does not end near 0).
+    Where it does not come that low, the waves are even, of a cosine, and the first low is behind as many steps as there
+    are epochs, to one and a half, four or more; the half of a wave is half as long or longer, and the configuration
+    does not speak of cycles or restarts. Or it fell by the same factor at the same distance, six times or more, and was
+    at a thousandth of its peak in the first half of the run; or it was there in the first tenth, and stayed; or it was
+    at a hundredth in the first twentieth, and never changed again. The last two take 100 steps and ten rows; waves 24
+    rows, and equal falls half of these.
+    Where the log has the rate at fewer steps than the watch, as once an epoch, the watch's is looked at. A series of
+    the log is the rate, whatever its name, if it has the watch's number wherever both have one.
 
     What to do: give the scheduler numbers of steps, or step it once an epoch.
     """
@@ -261,12 +269,14 @@ class ScheduleUnits(Rule):
         "rows": (24.0, "of waves, and twice those of falls; ours"),
         "steps": (100.0, "ours"),
         "alike": (0.02, "of the factor from one fall to the next; ours"),
+        "epochs": (4.0, "at least, of a cosine that ends with the last; ours"),
     }
     causes = ("scheduler stepped per batch: its numbers are of epochs",)
     remedies = ("give the scheduler numbers of steps (epochs × batches), or call `scheduler.step()` once an epoch",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         rate, seen = history.role("lr"), history.channel("model/rate_share")
+        rate = rate or as_logged(history)
         rate = seen if rate is None or (seen is not None and seen.end > rate.end) else rate
         if not history.facts.get("finished") or rate is None or not self.first():
             return
@@ -285,6 +295,9 @@ class ScheduleUnits(Rule):
         if waves >= self.at["waves"]:
             at = int(numpy.argmax((share <= self.at["low"]) & (numpy.arange(len(share)) > peak)))
             what = f"The learning rate went down to 0 and up again {waves} times"
+        elif (at := self._of_epochs(history, rows, share)) >= 0:
+            what = f"The learning rate goes up and down again and again; it was lowest first at step {rows.step[at]}, "
+            what += f"behind as many steps as there are epochs, {epochs_meant(history):.0f}"
         elif falls >= 0 and rows.step[falls] < self.at["half"] * last:
             at = falls
             what = f"The learning rate is at {share[at]:.2g} of its peak from step {int(rows.step[at])} of {last} on: "
@@ -298,6 +311,24 @@ class ScheduleUnits(Rule):
             int(rows.step[at]), what, found=int(rows.step[-1]), segment=int(rows.segment[0]), confidence=0.95,
             evidence={"standing": True},
         )  # fmt: skip
+
+    def _of_epochs(self, history: RunHistory, rows: ChannelRows, share: Any) -> int:
+        """The row at which a cosine between two rates, which then comes up again, ends as if it counted epochs; -1 if
+        it does not."""
+        epochs = epochs_meant(history)
+        ways = numpy.sign(numpy.diff(share))
+        moves = numpy.flatnonzero(ways)
+        turns = moves[1:][ways[moves[1:]] != ways[moves[:-1]]]  # rows at which it turns
+        if epochs < self.at["epochs"] or len(turns) < 2 * self.at["waves"] or is_meant(history, stages=False):
+            return -1
+        lows, highs = turns[ways[turns] > 0], turns[ways[turns] < 0]
+        steps = rows.step[turns] - rows.step[0]
+        half = float(steps[-1] - steps[0]) / (len(steps) - 1)
+        even = (abs(numpy.diff(steps) - half) <= _TURNS).all() and share[highs].min() >= 0.5 >= share[lows].max()
+        beside = numpy.abs(numpy.diff(share))
+        near = numpy.minimum(beside[lows - 1], beside[lows]).max()  # next to its lowest a cosine hardly moves
+        ends = abs(float(rows.step[lows[0]] - rows.step[0]) - epochs) <= _TURNS and 0.5 * epochs <= half
+        return int(lows[0]) if even and near <= 0.5 * beside.max() and ends else -1
 
     def _waves(self, share: Any) -> int:
         """How often the rate went from its lowest smoothly up to half of its peak or more."""

@@ -27,6 +27,20 @@ _EPOCHS = ("epochs", "num_epochs", "max_epochs", "n_epochs", "num_train_epochs",
 _SAME = 1e-5  # of a number: it is written in fewer digits than it has
 
 
+def epochs_passed(history: RunHistory) -> float:
+    """How many epochs have passed."""
+    epochs = history.role("epoch") or history.channel("data/epoch")
+    values = epochs.rows().value if epochs is not None else numpy.empty(0)
+    values = values[numpy.isfinite(values)]
+    return float(values.max() - values.min()) if len(values) else 0.0
+
+
+def epochs_meant(history: RunHistory) -> float:
+    """How many epochs a run is configured for; those of the run, where nothing is said."""
+    said = numeric_setting(history, *_EPOCHS)
+    return said if said == said else epochs_passed(history) + 1
+
+
 class ScheduleCount(Rule):
     """The run is over, and the scheduler's count of steps does not go with the optimizer's.
 
@@ -132,7 +146,7 @@ class ScheduleCount(Rule):
         said = ""
         planned = history.facts.get("planned_steps") or math.nan
         meant = fits or abs(length - planned) <= self.at["within"] * planned
-        if not went and (meant or self._epochs(history) >= self.at["epochs"]):
+        if not went and (meant or epochs_passed(history) >= self.at["epochs"]):
             cause, said = "scheduler never stepped", f"was not stepped in {whole:.0f} steps of the optimizer"
         elif fits and went <= self.at["seldom"] * made and went:
             cause = "scheduler stepped too seldom: it counts steps, and is stepped once an epoch"
@@ -175,27 +189,16 @@ class ScheduleCount(Rule):
     def _end(self, rows: ChannelRows) -> Place:
         return int(rows.step[-1]), int(rows.time[-1]), int(rows.segment[-1])
 
-    def _epochs(self, history: RunHistory) -> float:
-        """How many epochs have passed."""
-        epochs = history.role("epoch")
-        values = epochs.rows().value if epochs is not None else numpy.empty(0)
-        values = values[numpy.isfinite(values)]
-        return float(values.max() - values.min()) if len(values) else 0.0
-
     def _counts_epochs(self, history: RunHistory, length: float, count: float, pace: float) -> bool:
         """Whether a schedule of epochs is stepped at each batch."""
-        epochs = self._meant_epochs(history)
+        epochs = epochs_meant(history)
         return length == epochs >= self.at["epochs"] and 0.9 < pace < 1.1 and count >= self.at["often"] * length
-
-    def _meant_epochs(self, history: RunHistory) -> float:
-        said = numeric_setting(history, *_EPOCHS)
-        return said if said == said else self._epochs(history) + 1
 
     def _stairs_of_epochs(self, history: RunHistory, rows: ChannelRows, pace: float, whole: float) -> float:
         """The last stair of a schedule that is stepped at each batch, if it is a number of epochs; else 0."""
         mark, epochs = (
             known(history.channel("model/scheduler_last_mark"), *self._end(rows)),
-            self._meant_epochs(history),
+            epochs_meant(history),
         )
         by_epoch = self.at["epochs"] <= mark <= epochs and mark < whole / epochs
         return mark if by_epoch and 0.9 < pace < 1.1 and rows.value[-1] >= self.at["often"] * epochs else 0.0
@@ -225,7 +228,7 @@ class ScheduleCount(Rule):
         """Whether a schedule is made for all examples of a run that is over, where it has steps of whole batches."""
         batch, planned = numeric_setting(history, *BATCH), float(history.facts.get("planned_steps") or 0)
         epochs = numeric_setting(history, *_EPOCHS)
-        over = whole >= (1 - self.at["within"]) * planned > 0 or self._epochs(history) + 1 >= epochs
+        over = whole >= (1 - self.at["within"]) * planned > 0 or epochs_passed(history) + 1 >= epochs
         fits = batch >= self.at["batch"] and abs(length - batch * whole) <= self.at["within"] * length
         return over and fits and 0.9 < pace < 1.1
 

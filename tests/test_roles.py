@@ -15,6 +15,7 @@ from barograph.analysis.importance.explain import importance
 from barograph.core.roles import (
     evaluation_losses,
     is_of_held_out,
+    is_of_wholes,
     is_unnamed_evaluation,
     losses,
     main_evaluation,
@@ -211,3 +212,8 @@ def test_a_name_of_a_hundred_thousand_characters_plays_no_role_and_takes_no_time
     began = time.process_time()
     assert not may_play(name) and not is_of_held_out(name) and not is_unnamed_evaluation(name)
     assert time.process_time() - began < 2
+
+
+def test_a_loss_of_whole_sentences_says_so_in_its_name() -> None:
+    assert all(map(is_of_wholes, ("eval/sentence_nll", "val/nll_per_utterance", "dev/document_loss", "val/total_nll")))
+    assert not any(map(is_of_wholes, ("eval/loss", "val/nll", "dev/consequence", "val/docile")))

@@ -48,3 +48,22 @@ def test_numbers_that_nobody_rounded_stand_still_though_they_repeated_before() -
     columns = {"train/loss": (np.arange(len(loss)), loss), "model/unchanged": (np.arange(9, 70, 10), np.zeros(7))}
     (one,) = found([FrozenLoss()], columns)
     assert (one.severity, one.kind) == ("warning", "logits") and one.causes[0].startswith("activation twice")
+
+
+@pytest.mark.parametrize(
+    ("falls", "fitted"),
+    [
+        ([2.5, 0.014, 0.002, 0.0006, 0.0004], True),  # of a data set in each step
+        ([1.9, 0.0066, 0.0004, 1e-5], True),
+        ([0.2, 0.02, 0.015, 0.012], False),  # in the middle of its way
+        ([0.5, 0.004, -0.3, 0.3, 0.004], False),  # noise
+    ],
+)
+def test_a_loss_that_runs_into_its_minimum_is_fitted_however_its_falls_shrink(falls: list[float], fitted: bool) -> None:
+    (one,) = look(standing(falls))
+    assert one.severity == ("info" if fitted else "warning")
+
+
+def test_a_loss_that_goes_round_its_minimum_moves() -> None:
+    loss = np.r_[6.5 * np.exp(-np.arange(60) / 6), np.tile(0.08129 + 1e-6 * np.array([0.1, 0.5, 0.3, 0.7]), 30)]
+    assert not [one for one in look(loss) if one.severity != "info"]

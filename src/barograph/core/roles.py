@@ -121,6 +121,10 @@ _GOOD = re.compile(
     r"(?<![a-z])(?:acc(?:uracy)?|prec(?:ision)?|rec(?:all)?|f\d|f_?beta|au(?:ro|pr)?c|m?ap|m?io_?u|dice|bleu|rouge|[wc]er|"
     r"psnr|ssim|fid|top|hits?|mrr|n?dcg|r|r2|mcc|kappa|exact|em|correct|err(?:or)?)(?![a-z])"
 )
+_WHOLES = re.compile(
+    r"(?<![a-z])(?:sentences?|utt(?:erances?)?|doc(?:ument)?s?|seq(?:uence)?s?|windows?|words?|lines?|totals?|sum(?:med)?)"
+    r"(?![a-z])"
+)
 _DATA_OF = re.compile(rf"(?:.*/)?{HELD_OUT}[/_. ](?P<what>[a-z][a-z_ ]*)")
 
 
@@ -309,6 +313,11 @@ def is_loss_of_other_name(name: str, loss: str) -> bool:
     parts, ours = _plain(name).split("/"), _plain(loss).split("/")
     told = len(parts) == 2 and len(ours) == 2 and parts[0] != ours[0] and plays("loss", name)
     return told and _OF_ROWS.search(parts[0]) is None and _OF_ROWS.search(ours[0]) is None
+
+
+def is_of_wholes(name: str) -> bool:
+    """Whether a loss is one of whole sentences, documents or windows, by its name: a sum on purpose."""
+    return len(name) <= _LONGEST and _WHOLES.search(_plain(name)) is not None
 
 
 def is_goodness(word: str) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.activations.meant import contradicted, said_frozen, said_part, said_thin
+from barograph.doctor.rules.activations.meant import contradicted, in_stages, said_frozen, said_part, said_thin
 from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -28,8 +28,6 @@ _PRETRAINED = (
 )  # fmt: skip
 _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
 _SURE = 0.95
-_STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
-_COUNT = re.compile(r"(?:^|[._])(?:n|num|number|number_of|model)?_?stages$")
 _THAW = re.compile(
     r"(?:unfreez|thaw)\w*?_?(?:epochs?|steps?|iters?|iterations?|at|after)$|"
     r"(?:freez|frozen)\w*_(?:epochs|steps|iters|iterations)$|(?:freez|frozen)\w*_until_?\w*$"
@@ -108,7 +106,7 @@ class FrozenGroup(Rule):
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
             self._frozen[segment] = count
             if (count > 0 or carried) and figures["trained_parameters"] > 0 and self.first(segment, count):
-                yield self._say(history, step, time, segment, count, figures, fewer or _in_stages(history))
+                yield self._say(history, step, time, segment, count, figures, fewer or in_stages(history))
 
     def _say(
         self, history: RunHistory, step: int, time: int, segment: int, count: int, figures: dict[str, float],
@@ -235,22 +233,6 @@ def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> flo
     rows = channel.rows()
     here = (rows.step == step) & (rows.time <= time) & (rows.segment == segment)
     return float(rows.value[here][-1]) if here.any() else float("nan")
-
-
-def _in_stages(history: RunHistory) -> bool:
-    """Whether the configuration says that what is frozen will be trained later."""
-    return any(
-        value not in (None, False, 0, "") and (
-            (_STAGES.search(name) and not _counts_stages(name, value))
-            or ("freez" in name and isinstance(value, str) and _STAGES.search(value.lower()))
-        )
-        for name, value in history.options.found.items()
-    )  # fmt: skip
-
-
-def _counts_stages(name: str, value: Any) -> bool:
-    """Whether an option says how many stages a model has, as `stages: 3`."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and _COUNT.search(name) is not None
 
 
 class FrozenLater(WatchRule):

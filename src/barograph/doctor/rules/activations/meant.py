@@ -7,7 +7,7 @@ Out:  a sentence where one contradicts the other; whether what is frozen is said
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -43,6 +43,8 @@ _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"vi
          "text": {"text", "textual", "language"}}  # fmt: skip
 _OF_TASK = {"image", "vision", "visual", "text", "language", "audio", "video"}  # also what data are of
 _TOWER = frozenset({"encoder", "tower", "model", "net", "network", "branch", "trunk", "backbone", "transformer"})
+_STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
+_COUNT = re.compile(r"(?:^|[._])(?:n|num|number|number_of|model)?_?stages$")
 _LETTERS = 3
 _SAYS = 3  # options at least, of a configuration that would say what is frozen
 
@@ -164,3 +166,19 @@ def _named(parts: list[str], words: set[str]) -> list[str]:
         part for part in parts
         if any(one in words or not words.isdisjoint(one.split("_")) for one in part.lower().split("."))
     ]  # fmt: skip
+
+
+def in_stages(history: RunHistory) -> bool:
+    """Whether the configuration says that what is frozen will be trained later."""
+    return any(
+        value not in (None, False, 0, "") and (
+            (_STAGES.search(name) and not _counts_stages(name, value))
+            or ("freez" in name and isinstance(value, str) and _STAGES.search(value.lower()))
+        )
+        for name, value in history.options.found.items()
+    )  # fmt: skip
+
+
+def _counts_stages(name: str, value: Any) -> bool:
+    """Whether an option says how many stages a model has, as `stages: 3`."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and _COUNT.search(name) is not None

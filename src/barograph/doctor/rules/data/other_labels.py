@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.heldout import HELD_OUT
+from barograph.core.roles import is_of_wholes
 from barograph.doctor.kernel.cursor import known, newest, other_model, usual
 from barograph.doctor.kernel.curve import answers, is_game
 from barograph.doctor.rules.data.examples import SAME_VIEWS, Place, WatchRule, watched
@@ -177,7 +178,9 @@ class EvaluationBelowGuess(WatchRule):
 
     def channel(self, history: RunHistory) -> Channel | None:
         evaluation, loss = history.role("eval_loss"), history.role("loss")
-        return evaluation if loss is not None and not is_game(history, loss) else None
+        if evaluation is None or loss is None or is_game(history, loss) or is_of_wholes(evaluation.name):
+            return None
+        return evaluation
 
     def begin(self) -> None:
         self._values: list[float] = []

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.roles import is_of_wholes
 from barograph.doctor.kernel.cursor import usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import watched
@@ -32,6 +33,8 @@ class EvaluationSummed(Walker):
     more, and the last is below the first by the power 0.3 of the training's fall, which is to 60% or less: no model
     that is evaluated on such data in such units is so much worse than before its first step, unless its training is.
     Inputs of another scale, where the watch knows them, are `evaluation_inputs`.
+
+    Of an evaluation whose name says that it is of whole sentences, documents or windows, nothing is said.
 
     What to do: divide the sum by the number of targets, or of batches where batches are averaged.
     """
@@ -63,7 +66,7 @@ class EvaluationSummed(Walker):
         self._points: list[EvaluationPoint] = []
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
-        if not (0 < point.value < math.inf and 0 < point.train < math.inf):
+        if not (0 < point.value < math.inf and 0 < point.train < math.inf) or is_of_wholes(channel.name):
             return
         self._points = [*self._points[:1], *self._points[1:][-14:], point]
         loss, guess = history.role("loss"), _guess(history, point)
@@ -93,7 +96,8 @@ class EvaluationSummed(Walker):
         first, least = self._points[0], min(one.value for one in self._points)
         fall = math.log(first.train) - math.log(point.train)
         place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
-        if watched(history, "loss_terms", place) >= 1 and not watched(history, "loss_error", place) >= 1:
+        pairs = watched(history, "loss_ranks", place) >= 0 and not watched(history, "loss_crossed", place) >= 0
+        if pairs and not watched(history, "loss_error", place) >= 1:
             yield from self._along(loss, point, least, fall)
         far = least >= self.at["far"] * loss.first > 0 and len(self._points) >= self.at["several"]
         far = far and first.train < self.at["grown"] * loss.first  # else the training is as far up itself

@@ -24,20 +24,29 @@ ONCE = "give the loss the outputs of the last layer as they are"
 
 _SETTLING = 4  # changes of a loss that runs into its value
 _LAST_CHANGE = 1e-3  # the last of them, of all that the loss has lost
+_NOTHING, _MUCH = 0.01, 0.05  # of all that the loss has lost, each of the last two falls; of the loss, what it has lost
+_EVENLY = 5  # changes of which none is a rise
 _ROUNDING = 1e-6  # of the loss, below which changes are in any order
 
 
 def has_settled(channel: Channel, row: int, segment: int, value: float) -> bool:
     """Whether the loss came to this value, where it stands from a row on, by falls that were each half of the one
-    before, or less."""
+    before, or less; or by two at last that were next to nothing of all that it has lost, as of methods that use a whole
+    data set in each step."""
     rows = channel.rows(max(row - 8, channel.start), row + 1)
     values = rows.value[rows.segment == segment]
     falls = values[:-1] - values[1:]
     falls = falls[falls > _ROUNDING * abs(value)]
-    if len(falls) < _SETTLING or len(values) < 2 or not numpy.isfinite(values).all():
+    if len(values) < 2 or not numpy.isfinite(values).all():
+        return False
+    lost = float(channel.first) - value
+    evenly = bool((values[1:] <= values[:-1])[-_EVENLY:].all())
+    if evenly and len(falls) >= 2 and lost >= _MUCH * abs(value) and bool((falls[-2:] <= _NOTHING * lost).all()):
+        return True
+    if len(falls) < _SETTLING:
         return False
     shrink = bool((falls[-_SETTLING + 1 :] <= falls[-_SETTLING:-1] / 2).all())
-    return shrink and bool(falls[-1] <= _LAST_CHANGE * (channel.first - value))
+    return shrink and bool(falls[-1] <= _LAST_CHANGE * lost)
 
 
 def is_halves(history: RunHistory, value: float, place: tuple[int, int, int]) -> bool:

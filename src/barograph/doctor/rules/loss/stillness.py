@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _HELD_OUT = re.compile(rf"(?i)(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?(?:acc|accuracy|rate|score|success).*")
 _CUT_ROWS = 4  # rows of such a loss
+_CONVERGED = 1e-4  # of all that the loss has lost: what its last rows differ by
 _EXACT = 7  # digits, as numbers have that nobody rounded
 _GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
 _LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
@@ -287,9 +288,10 @@ class FrozenLoss(SeriesRule):
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
     finding; so is one that ran into its value: its last changes were each at most half of the one before, down to a
-    thousandth of all that it has lost, as where a whole data set is fitted to the end. Numbers of seven digits are not
-    rounded: sixteen equal ones count however often they repeated before. A whole multiple of ln 2, while all weights
-    change, is the logistic loss of outputs that are all 0.
+    thousandth of all that it has lost, or the last two a hundredth of that or less, as where a whole data set is fitted
+    to the end. Numbers of seven digits are not rounded: where nothing was learned, sixteen equal ones count however
+    often they repeated before. A whole multiple of ln 2, while all weights change, is the logistic loss of outputs that
+    are all 0.
     """
 
     name, family, kind, severity = "frozen_loss", "loss", "frozen", "critical"
@@ -374,6 +376,8 @@ class FrozenLoss(SeriesRule):
         lag = repeats(rows.value) if len(rows) > _FEWEST and rows.finite and self._told is None else 0
         if not lag or is_game(history, channel) or any(len(f"{one:.10g}") < 5 for one in rows.value[-lag:].tolist()):
             return
+        if numpy.ptp(rows.value[-lag:]) <= _CONVERGED * (channel.first - rows.value[-1]):
+            return  # a method that uses all data in each step goes round its minimum
         yield self.finding(
             int(rows.step[-3 * lag]),
             f"The losses come again after {lag} rows, to the last digit, up to step {int(rows.step[-1])}: no weight "
@@ -406,7 +410,7 @@ class FrozenLoss(SeriesRule):
         needed = int(self.at["rows"] if self._rows >= 20 or unlearned else self.at["rows_from_start"])
         cut = _is_cut(stretch.value)
         needed = min(needed, _CUT_ROWS) if cut else needed
-        drawn = digits >= _EXACT and stretch.length >= self.at["rows_from_start"]  # repeats aren't of rounding
+        drawn = unlearned and digits >= _EXACT and stretch.length >= self.at["rows_from_start"]  # not of rounding
         if stretch.length < needed or (self._repeats > self.at["repeats"] * max(self._rows, 1) and not drawn):
             return
         if self._told is not None:

@@ -158,7 +158,8 @@ EVERY_STEP = np.arange(STEPS)
         (FALLS, EVERY_STEP, True),
         (FALLS / 4, EVERY_STEP, True),  # parts of a step that were not divided
         (FALLS[::10], EVERY_STEP[::10], True),
-        (FALLS[EVERY_STEP // 2 * 2], EVERY_STEP, False),  # of another step
+        (np.where(EVERY_STEP < 2, FALLS / 2, FALLS), EVERY_STEP, True),  # a scale of the loss that falls at first
+        (np.roll(FALLS, 1), EVERY_STEP, False),  # of another step
         (FALLS - 0.2, EVERY_STEP, False),  # a part of it
         (-FALLS, EVERY_STEP, False),  # what is maximised
         (np.exp(FALLS), EVERY_STEP, False),

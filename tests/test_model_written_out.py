@@ -166,6 +166,8 @@ def test_an_answer_among_the_negatives_of_a_queue_is_seen_however_the_loss_is_wr
     answer = (unit * functional.normalize(away, dim=1)).sum(1, keepdim=True)
     for scores in (torch.cat([answer, unit @ queue.T], 1) / 0.2, torch.cat([answer / 0.2, unit @ queue.T / 0.2], 1)):
         assert of(written(scores), "loss_queue") == {"loss_queue": 20}
+    behind = torch.cat([unit @ queue.T, answer], 1) / 0.2
+    assert of(written(behind), "loss_queue") == {"loss_queue": 20}
     batch = torch.cat([answer, unit @ unit.roll(1, 0).T], 1) / 0.2
     assert of(written(batch), "loss_queue") == {"loss_queue": 0}  # negatives of the batch have gradients
     assert of(written(unit @ queue.T), "loss_queue") == {}  # no answer is joined to them

@@ -440,3 +440,25 @@ def test_of_keys_beside_a_queue_labels_that_stay_at_a_guess_name_another_column(
     columns = {"loss": every(np.log(257) + 0.02 * DICE.normal(size=ROWS))}
     found = warned(columns | of_graph(loss_classes=257.0, loss_queue=queued, update_p50=1e-3))
     assert found["unrelated_labels"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("rows", "queued", "fell", "evaluated", "told"),
+    [
+        (160, 96.0, 0.0, 5.4, True),
+        (160, 96.0, 0.15, 5.4, True),  # only its own examples are learnt
+        (160, 96.0, 0.15, 5.2, False),  # a slow training: the evaluation has more keys, and so another guess
+        (160, 96.0, 0.6, 5.4, False),
+        (160, 0.0, 0.0, 5.4, False),  # of classes it takes 200 rows
+        (110, 96.0, 0.0, 5.4, False),
+    ],
+)
+def test_keys_beside_a_queue_that_are_not_learnt_take_as_few_rows_as_pairs(
+    rows: int, queued: float, fell: float, evaluated: float, told: bool
+) -> None:
+    steps, at = np.arange(rows), np.arange(19, rows, 20)
+    loss = np.log(97) - fell * steps / rows + 0.02 * np.random.default_rng(3).normal(size=rows)
+    figures = {"loss_classes": 97.0, "loss_queue": queued, "update_p50": 1e-3}
+    columns = {"loss": (steps, loss), "eval_loss": (at, 5.4 + (evaluated - 5.4) * np.linspace(0, 1, len(at)))}
+    columns |= {f"model/{name}": (steps[:1], np.full(1, value)) for name, value in figures.items()}
+    assert ("unrelated_labels" in warned(columns)) is told

@@ -39,7 +39,7 @@ _LOOKED = 32  # rows among which two have to stand behind the first of the train
 _HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at first; at least, of data or of a loss
 _RISES = 2.0  # from the first to the second row, at most
 _GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
-_EQUAL, _ASKED = 6, 32  # steps in which a series is that, of those that have both; steps of it, after which none is
+_EQUAL, _ASKED = 6, 32  # steps in a row, of those that have both, that tell it; steps of it, after which none is
 _WITHIN = 1024  # rows of a series, among which these have to be
 _EXACT, _DIFFER = 1e-4, 100.0  # apart from what was given at most, of it; times as much it has to vary
 _NUMBER = 1e-6  # of a number: what single precision keeps of it
@@ -64,9 +64,11 @@ def loss_by_rows(channels: Mapping[str, Channel]) -> ToldByRows:
         if name.startswith(RECORDED) or is_of_held_out(name) or channel.start:
             continue
         pairs = _side_by_side(asked, channel.rows(0, _WITHIN))
-        if len(pairs) >= _EQUAL and (far := _fixed(pairs[:_EQUAL])) is not None:
+        windows = (pairs[at : at + _EQUAL] for at in range(len(pairs) - _EQUAL + 1))  # a loss's scale may change
+        far = next((far for far in map(_fixed, windows) if far is not None), None)
+        if far is not None:
             found.append((far, name, channel))
-        elif len(pairs) < _EQUAL and pending:
+        elif pending:
             pending.append(channel)
     best = min(found, key=lambda one: one[:2])[2] if found else None
     return ToldByRows(best, pending if best is None else [])

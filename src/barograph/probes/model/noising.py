@@ -41,6 +41,8 @@ class TimeArgument:
             self._names = []
         self._any = any(_TIME.fullmatch(name) for name in self._names)
         self._range: Tensor | None = None
+        self._weights: Tensor | None = None  # of a sum of the times, row by row
+        self._drawn: Tensor | None = None  # 1 where the first times were in an order of chance, else NaN
 
     def given(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
         """A pass that is looked at."""
@@ -52,8 +54,19 @@ class TimeArgument:
             if _TIME.fullmatch(name) and isinstance(value, torch.Tensor) and value.numel() >= _ROWS_OF_TIME:
                 if value.numel() == value.shape[0]:
                     wide = value.detach().float().reshape(-1)
-                    self._range = torch.stack([wide.amin(), wide.amax(), _mark(wide[:ROWS])])
+                    self._range = torch.stack([wide.amin(), wide.amax(), self._mark(wide[:ROWS])])
                 return
+
+    def _mark(self, times: Tensor) -> Tensor:
+        """A sum of times with weights, which is the same for two batches that have the same in the same order; NaN
+        where the first ones were in no order of chance."""
+        import torch
+
+        if self._weights is None or self._weights.shape != times.shape or self._weights.device != times.device:
+            self._weights = torch.arange(1, len(times) + 1, device=times.device).float() * _GOLDEN % 1
+        if self._drawn is None:
+            self._drawn = _are_drawn(times)
+        return torch.dot(times, self._weights) * self._drawn
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
@@ -62,16 +75,15 @@ class TimeArgument:
             self._range = None
 
 
-def _mark(times: Tensor) -> Tensor:
-    """A sum of times with weights, which says whether two batches have the same in the same order; NaN where they may
-    be so on purpose: in any order but that of chance, or of few different ones."""
+def _are_drawn(times: Tensor) -> Tensor:
+    """1 where times are in an order of chance, and most of them differ; NaN where they may be the same in each batch on
+    purpose."""
     import torch
 
     falls = (times.diff() < 0).float().mean()
     different = (times.sort().values.diff() != 0).float().mean()
     drawn = (falls >= _IN_ORDER) & (falls <= 1 - _IN_ORDER) & (different >= _DIFFERENT)
-    weights = torch.arange(1.0, len(times) + 1, device=times.device) * _GOLDEN % 1
-    return torch.where(drawn, (times * weights).mean(), torch.full_like(falls, torch.nan))
+    return torch.where(drawn, 1.0, torch.nan).float()
 
 
 def some(tensor: Tensor) -> Tensor:

@@ -277,15 +277,18 @@ def _across(node: Any, sizes: tuple[int, ...]) -> float:
 
 
 def of_queue(node: Any, found: dict[str, float]) -> None:
-    """Of a softmax over scores that are joined from one answer and others, which are similarities to what has no
-    gradient: how many others. node: what is behind it, as of `unscaled`."""
+    """Of a softmax over scores that are joined from one answer and others, the one before or behind the other, which
+    are similarities to what has no gradient: how many others. node: what is behind it, as of `unscaled`."""
     parts = behind(node) if node is not None and kind(node) == "Cat" else []
-    if len(parts) != 2 or [len(shape(one)) for one in parts] != [2, 2] or shape(parts[0])[1] != 1:
+    if len(parts) != 2 or [len(shape(one)) for one in parts] != [2, 2]:
         return
-    product = parts[1]
+    answer, others = sorted(parts, key=lambda one: shape(one)[1])
+    if shape(answer)[1] != 1:
+        return
+    product = others
     for _ in range(4):
         if kind(product) in ("Mm", "Bmm"):
-            found["loss_queue"] = float(shape(parts[1])[1] if len(behind(product)) == 1 else 0)
+            found["loss_queue"] = float(shape(others)[1] if len(behind(product)) == 1 else 0)
         if len(behind(product)) != 1 or kind(product) not in _SHAPES | {"Div", "Mul", "Permute", "Transpose"}:
             return
         product = behind(product)[0]

@@ -25,29 +25,32 @@ if TYPE_CHECKING:
 
 _PROOF = 0.95
 _EVALUATIONS, _RISE, _FEWEST, _ENOUGH = 8, 6.0, 3, 5
+_NEARER = 0.01  # of the first evaluation's loss
 _NEIGHBOURS = re.compile(r"(?:.*[^a-z])?(?:knn|recall|probe|neighbou?rs?)(?:[^a-z].*)?")
 
 
 class UnrelatedLabels(WatchRule):
     """A cross-entropy stays at the loss of a guess among its classes, or pairs, as its graph says how many there are.
 
-    When the run is over, or behind 1,000 rows, the last 200 rows (of pairs 120) are looked at: a training may stay at a
-    guess for long before it learns, and one that has learnt something in the end is well. Where the optimizer has
-    counted several steps to a row, they are as many fewer rows, 40 at least. The mean of their last half is within 5%
-    of ln n, and so was that of the other; weights change by steps of a usual size. Where accuracies are far above a
-    guess's, and the evaluation's loss is that of the training, all is learnt but how to say it: the logits are nearly
-    equal, as under a high temperature, or where similarities are multiplied by it instead of divided; that is the first
-    cause, too, where the loss of pairs is below a guess's in both halves, by four standard errors and half a percent.
-    Where of pairs neither accuracy nor loss of the evaluations got better since the first, nothing was learnt all the
-    same: what is alike is near each other from the start. Else inputs and targets have nothing to do with each other. A
-    mean that fell by a fiftieth is of a slow training, but where there are five evaluations or more, the last of a
-    guess's loss or more, and a loss that began at more than half as much again is one of a bad start: neither gives a
-    finding. Of pairs, an accuracy that has risen from evaluation to evaluation shows that something is learnt, however
-    little the loss says of it. Where less than half of all places are targets, as of a masked language model, it takes
-    a thousand rows. Where the first block's gradient is below a thousandth of the last block's (of a model without
-    blocks: that of few layers a millionth of that of others), the first cause is that gradients vanish; where the
-    weights had grown fivefold in the first hundred steps, that these were too large. Where a decay that is added to the
-    gradient was larger than the loss's from the start, nothing is said: `decay_dominates` is about that.
+    When the run is over, or behind 1,000 rows, the last 200 rows (of pairs, and of keys beside a queue, 120) are looked
+    at: a training may stay at a guess for long before it learns, and one that has learnt something in the end is well.
+    Where the optimizer has counted several steps to a row, they are as many fewer rows, 40 at least. The mean of their
+    last half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where
+    accuracies are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say
+    it: the logits are nearly equal, as under a high temperature, or where similarities are multiplied by it instead of
+    divided; that is the first cause, too, where the loss of pairs is below a guess's in both halves, by four standard
+    errors and half a percent. Where of pairs neither accuracy nor loss of the evaluations got better since the first,
+    nothing was learnt all the same: what is alike is near each other from the start. Else inputs and targets have
+    nothing to do with each other. A mean that fell by a fiftieth is of a slow training, but where there are five
+    evaluations or more, the last of a guess's loss or more, and a loss that began at more than half as much again is
+    one of a bad start: neither gives a finding. Of pairs, an accuracy that has risen from evaluation to evaluation
+    shows that something is learnt, however little the loss says of it; so does, of keys beside a queue, an evaluation
+    loss that is below the first by a hundredth, where the training's is below a guess's as above. Where less than half
+    of all places are targets, as of a masked language model, it takes a thousand rows. Where the first block's gradient
+    is below a thousandth of the last block's (of a model without blocks: that of few layers a millionth of that of
+    others), the first cause is that gradients vanish; where the weights had grown fivefold in the first hundred steps,
+    that these were too large. Where a decay that is added to the gradient was larger than the loss's from the start,
+    nothing is said: `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -62,7 +65,7 @@ class UnrelatedLabels(WatchRule):
         "masked": (1000.0, "of a masked language model; ours"),
         "fewest": (40.0, "rows, whose means say something; ours"),
         "patience": (1000.0, "rows, before the run is over; ours"),
-        "pairs": (120.0, "where batches are pairs; ours"),
+        "pairs": (120.0, "where batches are pairs, or have keys beside a queue; ours"),
         "began": (1.5, "of ln n, at most, the first five rows; ours"),
         "near": (0.05, "of ln n; ours"),
         "fell": (0.02, "of ln n, between two hundred rows; ours"),
@@ -116,8 +119,8 @@ class UnrelatedLabels(WatchRule):
 
     def _judge(self, history: RunHistory, place: Place) -> Iterator[Finding]:
         paired = watched(history, "loss_pairs", place)
-        pairs = paired > 1
-        count = self._rows(history, self.at["pairs" if pairs else "rows"], place)
+        pairs, queued = paired > 1, watched(history, "loss_queue", place) > 0
+        count = self._rows(history, self.at["pairs" if pairs or queued else "rows"], place)
         if self._count < count:
             return
         loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over
@@ -146,9 +149,9 @@ class UnrelatedLabels(WatchRule):
             return
         if evaluation < guess * (1 - 2 * self.at["near"]) or not self.first(place[2]):
             return
-        what = "pairs" if pairs else "classes"
-        labels = "labels shifted: the two sides of a pair don't belong together" if pairs else self.causes[0]
-        if watched(history, "loss_queue", place) > 0:
+        what, others = "pairs" if pairs else "classes", [_PAIRED] if queued else []
+        labels = _PAIRED if pairs else self.causes[0]
+        if queued:
             labels = "labels shifted: they don't name the column of the key, and queued ones are random"
         if ranked and pairs and _gets_worse(history, place):
             yield self.finding(
@@ -166,18 +169,15 @@ class UnrelatedLabels(WatchRule):
                 remedies=["divide similarities by 0.05 to 0.2, and logits of classes by 1"],
             )  # fmt: skip
             return
-        if pairs and _gets_better(history, place):
+        error = float(numpy.std(values)) / math.sqrt(count / 2)
+        below = max(early, late) < guess - max(self.at["errors"] * error, self.at["below"] * guess)
+        if ((pairs or queued) and _gets_better(history, place)) or (queued and below and _comes_nearer(history, place)):
             return
         if outweighed(history, place[1]) >= 1:
             return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
         vanished, blown = depth.vanishes(history, *place), _grown(history, place)
         why = [*([_LARGE] if vanished and blown else []), *([depth.CAUSE] if vanished else [])]
-        error = float(numpy.std(values)) / math.sqrt(count / 2)
-        learnt = (
-            pairs
-            and not by_heart
-            and max(early, late) < guess - max(self.at["errors"] * error, self.at["below"] * guess)
-        )
+        learnt = pairs and not by_heart and below
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
             f"{guess:.4g}: " + (f"no gradient reaches the first layers{blown}." if vanished else
@@ -187,13 +187,14 @@ class UnrelatedLabels(WatchRule):
                                 "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
             kind="vanishing" if vanished else "logits" if learnt else self.kind,
-            causes=[*why, *(_NEARLY_EQUAL if learnt else []), labels],
+            causes=[*why, *(_NEARLY_EQUAL if learnt else []), labels, *others],
             remedies=list(_SMALLER if vanished and blown else depth.REMEDIES if vanished else self.remedies),
         )  # fmt: skip
 
 
 _NEARLY_EQUAL = ["temperature inverted: similarities are multiplied by it, and are nearly equal, whatever is learnt",
                  "temperature too high"]  # fmt: skip
+_PAIRED = "labels shifted: the two sides of a pair don't belong together"
 _LARGE = "learning rate too high: the first steps made the weights so large that no gradient goes through them"
 _SMALLER = ["lower the learning rate tenfold", "warm it up, and clip gradients"]
 _GROWN, _FIRST = 5.0, 100  # times the first norm of all weights, in that many steps
@@ -205,6 +206,12 @@ def _by_heart(history: RunHistory, guess: float, place: Place) -> bool:
     learnt since is its own examples."""
     losses = between(history.role("eval_loss"), 0, place[0] + 1, place[2])
     return len(losses) >= _ENOUGH and bool(losses[-_FEWEST:].min() >= guess)
+
+
+def _comes_nearer(history: RunHistory, place: Place) -> bool:
+    """Whether the lowest of the last evaluation losses is below the first by a hundredth."""
+    losses = between(history.role("eval_loss"), 0, place[0] + 1, place[2])
+    return len(losses) > _FEWEST and bool(losses[-_FEWEST:].min() < (1 - _NEARER) * losses[0])
 
 
 def _grown(history: RunHistory, place: Place) -> str:

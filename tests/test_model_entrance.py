@@ -14,6 +14,7 @@ from torch import nn  # noqa: E402
 from watched_trainings import findings_of_training  # noqa: E402
 
 from barograph.doctor.rules.data.pictures import PicturesUnscaled  # noqa: E402
+from barograph.probes.model import entrance  # noqa: E402
 from barograph.probes.model.entrance import FIGURES, Entrance, Inputs  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
@@ -124,3 +125,17 @@ def test_few_numbers_are_gathered_in_each_step_at_first_and_then_at_looks() -> N
     few = [torch.randn(32, 2) for _ in range(40)]
     assert len(moments_of(few, trains=True, due=False)) == 3
     assert moments_of([one.flatten()[:32] for one in few], trains=True) == []  # a number a row: a time, a weight
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [((8, 2, 6, 5), entrance.PAIR), ((8, 3, 6, 5), (*entrance.MOMENTS[2:], *entrance.COLOURS)), ((7, 2, 6, 5), ()),
+     ((8, 2, 6), ()), ((8, 1, 6, 5), entrance.MOMENTS[2:])],
+)  # fmt: skip
+def test_channels_are_looked_at_each_by_itself(shape: tuple[int, ...], names: tuple[str, ...]) -> None:
+    given = torch.randn(shape) + 3 * torch.arange(shape[1]).view(-1, *[1] * (len(shape) - 2))
+    said, found = entrance.moments(given, given.reshape(-1))
+    assert said == ("mean", "std", *names) and len(found) == len(said)
+    if shape[1] == 2 and names:
+        assert torch.allclose(found[2:4], given.mean((0, 2, 3)), atol=1e-6)
+        assert torch.allclose(found[4:], given.transpose(0, 1).flatten(1).std(1), atol=1e-6)

@@ -257,6 +257,34 @@ def test_pictures_below_a_black_that_all_of_the_training_share_were_normalised_o
     assert ("evaluation_inputs" in warned(columns)) is says
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "worse", "says"),
+    [
+        (-0.6, 0.45, 2.0, True),
+        (-0.6, 0.35, 2.0, False),  # not a deviation apart
+        (0.6, 0.45, 2.0, False),  # both the same way, as of another brightness
+        (-0.8, 0.3, 2.0, False),
+        (-0.6, 0.45, 1.2, False),  # the loss is not worse
+        (-0.6, math.nan, 2.0, False),
+    ],
+)
+@pytest.mark.parametrize("names", [("first", "last"), ("red", "blue")])
+def test_channels_of_an_evaluation_that_are_moved_opposite_ways(
+    first: float, last: float, worse: float, says: bool, names: tuple[str, str]
+) -> None:
+    looks, dice = np.arange(0, ROWS, 10), np.random.default_rng(2)
+    columns = {"loss": every(FALLS), "val_loss": (EVALUATIONS, worse * FALLS[EVALUATIONS])}
+    for name, value, theirs in (("mean", 0.0, -0.1), ("std", 0.9, 1.05)):
+        columns[f"model/input_{name}"] = looks, value * dice.uniform(0.8, 1.2, len(looks))
+        columns[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(10, theirs)
+    for name, theirs in zip(names, (first, last), strict=True):
+        columns[f"model/input_{name}"] = looks, dice.uniform(-0.1, 0.1, len(looks))
+        columns[f"model/input_{name}_std"] = looks, np.full(len(looks), 1.0)
+        if theirs == theirs:
+            columns[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(10, theirs)
+    assert ("evaluation_inputs" in warned(columns)) is says
+
+
 @pytest.mark.parametrize("others", [0, 3])
 def test_evaluations_of_other_inputs_begin_with_the_first_that_has_them(others: int) -> None:
     looks, worse = np.arange(0, ROWS, 10), np.where(np.arange(10) < 5, 1.0, 3.0)  # the loss shows it later

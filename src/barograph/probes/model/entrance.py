@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FIGURES = ("picture_low", "picture_high", "picture_mean", "picture_std")
 MOMENTS = ("mean", "std", "low", "high", "lows", "highs")  # of a pass's inputs; the last four of pictures
 COLOURS = ("red", "green", "blue", "red_std", "green_std", "blue_std")  # of pictures of three channels, in their order
+PAIR = ("first", "last", "first_std", "last_std")  # of fields of two channels [rows, 2, height, width]
 TOKENS = ("mean", "std")  # of their numbers
 CLASSES = ("class", "class_share")  # of examples, that a model is given: the most frequent one, and its share
 _EXAMPLES = 16
@@ -73,7 +74,7 @@ class Inputs:
     """
 
     def __init__(self) -> None:
-        self._moments: dict[bool, Tensor] = {}  # of this step, by whether it is of the training
+        self._moments: dict[bool, tuple[tuple[str, ...], Tensor]] = {}  # of this step, by whether it is of the training
         self._kept: dict[bool, list[Tensor]] = {True: [], False: []}
         self._gathered = 0  # times that numbers of the training were put together
         self._came = False  # whether this step's pass is among them
@@ -118,7 +119,7 @@ class Inputs:
         for name, trains in (("inputs_of_training", True), ("inputs_of_evaluation", False)):
             found = self._moments.pop(trains, None)
             if found is not None:
-                current.put(name, (*MOMENTS, *COLOURS)[: len(found)], found)
+                current.put(name, *found)
         self._came = False
 
 
@@ -126,19 +127,24 @@ def _are_pictures(tensor: Tensor) -> bool:
     return tensor.dim() == 4 and tensor.is_floating_point() and tensor.shape[1] in _CHANNELS
 
 
-def moments(given: Tensor, values: Tensor) -> Tensor:
-    """`MOMENTS` of some of the numbers that a model was given, and `COLOURS` of pictures that have them."""
+def moments(given: Tensor, values: Tensor) -> tuple[tuple[str, ...], Tensor]:
+    """Names and numbers: `MOMENTS` of some of those that a model was given; `COLOURS` of pictures that have them, or
+    `PAIR`."""
     import torch
 
     found = [values.mean(), values.std()]
+    names: tuple[str, ...] = MOMENTS[:2]
     if _are_pictures(given):
         low, high = values.amin(), values.amax()
         found += [low, high, (values == low).float().mean(), (values == high).float().mean()]
-        if given.shape[1] == len(COLOURS) // 2 and len(given) >= _PICTURES:
-            channels = local(given.detach())[:_ROWS].transpose(0, 1).flatten(1)
-            channels = channels[:, :: max(1, channels.shape[1] // _OF_CHANNEL)].float()
-            found += [*channels.mean(1), *channels.std(1)]
-    return torch.stack(found)
+        names = MOMENTS
+    by_channel: dict[int, tuple[str, ...]] = {len(some) // 2: some for some in (COLOURS, PAIR)}
+    if given.dim() == 4 and given.shape[1] in by_channel and len(given) >= _PICTURES:
+        channels = local(given.detach())[:_ROWS].transpose(0, 1).flatten(1)
+        channels = channels[:, :: max(1, channels.shape[1] // _OF_CHANNEL)].float()
+        found += [*channels.mean(1), *channels.std(1)]
+        names = names + by_channel[given.shape[1]]
+    return names, torch.stack(found)
 
 
 def of_tokens(tokens: Tensor) -> Tensor:

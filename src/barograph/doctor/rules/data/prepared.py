@@ -7,7 +7,7 @@ Out:  findings of `EvaluationPictures`, `EvaluationAltered`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
@@ -191,6 +191,20 @@ def exchanged(history: RunHistory, place: Place) -> bool:
     return (
         apart and green and product <= _EVEN and followed <= max(_WITHIN * most, _EVEN * (away["red"] + away["blue"]))
     )
+
+
+def channels_apart(history: RunHistory, place: Place, limits: Mapping[str, float]) -> bool:
+    """Whether one channel of the evaluation's pictures lies above all looks at the training's, and another one below:
+    what is subtracted is not the same for each, and hardly shows in the mean of all."""
+    away = []
+    for name in ("red", "green", "blue", "first", "last"):
+        mine, here = _newest(history, f"input_{name}", place), watched(history, f"eval_input_{name}", place)
+        scale = usual(history.channel(f"model/input_{name}_std"), *place)
+        if len(mine) >= limits["looks"] and scale > 0 and math.isfinite(here):
+            beyond = here > mine.max() or here < mine.min()
+            away.append(beyond * (here - float(numpy.median(mine))) / scale)
+    opposed = len(away) > 1 and min(max(away), -min(away)) >= limits["near_mean"]
+    return bool(opposed and max(away) - min(away) >= limits["opposed"])
 
 
 def _newest(history: RunHistory, name: str, place: Place) -> Floats:

@@ -16,7 +16,7 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, us
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import is_curriculum
-from barograph.doctor.rules.data.prepared import EXCHANGED, exchanged
+from barograph.doctor.rules.data.prepared import EXCHANGED, channels_apart, exchanged
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -270,7 +270,9 @@ class EvaluationInputs(Rule):
     it takes a third of a deviation and a factor of 1.22. Pictures of one normalisation have the same black: where the
     least number of the training's is the same in eight looks or more, to a fiftieth of their range, the evaluation's is
     lower by a twentieth of it, and their mean is a third of a deviation away, other numbers were subtracted, or divided
-    by. Evaluations whose inputs then have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
+    by. So they were where one of two or three channels of pictures lies above all looks at the training's and another
+    one below, by a third of its deviation each and by a whole one in all, which the mean of all numbers hides.
+    Evaluations whose inputs have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
     that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
     or more below them, those of the training are. Where the training's own inputs change (by more than a fifth between
     looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say, unless the evaluation's
@@ -306,6 +308,7 @@ class EvaluationInputs(Rule):
         "floor": (0.02, "of the range of pictures, in which their least numbers lie; ours"),
         "below": (0.05, "of that range, by which the evaluation's least number is lower; ours"),
         "looks": (8.0, "at pictures of the training; ours"),
+        "opposed": (1.0, "deviation of a channel, by which two are apart that were moved opposite ways; ours"),
         "twice": (2.5, "deviation of inputs that were normalised twice; pictures have one of 3.2 to 4.5; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
@@ -337,7 +340,8 @@ class EvaluationInputs(Rule):
                 yield self.finding(
                     self._since[0] if self._since else self._row[0][0],
                     f"Evaluations are given inputs of mean {here:.3g} and deviation {value:.3g}, "
-                    f"where those of the training have {mean:.3g} and {deviation:.3g}.",
+                    f"where those of the training have {mean:.3g} and {deviation:.3g}"
+                    f"{_OPPOSED if channels_apart(history, place, self.at) else ''}.",
                     found=place[0], segment=place[2], confidence=0.3 if is_curriculum(history) else 0.95,
                     severity="info" if is_curriculum(history) else self.severity,
                     causes=[*([EXCHANGED] if exchanged(history, place) else []),
@@ -417,6 +421,7 @@ def _beyond_all(
     return bool(other and away > max(limits["plain"] * float(past[-1]), float(numpy.ptp(values))))
 
 
+_OPPOSED = "; of their channels one lies above the training's, and another one below"
 _TRAINED_TWICE = "inputs normalised twice: those of the training"
 _TWICE = "inputs normalised twice: those of the evaluation"
 
@@ -424,8 +429,11 @@ _TWICE = "inputs normalised twice: those of the evaluation"
 def others_scale(history: RunHistory, place: tuple[int, int, int]) -> bool:
     """Whether the last evaluation had inputs of another mean or scale than the training."""
     deviation = known(history.channel("model/eval_input_std"), *place)
-    limits = {name: value for name, (value, _) in EvaluationInputs.thresholds.items()}
-    return deviation == deviation and _other_scale(history, deviation, place, limits)
+    return deviation == deviation and _other_scale(history, deviation, place, _limits())
+
+
+def _limits() -> dict[str, float]:
+    return {name: value for name, (value, _) in EvaluationInputs.thresholds.items()}
 
 
 def same_few(history: RunHistory, place: tuple[int, int, int], most: float) -> bool:
@@ -452,6 +460,8 @@ def _other_scale(
     deviations = history.channel("model/input_std")
     if deviations is None:
         return False
+    if channels_apart(history, place, limits):
+        return True
     step, time, segment = place
     scale, mean = usual(deviations, *place), usual(history.channel("model/input_mean"), *place)
     rows = deviations.rows()

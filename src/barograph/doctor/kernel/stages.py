@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 
 _NUMBERS = re.compile(
-    r"(?:.*[/._-])?(?:round|task|stage|phase|cycle|generation|curriculum|experience)"
+    r"(?:.*[/._-])?(?:round|task|stage|phase|cycle|generation|curriculum|experience|fold|seed|trial|repeat|replicate)"
     r"(?:[_-]?(?:id|idx|index|number|num|nr))?",
     re.IGNORECASE,
 )

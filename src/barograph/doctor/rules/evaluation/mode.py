@@ -187,10 +187,11 @@ class ModelMode(Rule):
             return
         found = int(later[int(self.at["steps"]) - 1])
         if name == "training":
+            meant = _holds_norms(history)
             yield self.finding(
                 began, f"The model is trained in evaluation mode since step {began}: dropout is off, and batch norm "
-                "uses its running statistics.",
-                key=name, segment=segment, found=found, confidence=0.95,
+                "uses its running statistics.", severity="info" if meant else self.severity,
+                key=name, segment=segment, found=found, confidence=0.3 if meant else 0.95,
                 causes=["evaluation mode left on: `model.training` is False while it is trained"],
                 remedies=["call `model.train()` before training, and at the end of each evaluation"],
             )  # fmt: skip
@@ -227,6 +228,21 @@ class ModelMode(Rule):
 
 
 _TIMES = re.compile(r"until|after|steps?|epochs?|sched|anneal|decay|final|_end|end_|stop|early|warm|ramp")
+
+
+def _holds_norms(history: RunHistory) -> bool:
+    """Whether the configuration says that batch norm stays in evaluation mode, and no layer drops anything."""
+    dropout = history.channel("model/dropout")
+    drops = dropout is not None and dropout.end > 0 and dropout.first > 0
+    return not drops and any(
+        value not in (None, False, 0, "") and _HELD.search(name.lower())
+        for name, value in history.options.found.items()
+    )
+
+
+_HELD = re.compile(
+    r"(?:freez\w*|frozen|fix(?:ed)?|eval|hold)_?(?:bn|batch_?norms?|norms?|stat\w*)|(?:bn|batch_?norms?)_?(?:eval|froz|freez|fix)"
+)
 _COPY = "copy_training_in_evaluation"
 _FUNCTIONS = {  # by series: what an evaluation has, why, and what to do
     "dropout_in_evaluation": (

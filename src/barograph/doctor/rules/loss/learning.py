@@ -32,6 +32,7 @@ _WARM_UP = 5000  # steps, more than any warm-up has
 _EVALUATED = 0.95  # of an evaluation's first loss: below it something was learnt
 _FEW = 100  # rows from which on a guess is looked for while they come
 _EPOCH_NOISE = 0.01  # in ln, of the mean of an epoch's losses
+_AT_ONCE = 0.7  # in ln, from the first row to the median of five
 _BEGINNING = 100  # steps within which a training begins
 
 
@@ -143,6 +144,9 @@ class NotLearning(CurveRule):
         # a file that begins in the middle begins at no guess
         middle = self._begin.step > _BEGINNING and self._begin.step > 4 * (tick.step - self._begin.step)
         guess = 0 if middle else self._guess(history, start, tick)
+        if not guess and self._first[0] > start + _AT_ONCE:  # one step of a method that uses all data taught it
+            self._over = True
+            return
         spread = tick.spread
         if not spread <= _TOO_NOISY:  # outputs of a model that has learnt nothing are alike, and so are its losses
             return

@@ -32,7 +32,7 @@ _WARM_UP = 5000  # steps, more than any warm-up has
 _EVALUATED = 0.95  # of an evaluation's first loss: below it something was learnt
 _FEW = 100  # rows from which on a guess is looked for while they come
 _EPOCH_NOISE = 0.01  # in ln, of the mean of an epoch's losses
-_AT_ONCE = 0.7  # in ln, from the first row to the median of five
+_AT_ONCE = 0.7  # in ln, from the first row to the median of five: one step, of all data, has taught it
 _BEGINNING = 100  # steps within which a training begins
 
 
@@ -144,9 +144,6 @@ class NotLearning(CurveRule):
         # a file that begins in the middle begins at no guess
         middle = self._begin.step > _BEGINNING and self._begin.step > 4 * (tick.step - self._begin.step)
         guess = 0 if middle else self._guess(history, start, tick)
-        if not guess and self._first[0] > start + _AT_ONCE:  # one step of a method that uses all data taught it
-            self._over = True
-            return
         spread = tick.spread
         if not spread <= _TOO_NOISY:  # outputs of a model that has learnt nothing are alike, and so are its losses
             return
@@ -154,7 +151,8 @@ class NotLearning(CurveRule):
         # five medians of five rows at most, may lie as far above it
         noise = max(0.5, 3.75 / math.sqrt(tick.width)) * spread
         noise += 1.5 * spread if self._ticks < 48 or guess else 0.0
-        if self._low < start - near - noise or (self._high > start + 5 * near + noise and not guess):
+        left = self._high > start + 5 * near + noise or self._first[0] > start + _AT_ONCE
+        if self._low < start - near - noise or (left and not guess):
             self._over = True
             yield from self._move(tick)
             return

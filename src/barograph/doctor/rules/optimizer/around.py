@@ -245,7 +245,7 @@ class ScheduleUnits(Rule):
     Where it does not come that low, the waves are even, of a cosine, and the first low is behind as many steps as there
     are epochs, to one and a half, four or more; the half of a wave is half as long or longer, and the configuration
     does not speak of cycles or restarts. Or it fell by the same factor at the same distance, six times or more, and was
-    at a thousandth of its peak in the first half of the run; or it was there in the first tenth, and stayed; or it was
+    at a thousandth of its peak in the first half of the run; or it was there in the first 15%, and stayed; or it was
     at a hundredth in the first twentieth, and never changed again. The last two take 100 steps and ten rows; waves 24
     rows, and equal falls half of these.
     Where the log has the rate at fewer steps than the watch, as once an epoch, the watch's is looked at. A series of
@@ -263,7 +263,7 @@ class ScheduleUnits(Rule):
         "waves": (5.0, "ours"),
         "falls": (6.0, "ours"),
         "half": (0.5, "of the run, or of its planned steps; ours"),
-        "soon": (0.1, "of it, whatever the way; ours"),
+        "soon": (0.15, "of it, whatever the way; ours"),
         "stairs": (0.01, "of the peak, at the foot of stairs; ours"),
         "sooner": (0.05, "of it, for these; ours"),
         "rows": (24.0, "of waves, and twice those of falls; ours"),

@@ -133,7 +133,7 @@ def test_a_setting_that_nobody_means_is_the_first_cause(
     tmp_path: Path, rule: str, cause: str, model: Any, kind: Any, options: Any
 ) -> None:
     found = train(tmp_path, model, kind(model.parameters(), **options), 330, every=20)
-    assert found[rule]["severity"] == "warning"
+    assert found[rule]["severity"] in ("warning", "critical")
     heads = [item for item in found.values() if "causes" in item and item["severity"] != "info"]
     assert all(item["causes"][0].startswith(cause) for item in heads), heads
 

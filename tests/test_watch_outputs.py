@@ -117,7 +117,7 @@ def test_examples_that_come_by_class_are_proven(tmp_path: Path, kind: str, warns
         return inputs, targets
 
     found, _ = train(tmp_path, net(6), functional.cross_entropy, batch, 120)
-    assert (found.get("sorted_targets") == "warning") == warns
+    assert (found.get("sorted_targets") in ("warning", "critical")) == warns
 
 
 @pytest.mark.parametrize("width", [2, 4])
@@ -133,7 +133,7 @@ def test_smoothed_labels_of_few_classes_that_come_by_class_are_proven(
         return inputs, torch.full_like(targets, step // 15 % width) if by_class else targets
 
     found, run = train(tmp_path, net(width), smoothed, batch, 120)
-    assert (found.get("sorted_targets") == "warning") == by_class
+    assert (found.get("sorted_targets") in ("warning", "critical")) == by_class
     assert len(run.series("model/top_target_share").value) >= 12
 
 

@@ -302,7 +302,7 @@ FAULTS: tuple[Row, ...] = (
     ("sample_of_text_leaves_eval", "evaluation mode left on", ninth.OF_EVAL_MODE, "start", (BULLETINS,),
      "the model is put in evaluation mode for a look, and the update never sets it back",
      {"by_program": some(DROPPED, BULLETINS), "compare": "dropped_while_training_alone", "also": IN_EVAL}),
-    ("first_rank_left_in_eval", "evaluation mode left on", ninth.OF_EVAL_MODE + " activations desync ranks", "start",
+    ("first_rank_left_in_eval", "evaluation mode left on", ninth.OF_EVAL_MODE + " activations desync", "start",
      (METEORS,), "rank 0, which judges alone, stays in evaluation mode; the other rank trains on",
      {"by_program": some(DROPPED, METEORS), "compare": "dropped_while_training_alone",
       "also": (*IN_EVAL, *seventeenth.STATISTICS)}),
@@ -380,7 +380,7 @@ FAULTS: tuple[Row, ...] = (
                "false negatives", "own key in the queue", "self among others", "labels wrong", "duplicates",
                "targets are not unique", "train and test differ", "evaluation data differ", "loss cannot fall",
                "labels do not match the inputs")}),
-    ("positive_behind_the_queue", "wrong target", "not_learning plateau eval data divergence config overfit collapse "
+    ("positive_behind_the_queue", "wrong target", "not_learning plateau eval data divergence config overfit "
      "jump_down logits", "start", (AROMAS,),
      "the own key stands behind the queue, and labels say that it stands first",
      {"also": (*SHIFTED, *sixteenth.CONFUSED, "index of the positive wrong", "labels are zeros", "positive last",

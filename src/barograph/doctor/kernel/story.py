@@ -209,7 +209,7 @@ def _told(members: list[Finding], impossible: Impossible) -> list[Finding]:
             "message": other.message,
         }
         for other in sorted(others, key=lambda item: (item.step, _rank(item), item.rule, item.key))
-        if other is not said
+        if other is not broken
     ][:_TOLD]
     # an evaluation of weights that are not finite is a consequence, and has no cause or remedy of its own
     beside = [other for other in others if not (head.kind == other.kind == "nonfinite" and other.family == "eval")]

@@ -186,6 +186,12 @@ def test_some_normalisations_that_are_all_that_is_trained_warn_where_nothing_say
         assert one.severity == "info", config
 
 
+@pytest.mark.parametrize(("recurrent", "severity"), [(1, "warning"), (float("nan"), "info")])
+def test_one_recurrent_layer_as_drawn_is_no_random_projection(recurrent: float, severity: str) -> None:
+    (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=1, frozen_recurrent=recurrent, trained_parameters=6)
+    assert one.severity == severity and (severity == "info" or one.message.startswith("1 layer is frozen as drawn"))
+
+
 @pytest.mark.parametrize(
     ("option", "severity"), [({"stages": 3}, "warning"), ({"staged": True}, "info"), ({"unfreeze_epoch": 2}, "info")]
 )

@@ -231,8 +231,7 @@ def _told(members: list[Finding], impossible: Impossible) -> list[Finding]:
 
 def _is_root(member: Finding) -> bool:
     """Whether it is a proven fact of how the training is made, which lasts, and which worse may come of."""
-    lasts = bool(member.evidence.get(STANDING)) or proves_of(member.rule) == "training"
-    return member.severity != "info" and proves_of(member.rule) != "evaluation" and lasts and bool(_proven(member))
+    return member.severity != "info" and _stands(member) == _EFFECTS and bool(_proven(member))
 
 
 def _causes(members: list[Finding]) -> list[str]:

@@ -159,13 +159,16 @@ def _put_drawn(
     first = next((place for place in places if id(named[place][1]) in layers), len(named))
     behind = {id(parameter) for _, parameter in named[first:]}
     drawn: dict[bool, list[Any]] = {True: [], False: []}
+    recurrent = False
     for name, module in whole.items():
         if not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
-            parts = 2 if isinstance(module, torch.nn.RNNBase) else 1  # of inputs, and of its own states
-            drawn[id(_matrix(module)) in behind] += parts * [fresh]
+            drawn[id(_matrix(module)) in behind].append(fresh)
+            recurrent |= isinstance(module, torch.nn.RNNBase)
     if drawn[True]:
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
-    if len(drawn[False]) > 1:  # a single one may be a random projection
+    if recurrent:
+        current.figures["frozen_recurrent"] = 1.0
+    if len(drawn[False]) > 1 or (drawn[False] and recurrent):  # a single one may be a random projection
         current.put("first_as_drawn", ("",), torch.stack(drawn[False]).sum().reshape(1))
 
 

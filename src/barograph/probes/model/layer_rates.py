@@ -59,5 +59,5 @@ def rate_figures(current: ModelRound, model: Any, optimizers: Sequence[Any]) -> 
 
 def _rate(group: dict[str, Any]) -> float:
     """A group's rate, whatever share of it a schedule begins with; NaN where it is not known without waiting."""
-    rate = base_rate(group) or group.get("lr")
-    return float(rate) if isinstance(rate, (int, float)) else math.nan
+    known = (rate for rate in (base_rate(group), group.get("lr")) if isinstance(rate, (int, float)) and rate)
+    return float(next(known, math.nan))

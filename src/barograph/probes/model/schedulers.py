@@ -95,8 +95,9 @@ def figures(optimizer: Any) -> dict[str, float]:
                 found["scheduler_length"] = length
             if (mark := _last_mark(counting[0])) > 0:
                 found["scheduler_last_mark"] = mark
-            if math.isfinite(beside := _beside(counting[0])):
-                found["schedule_beside"] = beside
+            with contextlib.suppress(Exception):  # a formula that fails, as of no steps
+                if math.isfinite(beside := _beside(counting[0])):
+                    found["schedule_beside"] = beside
         stray = [one for reference in _STRAY.get(optimizer, ()) if (one := reference()) is not None]
         if len(stray) == 1 and not getattr(stray[0].optimizer, "_opt_called", False):
             groups = stray[0].optimizer.param_groups
@@ -108,11 +109,12 @@ def figures(optimizer: Any) -> dict[str, float]:
 def _beside(scheduler: Any) -> float:
     """The rate over that which the schedule has at its count, by its formula; NaN where it has none, or next to 0."""
     formula = getattr(scheduler, "_get_closed_form_lr", None)
-    rates = formula() if formula is not None else []
     now = [group["lr"] for group in scheduler.optimizer.param_groups]
-    least = _NOTHING * max(map(float, scheduler.base_lrs), default=0.0)
-    known = len(rates) == len(now) and all(isinstance(rate, (int, float)) for rate in (*rates, *now))
-    return float(now[0] / rates[0]) if known and rates and rates[0] > least else math.nan
+    if formula is None or not now or not all(isinstance(rate, (int, float)) for rate in (*scheduler.base_lrs, *now)):
+        return math.nan  # to read a tensor would wait for its device
+    rates = formula()
+    least = _NOTHING * max(scheduler.base_lrs)
+    return float(now[0] / rates[0]) if len(rates) == len(now) and rates[0] > least else math.nan
 
 
 def _length(scheduler: Any) -> float:

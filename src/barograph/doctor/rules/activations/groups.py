@@ -59,22 +59,22 @@ class FrozenGroup(Rule):
     that are multiplied through fewer dimensions, one of them all zero, and no such pair is trained.
     The other way round, layers that are trained beside the LoRA matrices that are added to them.
     A bias or a norm's gains that are all that is trained, beside eight frozen parameters or more; or normalisation
-    layers alone, where a configuration of three options or more says nothing of it. Frozen
-    blocks behind parameters that are trained, whose normalisation weights are all exactly 1: nobody ever trained
-    these (the same of two such layers or more in the frozen model that adapters are for); or any such blocks, where a
-    preference is learnt; or a frozen layer that is as torch draws it, as a new head is, beside adapters, in a model
-    whose gains show that it was trained. And frozen layers whose weights are as torch draws them, uniform up to one
-    over the root of their inputs, while what is before them is trained; or where two or more are in front of it, and
-    more than four parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with
-    a deviation of 1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info
-    finding, but where its body was never trained, as gains that are all exactly 1 or two layers as drawn show, and
-    a configuration of three options or more says nothing of it: no probe, nothing frozen, no part that is chosen.
-    Gains and biases alone, in a model that is all new, are the same. One random projection stays one, too. Of
-    blocks and layers, so does a stage in which less is frozen than before, and what the configuration says is to be
-    trained later (`unfreeze_at`, `freeze: gradual`), or to be frozen, by the names of all that is (`frozen_stem`,
-    `freeze: stem`). The other way round, it warns where the configuration names a part that is to be frozen
-    (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`), and that part is trained, or frozen, as a
-    whole, while a twentieth of all elements or more is frozen, and nothing of that name is as it is said to be.
+    layers alone, where a configuration of three options or more says nothing of it. Frozen blocks behind parameters
+    that are trained, whose normalisation weights are all exactly 1: nobody ever trained these (the same of two such
+    layers or more in the frozen model that adapters are for); or any such blocks, where a preference is learnt; or a
+    frozen layer that is as torch draws it, as a new head is, beside adapters, in a model whose gains show that it was
+    trained. And frozen layers whose weights are as torch draws them, uniform up to one over the root of their inputs,
+    while what is before them is trained; or where two or more, or recurrent ones, are in front of it, and more than
+    four parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a
+    deviation of 1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info finding, but
+    where its body was never trained, as gains that are all exactly 1 or two layers as drawn show, and a configuration
+    of three options or more says nothing of it: no probe, nothing frozen, no part that is chosen. Gains and biases
+    alone, in a model that is all new, are the same. One random projection stays one, too. Of blocks and layers, so does
+    a stage in which less is frozen than before, and what the configuration says is to be trained later (`unfreeze_at`,
+    `freeze: gradual`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`). The other way
+    round, it warns where the configuration names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be
+    trained (`trainable: head`), and that part is trained, or frozen, as a whole, while a twentieth of all elements or
+    more is frozen, and nothing of that name is as it is said to be.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -99,8 +99,8 @@ class FrozenGroup(Rule):
                 name: _of_step(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
-                             "zero_adapters", "zero_products", "frozen_first_as_drawn", "frozen_gains_new",
-                             "lone_vector", "lone_norms", "frozen_tables", "untrained", "trained_matrices")
+                             "zero_adapters", "zero_products", "frozen_first_as_drawn", "frozen_recurrent",
+                             "frozen_gains_new", "lone_vector", "lone_norms", "frozen_tables", "untrained", "trained_matrices")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
@@ -120,7 +120,8 @@ class FrozenGroup(Rule):
         )  # fmt: skip
         severity, key, causes = "warning", "adapters", list(self.causes)
         behind, front = (max(0.0, figures[name]) for name in ("frozen_as_drawn", "frozen_first_as_drawn"))
-        fresh, adapted = behind > 0 or front > 1, figures["trained_adapters"] > 0
+        several = front > 1 or (front == 1 and figures["frozen_recurrent"] == 1)
+        fresh, adapted = behind > 0 or several, figures["trained_adapters"] > 0
         contrasted = came_by(history.channel("model/loss_pairs"), time)  # a probe would have labels
         told = _of_adapters(figures, list(self.causes))
         if told is not None:
@@ -155,7 +156,7 @@ class FrozenGroup(Rule):
             key, layers = "drawn", whole(behind + front)
             message = f"{layers} layer{'s are' if layers > 1 else ' is'} frozen as drawn by torch ({names})."
         elif (
-            (_vectors(figures) or ((front > 1 or figures["frozen_gains_new"] == 1) and trained <= _PROBE))
+            (_vectors(figures) or ((several or figures["frozen_gains_new"] == 1) and trained <= _PROBE))
             and not adapted and not staged and figures["frozen_share"] >= _MOST and said_thin(history) is False
         ):  # fmt: skip
             key, share = "new body", 1 - figures["frozen_share"]

@@ -79,7 +79,7 @@ class NothingHolds(Rule):
             now = float(numpy.median(part)) if len(part) else loss.last
             fitted = now <= (1 - self.at["fitted"]) * loss.first
             yield self.finding(
-                int(seen.step[0]), f"No evaluation is better than the first of {len(seen)}: {first:.4g} then, "
+                int(seen.step[0]), f"In {len(seen)} evaluations hardly one is better than the first: {first:.4g} then, "
                 f"{low:.4g} at best, with an accuracy of {high:.3g} at most; the training loss went from "
                 f"{loss.first:.4g} to {now:.4g}.", found=place[0], segment=place[2], confidence=0.85,
                 causes=[*self.causes[:1], "overfitting: the examples are memorized, and nothing else is learnt"]

@@ -493,10 +493,3 @@ def test_an_evaluation_that_was_mostly_right_at_first_has_the_trainings_labels()
     assert one.causes[0].startswith("overfitting")
     (one,) = warned(found([Overfitting()], series))
     assert one.causes[0].startswith("evaluation labels are others"), "nobody knows"
-
-
-def test_the_best_of_evaluations_that_were_below_0_is_the_lowest() -> None:
-    at = np.arange(1, 17)
-    seen = np.array([-1.8, -4.7, -7.1, -8.4, -6.2, -3.3, -0.9, 0.7, 1.2, 9.8, 17.0, 24.0, 35.0, 47.0, 60.0, 77.0])
-    (one,) = warned(found([Overfitting()], {"train/loss": (at, -1.5 * at), "eval/loss": (at, seen)}))
-    assert "-8.4 at step 4" in one.message and one.step == 4 and one.remedies[0].startswith("Keep the model of step 4")

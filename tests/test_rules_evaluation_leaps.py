@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rule_curves import found
+from rule_curves import found, warned
 from test_rules_evaluation import AT, falling, look
 
-from barograph.doctor.rules.evaluation.evaluation import ValidationDivergence
+from barograph.doctor.rules.evaluation.evaluation import Overfitting, ValidationDivergence
 
 
 def test_an_evaluation_that_leaps_at_once_is_no_overfitting() -> None:
@@ -54,3 +54,10 @@ def test_one_low_row_at_the_best_of_evaluations_that_each_row_has_is_no_rise_of_
     ])  # fmt: skip
     said = found([ValidationDivergence()], {"train/loss": (steps, loss), "eval/loss": (steps, evaluations)})
     assert not [one for one in said if one.severity == "warning"]
+
+
+def test_the_best_of_evaluations_that_were_below_0_is_the_lowest() -> None:
+    at = np.arange(1, 17)
+    seen = np.array([-1.8, -4.7, -7.1, -8.4, -6.2, -3.3, -0.9, 0.7, 1.2, 9.8, 17.0, 24.0, 35.0, 47.0, 60.0, 77.0])
+    (one,) = warned(found([Overfitting()], {"train/loss": (at, -1.5 * at), "eval/loss": (at, seen)}))
+    assert "-8.4 at step 4" in one.message and one.step == 4 and one.remedies[0].startswith("Keep the model of step 4")

@@ -100,7 +100,8 @@ class FrozenGroup(Rule):
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
                              "zero_adapters", "zero_products", "frozen_first_as_drawn", "frozen_recurrent",
-                             "frozen_gains_new", "lone_vector", "lone_norms", "frozen_tables", "untrained", "trained_matrices")
+                             "frozen_gains_new", "lone_vector", "lone_norms", "frozen_tables", "untrained",
+                             "trained_matrices")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_COPY = 2  # of `evaluated_whose`
+COPY = 2  # of `evaluated_whose`
 
 
 def is_reference(history: RunHistory, place: Place) -> bool:
@@ -196,7 +196,7 @@ class AverageEqual(WatchRule):
             return  # the first evaluation of a copy
         enough = 0 < value < 1 and 0 < before < whole <= before + self.at["pace"] * writes
         began = (before - value * whole) / (1 - value) if enough else math.inf
-        equal = whose == _COPY and abs(began) <= self.at["began"] * whole
+        equal = whose == COPY and abs(began) <= self.at["began"] * whole
         self._holds = self._holds and equal and not is_reference(history, place)
         self._begun = self._begun if self._count else place[0]
         self._count, self._last = self._count + 1, place
@@ -246,7 +246,7 @@ class AverageLate(WatchRule):
         names = ("whose", "writes", "steps")
         whose, writes, steps = (watched(history, f"evaluated_{name}", place) for name in names)
         apart, self._steps = steps - self._steps, steps
-        late = value == 1 and whose == _COPY and writes == 1 and apart >= 2 and other_model(history, place[1])
+        late = value == 1 and whose == COPY and writes == 1 and apart >= 2 and other_model(history, place[1])
         if self.lasts(late and not is_reference(history, place), place, self.at["evaluations"]):
             yield self.finding(
                 self._row[0][0], "What is evaluated is written behind the evaluation, and at no other time: each "

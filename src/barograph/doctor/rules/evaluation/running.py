@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import has_told_of_evaluations, known, numeric_setting, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.evaluation.average_moves import COPY
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
-
-_COPY = 2  # of `evaluated_whose`
 
 
 def statistics_left(history: RunHistory, channel: Channel, point: EvaluationPoint) -> tuple[float, float]:
@@ -202,7 +201,7 @@ class StatisticsUnset(WatchRule):
             return
         ours, theirs = usual(loss, *place, 8), known(history.role("eval_loss"), *place)
         worse = 0 < self.at["worse"] * ours <= theirs < math.inf
-        unset = value == 1 and watched(history, "evaluated_whose", place) != _COPY
+        unset = value == 1 and watched(history, "evaluated_whose", place) != COPY
         self._since = (place[0] if self._since is None else self._since) if unset else None
         if self.lasts(unset and worse, place, self.at["evaluations"]) and self._since is not None:
             yield self.finding(

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.optim import lr_scheduler as made  # noqa: E402
 
+from barograph.doctor.rules.optimizer.again import SteppedAgain  # noqa: E402
 from barograph.doctor.rules.optimizer.scheduled import ScheduleCount  # noqa: E402
 from barograph.probes.model import schedulers  # noqa: E402
 
@@ -47,6 +48,61 @@ def test_schedulers_are_found_with_their_counts_and_lengths() -> None:
     assert stairs is not None and schedulers.figures(plain) == {
         "scheduler_steps": 0.0, "scheduler_last_mark": 8.0, "schedule_beside": 1.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "inner, outer, expected",
+    [
+        (0, 2, {"scheduler_moves": 6.0, "scheduler_jumps": 6.0, "scheduler_jump": 2.0, "scheduler_jumps_even": 1.0}),
+        (1, 1, {"scheduler_moves": 59.0, "scheduler_jumps": 5.0, "scheduler_jump": 2.0, "scheduler_jumps_even": 1.0}),
+        (0, 1, {}),
+        (1, 0, {}),
+    ],
+)
+def test_steps_of_a_scheduler_in_two_places_show_in_its_count(
+    inner: int, outer: int, expected: dict[str, float]
+) -> None:
+    ours = optimizer()
+    stairs = made.StepLR(ours, 1000)
+    ours.step()
+    schedulers.find([ours])
+    for step in range(60):
+        schedulers.follow(ours)
+        for _ in range(inner):
+            stairs.step()
+        if step % 10 == 9 - (outer == 2):
+            for _ in range(outer):
+                stairs.step()
+    schedulers.follow(ours) if not inner else None
+    found = schedulers.figures(ours)
+    assert {name: found[name] for name in found if "jump" in name or "moves" in name} == expected
+
+
+JUMPS = np.arange(1, 13, dtype=float)  # at looks that are ten steps apart
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({}, True),
+        ({"scheduler_jump": 0.0}, False),  # by different numbers, as behind a load
+        ({"scheduler_moves": JUMPS + 1}, True),  # and by one as well
+        ({"scheduler_moves": JUMPS + 1, "scheduler_jump": 3.0}, False),
+        ({"scheduler_moves": 2 * STEPS[:12] / 3, "scheduler_jumps": 2 * STEPS[:12] / 3}, False),  # at most of the steps
+        ({"world_size": 2}, False),  # accelerate steps it once for each rank
+        ({"scheduler_moves": STEPS[:12] - 20.0}, True),
+        ({"scheduler_moves": STEPS[:12] - 20.0, "scheduler_jumps_even": 0.5}, False),  # steps were left out
+        ({"scheduler_moves": STEPS[:12] - 20.0, "scheduler_jump": 4.0}, False),
+        ({"scheduler_moves": STEPS[:12] - 20.0, "loss_scale": 1024.0}, False),  # steps that overflowed
+    ],
+)
+def test_a_scheduler_that_is_stepped_in_two_places_is_warned(change: dict[str, Any], said: bool) -> None:
+    looks = STEPS[:12]
+    columns = {"scheduler_moves": JUMPS, "scheduler_jumps": JUMPS, "scheduler_jump": 2.0, "scheduler_jumps_even": 1.0,
+               "scheduled_steps": looks.astype(float)} | change  # fmt: skip
+    facts = {"world_size": columns.pop("world_size", 1)}
+    given = {f"model/{name}": (looks, values + 0.0 * looks) for name, values in columns.items()}
+    assert bool(findings([SteppedAgain()], given, facts=facts)) is said
 
 
 def counted(pace: float, length: float, share: Any = 1.0) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -71,6 +71,7 @@ class OptimizerAccounts:
         """A step begins, which may not be looked at. Whether it is its first optimizer's; `travel` of this one."""
         first = len(current.begun) == 1
         self._steps += first
+        schedulers.follow(optimizer)
         travel = self._travel.setdefault(id(optimizer), [])
         travel += [0.0] * (len(rates) - len(travel))
         for number, rate in enumerate(rates):

@@ -13,6 +13,7 @@ import math
 import sys
 import weakref
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from barograph.probes.model import graphs, samplers
@@ -22,6 +23,27 @@ _NOTHING = 1e-4  # of the highest rate
 _PLANNED = "num_training_steps"  # as Transformers' schedules are bound to it
 _STRAY: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()  # of others that idle
 _FOUND: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()  # by optimizer
+_MOVED: weakref.WeakKeyDictionary[Any, _Moves] = weakref.WeakKeyDictionary()  # by optimizer
+
+
+@dataclass(slots=True)
+class _Moves:
+    """How a scheduler has counted between the optimizer's steps, since it was found.
+
+    scheduler: it; count: its count at the newest step; moves: how often that was another than at the step before;
+    jumps: how often by 2 or more; by: how much in each of these, 0 if not always the same; step, jumped: steps of the
+    optimizer so far, and how many at the newest jump; nearest, farthest: steps between two jumps.
+    """
+
+    scheduler: weakref.ref[Any]
+    count: float
+    moves: int = 0
+    jumps: int = 0
+    by: float = 0.0
+    step: int = 0
+    jumped: int = 0
+    nearest: float = math.inf
+    farthest: float = 0.0
 
 
 def find(optimizers: Collection[Any]) -> None:
@@ -44,8 +66,13 @@ def find(optimizers: Collection[Any]) -> None:
     found = {id(one): one for one in some if isinstance(one, kinds)}
     inner = {id(part) for one in found.values() for part in getattr(one, "_schedulers", ())}
     for optimizer in optimizers:
-        ours = [one for one in found.values() if id(one) not in inner and getattr(one, "optimizer", None) is optimizer]
+        ours: list[Any] = [
+            one for one in found.values() if id(one) not in inner and getattr(one, "optimizer", None) is optimizer
+        ]
         _FOUND[optimizer] = [weakref.ref(one) for one in ours]
+        counting = [one for one in ours if not hasattr(one, "num_bad_epochs")]
+        if len(counting) == 1:
+            _MOVED[optimizer] = _Moves(weakref.ref(counting[0]), float(counting[0].last_epoch))
         stray = [one for one in found.values() if id(one) not in inner and _idles(one, optimizer, optimizers)]
         _STRAY[optimizer] = [weakref.ref(one) for one in stray]
 
@@ -72,14 +99,35 @@ def _idles(scheduler: Any, optimizer: Any, optimizers: Collection[Any]) -> bool:
     return any(id(item) in held for group in getattr(other, "param_groups", ()) for item in group["params"])
 
 
+def follow(optimizer: Any) -> None:
+    """A step of the optimizer begins: how far its scheduler has counted since the step before."""
+    moves = _MOVED.get(optimizer)
+    if moves is None or (scheduler := moves.scheduler()) is None:
+        return
+    count = scheduler.last_epoch
+    if not isinstance(count, (int, float)):
+        return
+    by, moves.count = count - moves.count, float(count)
+    moves.step += 1
+    moves.moves += by > 0
+    if by >= 2:
+        moves.by = by if not moves.jumps or moves.by == by else 0.0
+        apart = moves.step - moves.jumped
+        if moves.jumps:
+            moves.nearest, moves.farthest = min(moves.nearest, apart), max(moves.farthest, apart)
+        moves.jumps, moves.jumped = moves.jumps + 1, moves.step
+
+
 def figures(optimizer: Any) -> dict[str, float]:
     """`scheduler_steps`: how often its scheduler was stepped, where there is one alone; `scheduler_length`: how many
-    steps that is made for; `scheduler_last_mark`: at which of them its last stair is; `schedule_beside`: the rate over
-    that of the schedule's formula at its count; `plateau_best`: the best of what
-    a scheduler that waits for a plateau was given; `plateau_highest`: whether the highest counts as the best;
-    `plateau_steps`, `plateau_patience`: how often it was stepped, and how many steps without progress it waits;
-    `stray_steps`, `stray_share`: how often a scheduler of another optimizer of these parameters, which never stepped,
-    was stepped, and what share of that optimizer's rate it leaves."""
+    steps that is made for; `scheduler_last_mark`: at which of them its last stair is; `scheduler_moves`: how often its
+    count was another one than at the step before; `scheduler_jumps`: how often by 2 or more; `scheduler_jump`: by how
+    much each time, 0 if not always by the same; `scheduler_jumps_even`: the shortest distance between two of these over
+    the longest, in steps; `schedule_beside`: the rate over that of the schedule's formula at its count;
+    `plateau_best`: the best of what a scheduler that waits for a plateau was given; `plateau_highest`: whether the
+    highest counts as the best; `plateau_steps`, `plateau_patience`: how often it was stepped, and how many steps
+    without progress it waits; `stray_steps`, `stray_share`: how often a scheduler of another optimizer of these
+    parameters, which never stepped, was stepped, and what share of that optimizer's rate it leaves."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a scheduler of another make says nothing
         known = [one for reference in _FOUND.get(optimizer, ()) if (one := reference()) is not None]
@@ -95,6 +143,7 @@ def figures(optimizer: Any) -> dict[str, float]:
                 found["scheduler_length"] = length
             if (mark := _last_mark(counting[0])) > 0:
                 found["scheduler_last_mark"] = mark
+            found |= _jumps(optimizer)
             with contextlib.suppress(Exception):  # a formula that fails, as of no steps
                 if math.isfinite(beside := _beside(counting[0])):
                     found["schedule_beside"] = beside
@@ -104,6 +153,14 @@ def figures(optimizer: Any) -> dict[str, float]:
             found["stray_steps"] = float(stray[0].last_epoch)
             found["stray_share"] = max(float(one["lr"]) / float(one["initial_lr"]) for one in groups)
     return found
+
+
+def _jumps(optimizer: Any) -> dict[str, float]:
+    moves = _MOVED.get(optimizer)
+    if moves is None or not moves.jumps:
+        return {}
+    found = {"scheduler_moves": float(moves.moves), "scheduler_jumps": float(moves.jumps), "scheduler_jump": moves.by}
+    return found | ({"scheduler_jumps_even": moves.nearest / moves.farthest} if moves.farthest else {})
 
 
 def _beside(scheduler: Any) -> float:

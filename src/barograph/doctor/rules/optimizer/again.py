@@ -1,7 +1,7 @@
-"""A schedule that begins again and again in one launch, or whose rate somebody else lowers too.
+"""A schedule that begins again and again in one launch, that is stepped in two places, or whose rate is lowered twice.
 
 In:   the learning rate row by row; the scheduler's own count of steps, and the rate beside its formula.
-Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `LoweredTwice`.
+Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `LoweredTwice`, `SteppedAgain`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy
 
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -25,6 +25,7 @@ _CYCLES = r"cycl|restart|period|wave|sawtooth|triang|sgdr|t_0|t_mult"
 _MEANT = re.compile(rf"{_CYCLES}|stage|phase|round|curricul")  # stages may be a network's
 _AS_CYCLES = re.compile(_CYCLES)
 _SAME = 1e-3  # of a rate
+_FOUND_AT = 20  # steps, before a scheduler is found
 _EVEN = 0.1  # of the distance between two restarts
 REMEDY = "make the scheduler once, before the loop over epochs, and call its `step()` with nothing"
 
@@ -210,4 +211,48 @@ class LoweredTwice(WatchRule):
             )  # fmt: skip
 
 
-RULES = (WarmupAgain, ScheduleBackwards, LoweredTwice)
+class SteppedAgain(WatchRule):
+    """The scheduler is stepped in two places: several times at once, or once more at the end of each epoch.
+
+    The watch follows its count from step to step of the optimizer, from the 20th on. In three places or more it went on
+    by two or more at once. Either it did so whenever it went on, always by the same, between no more than one in three
+    of the steps, and not by the number of ranks, as accelerate does it: an epoch's end steps it twice. Or it went on by
+    one as well, and by two at five places or more that lie even, to a fifth: it is stepped at batches, and again at the
+    end of each epoch. Where losses are scaled this may be steps that were left out, and nothing is said.
+
+    What to do: one call of `scheduler.step()`, in the loop that its numbers are of.
+    """
+
+    name, family, kind, severity = "stepped_again", "optimizer", "learning_rate", "warning"
+    series = "model/scheduler_jumps"
+    needs = ("=model/scheduler_jumps",)
+    least = 1
+    about = "The scheduler is stepped in two places of the loop."
+    thresholds: ClassVar = {
+        "times": (3.0, "at once, whenever it goes on; ours"),
+        "seldom": (1 / 3, "of the steps, at most; ours"),
+        "more": (5.0, "times by two, where it goes on by one as well; ours"),
+        "even": (0.8, "the shortest distance between these over the longest; ours"),
+    }
+    causes = ("scheduler stepped too often: it is stepped in two places",)
+    remedies = ("call `scheduler.step()` once, in the loop that its numbers are of",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("scheduler_moves", "scheduler_jump", "scheduler_jumps_even", "scheduled_steps")
+        moves, by, even, steps = (watched(history, name, place) for name in names)
+        steps -= _FOUND_AT
+        seldom, scaled = moves <= self.at["seldom"] * steps, history.role("loss_scale") is not None
+        if seldom and value == moves and value >= self.at["times"] and by not in (0, history.facts.get("world_size")):
+            said = f"counts on by {by:.0f} at once whenever it is stepped, {value:.0f} times in {steps:.0f} steps"
+        elif moves > value >= self.at["more"] and by == 2 and even >= self.at["even"] and not scaled:
+            said = f"counts on by one at a time, and by two at {value:.0f} places that lie evenly apart"
+        else:
+            return
+        if self.first(place[2]):
+            yield self.finding(
+                0, f"The scheduler {said}.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"jumps": value, "by": by, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (WarmupAgain, ScheduleBackwards, LoweredTwice, SteppedAgain)

@@ -12,7 +12,7 @@ from rule_columns import findings, only
 
 from barograph.doctor.rules.optimizer.accounts import RateTooLow
 from barograph.doctor.rules.optimizer.around import ClipNotInForce, ClippedByShard, OptimizerRemade
-from barograph.doctor.rules.optimizer.declared import ScheduleMissing
+from barograph.doctor.rules.optimizer.declared import RateRises, ScheduleMissing
 from barograph.doctor.rules.optimizer.scheduled import ScheduleCount
 from barograph.doctor.rules.optimizer.steps import LostWindow
 from barograph.doctor.rules.ranks.summed import SummedOverRanks
@@ -102,6 +102,32 @@ def test_a_configured_schedule_that_is_not_in_force_is_missed(
     columns = {"model/rate_in_force": (STEPS, rate), "train/loss": numpy.linspace(3, 1, 391)} | more
     found = only(findings([ScheduleMissing()], columns, facts={"config": config}, cuts=cuts), "schedule_missing")
     assert [one.causes[0].split(":")[0] for one in found] == [cause] * bool(cause)
+
+
+RISING = numpy.linspace(1e-6, 3e-3, 200)
+
+
+@CUTS
+@pytest.mark.parametrize(
+    ("rate", "config", "planned", "told"),
+    [
+        (RISING, {}, 200, True),
+        (RISING, {"warmup_steps": 20}, 200, True),
+        (RISING, {"warmup_steps": 200}, 200, False),  # as it was meant
+        (RISING, {"lr_finder": True}, 200, False),
+        (RISING, {}, 400, False),  # ended within its warm-up
+        (RISING, {}, None, False),
+        (numpy.minimum(RISING, 2e-3), {}, 200, False),  # constant behind a long warm-up
+        (RISING[::-1], {}, 200, False),
+        (RISING + 1e-3, {}, 200, False),
+    ],
+)
+def test_a_rate_that_rises_up_to_the_planned_end_is_told(
+    rate: numpy.ndarray, config: dict[str, Any], planned: int | None, told: bool, cuts: tuple[int, ...]
+) -> None:
+    facts = {"config": config, "finished": True} | ({"planned_steps": planned} if planned else {})
+    found = findings([RateRises()], {"train/lr": rate}, facts=facts, cuts=cuts)
+    assert len(only(found, "rate_rises")) == told
 
 
 @CUTS

@@ -1,7 +1,7 @@
-"""A learning rate that is not the one that the configuration speaks of.
+"""A learning rate that is not the one that the configuration speaks of, or that goes the wrong way.
 
 In:   the learning rate, logged and in force, and the configuration.
-Out:  findings of `LearningRateDeclared`, `ScheduleMissing`.
+Out:  findings of `LearningRateDeclared`, `ScheduleMissing`, `RateRises`.
 """
 
 from __future__ import annotations
@@ -158,11 +158,64 @@ class ScheduleMissing(WatchRule):
         return ""
 
 
+class RateRises(Rule):
+    """The run has come to its planned end, and the learning rate has risen all the time.
+
+    From the first row to the last, 90 steps at least, no rate is lower than the one before, the first is at a tenth of
+    the last or less, and the last tenth of the steps is worth a twentieth of the rise: the run ends with its highest
+    rate. The plan is known, and the run has come to 95% of it. Where the configuration speaks of a test of rates, of
+    stages or cycles, or of a warm-up of nine tenths of the steps, nothing is said, nor of a run that resumed.
+
+    What to do: look at which factor a schedule begins with, and which it ends with.
+    """
+
+    name, family, kind, severity = "rate_rises", "optimizer", "learning_rate", "warning"
+    needs = ("lr|=model/rate_in_force",)
+    least = 10
+    about = "The learning rate rises from the first step to the last."
+    thresholds: ClassVar = {
+        "steps": (90.0, "ours"),
+        "first": (0.1, "of the last, at most; ours"),
+        "late": (0.05, "of the rise, in the last tenth of the steps; ours"),
+        "planned": (0.95, "of the planned steps; ours"),
+        "warms": (0.9, "of the planned steps: a warm-up that is meant so; ours"),
+    }
+    causes = (
+        "schedule reversed: its first and last factor are exchanged",
+        "warm-up never ends: it is as long as the run",
+    )
+    remedies = ("give the schedule its first factor first; let the rate end at a tenth of its peak or less",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rate, planned = history.role("lr") or history.channel("model/rate_in_force"), history.facts.get("planned_steps")
+        if not history.facts.get("finished") or not planned or rate is None or rate.end < self.least:
+            return
+        rows = rate.rows()
+        steps, values = rows.step, rows.value
+        whole = not rows.first and rows.segment[0] == rows.segment[-1] and steps[-1] - steps[0] >= self.at["steps"]
+        if not whole or steps[-1] < self.at["planned"] * planned - 2 * (steps[-1] - steps[-2]):
+            return
+        rise = float(values[-1] - values[0])
+        late = values[-1] - numpy.interp(steps[0] + 0.9 * (steps[-1] - steps[0]), steps, values)
+        rises = bool((numpy.diff(values) >= 0).all()) and values[0] <= self.at["first"] * values[-1]
+        warms = [value for _, value in numbers_named(history, _WARMED) if value >= self.at["warms"] * planned]
+        shares = [value for _, value in numbers_named(history, _SHARE) if value >= self.at["warms"]]
+        meant = any(_MEANT.search(name.lower()) and value for name, value in history.options.found.items())
+        if rises and late >= self.at["late"] * rise > 0 and not (warms or shares or meant) and self.first():
+            yield self.finding(
+                int(steps[0]), f"The learning rate rises from {values[0]:.3g} at the start to {values[-1]:.3g} at the "
+                f"end, step {int(steps[-1])} of {planned}.", found=int(steps[-1]), segment=int(rows.segment[0]),
+                confidence=0.9, evidence={"first": rounded(float(values[0])), "last": rounded(float(values[-1])),
+                                          "standing": True},
+            )  # fmt: skip
+
+
 _HALF = 0.5
 _NEVER = "scheduler never stepped: the configured schedule is not in force, the learning rate never changes"
 _WARMED = re.compile(r"(?:lr_|num_|n_)?warm_?up_(?:steps|iters|iterations|updates)")
 _SHARE = re.compile(r"(?:lr_)?warm_?up_(?:ratio|fraction|frac|proportion)")
 _SCHEDULE = re.compile(r"(?:lr|learning_rate)_(?:schedule|scheduler|decay)(?:_type|_name|_style)?")
+_MEANT = re.compile(r"range_?test|lr_?find|find_?lr|finder|stage|phase|cycl|restart|ramp|curricul")
 _FALLS = re.compile(r"cosine|linear|poly|one_?cycle|exponential|inverse_sqrt|rsqrt")
 
-RULES = (LearningRateDeclared, ScheduleMissing)
+RULES = (LearningRateDeclared, ScheduleMissing, RateRises)

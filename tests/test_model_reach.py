@@ -120,6 +120,27 @@ def test_tied_weights_that_are_two_tensors_are_proven(
     assert (found.get("untied_weights") == "warning") == warns
 
 
+@pytest.mark.parametrize(
+    ("layers", "config", "severity"),
+    [
+        ([nn.Linear(16, 16)] * 3, {"layers": 3}, "warning"),
+        ([nn.Linear(16, 16)] * 3, {"share_layers": True}, "info"),
+        ([nn.Linear(16, 16) for _ in range(3)], {}, None),
+        ([nn.ReLU()] * 3, {}, None),  # nothing is trained in it
+        ([layer := nn.Linear(16, 16), nn.ReLU(), layer], {}, None),
+    ],
+)
+def test_a_list_of_layers_that_is_one_layer_is_told(
+    tmp_path: Path, layers: list[nn.Module], config: dict[str, Any], severity: str | None
+) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Sequential(*layers), nn.Linear(16, 4))
+    found, _ = train(
+        tmp_path, model, functional.cross_entropy,
+        lambda step: (torch.randn(8, 16), torch.randint(0, 4, (8,))), 10, config,
+    )  # fmt: skip
+    assert found.get("repeated_layer") == severity
+
+
 class Kinds(nn.Module):
     """An encoder of tokens of two kinds, and a classifier of two classes: the tables have one shape."""
 

@@ -29,6 +29,7 @@ RARE = {
         "unused",
         "idle",
         "shared",
+        "repeated",
     ),
     "info": ("message",),
 }

@@ -1,4 +1,4 @@
-"""Parameters that the loss does not reach, and tied weights that are two tensors.
+"""Parameters that the loss does not reach, tied weights that are two tensors, and layers that are one object.
 
 In:   a torch model; which of its parameters never had a gradient.
 Out:  figures for the `model` record; nothing waits for a device.
@@ -215,6 +215,20 @@ def untied_figures(current: ModelRound, model: Any) -> None:
     first, second = first[:most], second[:most]
     if first.device == second.device and most > 1:
         current.put("untied_copy", ("",), ((first == second).all() & (first != first[0]).any()).reshape(1))
+
+
+def repeated_figures(current: ModelRound, model: Any) -> None:
+    """Add how many numbered places of a container one object with trained parameters fills alone: the most of all."""
+    found: dict[str, float] = {}
+    for name, module in model.named_modules():
+        inside = module.__dict__.get("_modules") or {}
+        one = next(iter(inside.values()), None)
+        alone = len(inside) > 1 and all(key.isdigit() and part is one for key, part in inside.items())
+        if alone and one is not None and any(item.requires_grad for item in one.parameters()):
+            found[plain(name)] = float(len(inside))
+    if found:
+        most = max(found, key=lambda name: found[name])
+        current.figures |= {"repeated_layers": found[most], "repeated": most}
 
 
 def detached_table(model: Any, output: Any) -> Any:

@@ -45,7 +45,7 @@ from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.outside import fields_of as outside_fields
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, in_backward
-from barograph.probes.model.reach import detached_table, untied_figures
+from barograph.probes.model.reach import detached_table, repeated_figures, untied_figures
 from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import LayerSettings, end_token
 from barograph.probes.model.sharded import shards_of
@@ -376,6 +376,7 @@ class ModelState:
             self._adapters = Adapters(self._model) if self._adapters is None else self._adapters
             frozen_figures(current, self._model, parameters, self._adapters, optimizers)
             untied_figures(current, self._model)
+            repeated_figures(current, self._model)
             rate_figures(current, self._model, optimizers)
             current.figures |= self._settings.read()
             current.figures["trained_elements"] = float(sum(item.numel() for item in parameters))

@@ -1,7 +1,8 @@
-"""Layers that the loss does not reach, tied weights that are two, outputs that are the same for every input.
+"""Layers that the loss does not reach, that are two or one, and outputs that are the same for every input.
 
 In:   figures of the watch.
-Out:  findings of `UnreachedParameters`, `OutsideParameters`, `UntiedWeights`, `TableDetached`, `ConstantOutput`.
+Out:  findings of `UnreachedParameters`, `OutsideParameters`, `UntiedWeights`, `RepeatedLayer`, `TableDetached`,
+      `ConstantOutput`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
+_SHARES = re.compile(r"shar|\btie|tied|tying|repeat|recur|loop|unroll|reuse|iterat|universal|albert|cross_layer", re.I)
 _DETACHES = re.compile(r"detach|stop_?grad", re.I)
 # words of options such as `tie_weights`, `tied_embeddings`, `share_decoder_input_output_embed`
 _TIED = frozenset({"tie", "tied", "ties", "tying"})
@@ -187,6 +189,39 @@ class UntiedWeights(Rule):
             )  # fmt: skip
 
 
+class RepeatedLayer(WatchRule):
+    """All layers of a list are one object: `[Layer()] * n` makes one layer, and n names for it.
+
+    A container whose places are numbered holds one object with trained parameters in each of them, two or more. Where
+    the configuration speaks of layers that are shared, tied, repeated or looped, or of such a model by its name, as
+    ALBERT's or a universal transformer's, it is an info finding.
+
+    What to do: `[Layer() for _ in range(n)]`.
+    """
+
+    name, family, kind, severity = "repeated_layer", "model", "frozen", "warning"
+    series = "model/repeated_layers"
+    needs = ("=model/repeated_layers",)
+    least = 1
+    about = "All layers of a list are one layer."
+    causes = ("weight tying broken: layers of a list are one object, and share their weights",)
+    remedies = ("`[Layer() for _ in range(n)]` in place of `[Layer()] * n`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if not self.first(place[2]):
+            return
+        name = names_of(history, "repeated", place[0], place[1])
+        said = any(
+            given not in (None, False, "") and _SHARES.search(f"{option} {given if isinstance(given, str) else ''}")
+            for option, given in history.options.found.items()
+        )
+        yield self.finding(
+            place[0], f"The {value:.0f} layers of {name} are one object: they share their weights.", found=place[0],
+            segment=place[2], severity="info" if said else self.severity, confidence=0.4 if said else 0.85,
+            evidence={"layers": value, "standing": True},
+        )  # fmt: skip
+
+
 class TableDetached(WatchRule):
     """The output is made with the embedding's own table, and no gradient comes back to it that way.
 
@@ -321,4 +356,4 @@ class ConstantOutput(Rule):
         return known(history.channel("model/flow_spread"), step, time, segment) > self.at["vanish"]
 
 
-RULES = (UnreachedParameters, OutsideParameters, UntiedWeights, TableDetached, ConstantOutput)
+RULES = (UnreachedParameters, OutsideParameters, UntiedWeights, RepeatedLayer, TableDetached, ConstantOutput)

@@ -100,6 +100,25 @@ def test_answers_that_are_not_shifted_are_no_masks_that_were_left_out(tmp_path: 
     assert list(found) == ["target_shift"] and found["target_shift"]["causes"][0].startswith("labels shifted")
 
 
+@pytest.mark.parametrize(
+    ("kind", "found"), [("in the model", set()), ("nowhere", {"target_shift"}), ("cast", {"target_shift"})]
+)
+def test_a_model_that_shifts_its_tokens_itself_is_told_by_what_it_embeds(
+    tmp_path: Path, kind: str, found: set[str]
+) -> None:
+    class Shifting(Reader):
+        def forward(self, tokens: Any) -> Any:
+            if kind == "in the model":
+                tokens = torch.cat([torch.zeros_like(tokens[:, :1]), tokens[:, :-1]], 1)
+            return super().forward(tokens.long())
+
+    def batch(step: int) -> tuple[Any, Any]:
+        text = written(ROWS, PLACES, step)
+        return text.int() if kind == "cast" else text, text.clone()
+
+    assert set(trained(tmp_path, Shifting(), batch, 12)) == found
+
+
 class Translator(nn.Module):
     """An encoder, and a decoder that is given the other text."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, squares, texts
@@ -22,12 +22,13 @@ from barograph.probes.model.guest import Guest
 from barograph.probes.model.loss_graph import root_of_pass
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
-from barograph.probes.model.rows import place_of
+from barograph.probes.model.rows import NOTHING, place_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from barograph.probes.model.rounds import ModelRound
+    from barograph.probes.model.rows import Embedded
     from barograph.probes.model.softmaxes import Softmax
 
 _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
@@ -109,7 +110,7 @@ class OutputLook:
         if tensor is not None:
             self._inputs.given(tensor, False, False)
 
-    def returned(self, output: Any, tensor: Any, embedded: Collection[Any] = (), in_pieces: bool = False) -> None:
+    def returned(self, output: Any, tensor: Any, embedded: Embedded = NOTHING, in_pieces: bool = False) -> None:
         """The output of a pass with gradients. tensor: what the loss is of. embedded: tensors that were embedded.
         in_pieces: it is one of several of the pass."""
         pieces = self._returned
@@ -126,10 +127,7 @@ class OutputLook:
             return  # a loss, and what it is of is not known
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         rowed, self._tokens = self._tokens if tensor.dim() == 3 else [], []
-        fed = [place in embedded for place in self._places]
-        several = sum(fed) > 1  # two texts: what the targets are of is said by their shift
-        long = [at for at, one in enumerate(rowed) if one.shape[1] >= _LONG <= tensor.shape[1]]
-        given, fed = [rowed[at] for at in long], [fed[at] for at in long]
+        given, fed, several = self._read(rowed, embedded, tensor)
         squared = self._round.squared if self._round is not None else None
         made = plain_kind(tensor.grad_fn)
         count = tensor.numel() if squared is not None and squared[:2] == (tensor.numel(), made) else 0
@@ -188,6 +186,14 @@ class OutputLook:
 
         self._of_places = tagged is not None
         tensor.register_hook(Guest(self.timed(arrived)))
+
+    def _read(self, rowed: list[Tensor], embedded: Embedded, output: Tensor) -> tuple[list[Tensor], list[bool], bool]:
+        """Texts as long as the output, each as it was given, or as it was embedded in its place; which of them were
+        embedded; whether several were, so that what the targets are of is said by their shift."""
+        fed = [place in embedded for place in self._places]
+        long = [at for at, one in enumerate(rowed) if one.shape[1] >= _LONG <= output.shape[1]]
+        given = [_embedded(embedded, self._places[at], rowed[at], fed[at]) for at in long]
+        return given, [fed[at] for at in long], sum(fed) > 1
 
     def _of_rows(
         self, rows: Tensor, gradient: Tensor, found: Softmax | None, rowed: list[Tensor], complete: bool
@@ -412,6 +418,13 @@ def _dropped(output: Tensor) -> Tensor:
     whole = share**width
     most = whole + (whole * (1 - whole) / count).sqrt() * _DEVIATIONS
     return share * (same & some & ((zero.sum(1) == width).to(output.dtype).mean() <= most))
+
+
+def _embedded(embedded: Embedded, place: Any, given: Tensor, fed: bool) -> Tensor:
+    """The tokens that a model was given, or what it embedded in their place: it may shift them itself. fed: it embedded
+    them."""
+    read = [] if fed else [one for (_, shape), one in embedded.items() if shape == place[1]]
+    return read[0] if len(read) == 1 and read[0] is not None else given
 
 
 def _proportional(output: Tensor, gradient: Tensor) -> Tensor:

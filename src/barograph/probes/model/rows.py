@@ -10,10 +10,17 @@ of it, and another dimension has the places, each row's output is made of the ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.guest import before
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Embedded = Mapping[Any, "Tensor | None"]  # by place: some rows of tensors of rows, None of others
+NOTHING: Embedded = MappingProxyType({})
+_ROWS = 64  # of a batch of tokens
 _ALONG = ("RNN", "LSTM", "GRU", "MultiheadAttention")
 
 
@@ -30,14 +37,14 @@ class RowsLook:
             if type(module).__name__ in _ALONG and getattr(module, "batch_first", True) is False
         ]
         self._along = len(self._handles)
-        self._embedded: set[Any] = set()
+        self._embedded: dict[Any, Any] = {}  # by place, of tensors that were embedded: some rows
         self._handles += [
             before(module, self._embeds) for module in model.modules() if type(module).__name__ == "Embedding"
         ]
 
     def began(self, tensors: Sequence[Any], due: bool) -> None:
         """A pass of the model."""
-        self.due, self._seen, self._embedded = due and bool(self._handles), [], set()
+        self.due, self._seen, self._embedded = due and bool(self._handles), [], {}
         first = next((one for one in tensors if one.dim() > 1), None)
         self._rows = 0 if first is None else int(first.shape[0])
 
@@ -48,12 +55,13 @@ class RowsLook:
                 self._seen.append((int(tensor.shape[0]), int(tensor.shape[1])))
 
     def _embeds(self, module: Any, given: Sequence[Any]) -> None:
-        if self.due and given and hasattr(given[0], "data_ptr"):
-            self._embedded.add(place_of(given[0]))
+        if self.due and given and hasattr(given[0], "data_ptr") and (place := place_of(given[0])) not in self._embedded:
+            self._embedded[place] = given[0].detach()[:_ROWS].clone() if given[0].dim() == 2 else None
 
-    def embedded(self) -> set[Any]:
-        """Which tensors were embedded in this pass, by `place_of`."""
-        return self._embedded
+    def embedded(self) -> Embedded:
+        """Which tensors were embedded in this pass, by `place_of`: of those of rows some, else None."""
+        found, self._embedded = self._embedded, dict.fromkeys(self._embedded)
+        return found
 
     def mixed(self, output: Any) -> float | None:
         """Whether rows are mixed in a pass with this output; None where that is not to be seen."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
+_SURE = 0.2  # of the rows, that have a passage by chance, up to which that is well known
 _KEPT = 2048  # rows of the training that the watch keeps sketches of
 _GROUPED = ", as {:.0f}% of the training's are to each other: groups of examples are on both sides"
 
@@ -57,10 +58,11 @@ class EvaluationOverlaps(Rule):
     that part that can be compared are the same in both, equally far apart. What texts share by chance is as often at
     the same place of two rows; it is allowed for, and a window that was trained on and ends before is none of these.
 
-    A quarter of the rows that were looked at (beyond chance three in twenty of passages, and one in ten of windows of a
-    text, for the watch keeps only those of the steps that it looks at), eight or more, and some in each pass, in two
-    evaluations in a row. Where a series is split by time, the first windows of the evaluation may
-    overlap with the last ones of the training: a few of many. Where a reward is logged, nothing is said.
+    A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance
+    gives above a fifth on top, for that is an estimate; one in ten of windows of a text; for the watch keeps only
+    those of the steps that it looks at), eight or more, and some in each pass, in two evaluations in a row. Where a
+    series is split by time, the first windows of the evaluation may overlap with the last ones of the training: a
+    few of many. Where a reward is logged, nothing is said.
 
     What to do: cut the series first, and windows out of each part; split originals, and augment only those of the
     training.
@@ -83,6 +85,7 @@ class EvaluationOverlaps(Rule):
         "batches": (3.0, "of different rows that the training has had; ours"),
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
         "chance": (0.5, "of the rows, that have a passage by chance, at most; ours"),
+        "unsure": (0.5, "of these above a fifth of the rows, by which there have to be more: it is an estimate; ours"),
         "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
     }
 
@@ -108,7 +111,8 @@ class EvaluationOverlaps(Rule):
                 if of_texts:
                     chance = watched(history, f"evaluated_{name}_chance", place)
                     beyond = (value - chance) / max(1 - chance, 1e-9)
-                    many = many and chance <= self.at["chance"] and beyond >= least
+                    unsure = self.at["unsure"] * max(0.0, chance - _SURE) if name == "passages" else 0.0
+                    many = many and chance <= self.at["chance"] and beyond >= least + unsure
                     many = many and beyond * count >= self.at["rows"]
                 if not (many and batches >= self.at["batches"]) or (row and row[0][1] != place[2]):
                     row.clear()

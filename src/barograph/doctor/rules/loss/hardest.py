@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HardestAlone(WatchRule):
-    """The loss is the mean over an eighth of a batch's examples or fewer, and evaluations are no better than a guess.
+    """The loss is the mean over an eighth of a batch's examples or fewer, and no evaluation is better than a guess.
 
     The graph of the loss shows how many of the examples' cross-entropies are taken from the end of their order
     (`model/kept_losses`, `model/kept_of`), by `topk` or a sort: one of eight at most, of eight examples or more, each
@@ -35,7 +35,7 @@ class HardestAlone(WatchRule):
     proves = "training"
     needs = ("eval_loss", "=model/kept_losses", "=model/output_width")
     least = 3
-    about = "The loss is of the hardest few examples of each batch, and evaluations are no better than a guess."
+    about = "The loss is of the hardest few examples of each batch, and no evaluation is better than a guess."
     thresholds: ClassVar = {
         "share": (0.125, "of a batch's examples; ours"),
         "examples": (8.0, "of a batch, at least; ours"),

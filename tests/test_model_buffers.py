@@ -50,3 +50,31 @@ def test_buffers_of_zero_and_one_that_nothing_moves_are_seen(how: str, unset: li
 def test_layers_of_torch_are_not_asked() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     assert not BatchNormStatistics(model)._pairs
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("new", [2.0]), ("loaded before", [0.0]), ("loaded behind", [42.0]), ("evaluated", []), ("counts nothing", [])],
+)
+def test_of_how_many_batches_statistics_are_that_were_new_when_the_watch_began(how: str, said: list[float]) -> None:
+    trained = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    for _ in range(40):
+        trained(torch.randn(8, 3) + 5)
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    if how == "loaded before":
+        model.load_state_dict(trained.state_dict())
+    if how == "counts nothing":
+        model[1].num_batches_tracked = None
+    look, put = BatchNormStatistics(model.train(how != "evaluated")), []
+    if how == "loaded behind":
+        model.load_state_dict(trained.state_dict())
+    current = SimpleNamespace(put=lambda family, names, values: put.append((family, float(values))))
+    for _ in range(2):
+        model(torch.randn(8, 3)), model(torch.randn(8, 3))
+        look.put(current, how != "evaluated")  # type: ignore[arg-type]
+    assert [value for family, value in put if family == "begun_statistics"] == said
+
+
+def test_layers_without_numbers_have_no_statistics_to_begin_with() -> None:
+    assert BatchNormStatistics(nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d()))._made is None
+    assert BatchNormStatistics(nn.Sequential(nn.BatchNorm1d(2, device="meta")))._made is None

@@ -160,6 +160,33 @@ def test_a_proof_of_one_loss_stays_where_a_step_has_another_one() -> None:
     assert found["loss_crossed"] == 6.0 and "loss_error" not in found
 
 
+def each(x: Any) -> Any:
+    return functional.cross_entropy(x, torch.arange(8), reduction="none")
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "kept"),
+    [
+        (lambda x: each(x).topk(2).values.mean(), (2.0, 8.0)),
+        (lambda x: each(x).topk(1)[0].mean() / 4, (1.0, 8.0)),
+        (lambda x: each(x).sort(descending=True)[0][:3].mean(), (3.0, 8.0)),
+        (lambda x: (-functional.logsigmoid(x[:, 0])).topk(2)[0].mean(), (2.0, 8.0)),
+        (lambda x: each(x).mean(), None),
+        (lambda x: each(x).topk(2).values.mean() + each(x).mean(), None),
+        (lambda x: each(x).view(4, 2).topk(1).values.mean(), None),  # one of each pair
+        (lambda x: x.topk(2).values.mean(), None),  # of scores
+    ],
+)  # fmt: skip
+def test_of_losses_that_are_chosen_by_their_size_the_number_is_seen(loss_of: Any, kept: Any) -> None:
+    weight, look = nn.Parameter(torch.randn(8, 8)), LossGraph()
+    weight.register_post_accumulate_grad_hook(lambda _: look.came())
+    loss_of(torch.randn(8, 8) @ weight).backward()
+    found = look.new()
+    assert (found.get("kept_losses"), found.get("kept_of")) == (kept or (None, None))
+    each(torch.randn(8, 8) @ weight).mean().backward()
+    assert look.new().get("kept_losses") == (0.0 if kept else None)
+
+
 @pytest.mark.parametrize(
     ("loss_of", "kept"),
     [

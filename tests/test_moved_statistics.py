@@ -1,4 +1,5 @@
-"""Batch norm's running statistics that passes without gradients move ahead of an evaluation: which of them warn."""
+"""Batch norm's running statistics that passes without gradients move ahead of an evaluation, and those of single
+examples: which of them warn."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from rule_columns import findings, only
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.evaluation.running import StatisticsMoved
+from barograph.doctor.rules.evaluation.running import StatisticsAlone, StatisticsMoved
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -115,3 +116,65 @@ def test_nothing_is_heard_where_there_is_no_batch_norm_and_behind_the_end() -> N
     assert look._found is not None and look._kept is None
     look.close()
     assert not net[1]._forward_pre_hooks and look._found is None
+
+
+@pytest.mark.parametrize("cuts", [(), (25, 45)])
+@pytest.mark.parametrize(
+    ("apart", "told", "warns"),
+    [
+        ([0.05, 0.05], True, True),
+        ([0.05, 0.049], True, False),
+        ([0.3], True, False),
+        ([0.3, 0.0, 0.3], True, False),  # one evaluation in batches
+        ([0.3, 0.3], False, False),  # nothing is judged: single examples may be generated
+    ],
+)
+def test_single_examples_that_are_far_from_their_batch_warn(
+    apart: list[float], told: bool, warns: bool, cuts: tuple[int, ...]
+) -> None:
+    columns: dict[str, Any] = {"model/statistics_alone": (LOOKS[: len(apart)], apart)}
+    columns |= {"train/loss": numpy.linspace(2, 1, 121)}
+    columns |= {"val/loss": (LOOKS - 1, numpy.full(5, 2.0))} if told else {}
+    found = only(findings([StatisticsAlone()], columns, cuts=cuts), "statistics_alone")
+    assert [(one.severity, one.step, one.found) for one in found] == [("warning", 20, 40)] * warns
+
+
+@pytest.mark.parametrize(
+    ("how", "rows", "one", "says"),
+    [
+        ("own levels", 16, True, True),
+        ("own levels", 16, False, False),
+        ("own levels", 1, True, False),  # nor has the training more
+        ("running", 16, True, None),
+        ("alike", 16, True, False),
+    ],
+)
+def test_how_far_single_examples_are_from_their_batch(how: str, rows: int, one: bool, says: bool | None) -> None:
+    torch.manual_seed(0)
+    layer = nn.BatchNorm1d(6, track_running_stats=how == "running")
+    look, put = MovedStatistics(nn.Sequential(layer)), []
+    current: Any = type("Round", (), {"put": lambda _, family, names, values: put.append((family, float(values)))})()
+    level = 0.0 if how == "alike" else 1.0
+    for _ in range(5):
+        layer.train()(torch.randn(rows, 6, 400) + level * torch.randn(rows, 6, 1))
+        look.put(current)
+        with torch.no_grad():
+            for piece in (torch.randn(12, 6, 400) + level * torch.randn(12, 6, 1)).split(1 if one else 5):
+                layer.eval()(piece)
+    found = [value for family, value in put if family == "statistics_alone"]
+    assert len(found) == (0 if says is None else 3)
+    assert all((value > 0.05) is says for value in found)
+
+
+def test_layers_of_no_place_and_of_other_inputs_say_nothing() -> None:
+    layer = nn.BatchNorm1d(6, track_running_stats=False)
+    look, put = MovedStatistics(nn.Sequential(layer)), []
+    current: Any = type("Round", (), {"put": lambda _, family, names, values: put.append(float(values))})()
+    with torch.no_grad():
+        layer(torch.randn(2, 6))
+    layer(torch.randn(16, 6))
+    look._called_alone(layer, ())
+    look.put(current)
+    assert put == [0.0] and look._alone is None
+    look.close()
+    assert not layer._forward_pre_hooks

@@ -86,6 +86,27 @@ def test_what_the_watches_compare_is_a_warning(fields: dict[str, Any], config: d
 
 
 @pytest.mark.parametrize(
+    ("config", "passes", "cause"),
+    [
+        ({"sync_every": 2}, 2, "all-reduce missing: gradients are not averaged, as where the last part"),
+        ({"sync_every": 1}, 1, "all-reduce missing: gradients are not averaged"),
+        ({"sync_every": 8}, 1, ""),
+        ({"sync_every": 8}, 2, ""),
+        ({"sync_interval": "epoch"}, 2, ""),
+        ({"sync_every": 2, "outer_lr": 0.7}, 2, ""),
+    ],
+)
+def test_what_is_made_alike_in_each_step_is_not_workers_that_are_averaged_now_and_then(
+    config: dict[str, Any], passes: int, cause: str
+) -> None:
+    event = Record("ranks", 0, 9, {"apart": [0, 1], "apart_since": 0})
+    columns = {"model/backwards": numpy.full(20, passes)}
+    found = findings([RanksDrifted()], columns, events=[event], facts={"world_size": 2, "config": config})
+    assert [one.causes[0][: len(cause)] for one in found.values()] == [cause] * bool(cause)
+    assert all(("no_sync" in one.causes[0]) == (passes > 1) for one in found.values())
+
+
+@pytest.mark.parametrize(
     ("written", "steps", "told"),
     [
         ([16, 32], 300, False),

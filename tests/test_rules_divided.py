@@ -56,6 +56,35 @@ def test_a_mean_that_is_divided_again_is_found_where_its_loss_shows_it(
     assert not cause or (found["loss_divided"].causes[0].startswith(cause) and found["loss_divided"].step == 0)
 
 
+STEEP = FALLS[0] * np.geomspace(1, 0.05, ROWS)
+FLAT = FALLS[0] * np.geomspace(1, 0.95, ROWS)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("number", "given", "logged", "follows", "told"),
+    [
+        (30.0, 30.0, FLAT, True, True),
+        (30.0, 30.0, FLAT, False, False),  # Adam's steps are as long
+        (30.0, 30.0, STEEP, True, False),  # the rate was chosen for it
+        (30.0, 30.2, FLAT, True, False),  # a part of a larger loss
+        (30.0, 1.0, FLAT, True, False),
+        (32.0, 32.0, STEEP, False, True),  # the batch's size again
+        (10.0, 10.0, STEEP, False, True),  # classes
+        (4.0, 4.0, FLAT, True, False),
+    ],
+)
+def test_a_loss_that_is_divided_for_its_backward_pass_alone_is_found_by_what_that_is_given(
+    number: float, given: float, logged: np.ndarray, follows: bool, told: bool, rows: int
+) -> None:
+    columns = {"loss": every(logged), "val_loss": (EVALUATIONS, logged[EVALUATIONS])}
+    columns |= looked(**PLAIN | {"loss_weight": 1 / number} | ({"rate_sum": 1.0} if follows else {}))
+    columns["model/loss_given"] = LOOKS, logged[LOOKS] / given
+    found = warned(columns, rows)
+    assert ("loss_divided" in found) == told
+    assert not told or found["loss_divided"].step == 0
+
+
 def test_steps_of_several_passes_in_between_are_an_accumulation() -> None:
     columns = {"loss": every(GUESS / 32), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])}
     columns |= looked(**PLAIN | {"loss_weight": 1 / 32})

@@ -10,7 +10,7 @@ from rule_curves import columns, falling, found, warned
 
 from barograph.doctor.rules.optimizer.scheduled import ScheduleAnew
 from barograph.doctor.rules.run.resume import RULES
-from barograph.doctor.rules.run.state import OlderWeights
+from barograph.doctor.rules.run.state import OlderWeights, StatisticsLost
 
 SEGMENTS = np.repeat([1, 2], 300)
 
@@ -240,3 +240,43 @@ def test_margins_that_begin_at_0_behind_a_resume_are_of_a_reference_that_was_res
     assert finding.causes[0].startswith(cause)
     plain = next(one for one in look(loss) if one.rule == "resume_discontinuity")
     assert plain.causes[0].startswith("bad initialisation")
+
+
+@pytest.mark.parametrize(
+    ("batches", "backwards", "age", "norms", "moved", "told"),
+    [
+        (1, 1, 120, (), True, True),
+        (8, 4, 120, (), True, True),  # passes that are made again for the backward pass
+        (9, 4, 120, (), True, False),  # they were loaded behind the watch
+        (1, 1, 20, (), True, True),
+        (1, 1, 19, (), True, False),
+        (15, 8, 29, (), True, False),
+        (0, 1, 120, (), True, False),  # those of before
+        (1, 1, 0, (), True, False),  # another training
+        (1, 1, 120, (), False, False),  # they never moved before
+        (1, 1, None, (4.0, 5.0, 5.02), True, True),
+        (1, 1, None, (4.0, 5.0, 5.2), True, False),
+        (1, 1, None, (5.0, 5.01, 5.02), True, False),
+        (1, 1, None, (), True, False),
+    ],
+)
+@pytest.mark.parametrize("cuts", [(), (1, 2)])
+def test_running_statistics_that_begin_anew_where_the_training_goes_on_are_lost(
+    batches: int,
+    backwards: int,
+    age: float | None,
+    norms: tuple[float, ...],
+    moved: bool,
+    told: bool,
+    cuts: tuple[int, ...],
+) -> None:
+    rows = {
+        "model/begun_statistics": ([0, 120], [1.0, batches]),
+        "model/stale_statistics": ([10, 20, 130], [0.0 if moved else 1.0] * 3),
+        "model/backwards": ([0, 120], [1.0, backwards]),
+    }
+    rows |= {"model/optimizer_age": ([0, 120], [0.0, age])} if age is not None else {}
+    rows |= {"model/param_norm": ([0, 110, 120], list(norms))} if norms else {}
+    some = findings([StatisticsLost()], rows, segments={0: 1, 120: 2}, cuts=cuts)
+    assert [one.step for one in some.values()] == [120] * told
+    assert not findings([StatisticsLost()], rows)  # one launch

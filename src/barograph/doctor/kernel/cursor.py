@@ -184,10 +184,30 @@ def numbers_named(history: RunHistory, words: re.Pattern[str]) -> Iterator[tuple
 
 
 def averages_workers(history: RunHistory) -> bool:
-    """Whether the configuration says that workers train by themselves, and weights are averaged now and then."""
-    names = ("local_steps", "inner_steps", "sync_every", "sync_interval", "sync_period", "outer_lr", "outer_optimizer",
-             "diloco", "local_sgd", "averaging_period", "local_epochs")  # fmt: skip
-    return any(setting(history, name) not in (None, False, 0, 1) for name in names)
+    """Whether the configuration says that workers train by themselves, and weights are averaged now and then.
+
+    How often ranks are made alike is how many parts a step has, where as many backward passes are behind each step.
+    """
+    names = ("local_steps", "inner_steps", "outer_lr", "outer_optimizer", "diloco", "local_sgd", "averaging_period",
+             "local_epochs")  # fmt: skip
+    passes = history.channel("model/backwards")
+    often = (None, False, 0, 1, passes.last if passes is not None else 1)
+    return any(setting(history, name) not in (None, False, 0, 1) for name in names) or any(
+        setting(history, name) not in often for name in ("sync_every", "sync_interval", "sync_period")
+    )
+
+
+def splits_model(history: RunHistory) -> bool:
+    """Whether the configuration says that ranks hold parts of one model."""
+    for name in ("tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size", "tp", "tp_size", "pp",
+        "pp_size",
+                 "pipeline_parallel", "pipeline_model_parallel_size", "context_parallel_size", "cp",
+                 "sequence_parallel", "expert_parallel", "expert_parallel_size", "expert_model_parallel_size", "ep",
+                 "ep_size"):  # fmt: skip
+        value = setting(history, name)
+        if value is True or (isinstance(value, (int, float)) and value > 1):
+            return True
+    return False
 
 
 def summed_by_choice(history: RunHistory) -> bool:

@@ -6,6 +6,7 @@ Out:  figures for the `model` record; nothing waits for a device.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Sequence
 from itertools import permutations
@@ -346,6 +347,7 @@ class BatchNormStatistics:
         ]  # fmt: skip
         self._layers = layers[:: max(1, len(layers) // _LAYERS)][:_LAYERS]
         self._kept: list[Any] = []
+        self._made = _as_made(self._layers)
         self._steps = self._unset = self._trained = 0
         self._pairs = [pair for module in model.modules() if module not in layers for pair in _pairs(module)][
             : 2 * _LAYERS
@@ -362,6 +364,9 @@ class BatchNormStatistics:
             self._unset += 1
             self._as_made(current)
         trains = trains and all(layer.training for layer in self._layers)
+        if trains and self._made is not None:
+            self._begun(current, self._made)
+        self._made = None
         self._steps = self._steps + 1 if trains else 0
         if not trains:
             self._kept = []
@@ -387,11 +392,32 @@ class BatchNormStatistics:
 
     def _as_made(self, current: ModelRound) -> None:
         """The layers are in evaluation mode, and the model is not: whether their statistics are as torch makes them."""
+        made = _as_made(self._layers)
+        if made is not None:
+            current.put("unset_statistics", ("",), made)
+
+    def _begun(self, current: ModelRound, made: Any) -> None:
+        """The first step that is watched: of how many batches statistics are that were as torch makes them when the
+        watch began, `made`; 0 where they were others."""
         import torch
 
-        made = [(item == number).all() for layer in self._layers
+        counts = [layer.num_batches_tracked for layer in self._layers]
+        if all(isinstance(count, torch.Tensor) for count in counts):
+            most = torch.stack([count.to(made.device) for count in counts]).amax()
+            current.put("begun_statistics", ("",), most * made)
+
+
+def _as_made(layers: Sequence[Any]) -> Any:
+    """Whether running statistics of layers are as torch makes them; None where they can't be read, or not yet."""
+    import torch
+
+    with contextlib.suppress(Exception):  # layers that learn their size from their first input
+        held = [(item, number) for layer in layers
                 for item, number in ((layer.running_mean, 0), (layer.running_var, 1))]  # fmt: skip
-        current.put("unset_statistics", ("",), torch.stack([item.to(made[0].device) for item in made]).all())
+        if held and all(is_here(item) and not item.is_meta and mesh_of(item) is None for item, _ in held):
+            made = [(item == number).all() for item, number in held]
+            return torch.stack([item.to(made[0].device) for item in made]).all()
+    return None
 
 
 def _pairs(module: Any) -> list[tuple[Any, str, str]]:

@@ -128,7 +128,8 @@ def figures(root: Any) -> dict[str, float]:
     to a mean, where nothing multiplies or divides them, how many numbers the largest adds up.
     `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, 2 where another function that has
     bounds does, as a sigmoid or tanh into a cross-entropy. `loss_classes`: the classes of a
-    cross-entropy that is all of the loss."""
+    cross-entropy that is all of the loss. `kept_losses`, `kept_of`: of a mean of some examples' losses that are chosen
+    by their size, how many there are, and of how many."""
     means, sums, other, scaled, rest, undivided = [], [], False, False, False, 0  # rest: what is left of a number
     whole: list[Any] = []  # sums that nothing multiplies or divides
     waiting, seen = [(root, False)], 0
@@ -153,6 +154,8 @@ def figures(root: Any) -> dict[str, float]:
     found = {"loss_undivided": float(plain and not sums), "activation_twice": max(map(_twice, terms))}
     if (scaled or rest) and not (other or sums) and undivided:
         found["term_undivided"] = 1.0
+    if len(terms) == 1 and means:
+        found |= _chosen(means[0])
     if sums:
         found["loss_adds"] = 1.0
     if means and (added := max(map(_added_up, whole), default=0.0)):
@@ -180,6 +183,15 @@ def count_terms(root: Any) -> int:
         else:
             count += 1
     return 0
+
+
+def _chosen(mean: Any) -> dict[str, float]:
+    """Of a mean of some of a row of losses, the ends of whose order are taken."""
+    under = _under(mean)
+    if under is None or _kind(under) not in ("Topk", "Sort") or _each_of(_behind(under)[0]) != 1:
+        return {}
+    sizes, count = setting(under, "self_sym_sizes", ()), setting(mean, "self_sym_numel", 0)
+    return {"kept_losses": float(count), "kept_of": float(sizes[0])} if len(sizes) == 1 and count else {}
 
 
 def _under(node: Any) -> Any:
@@ -369,6 +381,8 @@ class LossGraph:
                 asks, self.asks = self.asks, None
                 asks(root)
             fresh = _all(root) if root is not None else {}
+            if root is not None and self._last.get("kept_losses"):
+                fresh.setdefault("kept_losses", 0.0)  # now all of them are in the loss
             kept = {name: value for name, value in self._found.items() if name in _PROOFS}  # of the step's other losses
             self._found = fresh | {name: max(value, fresh.get(name, value)) for name, value in kept.items()}
             self.squared = objective.squared(root) if root is not None else None

@@ -1,8 +1,8 @@
 """Evaluations with batch norm's running statistics that are still those that torch begins with, or of other data.
 
 In:   the weight of a batch in running statistics, and the configured one; evaluation and training losses; how well
-      statistics fit what an evaluation gives; whether evaluations are made with a mean of 0.
-Out:  findings of `StatisticsSlow`, `StatisticsMoved`, `StatisticsOther`, `StatisticsUnset`.
+      statistics fit what an evaluation gives; whether evaluations are made with a mean of 0, or with none that runs.
+Out:  findings of `StatisticsSlow`, `StatisticsMoved`, `StatisticsAlone`, `StatisticsOther`, `StatisticsUnset`.
 """
 
 from __future__ import annotations
@@ -134,6 +134,44 @@ class StatisticsMoved(WatchRule):
             )  # fmt: skip
 
 
+class StatisticsAlone(WatchRule):
+    """Evaluations normalise each example by itself, where the training normalises batches.
+
+    Batch norm without running statistics (`track_running_stats=False`) has those of the batch in an evaluation, too. In
+    two evaluations in a row each pass had one example, and a batch of the training eight or more; and the means and
+    variances of single examples are a twentieth of a nat or more from those of the batch, in the mean of channels, as
+    two normal distributions are (`model/statistics_alone`). Where examples have nearly the same statistics, as large
+    pictures may, or the training has one example at a time, too, it makes no difference; nor is anything said where no
+    evaluation loss is logged, as of single examples that are generated.
+
+    What to do: keep running statistics, or evaluate in batches as large as those of the training.
+    """
+
+    name, family, kind, severity = "statistics_alone", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/statistics_alone"
+    needs = ("=model/statistics_alone", "eval_loss")
+    least = 2
+    about = "Evaluations normalise each example by itself, where the training normalises batches."
+    thresholds: ClassVar = {"apart": (0.05, "nats; ours"), "evaluations": (2.0, "in a row; ours")}
+    causes = ("batch normalisation has no running statistics: each example of an evaluation is normalised by itself",)
+    remedies = (
+        "leave out `track_running_stats=False`, so that evaluations have the training's statistics",
+        "evaluate in batches as large as those of the training, or take a norm that knows of no batch, as `GroupNorm`",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        loss = history.role("loss")
+        told = known(history.role("eval_loss"), *place)
+        alone = self.at["apart"] <= value < math.inf and math.isfinite(told) and not (loss and is_game(history, loss))
+        if self.lasts(alone, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], "Batch norm has no running statistics, and evaluations give it one example at a time: "
+                f"those of one example are {value:.3g} nats from those of a batch of the training.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"apart": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
 class StatisticsOther(WatchRule):
     """Batch norm gives a new batch another weight in its running statistics than the configuration says.
 
@@ -211,4 +249,4 @@ class StatisticsUnset(WatchRule):
             )  # fmt: skip
 
 
-RULES = (StatisticsSlow, StatisticsMoved, StatisticsOther, StatisticsUnset)
+RULES = (StatisticsSlow, StatisticsMoved, StatisticsAlone, StatisticsOther, StatisticsUnset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
@@ -33,8 +33,12 @@ class LossDivided(WatchRule):
     is divided by the batch's size again. Or k is the number of classes, 3 or more: the mean is over classes, too. Or it
     is another whole number, 8 or more. The logged loss has to show it, so that a part of a larger loss is not meant:
     the evaluation's loss is k times that of the training, from a third of it to three times; or, if k is no such other
-    number, the first logged loss is that of a guess divided by k, within 30%. Where gradients are accumulated, by the
-    configuration or by what was seen, nothing is said; nor where a scaler is used that the watch was not given.
+    number, the first logged loss is that of a guess divided by k, within 30%. Or what is logged is the mean, and what
+    the backward passes of three steps or more were called with (`model/loss_given`) is that over k, within 0.2%: all of
+    the loss is divided. Is k another whole number, this has to do harm: steps follow the gradient's size, as SGD's do,
+    and from the sixtieth step on the loss is still nine tenths of its first ones or more. Where gradients are
+    accumulated, by the configuration or by what was seen, nothing is said; nor where a scaler is used that the watch
+    was not given.
 
     Or the weight of the mean is the number of targets of a row, 2 or more: the loss is summed over all targets, as
     those of a text, and divided by rows. Then the evaluation's loss is smaller by that number, from a third of it to
@@ -58,6 +62,8 @@ class LossDivided(WatchRule):
         "number": (8.0, "that is none of these; ours"),
         "row": (2.0, "targets of a row; ours"),
         "guess": (0.3, "of the loss of a guess over k; ours"),
+        "begun": (60.0, "steps, where the logged loss is not divided; ours"),
+        "slow": (0.9, "of its first losses, where k is another number and the logged one is not divided; ours"),
         "ratio": (3.0, "times k, or a third of it: of evaluation and training; ours"),
     }
     remedies = ("take the mean once: `loss.mean()` or `reduction='mean'`, and divide by nothing else",)
@@ -141,6 +147,8 @@ class LossDivided(WatchRule):
         if loss is None or not loss.end:
             return False
         ours = usual(loss, step, *place[1:], 16)
+        if what != "rows" and self._only_given(history, times, place):
+            return what != "number" or self._is_slow(history, loss, ours, place)
         theirs = newest(evaluation, step, *place[1:], 1) if evaluation is not None else numpy.empty(0)
         if len(theirs) and ours > 0:
             ratio = float(theirs[0]) / ours / times
@@ -151,6 +159,31 @@ class LossDivided(WatchRule):
         guess = math.log(width) / times if self._of_classes and width > 1 else math.nan
         first = known(loss, loss.began[0], 1 << 62, place[2])
         return what != "number" and loss.began[0] <= _START and abs(first / guess - 1) < self.at["guess"]
+
+    def _only_given(self, history: RunHistory, times: float, place: Place) -> bool:
+        """Whether what backward passes were called with is the logged loss over that number."""
+        given, loss = history.channel("model/loss_given"), history.role("loss")
+        if given is None or loss is None or loss.name.startswith("model/"):
+            return False
+        (steps, ours), (others, theirs) = (_until(one, place) for one in (given, loss))
+        _, here, there = numpy.intersect1d(steps, others, return_indices=True)
+        if len(here) < self.at["looks"] or not ours[here].all():
+            return False
+        return bool((abs(theirs[there] / ours[here] / times - 1) < self.at["same"]).all())
+
+    def _is_slow(self, history: RunHistory, loss: Channel, ours: float, place: Place) -> bool:
+        """Whether steps are as short as the gradient, and the loss has hardly fallen for it."""
+        began, first = loss.began[0], numpy.median(loss.rows(0, 16).value)
+        follows = came_by(history.channel("model/rate_sum"), place[1])
+        begun = place[0] - began >= self.at["begun"] and began <= _START
+        return bool(follows and begun and 0 < self.at["slow"] * first <= ours)
+
+
+def _until(channel: Channel, place: Place) -> tuple[Any, Any]:
+    """Steps and values of a launch up to a moment."""
+    rows = channel.rows()
+    here = (rows.segment == place[2]) & (rows.time <= place[1])
+    return rows.step[here], rows.value[here]
 
 
 RULES = (LossDivided,)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, averages_workers, known, saved_before, setting, whole
+from barograph.doctor.kernel.cursor import RowCursor, averages_workers, known, saved_before, splits_model, whole
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import shown
 
@@ -184,7 +184,7 @@ class RanksDrifted(_EventRule):
             averaged = self._is_averaged_later(history, event)
             if averaged is not None:
                 self._waiting.remove(event)
-                if not averaged:
+                if not averaged and not averages_workers(history):
                     yield self._away(history, event)
         rows = self._cursor.new(history.channel("ranks/drifted"))
         for at in numpy.flatnonzero(rows.value > 0) if rows is not None else ():
@@ -205,7 +205,7 @@ class RanksDrifted(_EventRule):
     def _copies(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         """What the watches' own comparison of weights says."""
         away, never = event.fields.get("apart"), event.fields.get("never_equal")
-        if never or not away or splits_model(history) or averages_workers(history):
+        if never or not away or splits_model(history):
             if never and not splits_model(history):
                 yield self.finding(
                     0, f"{never} ranks began with other weights, and have the same gradients: each makes the same "
@@ -237,10 +237,13 @@ class RanksDrifted(_EventRule):
         since, count = int(event.fields["apart_since"]), history.facts.get("world_size")
         everyone = not isinstance(count, int) or len(away) >= count
         which = "The ranks' weights" if everyone else f"The weights of {_ranks(away)}"
+        passes, (apart, reduced) = history.channel("model/backwards"), _CAUSES
+        parts = passes is not None and passes.last > 1
         return self.finding(
             since, f"{which} were equal to the bit before the first step, and differ since step {since}.",
             found=event.step, key="apart", severity="warning", confidence=0.95,
-            evidence={"ranks": list(away)[:64], "standing": True}, causes=_CAUSES[::-1] if everyone else _CAUSES,
+            evidence={"ranks": list(away)[:64], "standing": True},
+            causes=[reduced + _LAST_PART if parts else reduced, apart] if everyone else _CAUSES,
             remedies=[_MEND[0], "don't call `model.module` in the training, nor the last micro-batch's `backward()` "
                       "within `no_sync()`: these gradients are not reduced", _MEND[1]],
         )  # fmt: skip
@@ -320,6 +323,7 @@ _CAUSES = [
     "ranks drifted apart: parameters were changed on one alone",
     "all-reduce missing: gradients are not averaged",
 ]
+_LAST_PART = ", as where the last part of a gradient accumulation runs within `no_sync()`"
 _MEND = ["check that gradients are averaged over all ranks: wrap the model after it has been moved",
          "broadcast the parameters from rank 0 and go on"]  # fmt: skip
 
@@ -482,19 +486,6 @@ class SameBatch(_EventRule):
 
 
 _ONE_SHARE = "same data on all ranks: they read one share of it, one some steps behind the other"
-
-
-def splits_model(history: RunHistory) -> bool:
-    """Whether the configuration says that ranks hold parts of one model."""
-    for name in ("tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size", "tp", "tp_size", "pp",
-        "pp_size",
-                 "pipeline_parallel", "pipeline_model_parallel_size", "context_parallel_size", "cp",
-                 "sequence_parallel", "expert_parallel", "expert_parallel_size", "expert_model_parallel_size", "ep",
-                 "ep_size"):  # fmt: skip
-        value = setting(history, name)
-        if value is True or (isinstance(value, (int, float)) and value > 1):
-            return True
-    return False
 
 
 RULES = (StragglerRank, RanksDrifted, RankNonFinite, MissingRank, SameBatch)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.configuration import ACCUMULATION
-from barograph.doctor.kernel.cursor import RowCursor, came_by, newest, numeric_setting, scaled_loss
+from barograph.doctor.kernel.cursor import RowCursor, came_by, newest, numeric_setting, scaled_loss, splits_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.loss.given import Given, GivenLosses
-from barograph.doctor.rules.ranks.ranks import splits_model
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory

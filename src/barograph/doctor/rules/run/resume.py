@@ -22,7 +22,7 @@ from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
-from barograph.doctor.rules.run.state import OlderWeights, OptimizerStateLost
+from barograph.doctor.rules.run.state import OlderWeights, OptimizerStateLost, StatisticsLost
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -460,4 +460,4 @@ class ResumedSchedule(_Borders):
         )
 
 
-RULES = (ResumeDiscontinuity, OptimizerStateLost, OlderWeights, DataReplay, ResumedSchedule)
+RULES = (ResumeDiscontinuity, OptimizerStateLost, OlderWeights, StatisticsLost, DataReplay, ResumedSchedule)

@@ -1,7 +1,8 @@
 """What the first steps after a resume say of the optimizer's state.
 
-In:   the median update of a step, the learning rate, where a new segment begins.
-Out:  findings of `OptimizerStateLost`, `OlderWeights`.
+In:   the median update of a step, the learning rate, the norm of all parameters, how old the optimizer is and of how
+      many batches running statistics are, where a new segment begins.
+Out:  findings of `OptimizerStateLost`, `OlderWeights`, `StatisticsLost`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, known, saved_before
+from barograph.doctor.kernel.cursor import RowCursor, known, saved_before, whole
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.rules.data.examples import Place, WatchRule
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -144,6 +146,70 @@ class OlderWeights(Rule):
             f"at step {int(steps[-1])}, and nearest to this at step {nearest}.", found=step, segment=segment,
             confidence=0.95, evidence={"norm": now, "nearest": nearest, "standing": True},
         )  # fmt: skip
+
+
+class StatisticsLost(WatchRule):
+    """A run goes on with its weights, and with batch norm's running statistics as torch makes them.
+
+    In the first step of a launch the statistics are those of that step's passes alone, two for each backward pass at
+    most, and were 0 and 1 before (`model/begun_statistics`). In the launch before they moved, and the training goes on:
+    its optimizer has made twenty steps by its own count, and twice as many as these are batches; or where it has no
+    count, the norm of all parameters is within 1% of the last one before the resume, and 5% or more away from the
+    run's first one.
+
+    An evaluation soon behind the resume has statistics of a few batches and of none.
+
+    What to do: save `model.state_dict()`, which has the buffers, and load it with `strict=True`.
+    """
+
+    name, family, kind, severity = "statistics_lost", "run", "resume", "warning"
+    series = "model/begun_statistics"
+    needs = ("=model/begun_statistics", "=model/stale_statistics")
+    about = "A run goes on with its weights, and without batch norm's running statistics."
+    thresholds: ClassVar = {
+        "steps": (20.0, "of the optimizer before the resume; ours"),
+        "passes": (2.0, "for each backward pass of the step; ours"),
+        "same": (0.01, "of the weights' norm, from the last one before the resume; ours"),
+        "away": (0.05, "of the weights' norm, from the run's first one; ours"),
+    }
+    causes = (
+        "state lost at the resume: batch norm's running statistics, which are buffers, are not in the checkpoint",
+    )
+    remedies = (
+        "save `model.state_dict()`, not `named_parameters()`: buffers as `running_mean` and `running_var` are in it",
+        "load it with `strict=True`, which says what is missing",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        step, time, segment = place
+        moved = history.channel("model/stale_statistics")
+        rows = moved.rows() if moved is not None else None
+        if rows is None or not (rows.value[(rows.segment < segment) & (rows.step < step)] == 0).any():
+            return
+        passes = max(1.0, known(history.channel("model/backwards"), step, time, segment))
+        few = 0 < value <= self.at["passes"] * passes
+        if few and self._goes_on(history, value, place) and self.first(segment):
+            yield self.finding(
+                step, f"The run goes on at step {step}, and batch norm's running statistics are those of "
+                f"{whole(value)} {'batch' if value == 1 else 'batches'}: those of before are gone.", found=step,
+                segment=segment, confidence=0.95, evidence={"batches": value, "standing": True},
+                remedies=[*self.remedies, *saved_before(history, step)],
+            )  # fmt: skip
+
+    def _goes_on(self, history: RunHistory, batches: float, place: Place) -> bool:
+        """Whether it is the training of the launch before, by the optimizer's count, or by the weights' norm."""
+        age = known(history.channel("model/optimizer_age"), *place)
+        if age == age:
+            return age >= max(self.at["steps"], 2 * batches)
+        channel, (step, _, segment) = history.channel("model/param_norm"), place
+        if channel is None:
+            return False
+        rows = channel.rows()
+        old = rows.value[(rows.segment < segment) & (rows.step < step) & numpy.isfinite(rows.value)]
+        now = known(channel, *place)
+        if len(old) < 2 or not now > 0:
+            return False
+        return bool(abs(old[-1] / now - 1) <= self.at["same"] and abs(old[0] / now - 1) >= self.at["away"])
 
 
 def _each(rate: Channel | None, rows: ChannelRows, at: int) -> float:

@@ -206,6 +206,31 @@ def test_players_whose_optimizers_hold_all_parameters_of_both_are_found(tmp_path
     assert found["shared_parameters"]["causes"][0].startswith("optimizer holds other parameters")
 
 
+class Tied(nn.Module):
+    """The last layer's weights are the first one's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(12, 12), nn.Linear(12, 12)
+        self.last.weight = self.first.weight
+
+    def forward(self, inputs: Any) -> Any:
+        return self.last(torch.tanh(self.first(inputs)))
+
+
+@pytest.mark.parametrize("twice", [True, False])
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate parameters")
+def test_a_parameter_that_one_optimizer_is_given_twice_is_told(tmp_path: Path, twice: bool) -> None:
+    model = Tied()
+    parts = [item for part in model.children() for item in part.parameters()]
+    optimizer = torch.optim.Adam(parts if twice else model.parameters(), lr=1e-3)
+    found = train(tmp_path, model, optimizer, 12)
+    assert ("shared_parameters" in found) == twice
+    if twice:
+        told = found["shared_parameters"]
+        assert told["severity"] == "warning" and "first.weight" in told["message"] and told["step"] == 0
+
+
 class Around(torch.optim.Optimizer):
     """Steps through another optimizer, as those that look ahead do."""
 

@@ -50,6 +50,26 @@ def test_one_order_harms_a_loss_of_pairs_where_batches_are_less_alike(
 
 
 @pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({}, True),
+        ({"wording_apart": 0.04}, False),  # shuffled once
+        ({"wording_beside": 0.6}, False),  # a batch is made of one kind, in an order that is drawn
+        ({"wording_batches": 11.0}, False),
+        ({"loss_pairs": 0.0}, False),
+        ({"example_rows": 8.0}, False),
+    ],
+)
+def test_texts_that_come_by_what_they_are_about_harm_a_loss_of_pairs(changed: dict[str, float], says: bool) -> None:
+    names = {"wording_apart": 0.05, "wording_batches": 12.0, "wording_beside": 0.5, "loss_pairs": 16.0,
+             "example_rows": 16.0, "distinct_rows": 400.0} | changed  # fmt: skip
+    columns = looked(fixed(6)) | {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in names.items()}
+    assert len(findings([SortedExamples()], columns)) == says
+    anew = looked(drawn_anew(7)) | {name: column for name, column in columns.items() if "wording" in name}
+    assert not findings([SortedExamples()], anew | {"model/loss_pairs": columns["model/loss_pairs"]})
+
+
+@pytest.mark.parametrize(
     ("even", "pairs", "batches", "says"),
     [(0.4, 32.0, 14.0, True), (0.1, 32.0, 14.0, False), (0.4, 0.0, 14.0, False), (0.4, 32.0, 8.0, False)],
 )

@@ -227,6 +227,9 @@ def test_a_model_that_goes_on_from_a_checkpoint_is_no_warning() -> None:
         ({}, 1.2, True),
         ({"softmax_twice": 0.0, "loss_weight": 1.0}, 1.2, False),  # one softmax, and a model that learns slowly
         ({"softmax_twice": 0.0, "loss_weight": 1.0}, 0.3, True),  # the evaluation alone has two
+        ({"activation_twice": 0.0, "loss_classes": 4.0}, 1.2, False),  # outputs are logarithms of chances
+        ({"activation_twice": 0.0, "loss_classes": 4.0}, 0.3, True),
+        ({"activation_twice": 0.0}, 1.2, True),  # of a loss of another kind
         ({"softmax_twice": 0.0}, 1.2, True),  # of a softmax outside of the model nothing is known
     ],
 )

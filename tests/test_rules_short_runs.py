@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -371,3 +372,32 @@ def test_a_loss_of_a_guess_between_two_beside_areas_of_a_half_is_one() -> None:
     ranks = {"val_auc": (at, np.linspace(0.5, 0.53, 24))}
     assert not warned(look(series | ranks, NotLearning)), "it ranks a little better than by chance"
     assert not warned(look({name: series[name] for name in ("train/loss", "eval/loss")}, NotLearning))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, True),
+        ({"area": 0.53}, False),  # what is hard to tell
+        ({"spread": 0.06}, False),
+        ({"area_of": "val_ood_auroc"}, False),  # of another question
+        ({"area_of": ""}, False),
+        ({"falls": 0.02}, False),  # evaluations get better
+        ({"above": 0.02}, False),  # the training's loss lies elsewhere
+        ({"level": 0.72}, False),  # no loss of two classes
+        ({"rows": 19}, False),
+    ],
+)
+def test_losses_that_rest_at_what_the_shares_of_labels_leave_beside_areas_of_a_half(
+    changed: dict[str, Any], told: bool
+) -> None:
+    given = {"area": 0.48, "spread": 0.03, "area_of": "val_auc", "falls": 0.0, "above": 0.0, "level": 0.45, "rows": 26}
+    given |= changed
+    at, dice = np.arange(given["rows"]), np.random.default_rng(2)
+    rest = given["level"] * (1 - given["falls"] * at / len(at)) * (1 + 0.001 * dice.random(len(at)))
+    areas = np.where(at < 2, 0.5 + given["spread"], given["area"] + 0.003 * dice.normal(size=len(at)))
+    training = (1 - given["above"]) * rest + 0.1 * np.exp(-at / 1.5)
+    series = {"train/loss": (at, training), "eval/loss": (at, rest + 0.1 * np.exp(-at))}
+    series["eval/hits"] = at, 0.1 + 0.01 * dice.random(len(at))
+    found = warned(look(series | ({given["area_of"]: (at, areas)} if given["area_of"] else {}), NotLearning))
+    assert [one.key for one in found] == ["nothing"] * told

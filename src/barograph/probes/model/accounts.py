@@ -6,6 +6,7 @@ Out:  figures for the `model` record at the first step and every tenth, from num
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import graphs, samplers, schedulers
@@ -36,6 +37,7 @@ class OptimizerAccounts:
         first, travel = self.count(current, optimizer, rates)
         if self._empty.get(id(optimizer)) is None:
             self._empty[id(optimizer)] = not any(optimizer.state.get(item) for item in own.parameters)
+            current.figures |= _listed_twice(own)
         if first:
             self._reads = "norms" in current.due and self._steps >= self._next
             self._next = self._steps + _EVERY if self._reads else self._next
@@ -113,6 +115,14 @@ class OptimizerAccounts:
             current.figures["optimizer_age"] = float(age) - 1
         else:
             current.put("optimizer_age", ("",), age.reshape(1) - 1)
+
+
+def _listed_twice(own: Owned) -> dict[str, Any]:
+    """How many parameters an optimizer was given more than once, and which."""
+    if len(set(own.names)) == len(own.names):
+        return {}
+    twice = [name for name, count in Counter(own.names).items() if count > 1]
+    return {"listed_twice": float(len(twice)), "shared": listed(twice)}
 
 
 def base_rate(group: dict[str, Any]) -> Any:

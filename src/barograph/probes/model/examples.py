@@ -19,6 +19,7 @@ from barograph.probes.model.likeness import Likeness
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.passages import Passages
 from barograph.probes.model.trained_passes import TrainedPasses
+from barograph.probes.model.wording import WordingLook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +56,8 @@ class ExampleLook:
         self._looks = self._steps = self._evaluating = 0
         self._parts: dict[str, list[Tensor]] = {}  # see `overlaps`; of the step, and of an evaluation
         self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their first place
-        self._alike, self._passages, self._beginnings = Likeness(), Passages(), Beginnings()
+        self._alike, self._passages = Likeness(), Passages()
+        self._beginnings, self._wording = Beginnings(), WordingLook()
         self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool, mode: bool | None = None) -> None:
@@ -97,6 +99,7 @@ class ExampleLook:
             self._alike.trained(numbers[:_ROWS])
             self._passages.trained(tensor[:_ROWS])
             self._beginnings.trained(tensor)
+            self._wording.trained(tensor[:_ROWS])
         else:
             if len(self._evaluated) == _PASSES:
                 del self._evaluated[1::2]
@@ -123,6 +126,7 @@ class ExampleLook:
             self._alike.trained_no_more()
             self._passages.trained_no_more()
             self._beginnings.trained_no_more()
+            self._wording.trained_no_more()
             self._parts = {name: parts for name, parts in self._parts.items() if name.startswith("evaluated_")}
         self._beside = [(0, rows) for rows in beside]
         self._trained_passes = TrainedPasses()
@@ -169,6 +173,7 @@ class ExampleLook:
         self._alike.put(current, not self._in_each_step)
         self._passages.put(current, not self._in_each_step)
         self._beginnings.put(current)
+        self._wording.put(current)
         if self._in_each_step:
             self._forget_evaluation()
         self._passes, self._every = 0, 1
@@ -192,7 +197,8 @@ class ExampleLook:
         if "evaluated" in numbers:
             found |= self._seen_in_training(*numbers["evaluated"]) | self._parts_seen(numbers)
         rows = [int(row) for row in numbers["examples"][1][0]] if "examples" in numbers else []
-        found |= self._alike.fields_of(numbers, [row in self._trained for row in rows], step)
+        known = [row in self._trained for row in rows]
+        found |= self._alike.fields_of(numbers, known, step) | self._wording.fields_of(numbers, known, step)
         found |= self._passages.fields_of(numbers) | self._beginnings.fields_of(numbers)
         if rows:
             found["batch_copies"] = 1 - len(set(rows)) / len(rows)

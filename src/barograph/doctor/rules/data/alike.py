@@ -33,6 +33,11 @@ class SortedExamples(SameOrder):
     a fifth of the variance in one direction is enough there, in twelve batches or more of sixteen examples or more,
     which is several times what chance gives.
 
+    So it is with texts, where half of the sketches of which tokens a row has, or more, have a twentieth of their
+    variance between batches (`model/wording_apart`), in twelve batches or more of sixteen or more, and batches that
+    follow each other lie half as far apart as any two, or less (`model/wording_beside`): they come by what they are
+    about. Of batches that are made of one kind each, in an order that is drawn, this is not so.
+
     Such a loss needs no examples that come again, as augmented ones
     never do: where batches are of one class each, nearly all that an example is compared with is of its own class. Half
     of the sketches or more have three tenths of their variance between batches, in twelve batches or more, of rows of
@@ -54,7 +59,7 @@ class SortedExamples(SameOrder):
 
     name, severity = "sorted_examples", "warning"
     proves = "training"
-    needs = ("=model/rows_apart",)
+    needs = ("=model/rows_apart|=model/wording_apart",)
     about = "The training's examples come in an order in which those of a batch are alike."
     thresholds: ClassVar = {
         **SameOrder.thresholds,
@@ -63,6 +68,8 @@ class SortedExamples(SameOrder):
         "even": (0.3, "of the variance in half of the sketches, of a loss of pairs; ours"),
         "compared": (12.0, "batches of a loss of pairs; ours"),
         "paired": (0.2, "of the variance in one direction, of a loss of pairs; ours"),
+        "worded": (0.05, "of the variance in half of the sketches of texts, of a loss of pairs; ours"),
+        "beside": (0.5, "of the squared distance of any two batches of texts, of those that follow each other; ours"),
         "noised": (0.15, "of the variance in half of the sketches, of what is noised; ours"),
         "way": (0.3, "of the variance in one direction, of what is noised; ours"),
         "noisy": (16.0, "batches of what is noised; ours"),
@@ -110,12 +117,26 @@ class SortedExamples(SameOrder):
         many = batches >= self.at["noisy"] and watched(history, "example_rows", place) >= self.at["pairs"]
         return noised and apart and many and not carries_state(history, place)
 
+    def _by_wording(self, history: RunHistory, place: Place) -> bool:
+        """Whether texts of a batch, and batches that follow each other, are alike."""
+        apart, batches, beside = (watched(history, f"wording_{name}", place) for name in ("apart", "batches", "beside"))
+        return apart >= self.at["worded"] and batches >= self.at["compared"] and beside <= self.at["beside"]
+
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         period, apart = self.period(history, value, place), watched(history, "rows_apart", place)
         batches = watched(history, "apart_batches", place)
         known_apart = apart >= self.at["apart"] and batches >= self.at["different"]
         pairs = all(watched(history, name, place) >= self.at["pairs"] for name in ("loss_pairs", "example_rows"))
         known_apart |= pairs and apart >= self.at["paired"] and batches >= self.at["compared"]
+        if period and pairs and self._by_wording(history, place) and self.first(place[2]):
+            apart, batches = (watched(history, f"wording_{name}", place) for name in ("apart", "batches"))
+            yield self.finding(
+                self.same[0][0], f"Each epoch has the same batches, {period} steps apart, and the texts of a batch, "
+                f"which the loss tells from each other, are alike, as are batches that follow each other: "
+                f"{100 * apart:.0f}% of the variance of their tokens lies between {batches:.0f} batches.",
+                found=place[0], segment=place[2], confidence=0.9, evidence={"steps": period, "apart": apart},
+                causes=["data sorted: by what texts are about, and not shuffled"],
+            )  # fmt: skip
         if period and known_apart and not carries_state(history, place) and self.first(place[2]):
             yield self.finding(
                 self.same[0][0], f"Each epoch has the same batches, {period} steps apart, and the examples of a batch "

@@ -50,8 +50,10 @@ class DoubleSoftmax(Rule):
     One look is enough where the loss's own graph shows both, one behind the other (`model/activation_twice`), as of
     similarities; or shows a sigmoid or tanh right before a cross-entropy, or a log-sigmoid before another: outputs that
     have bounds, which leave a loss of its own to the surest answer. Where the output's rows do not add up to 1, and its
-    gradient is that of one softmax (`model/loss_weight`), there is none before it, and a model that learns slowly is
-    near that line by chance: only an evaluation counts then, while the training's loss is 0.1 below the floor.
+    gradient is that of one softmax (`model/loss_weight`), or the loss's graph is one cross-entropy, and shows no other
+    before it, as of outputs that are logarithms already (`model/loss_classes`), there is none, and a model that learns
+    slowly is near that line by chance: only an evaluation counts then, while the training's loss is 0.1 below the
+    floor.
 
     What to do: give `cross_entropy` the logits; or take the logarithm of the probabilities and use `nll_loss`.
     """
@@ -141,11 +143,13 @@ class DoubleSoftmax(Rule):
         right = right / 100 if right.max() > 1.5 else right
         mean, middle = float(loss.mean()), float(right.mean())
         place = step, time, segment
-        twice, weight = (known(history.channel(f"model/{name}"), *place) for name in ("softmax_twice", "loss_weight"))
+        names = ("softmax_twice", "loss_weight", "activation_twice", "loss_classes")
+        twice, weight, before, classes = (known(history.channel(f"model/{name}"), *place) for name in names)
         if pairs.lowest < floor - 0.001:
             pairs.is_over = True
             return None
-        if twice == 0 and math.isfinite(weight):  # the training's output goes through one softmax
+        by_graph = before == 0 and math.isfinite(classes) and twice != 1
+        if (twice == 0 and math.isfinite(weight)) or by_graph:  # the training's output goes through one softmax
             learnt = usual(history.role("loss"), *place, 8) < floor - _BELOW
             if pairs is self._pairs["train"] or not learnt:
                 return None

@@ -29,6 +29,12 @@ _GUESS = 0.005  # how far a loss may be from ln of the classes, as a share
 _LITTLE = 0.02  # of a first evaluation, all that is lost in a run
 _EVEN = 1.5  # between what a unit of the rate gives in two halves of a run; what learns has far less in the later
 _AREA = 0.01  # how far the area under a curve may be from that of a guess, a half
+_MANY, _AREAS, _MIDDLE = (
+    20,
+    0.05,
+    0.505,
+)  # evaluations; how far their areas may be from it; their median in the later half
+_RESTS = 0.01  # of losses that came to what the shares of labels leave: how far they may be from each other
 _SAME, _FIRST = 6, 3  # evaluations that are the best one, to the last digit; one of these first ones is
 _ANSWERED = (0.02, 0.9)  # shares of right answers of which one class may be the reason
 _FALL, _GAIN = 0.15, 0.05  # of a loss, as a share, and of an accuracy, from the first third to the last, at most
@@ -126,6 +132,12 @@ def nothing_learnt(value: NDArray[Any], beside: list[NDArray[Any]], area: NDArra
             "learning rate too high: outputs no longer depend on the inputs",
             "gradients vanish",
         ]  # fmt: skip
+    if _knows_shares_alone(value, evaluation, area):
+        return f"losses of training and evaluation came to {value[-1]:.4g} and {evaluation[-1]:.4g} and rest there, " \
+               "as where nothing but the labels' shares is known, and the area under the curve never left a half", [
+            "labels shuffled: targets have nothing to do with the inputs",
+            "gradients vanish",
+        ]  # fmt: skip
     if same := _one_answer(value, accuracy, correct):
         return f"no evaluation is better than the first ones: the best accuracy is {correct.max():.4g}, the same in " \
                f"{same} of {len(correct)}, while the training loss went from {value[0]:.4g} to {value[-1]:.4g}", [
@@ -143,6 +155,19 @@ def _ranks_by_chance(value: NDArray[Any], evaluation: NDArray[Any], area: NDArra
         return False
     losses = (each[len(each) // 2 :] for each in (value, evaluation) if len(each))
     return all(abs(float(numpy.median(each)) / math.log(2) - 1) < _GUESS for each in losses)
+
+
+def _knows_shares_alone(value: NDArray[Any], evaluation: NDArray[Any], area: NDArray[Any]) -> bool:
+    """Whether epochs' losses [n] and evaluations, twenty at least, rest at one level, that of a guess between two or
+    less: the evaluations from their first quarter on, the training in its last third; while no area under the curve is
+    far from a half, and in the later half they are not above it, as those of labels that are hard to tell are."""
+    count = len(evaluation)
+    if count < _MANY or abs(len(value) - count) > 1 or not count - 1 <= len(area) <= count + 1 or not value.min() > 0:
+        return False
+    if abs(area - 0.5).max() > _AREAS or float(numpy.median(area[len(area) // 2 :])) > _MIDDLE:
+        return False
+    losses = numpy.append(evaluation[count // 4 :], numpy.median(value[-(len(value) // 3) :]))
+    return bool(0 < losses.max() <= min((1 + _RESTS) * losses.min(), (1 + _GUESS) * math.log(2)))
 
 
 def _one_answer(value: NDArray[Any], accuracy: NDArray[Any], correct: NDArray[Any]) -> int:

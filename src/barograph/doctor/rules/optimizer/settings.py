@@ -264,23 +264,26 @@ class IdleOptimizer(Rule):
 
 
 class SharedParameters(Rule):
-    """Two optimizers step the same parameters in each step.
+    """Two optimizers step the same parameters in each step, or one is given a parameter twice.
 
     In twenty steps in which both stepped; an optimizer that works through another one, as those that look ahead do,
     counts once. Each of them has its own moments and its own rate: the parameters move twice, and a loss that one of
     them is for is minimised by parameters that belong to the other's, as a critic's by an actor's.
 
-    What to do: give each optimizer the parameters of its own network.
+    An optimizer whose list has one parameter at two places (`model/listed_twice`), as a matrix that two layers share
+    when the list is made part by part, moves it twice in each step, and its moments with it.
+
+    What to do: give each optimizer the parameters of its own network; `model.parameters()` names each once.
     """
 
     name, family, kind, severity = "shared_parameters", "optimizer", "config", "warning"
-    needs = ("=model/shared_parameters",)
-    about = "Two optimizers step the same parameters."
+    needs = ("=model/shared_parameters|=model/listed_twice",)
+    about = "Two optimizers step the same parameters, or one does so twice."
     causes = ("optimizer holds other parameters: two of them step the same ones, each for a loss of its own",)
     remedies = ("give each optimizer the parameters of its own network: `Adam(actor.parameters())`",)
 
     def reset(self) -> None:
-        self._cursor = RowCursor()
+        self._cursor, self._twice = RowCursor(), RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for (step, time, segment), value in self._cursor.each(history.channel("model/shared_parameters")):
@@ -291,6 +294,17 @@ class SharedParameters(Rule):
                     f"{names_of(history, 'shared', step, time)}.", found=step, segment=segment, confidence=0.95,
                     evidence={"parameters": count, "standing": True},
                 )  # fmt: skip
+        for (step, time, segment), value in self._twice.each(history.channel("model/listed_twice")):
+            if value > 0 and self.first("twice", segment):
+                yield self.finding(
+                    step, f"The optimizer's list has {whole(value)} of its parameters twice, and each step moves them "
+                    f"twice: {names_of(history, 'shared', step, time)}.", found=step, segment=segment, key="twice",
+                    confidence=0.95, evidence={"parameters": whole(value), "standing": True}, causes=[_LISTED],
+                    remedies=["give it `model.parameters()`, or leave out what is there already: `dict.fromkeys(...)`"],
+                )  # fmt: skip
+
+
+_LISTED = "optimizer holds other parameters: one of them twice, as weights that are tied, listed part by part"
 
 
 RULES = (MomentumTooHigh, BetasSwapped, NormEpsilon, NormMomentum, DropoutTooHigh, IdleOptimizer, SharedParameters)

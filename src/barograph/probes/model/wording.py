@@ -1,0 +1,89 @@
+"""Which part of what texts have in common lies between batches, and whether batches that follow each other are alike.
+
+In:   tokens of a step's pass, with a row an example.
+Out:  a sketch of each row: the mean of fixed signs of its tokens, each of a run of equal ones once, as padding is one.
+      Computed on the device, nothing waits. Figures for the `model` record, when they have arrived.
+
+Of shuffled texts the means of batches are as far apart as chance makes them, and batches that follow each other as far
+as any two. Of texts in an order by what they are about neither is so. Of groups of which a batch is made, in an order
+that is drawn, the first alone is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from barograph.probes.model.parameters import local, mesh_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+_SIGNS, _KINDS = 32, 4096  # of a sketch; of tokens: more share their signs
+_LONGEST = 128  # places of a row
+_ROWS, _BATCHES, _BESIDE = 8, 8, 5  # rows of a batch, batches; of these, that follow another one
+_MOST = 64  # looks
+
+
+class WordingLook:
+    """Sketches of the texts of some steps."""
+
+    def __init__(self) -> None:
+        self._rows: Tensor | None = None
+        self._tables: dict[str, Tensor] = {}  # by device
+        self._looks = 0
+        self._steps: list[int] = []
+        self._batches: list[tuple[Any, Any, int]] = []  # means, variances, rows
+
+    def trained(self, rows: Tensor) -> None:
+        """Rows of a step."""
+        self._rows = None
+        if rows.dim() == 2 and not rows.is_floating_point() and mesh_of(rows) is None and self._looks < _MOST:
+            self._looks += 1
+            self._rows = self._sketched(local(rows.detach())[:, :_LONGEST].long())
+
+    def trained_no_more(self) -> None:
+        """The rows of the step were not trained on."""
+        self._rows = None
+
+    def _sketched(self, rows: Tensor) -> Tensor:
+        import torch
+
+        table = self._tables.get(device := str(rows.device))
+        if table is None:
+            signs = 2.0 * numpy.random.default_rng(_KINDS).integers(0, 2, (_KINDS, _SIGNS)) - 1.0
+            table = self._tables[device] = torch.from_numpy(signs).to(rows.device, torch.float32)
+        changes = torch.nn.functional.pad(rows[:, 1:] != rows[:, :-1], (1, 0), value=True).float()
+        with torch.autocast(rows.device.type, enabled=False):
+            sums = torch.nn.functional.embedding_bag(rows % _KINDS, table, mode="sum", per_sample_weights=changes)
+        return sums / changes.sum(1, keepdim=True)
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        if self._rows is not None:
+            current.put("wording", tuple(map(str, range(len(self._rows)))), self._rows.T)
+        self._rows = None
+
+    def fields_of(self, numbers: Mapping[str, Any], known: list[bool], step: int) -> dict[str, float]:
+        """What is recorded of a step. known: of the rows of its batch, whether they had come before."""
+        rows: Any = numbers["wording"][1].T if "wording" in numbers else ()
+        if len(rows) < _ROWS or len(rows) != len(known) or 2 * sum(known) >= len(known):
+            return {}
+        self._steps.append(step)
+        self._batches.append((rows.mean(0), rows.var(0, ddof=1), len(rows)))
+        if len(self._batches) < _BATCHES:
+            return {}
+        means, variances, counts = (numpy.array(column) for column in zip(*self._batches, strict=True))
+        within = variances.mean(0)
+        between = means.var(0, ddof=1) - within / counts.mean()
+        both = numpy.maximum(between + within, 1e-12)
+        found = {"wording_apart": float(numpy.median(between / both)), "wording_batches": float(len(means))}
+        follows = numpy.diff(self._steps) == 1
+        size = 2 * means.var(0, ddof=1).sum()  # the mean squared distance of two of them
+        if follows.sum() >= _BESIDE and size > 0:
+            found["wording_beside"] = float((numpy.diff(means, axis=0)[follows] ** 2).sum(1).mean() / size)
+        return found

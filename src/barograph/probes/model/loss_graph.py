@@ -128,7 +128,8 @@ def figures(root: Any) -> dict[str, float]:
     to a mean, where nothing multiplies or divides them, how many numbers the largest adds up.
     `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, 2 where another function that has
     bounds does, as a sigmoid or tanh into a cross-entropy. `loss_classes`: the classes of a
-    cross-entropy that is all of the loss."""
+    cross-entropy that is all of the loss. `scaled_again`: how many numbers the whole loss is multiplied or divided by
+    one after the other, where there are several."""
     means, sums, other, scaled, rest, undivided = [], [], False, False, False, 0  # rest: what is left of a number
     whole: list[Any] = []  # sums that nothing multiplies or divides
     waiting, seen = [(root, False)], 0
@@ -151,6 +152,8 @@ def figures(root: Any) -> dict[str, float]:
         return {}
     plain = not (scaled or other or rest)
     found = {"loss_undivided": float(plain and not sums), "activation_twice": max(map(_twice, terms))}
+    if (often := _times_scaled(root)) > 1:
+        found["scaled_again"] = often
     if (scaled or rest) and not (other or sums) and undivided:
         found["term_undivided"] = 1.0
     if sums:
@@ -180,6 +183,19 @@ def count_terms(root: Any) -> int:
         else:
             count += 1
     return 0
+
+
+def _times_scaled(node: Any) -> float:
+    """By how many numbers all of a loss is multiplied or divided, one after the other."""
+    often = 0.0
+    while _by_number(node) and often < _MOST_ADDED:
+        node, often = _behind(node)[0], often + 1
+    return often
+
+
+def _by_number(node: Any) -> bool:
+    """Whether a node multiplies or divides a number by one that has no gradient."""
+    return _kind(node) in _SCALED and not _shape(node) and len(_behind(node)) == 1
 
 
 def _under(node: Any) -> Any:

@@ -53,9 +53,42 @@ def divergence(output: Tensor, logs: bool, reduction: str = "batchmean") -> Tens
     )
 
 
+def focal(each: Tensor, gamma: float = 2.0, alpha: float = 1.0) -> Tensor:
+    return alpha * (1 - (-each).exp()) ** gamma * each
+
+
+def as_chance(output: Tensor) -> Tensor:
+    """Of the logarithm of a chance, as it is often written."""
+    chance = -functional.cross_entropy(output, WANTED)
+    return -((1 - chance.exp()) ** 2) * chance
+
+
 @pytest.mark.parametrize(
     ("loss_of", "figure", "value"),
     [
+        (lambda x: focal(functional.cross_entropy(x, WANTED)), "focal_of_mean", 1.0),
+        (lambda x: focal(functional.cross_entropy(x, WANTED), 1.5, 0.25).mean() / 4, "focal_of_mean", 1.0),
+        (lambda x: focal(functional.cross_entropy(x, WANTED)) + 1 - dice(x), "focal_of_mean", 1.0),
+        (lambda x: focal(functional.binary_cross_entropy_with_logits(x, MASK)), "focal_of_mean", 1.0),
+        (lambda x: focal(functional.cross_entropy(x, WANTED, reduction="none").mean()), "focal_of_mean", 1.0),
+        (as_chance, "focal_of_mean", 1.0),
+        (lambda x: focal(functional.cross_entropy(x, WANTED, reduction="none")).mean(), "focal_of_mean", None),
+        (lambda x: focal(functional.cross_entropy(x, WANTED, reduction="none")).sum() / ROWS, "focal_of_mean", None),
+        (lambda x: focal(functional.cross_entropy(x[:1], WANTED[:1])), "focal_of_mean", None),  # a row
+        (lambda x: sum(focal(functional.cross_entropy(one[None], wanted[None].expand(1))) for one, wanted in
+                       zip(x[:2], WANTED[:2], strict=True)), "focal_of_mean", None),
+        (lambda x: sum(focal(functional.cross_entropy(x[some], WANTED[some])) for some in (slice(4), slice(4, ROWS))),
+         "focal_of_mean", None),  # of pictures, one by one
+        (lambda x: focal(functional.cross_entropy(x, WANTED), 0.0), "focal_of_mean", None),
+        (lambda x: (1 - functional.cross_entropy(x, WANTED)).exp() * x.mean(), "focal_of_mean", None),
+        (lambda x: (-x.mean()).exp() * functional.cross_entropy(x, WANTED) + x.mean(), "focal_of_mean", None),
+        (lambda x: functional.cross_entropy(x, WANTED).exp(), "focal_of_mean", None),
+        (lambda x: aligned(x), "ctc_alone", 1.0),
+        (lambda x: aligned(x) / 2, "ctc_alone", 1.0),
+        (lambda x: aligned(x) * 0.5, "ctc_alone", None),  # a factor that may be below 0
+        (lambda x: aligned(x) - x.softmax(1).square().mean(), "ctc_alone", None),
+        (lambda x: aligned(x, logs=False), "ctc_alone", None),
+        (lambda x: aligned(x, dim=1), "ctc_alone", None),
         (lambda x: functional.mse_loss(x, torch.zeros_like(x)), "loss_error", 1.0),
         (lambda x: functional.smooth_l1_loss(x, torch.zeros_like(x)), "loss_error", 1.0),
         (lambda x: functional.l1_loss(x, torch.zeros_like(x)), "loss_error", 1.0),

@@ -17,6 +17,7 @@ from barograph.probes.model.loss_graph import LossGraph
 from barograph.probes.model.rounds import ModelRound
 
 torch = pytest.importorskip("torch")
+from test_model_objective import seen  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
@@ -326,3 +327,19 @@ def test_the_step_at_which_a_loss_gets_a_term_is_recorded(tmp_path: Path) -> Non
     (run,) = barograph.read(str(tmp_path))
     series = run.series("model/loss_terms")
     assert list(zip(series.step.tolist(), series.value.tolist(), strict=True)) == [(0, 1.0), (9, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "often"),
+    [
+        (lambda x: (x.square().mean() + x.abs().mean()) / 4 / 4, 2.0),
+        (lambda x: 0.5 * (x.square().mean() / 4) / 2, 3.0),
+        (lambda x: (x.square().mean() + x.abs().mean() / 2) / 4, None),  # a term's own weight
+        (lambda x: (x.square() / 2).mean() / 4, None),
+        (lambda x: x.square().mean() * x.abs().mean() / 4, None),
+    ],
+)
+def test_numbers_that_scale_a_whole_loss_one_after_the_other_are_counted(
+    loss_of: Callable[[Any], Any], often: float | None
+) -> None:
+    assert seen(loss_of, loss_graph.figures).get("scaled_again") == often

@@ -172,3 +172,34 @@ def test_by_what_a_mean_square_is_divided_follows_from_loss_and_gradient(over: f
     (functional.mse_loss(output, target) / over).backward()
     assert torch.allclose(found[0], (2 / 12 * (output - target)).detach().double())
     assert float(found[1]) == pytest.approx(1 / over)
+
+
+BOTH = {"loss_given": math.log(10) / 4, "losses_given": 4.0, "backwards": 4.0, "passes": 4.0, "scaled_again": 2.0,
+        "nll_of_probabilities": 0.0, "output_width": 10.0, "drawn": 1.0}  # fmt: skip
+PARTS = {"accum_steps": 4, "dice_weight": 0.5}
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figures", "config", "evaluated", "told"),
+    [
+        ({}, {}, 1.0, True),
+        ({"loss_given": 1.3 * math.log(10) / 4}, {}, 1.0, True),  # another term is beside it
+        ({"loss_given": math.log(10)}, {}, 1.0, False),  # as it is meant
+        ({"loss_given": math.log(10) / 2}, {}, 1.0, False),
+        ({}, {}, 0.25, False),  # the evaluation is divided so, too
+        ({"scaled_again": 1.0}, {}, 1.0, False),  # a loss that is low at first, as a focal one
+        ({"drawn": 0.0}, {}, 1.0, False),  # a model that was trained before
+        ({"backwards": 2.0, "passes": 2.0, "losses_given": 2.0}, {}, 1.0, False),
+        ({"nll_of_probabilities": None}, {}, 1.0, False),  # no cross-entropy: a guess has another loss
+        ({}, {"loss_weight": 0.25}, 1.0, False),  # a weight that somebody chose
+        ({}, {"accum_steps": 2}, 1.0, False),
+    ],
+)
+def test_a_loss_of_several_terms_that_is_divided_twice_shows_it_at_the_start(
+    figures: dict[str, float | None], config: dict[str, float], evaluated: float, told: bool, rows: int
+) -> None:
+    seen = {name: value for name, value in (BOTH | figures).items() if value is not None}
+    columns = {"loss": every(GUESS / 4), "val_loss": (EVALUATIONS, evaluated * GUESS[EVALUATIONS])} | looked(**seen)
+    found = warned(columns, rows, PARTS | config)
+    assert ("divided_twice" in found) == told

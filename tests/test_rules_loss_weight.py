@@ -57,6 +57,27 @@ def test_a_loss_that_is_divided_by_its_micro_batches_twice_is_too_small(
 
 
 @pytest.mark.parametrize(
+    ("weight", "averaged", "told"),
+    [
+        (1 / 16, 4.0, True),  # by 2 for the passes, by 8 for those of all ranks
+        (1 / 16, None, False),  # nobody knows whether gradients are averaged over ranks
+        (1 / 8, 4.0, False),  # by the passes of all ranks, which may be added
+        (1 / 2, 4.0, False),  # as it is meant
+    ],
+)
+def test_a_loss_that_is_divided_by_the_micro_batches_of_all_ranks_beside_its_own_is_too_small(
+    weight: float, averaged: float | None, told: bool
+) -> None:
+    steps = np.arange(0, 30, 10)
+    figures = {"loss_weight": weight, "passes": 2.0, "backwards": 2.0, "targets": 64.0, "averaged_ranks": averaged}
+    columns = {f"model/{key}": (steps, np.full(3, value)) for key, value in figures.items() if value is not None}
+    columns["loss"] = np.arange(100), np.linspace(4.0, 2.0, 100)
+    found = rule_curves.found([LossWeight()], columns, config={"gradient_accumulation_steps": 2}, world_size=4)
+    says = ["gradient accumulation scaled wrongly: divided twice by 2, and by 4 ranks"]
+    assert [one.causes for one in found] == [says] * told
+
+
+@pytest.mark.parametrize(
     ("terms", "slope", "told"),
     [(24.0, -0.5, True), (24.0, None, False), (None, -0.5, False), (6.0, -0.5, False)],
 )

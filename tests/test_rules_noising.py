@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rule_columns import findings, only
 from test_rules_objective import DICE, FALLS, ROWS, STEP, every, of_graph, warned
 
+from barograph.doctor.rules.data.criteria import AlignmentBelowZero
 from barograph.probes.model import noising
 
 LOOKS = np.arange(0, ROWS, 10)
@@ -311,3 +313,22 @@ def test_times_of_examples_that_nobody_followed_are_told_by_eight_looks() -> Non
     for looks, told in ((7, False), (8, True)):
         marks = {"model/time_mark": (LOOKS[:looks], np.full(looks, 0.42))}
         assert ("times_again" in warned({"loss": every(FALLS)} | marks)) is told
+
+
+@pytest.mark.parametrize(
+    ("values", "alone", "told"),
+    [
+        ([2.0, 0.1, -0.1, 0.05, -0.2, -0.04], 1.0, [20]),
+        ([2.0, 0.1, -0.1, 0.05, -0.2, 0.04], 1.0, []),
+        ([2.0, 0.1, -1e-4, -2e-4, -1e-4, -3e-4], 1.0, []),  # rounding
+        ([2.0, 0.1, -0.1, -0.1, -0.2, -0.04], None, []),  # something is taken from it, as an entropy
+    ],
+)
+def test_an_alignment_whose_loss_is_below_zero_has_the_blank_among_its_targets(
+    values: list[float], alone: float | None, told: list[int]
+) -> None:
+    looks = np.arange(0, 60, 10)
+    figures = {} if alone is None else of_graph(ctc_alone=alone)
+    columns = {"loss": every(FALLS), "model/loss_given": (looks, np.array(values))}
+    found = only(findings([AlignmentBelowZero()], columns | figures), "alignment_below_zero")
+    assert [one.step for one in found] == told

@@ -192,6 +192,7 @@ def test_similarities_far_apart_are_laid_to_what_the_graph_says_of_the_embedding
         ({"pairs_repelled": 0.0}, FALLS, None),
         ({"errors_averaged": 32.0}, FALLS, "errors_averaged"),
         ({"errors_averaged": 2.0}, FALLS, None),  # the middle of a box, say
+        ({"focal_of_mean": 1.0}, FALLS, "focal_of_mean"),
         ({"margins_joined": 16.0}, FALLS, "margins_joined"),
         ({"margins_joined": -16.0}, FALLS, "margins_joined"),
         ({"margins_joined": 1.0}, FALLS, None),
@@ -215,7 +216,7 @@ def test_what_the_graph_proves_is_said(
     found = warned({"loss": every(loss)} | of_graph(**figures), rows)
     ours = {"loss_reversed", "label_smoothing", "softmax_over_rows", "same_sides", "pair_temperature",
             "broadcast_targets", "unrelated_labels", "pairs_repelled", "margins_joined",
-            "errors_averaged"}  # fmt: skip
+            "errors_averaged", "focal_of_mean"}  # fmt: skip
     assert set(found) & ours == ({rule} if rule else set())
 
 

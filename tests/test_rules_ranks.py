@@ -208,6 +208,9 @@ def test_a_logged_norm_that_is_the_bound_of_clipping_says_nothing_of_ranks() -> 
         ({"loss_given": math.log(10.0)}, {}, False),  # the half of two losses
         ({"backwards": 2.0}, {}, False),
         ({}, {"gradient_accumulation_steps": 2}, False),
+        ({"backwards": 4.0, "loss_weight": 1 / 8}, {"gradient_accumulation_steps": 4}, True),
+        ({"backwards": 4.0, "loss_weight": 1 / 8}, {}, False),
+        ({"backwards": 2.0, "loss_weight": 1 / 4}, {"gradient_accumulation_steps": 2}, False),  # twice by the passes
         ({"loss_given": 0.02}, {}, False),  # goes on from weights that are trained
     ],
 )

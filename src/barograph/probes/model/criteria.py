@@ -7,6 +7,7 @@ Out:  figures for the `model` record; no tensor is read. What the nodes kept as 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -22,16 +23,19 @@ _BOUNDED = {"Sigmoid": 1.0, "Softmax": 1.0, "Tanh": 2.0}
 _LEAST = frozenset({"Sub", "Clamp", "ClampMin"})
 _OF_TERMS = frozenset({"Mean", "Sum", "Add", "Squeeze", "Unsqueeze", "View", "Reshape", "Alias"})
 _OF_DISTANCES = frozenset({"Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Norm", "LinalgVectorNorm", "Rsub"})
+_LOSSES = ("NllLoss", "BinaryCrossEntropy")
+_BY_NUMBERS = frozenset({"Neg", "Mul", "Div", "Squeeze", "View"})
+_OF_CHANCE = _BY_NUMBERS | {"Pow", "Rsub", "Sub", "Add", "Clamp", "ClampMin", "ClampMax"}
 _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy", "Clone", "UnsafeView", "Select"}
 
 
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_error`, `loss_bounded`, `loss_of_chosen`, `ctc_short`, `ctc_full`,
-    `ctc_reshaped`, `ctc_unnormalised`, `ctc_across`, `divergence_of_chances`, `divergence_averaged`, `loss_ranks`,
-    `loss_attracts`, `loss_aligns`, `loss_hinge`, `overlap_minimised`, `overlap_of_scores`; each only where it can be
-    said."""
+    `ctc_reshaped`, `ctc_unnormalised`, `ctc_across`, `ctc_alone`, `divergence_of_chances`, `divergence_averaged`,
+    `loss_ranks`, `loss_attracts`, `loss_aligns`, `loss_hinge`, `overlap_minimised`, `overlap_of_scores`,
+    `focal_of_mean`; each only where it can be said."""
     found: dict[str, float] = {}
-    for look in (_errors, _walk, _between, _hinge, _overlap):
+    for look in (_errors, _walk, _between, _hinge, _overlap, _focal, _alignment_alone):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -184,6 +188,55 @@ def _overlapping(above: Any, below: Any) -> str:
         waiting += behind(node) if kind(node) in _OF_TERMS | _LEAST and kind(node) != "Sum" else []
     found = sums and kind(below) != "Sum" and (doubled or shared)
     return _plain(behind(behind(above)[0])[0]) if found else ""
+
+
+def _focal(root: Any) -> dict[str, float]:
+    """`focal_of_mean`: 1 where a mean of losses is multiplied by a power of one less the exponential of its negative:
+    by how wrong the batch is on the average, not by how wrong each row is. Where there are several of these, as of
+    pictures one by one, nothing is said."""
+    found = set[Any]()
+    for node, _ in nodes([root], 16):
+        sides = behind(node) if kind(node) == "Mul" and not shape(node) else []
+        for factor, loss in zip(sides, sides[::-1], strict=True) if len(sides) == 2 else ():
+            chance, powers = _within(factor, _OF_CHANCE)
+            mean = _within(loss, _BY_NUMBERS)[0]
+            if kind(chance) == "Exp" and powers and mean is _within(behind(chance)[0], _BY_NUMBERS)[0]:
+                found.add(mean)
+    several = len(found) == 1 and _is_mean_of_several(found.pop())
+    return {"focal_of_mean": 1.0} if several else {}
+
+
+def _within(node: Any, through: Collection[str]) -> tuple[Any, bool]:
+    """What a number is made of but for other numbers, and whether a power other than 0 is taken of it."""
+    powers = False
+    for _ in range(8):
+        if kind(node) not in through or len(behind(node)) != 1:
+            break
+        powers |= kind(node) == "Pow" and setting(node, "exponent", 1) != 0
+        node = behind(node)[0]
+    return node, powers
+
+
+def _is_mean_of_several(node: Any) -> bool:
+    """Whether it is a mean of more losses than one."""
+    under = behind(node)
+    if len(under) != 1 or shape(node):
+        return False
+    sizes, classes = shape(under[0]), kind(node).startswith("NllLoss")
+    averages = kind(node) == "Mean" or (kind(node).startswith(_LOSSES) and setting(node, "reduction", 0) == 1)
+    return averages and math.prod(sizes) > (sizes[1 if len(sizes) > 1 else 0] if classes else 1)
+
+
+def _alignment_alone(root: Any) -> dict[str, float]:
+    """`ctc_alone`: 1 where the loss is a mean or sum of alignments' losses, of a log-softmax over the classes, and of
+    nothing else."""
+    node = root
+    for _ in range(8):
+        if kind(node) not in _OF_TERMS | {"Div", "Where"} or len(behind(node)) != 1:
+            break
+        node = behind(node)[0]
+    alone = kind(node).startswith("CtcLoss") and _of_alignment(node).get("ctc_across") == 0
+    return {"ctc_alone": 1.0} if alone else {}
 
 
 def _terms(node: Any) -> list[Any]:

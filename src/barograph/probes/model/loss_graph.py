@@ -129,7 +129,8 @@ def figures(root: Any) -> dict[str, float]:
     `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, 2 where another function that has
     bounds does, as a sigmoid or tanh into a cross-entropy. `loss_classes`: the classes of a
     cross-entropy that is all of the loss. `kept_losses`, `kept_of`: of a mean of some examples' losses that are chosen
-    by their size, how many there are, and of how many."""
+    by their size, how many there are, and of how many. `scaled_again`: how many numbers the whole loss is multiplied or
+    divided by one after the other, where there are several."""
     means, sums, other, scaled, rest, undivided = [], [], False, False, False, 0  # rest: what is left of a number
     whole: list[Any] = []  # sums that nothing multiplies or divides
     waiting, seen = [(root, False)], 0
@@ -152,6 +153,8 @@ def figures(root: Any) -> dict[str, float]:
         return {}
     plain = not (scaled or other or rest)
     found = {"loss_undivided": float(plain and not sums), "activation_twice": max(map(_twice, terms))}
+    if (often := _times_scaled(root)) > 1:
+        found["scaled_again"] = often
     if (scaled or rest) and not (other or sums) and undivided:
         found["term_undivided"] = 1.0
     if len(terms) == 1 and means:
@@ -192,6 +195,19 @@ def _chosen(mean: Any) -> dict[str, float]:
         return {}
     sizes, count = setting(under, "self_sym_sizes", ()), setting(mean, "self_sym_numel", 0)
     return {"kept_losses": float(count), "kept_of": float(sizes[0])} if len(sizes) == 1 and count else {}
+
+
+def _times_scaled(node: Any) -> float:
+    """By how many numbers all of a loss is multiplied or divided, one after the other."""
+    often = 0.0
+    while _by_number(node) and often < _MOST_ADDED:
+        node, often = _behind(node)[0], often + 1
+    return often
+
+
+def _by_number(node: Any) -> bool:
+    """Whether a node multiplies or divides a number by one that has no gradient."""
+    return _kind(node) in _SCALED and not _shape(node) and len(_behind(node)) == 1
 
 
 def _under(node: Any) -> Any:

@@ -1,8 +1,8 @@
 """Losses of a special make that can't be meant so, as their graph shows them: alignments and divergences.
 
 In:   figures of the watch, which reads lengths and functions from autograd's graph of the loss.
-Out:  findings of `Alignment`, `AlignmentLengths`, `DivergenceInput`, `Attraction`, `MarginKept`,
-      `TrainedTarget`.
+Out:  findings of `Alignment`, `AlignmentLengths`, `AlignmentBelowZero`, `DivergenceInput`, `Attraction`, `MarginKept`,
+      `TrainedTarget`, `FocalOfMean`.
 """
 
 from __future__ import annotations
@@ -110,6 +110,41 @@ def short_causes(history: RunHistory, place: Place) -> list[str]:
     full = watched(history, "ctc_full", place) == 1
     outputs = "targets longer than outputs: the model leaves fewer places than there are targets"
     return [outputs, *AlignmentLengths.causes] if full else list(AlignmentLengths.causes)
+
+
+class AlignmentBelowZero(WatchRule):
+    """The loss of an alignment is below 0: the number of the blank is one that targets have.
+
+    A connectionist temporal classification's loss is the negative logarithm of the chance that the outputs say the
+    targets: it is 0 at the least. Here a log-softmax over the classes comes before it, its mean or sum is all of the
+    loss, and in three looks of a launch what was differentiated is below −0.01. Where a target has the blank's number,
+    paths through it are counted more than once, and their chances come to more than 1.
+
+    What to do: `blank` is a number that no target has: 0 where symbols are numbered from 1, or the last class.
+    """
+
+    name, family, kind, severity = "alignment_below_zero", "data", "config", "warning"
+    proves = "training"
+    series = "model/loss_given"
+    needs = ("=model/ctc_alone", "=model/loss_given")
+    about = "The loss of an alignment is below 0: targets have the number of the blank."
+    thresholds: ClassVar = {"looks": (3.0, "of a launch; ours"), "below": (-0.01, "the loss; ours")}
+    causes = ("labels shifted: targets have the number of the blank, by one or by another table",)
+    remedies = ("give the number of the blank that the table of symbols has: `ctc_loss(…, blank=len(symbols))`",)
+
+    def begin(self) -> None:
+        self._below: list[Place] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if not value < self.at["below"] or watched(history, "ctc_alone", place) != 1:
+            return
+        self._below.append(place)
+        if len(self._below) == self.at["looks"] and self.first(place[2]):
+            yield self.finding(
+                self._below[0][0], f"The loss of an alignment is below 0, {value:.3g}, where a chance of 1 has 0: the "
+                "number of the blank is among the targets.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"loss": rounded(value), "standing": True},
+            )  # fmt: skip
 
 
 class DivergenceInput(GraphRule):
@@ -303,4 +338,45 @@ class TrainedTarget(GraphRule):
         )  # fmt: skip
 
 
-RULES = (Alignment, AlignmentLengths, DivergenceInput, Attraction, MarginKept, TrainedTarget)
+class FocalOfMean(GraphRule):
+    """The focal factor is that of a mean loss: it weighs the whole batch, and no row of it.
+
+    A focal loss multiplies the cross-entropy of each row by a power of one less the chance of its target, so that rows
+    that are known count less. The graph shows one mean over several rows, and that it is multiplied by a power of one
+    less its own negative's exponential: all rows have the same factor, which goes to 0 with the mean loss, and the
+    steps with it. Where there are several such products, as of pictures one by one, nothing is said; nor of a power of
+    0.
+
+    What to do: `reduction="none"` first, the factor of each row, then the mean.
+    """
+
+    name, family, kind, severity = "focal_of_mean", "loss", "config", "warning"
+    proves = "training"
+    figures = ("focal_of_mean",)
+    needs = ("=model/focal_of_mean", "loss")
+    least = 20
+    about = "The focal factor is that of a mean loss, and not of each row."
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    causes = ("wrong reduction: the loss is averaged before its focal factor is taken",)
+    remedies = (
+        "`each = cross_entropy(output, target, reduction='none')`; `((1 - exp(-each)) ** gamma * each).mean()`",
+    )
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure == 1:
+            yield self.finding(
+                place[0], "The focal factor is made of the batch's mean loss: it is the same for all rows.",
+                found=found, segment=place[2], confidence=_PROOF, evidence={"standing": True},
+            )  # fmt: skip
+
+
+RULES = (
+    Alignment,
+    AlignmentLengths,
+    AlignmentBelowZero,
+    DivergenceInput,
+    Attraction,
+    MarginKept,
+    TrainedTarget,
+    FocalOfMean,
+)

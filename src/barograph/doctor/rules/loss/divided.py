@@ -1,7 +1,7 @@
 """A loss that is divided once more than its mean, or by rows where it is a sum over targets.
 
 In:   with which weight an example's loss is in the whole, as the watch saw it; the losses of training and evaluation.
-Out:  findings of `LossDivided`.
+Out:  findings of `LossDivided`, `DividedTwice`.
 """
 
 from __future__ import annotations
@@ -186,4 +186,78 @@ def _until(channel: Channel, place: Place) -> tuple[Any, Any]:
     return rows.step[here], rows.value[here]
 
 
-RULES = (LossDivided,)
+class DividedTwice(WatchRule):
+    """A loss of several terms is divided by the number of micro-batches twice, by what it is at the start.
+
+    Of a cross-entropy alone its gradient shows that (see `loss_weight`); of one beside other terms, such as an overlap,
+    its size does. The configuration says that k micro-batches are accumulated, three at least, and a step has k passes
+    in one process; the graph shows that the whole loss is divided or multiplied by two numbers or more, one after the
+    other. A model that begins from scratch has one part in k of a guess's loss, from 0.8 to 1.4 times that, in what the
+    first step's passes were called with, together. And the first evaluation that has a loss is k times what is logged
+    for the training, to within three tenths of k's power. Where the configuration has the number 1 / k, it may be a
+    weight: nothing is said.
+
+    What to do: divide the loss by the number of micro-batches once, in the loop or in what makes the loss.
+    """
+
+    name, family, kind, severity = "divided_twice", "loss", "vanishing", "warning"
+    proves = "training"
+    needs = ("=model/loss_given", "=model/scaled_again", "=model/nll_of_probabilities", "loss", "eval_loss")
+    about = "A loss of several terms is divided by the number of micro-batches twice."
+    thresholds: ClassVar = {
+        "parts": (3.0, "micro-batches; ours"),
+        "numbers": (2.0, "by which the whole loss is multiplied or divided; ours"),
+        "from": (0.8, "of a guess's loss, over k; ours"),
+        "to": (1.4, "of a guess's loss, over k; ours"),
+        "alike": (0.3, "of the logarithm of k: of k times the training's loss, and the evaluation's; ours"),
+        "rows": (8.0, "of the training's loss before it; ours"),
+    }
+    remedies = ("divide the loss by the number of micro-batches once",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("eval_loss")
+
+    def begin(self) -> None:
+        self._over = False
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        loss, given = history.role("loss"), history.channel("model/loss_given")
+        if self._over or loss is None or given is None or not came_by(given, place[1]):
+            return
+        ours = newest(loss, place[0] - 1, *place[1:], int(2 * self.at["rows"]))
+        if len(ours) < self.at["rows"] or not value > 0:
+            return
+        self._over = True
+        parts, each = numeric_setting(history, *ACCUMULATION), float(numpy.median(ours))
+        if not (each > 0 and self._accumulated(history, parts, place) and self._guesses(history, parts, place)):
+            return
+        if abs(math.log(value / each / parts)) < self.at["alike"] * math.log(parts) and self.first(place[2]):
+            yield self.finding(
+                given.began[0], f"{parts:.0f} micro-batches are added up, and what their losses come to at first is a "
+                f"guess's over {parts:.0f}; the evaluation's, {value:.3g}, is {value / each:.2g} times what is logged.",
+                found=place[0], segment=place[2], confidence=0.9, evidence={"times": rounded(value / each)},
+                causes=[f"gradient accumulation scaled wrongly: divided twice by {parts:.0f}"],
+            )  # fmt: skip
+
+    def _accumulated(self, history: RunHistory, parts: float, place: Place) -> bool:
+        """Whether a step has the passes that are configured, and numbers scale the loss, none of which is a weight."""
+        passes = [watched(history, name, place) for name in ("losses_given", "backwards", "passes")]
+        chosen = (one for one in history.options.found.values() if isinstance(one, float) and one > 0)
+        weighed = any(abs(one * parts - 1) < self.at["alike"] / 10 for one in chosen)
+        alone = (history.facts.get("world_size") or 1) == 1 and not scaled_loss(history, place[1])
+        numbers = watched(history, "scaled_again", place)
+        return parts >= self.at["parts"] and passes == [parts] * 3 and numbers >= self.at["numbers"] and (
+            alone and not weighed
+        )  # fmt: skip
+
+    def _guesses(self, history: RunHistory, parts: float, place: Place) -> bool:
+        """Whether the first step's losses are, together, one part of those of a guess among the classes."""
+        drawn, given = (history.channel(f"model/{name}") for name in ("drawn", "loss_given"))
+        width, crossed = (watched(history, name, place) for name in ("output_width", "nll_of_probabilities"))
+        if drawn is None or not drawn.end or drawn.first != 1 or given is None or given.began[0] > _START:
+            return False
+        share = given.first * parts / math.log(width) if width > 1 and crossed == 0 else math.nan
+        return self.at["from"] <= share <= self.at["to"]
+
+
+RULES = (LossDivided, DividedTwice)

@@ -198,8 +198,9 @@ class LossWeight(Rule):
       step, or the watch has seen k backward passes add up, three at least, of one forward pass each: they are added,
       not averaged.
       Where clipping has divided them by k, they were averaged behind the passes.
-    - 1 / k², there: the loss is divided twice. Of a mean square (`model/square_weight`) it is said where k is 3 or
-      more: half of it, divided by two, is as it is meant.
+    - 1 / k², there, or one part in n of it where a wrapper averages over n ranks (`model/averaged_ranks`): the loss is
+      divided twice. Of a mean square (`model/square_weight`) it is said where k is 3 or more: half of it, divided by
+      two, is as it is meant.
     - 1 / k, where the configuration says so and each step has one pass, in one process, in six looks in a row: the
       optimizer is stepped at each micro-batch.
     - the share of places that have a target, of all places of the output (`model/places`) or seven eighths of them and
@@ -400,7 +401,9 @@ class LossWeight(Rule):
         clipped = known(history.channel("model/clip_coefficient"), step, time, segment)
         if abs(clipped * parts - 1) < 0.002:
             return ""  # gradients are divided behind the passes
-        return "added" if abs(weight - 1) < same else "twice" if abs(weight * parts * parts - 1) < same else ""
+        ranks = known(history.channel("model/averaged_ranks"), step, time, segment)
+        twice = any(abs(weight * parts * parts * often - 1) < same for often in (1.0, ranks))
+        return "added" if abs(weight - 1) < same else "twice" if twice else ""
 
     def _parts(self, history: RunHistory, passes: float, step: int, time: int, segment: int) -> float:
         """Micro-batches of a step: by the configuration, else backward passes that add up, of one forward pass each."""
@@ -440,6 +443,9 @@ class LossWeight(Rule):
             how = "are not divided by their number" if what == "added" else "are divided by their number twice"
             message = f"The losses of {parts:.0f} micro-batches {how}"
             cause = f"gradient accumulation scaled wrongly: divided {often} by {parts:.0f}"
+            if what == "twice" and (ranks := round(1 / weight / parts / parts)) > 1:
+                message += f", and by that of the {ranks} ranks, over which gradients are averaged"
+                cause += f", and by {ranks} ranks"
             number = parts
         return self.finding(
             self._row[0][0], message, found=step, segment=segment, severity="warning" if shown else "info",

@@ -39,8 +39,9 @@ class SummedOverRanks(WatchRule):
     logged norm that may be that after clipping says nothing.
 
     The same where a wrapper averages (`model/averaged_ranks`), the loss is a cross-entropy whose weight
-    (`model/loss_weight`) is 1 / n in three looks in a row, and what was differentiated in the first of them is 1 / n of
-    a guess, within a fifth, as of a model that knows nothing.
+    (`model/loss_weight`), times the micro-batches that are configured and were seen, is 1 / n in three looks in a row,
+    and what was differentiated in the first of them is 1 / n of a guess, within a fifth, as of a model that knows
+    nothing.
 
     What to do: divide by the number of ranks once, `dist.all_reduce(g); g /= world_size`, or wrap the model with
     DistributedDataParallel.
@@ -94,8 +95,10 @@ class SummedOverRanks(WatchRule):
             averaged, passes, width = (
                 watched(history, name, place) for name in ("averaged_ranks", "backwards", "output_width")
             )
-            same = abs(value * world - 1) < 0.002 and averaged == world and passes == 1
-            if not same or numeric_setting(history, *ACCUMULATION) > 1 or scaled_loss(history, place[1]):
+            parts = numeric_setting(history, *ACCUMULATION)
+            meant = (passes == 1 and not parts > 1) or 1 < passes == parts != world
+            same = meant and abs(value * world * passes - 1) < 0.002 and averaged == world
+            if not same or scaled_loss(history, place[1]):
                 self._divided = []
                 continue
             self._divided = [look for look in self._divided if look[2] == place[2]] + [place]

@@ -146,7 +146,9 @@ def test_rows_are_looked_at_each_by_itself() -> None:
         inputs.given(batch, trains, True)
         current = ModelRound(0, frozenset())
         inputs.put(current)
-        return {name: float(value) for one in current.columns for name, value in zip(one.names, one.values[0], strict=True)}
+        return {
+            name: float(value) for one in current.columns for name, value in zip(one.names, one.values[0], strict=True)
+        }
 
     dice = torch.Generator().manual_seed(4)
     batch, inputs = 3 * torch.randn(32, 64, generator=dice) + torch.randn(32, 1, generator=dice), Inputs()

@@ -139,3 +139,25 @@ def test_channels_are_looked_at_each_by_itself(shape: tuple[int, ...], names: tu
     if shape[1] == 2 and names:
         assert torch.allclose(found[2:4], given.mean((0, 2, 3)), atol=1e-6)
         assert torch.allclose(found[4:], given.transpose(0, 1).flatten(1).std(1), atol=1e-6)
+
+
+def test_rows_are_looked_at_each_by_itself() -> None:
+    def of(batch: Any, trains: bool, inputs: Inputs) -> dict[str, float]:
+        inputs.given(batch, trains, True)
+        current = ModelRound(0, frozenset())
+        inputs.put(current)
+        return {
+            name: float(value) for one in current.columns for name, value in zip(one.names, one.values[0], strict=True)
+        }
+
+    dice = torch.Generator().manual_seed(4)
+    batch, inputs = 3 * torch.randn(32, 64, generator=dice) + torch.randn(32, 1, generator=dice), Inputs()
+    each = (batch - batch.mean(1, keepdim=True)) / batch.std(1, keepdim=True)
+    assert of(each, True, inputs)["rows_off_most"] < 1e-5
+    assert of(each.half(), True, inputs)["rows_off_most"] < 2e-3
+    assert of((batch - batch.mean()) / batch.std(), False, inputs)["rows_off"] > 0.1
+    assert "rows_off" not in of(batch[:, :48], False, inputs)  # rows of another size
+    assert "rows_off" not in of(torch.randn(4, 64), True, Inputs())  # few
+    assert "rows_off" not in of(torch.randn(64, 8), True, Inputs())
+    assert "rows_off" in of(torch.randn(32, 4, 32, 32), True, Inputs())
+    assert "rows_off" not in of(torch.randn(32, 3, 224, 224), True, Inputs())  # too large to be read as a whole

@@ -121,6 +121,54 @@ def test_dropout_that_is_written_by_hand_is_seen_by_its_mask_and_its_scale(kind:
     assert look.found == float(drops)
 
 
+def noisy(kind: str, table: nn.Embedding, tokens: Any) -> Any:
+    """What may become of what is looked up in a table."""
+    found = table(tokens)
+    match kind:
+        case "scaled and moved":
+            return found + (2 * torch.rand_like(found) - 1) * 5.0 / found[0].numel() ** 0.5
+        case "drawn in place":
+            return found * 3.0 + torch.zeros_like(found).uniform_(-0.1, 0.1)
+        case "behind places":
+            return (found + torch.ones(4)).add_(torch.rand(found.shape).sub_(0.5))
+        case "hidden places":  # as the task itself
+            return found * (torch.rand(found.shape[:2]) < 0.5).float()[..., None] + 1
+        case "drawn by chances":  # a Gumbel
+            return found - torch.log(-torch.log(torch.rand_like(found)))
+        case "of a diffusion":
+            return found + torch.randn_like(found)
+        case "hidden numbers":
+            return found.tanh() + torch.rand_like(found) - 0.5
+        case "one for each example":
+            return table(tokens[:, 0]) + torch.rand(len(tokens), 4)
+        case "chosen at random":
+            return found[torch.rand(len(found)).argsort()] + found
+        case _:
+            return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "noise"),
+    [("scaled and moved", True), ("drawn in place", True), ("behind places", True), ("hidden places", False),
+     ("drawn by chances", False), ("of a diffusion", False), ("hidden numbers", False), ("one for each example", False),
+     ("chosen at random", False), ("as it is", False)],
+)  # fmt: skip
+@pytest.mark.parametrize("training", [False, True])
+def test_noise_on_embeddings_is_seen_in_evaluation_mode(kind: str, noise: bool, training: bool) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(9, 4)
+
+        def forward(self, tokens: Any) -> Any:
+            return noisy(kind, self.table, tokens)
+
+    look = EvaluatedLook(model := Own().train(training))
+    with torch.no_grad():
+        model(torch.arange(6).view(2, 3))
+    assert look.noise == (noise and not training) and not look.found
+
+
 def test_passes_of_one_model_in_two_threads_at_once_end_each_in_its_own() -> None:
     model = Dropping().eval()
     look = EvaluatedLook(model)

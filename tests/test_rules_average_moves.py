@@ -12,13 +12,13 @@ from rule_columns import findings, only
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.evaluation.average_moves import AverageLate, AverageSlow
+from barograph.doctor.rules.evaluation.average_moves import AverageBegun, AverageLate, AverageSlow
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn  # noqa: E402
 
-from barograph.probes.model.following import FollowedAverage, moved_between  # noqa: E402
+from barograph.probes.model.following import BegunCopies, FollowedAverage, moved_between  # noqa: E402
 
 LOOKS = numpy.arange(50, 550, 50)
 
@@ -183,3 +183,48 @@ def train(folder: Path, how: str) -> dict[str, Any]:
 def test_a_training_whose_average_moves_in_this_way(tmp_path: Path, how: str, rule: str) -> None:
     found = train(tmp_path, how)
     assert [name for name in found if name.startswith("average")] == [rule] * bool(rule)
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
+    ("begun", "given", "told"),
+    [
+        ((60.0, 0.3, 0.5), {}, True),
+        ((1.0, 0.01, 1e-9), {}, True),
+        ((1.0, 0.01, 0.2), {}, False),  # written by functions that are not counted on a device
+        ((0.0, 0.01, 1e-9), {}, False),
+        ((150.0, 0.3, 0.5), {}, False),  # in each step
+        ((60.0, 1.0, 0.1), {}, False),  # a copy of the weights where it begins
+        ((60.0, 0.3, 0.5), {"kept": 0.8}, False),  # it has come away from there
+        ((60.0, 0.3, 0.5), {"writes": 5.0}, False),  # updated at each tenth step
+        ((60.0, 0.3, 0.5), {"kept": -1.0}, False),  # it moves otherwise
+        ((60.0, 0.3, 0.5), {"evaluated": 1.3}, False),
+    ],
+)
+def test_an_average_that_begins_late_from_weights_as_they_were_made_is_told(
+    begun: tuple[float, float, float], given: dict[str, float], told: bool, cuts: tuple[int, ...]
+) -> None:
+    made = columns(given.get("writes", 50.0), given.get("kept", 0.93), evaluated=given.get("evaluated", 2.0))
+    own = LOOKS < 150  # evaluations of the trained model itself
+    made["model/evaluated_whose"] = LOOKS, numpy.where(own, 1.0, 2.0)
+    kept = numpy.where(own, 0.0, made["model/evaluated_kept"][1])
+    kept[[0, 2]] = -1.0
+    made["model/evaluated_kept"] = LOOKS, kept
+    for name, value in zip(("writes", "way", "off"), begun, strict=True):
+        made[f"model/evaluated_begun_{name}"] = LOOKS[2:3], numpy.array([value])
+    found = only(findings([AverageBegun()], made, cuts=cuts), "average_begun")
+    assert [one.severity for one in found] == ["warning"] * told
+
+
+def test_how_far_a_copy_has_come_since_it_was_found_is_known_once() -> None:
+    net, begun = nn.Linear(8, 4, bias=False), BegunCopies()
+    slow, items, sample = copy.deepcopy(net), lambda: [slow.weight], lambda: slow.weight.detach().flatten().clone()
+    newest = lambda: net.weight.detach().flatten()  # noqa: E731
+    begun.made(slow, items, sample)
+    with torch.no_grad():
+        net.weight.add_(torch.randn(4, 8))
+        slow.weight.lerp_(net.weight, 0.1)
+    found = begun.figures(slow, items, sample(), newest)
+    assert found is not None and [round(float(one), 4) for one in found] == [1.0, 0.1, 0.0]
+    assert begun.figures(slow, items, sample(), newest) is None
+    assert begun.figures(copy.deepcopy(net), items, sample(), newest) is None

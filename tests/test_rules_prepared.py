@@ -138,3 +138,29 @@ def test_a_reference_that_is_asked_about_other_answers_shows_in_the_first_row(
         found[f"rewards/{name}"] = every(first + np.linspace(0.0, last, ROWS))
     said = warned(found).get("reference_apart")
     assert (said is not None and said.causes[0].startswith("loss on the wrong tensor")) is told
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, True),
+        ({"theirs": 0.11}, True),
+        ({"theirs": 0.05}, False),  # a little noise, or an attack
+        ({"most": 0.01}, False),  # no row of the training is off: augmented behind it
+        ({"scale": 0.5}, False),  # one-hot rows, or pictures: all of one mean
+        ({"loss": 0.6}, False),  # as good as the training
+        ({"rows": 64.0}, False),  # the same rows each time
+    ],
+)
+def test_examples_that_are_standardised_each_by_itself_in_the_training_alone_are_said(
+    settings: dict[str, float], told: bool, rows: int
+) -> None:
+    found = columns(rows=settings.get("rows", 4000.0))
+    found["eval_loss"] = EVALUATIONS, np.full(len(EVALUATIONS), settings.get("loss", 1.7))
+    found["model/input_std"] = LOOKS, np.full(len(LOOKS), settings.get("scale", 0.99))
+    most = np.full(len(LOOKS), 1e-6)
+    most[1] = settings.get("most", 1e-6)
+    found["model/input_rows_off_most"] = LOOKS, most
+    found["model/eval_input_rows_off"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), settings.get("theirs", 0.34))
+    assert ("rows_standardised" in warned(found, rows)) == told

@@ -136,14 +136,16 @@ def test_few_rows_of_an_evaluation_that_were_trained_on_inform(share: float, sev
 
 
 @pytest.mark.parametrize(
-    ("dropout", "of_batch", "cause"),
-    [(1.0, 0.0, "dropout left on"), (0.0, 1.0, "batch norm left in training mode"), (0.0, 0.0, None)],
-)
+    ("dropout", "of_batch", "noise", "cause"),
+    [(1.0, 0.0, 0.0, "dropout left on"), (0.0, 1.0, 0.0, "batch norm left in training mode"),
+     (0.0, 0.0, 1.0, "randomness in evaluation"), (0.0, 0.0, 0.0, None)],
+)  # fmt: skip
 def test_functions_of_the_wrong_mode_are_named_as_what_they_are(
-    dropout: float, of_batch: float, cause: str | None
+    dropout: float, of_batch: float, noise: float, cause: str | None
 ) -> None:
     columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
     figures = {"dropout_in_evaluation": dropout, "batch_statistics_in_evaluation": of_batch}
+    figures |= {"noise_in_evaluation": noise}
     columns |= {f"model/{name}": (EVALUATIONS[:1], np.full(1, value)) for name, value in figures.items()}
     found = warned(columns).get("model_mode")
     assert (found.causes[0].split(":")[0] if found is not None else None) == cause

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.probes.model import following, left_out
-from barograph.probes.model.following import FollowedAverage, moved_between, share_of_way
+from barograph.probes.model.following import BegunCopies, FollowedAverage, moved_between, share_of_way
 from barograph.probes.model.guest import after, before, is_compiled
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.written import Written, some_of
@@ -79,6 +79,7 @@ class EvaluatedWeights:
         self._other: WeightSample | None = None
         self._whose: Any = None  # a weak reference to the copy that this is of
         self._followed: tuple[Any, FollowedAverage] | None = None  # a copy that was evaluated, and how it moves
+        self._begun = BegunCopies()
         self._renewed = False  # whether that was taken while statistics were gathered anew
         self._strangers, self._listens = False, False  # whether a copy was called; between two steps
         self._kept: tuple[WeightSample, WeightSample, bool] | None = None  # of the evaluation before
@@ -116,6 +117,7 @@ class EvaluatedWeights:
                 copies += [one] if id(one) not in self._ours and _shapes(one) == self._shapes else []
         for copy in copies[:_COPIES]:
             self._hear(copy, copy)
+            self._begun.made(copy, partial(self._items, copy), partial(self._weights, copy))
             inner, key = copy, _key(copy)
             while (inner := next((part for part in inner.children() if _key(part) == key), None)) is not None:
                 self._hear(copy, inner)
@@ -181,11 +183,14 @@ class EvaluatedWeights:
         more = left_out.sample(model, self._more, _item, home)
         return WeightSample(weights, torch.cat(means) if means else weights[:0], more)
 
+    def _items(self, model: Any) -> list[Any]:
+        return [_item(model, path) for path in self._paths]
+
     def _weights(self, model: Any) -> Tensor:
         import torch
 
         home = self._now[0].device
-        return torch.cat([some_of(_item(model, path).detach()).float().to(home) for path in self._paths])
+        return torch.cat([some_of(one.detach()).float().to(home) for one in self._items(model)])
 
     def _newest(self) -> Tensor:
         import torch
@@ -237,6 +242,10 @@ class EvaluatedWeights:
             if used and self._norms:
                 figures[NAMES.index("unset")] = self._unset(used, model)
             current.put("evaluated_weights", NAMES, figures)
+            copy = self._whose() if other is not None and self._whose is not None else None
+            begun = self._begun.figures(copy, partial(self._items, copy), other and other.weights, self._newest)
+            if begun is not None:
+                current.put("evaluated_begun", following.BEGUN, begun)
 
     def _figures(
         self, samples: list[WeightSample], model: Any, other: bool, alone: bool, moves: Tensor | None
@@ -305,8 +314,9 @@ class EvaluatedWeights:
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What is recorded, when it has arrived."""
-    names, values = numbers.get("evaluated_weights", ((), ((),)))
-    return {f"evaluated_{name}": float(value) for name, value in zip(names, values[0], strict=True)}
+    found = [numbers.get(family, ((), ((),))) for family in ("evaluated_weights", "evaluated_begun")]
+    every = ((name, value) for names, values in found for name, value in zip(names, values[0], strict=True))
+    return {f"evaluated_{name}": float(value) for name, value in every}
 
 
 def _shapes(module: Any) -> tuple[Any, ...]:

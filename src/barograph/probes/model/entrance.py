@@ -24,12 +24,14 @@ FIGURES = ("picture_low", "picture_high", "picture_mean", "picture_std")
 MOMENTS = ("mean", "std", "low", "high", "lows", "highs")  # of a pass's inputs; the last four of pictures
 COLOURS = ("red", "green", "blue", "red_std", "green_std", "blue_std")  # of pictures of three channels, in their order
 PAIR = ("first", "last", "first_std", "last_std")  # of fields of two channels [rows, 2, height, width]
+BY_ROW = ("rows_off", "rows_off_most")  # how far rows are from being standardised each by itself: the median, the most
 TOKENS = ("mean", "std")  # of their numbers
 CLASSES = ("class", "class_share")  # of examples, that a model is given: the most frequent one, and its share
 _EXAMPLES = 16
 _CHANNELS = (1, 3, 4)
 _ROWS = 64
 _PICTURES, _OF_CHANNEL = 8, 4096  # pictures whose channels are looked at, at least; numbers of a channel
+_WIDE, _WHOLE = 32, 1 << 17  # numbers of a row that is looked at as a whole, at least; of all of these, at most
 _FEW = 64  # numbers of a pass: mean and deviation of so few are chance
 _ENOUGH = 256  # of several such passes: their deviation is within 5% of the truth
 _AT_ONCE = 3  # times that these are gathered in a row; then at looks, as of larger inputs
@@ -78,6 +80,7 @@ class Inputs:
         self._kept: dict[bool, list[Tensor]] = {True: [], False: []}
         self._gathered = 0  # times that numbers of the training were put together
         self._came = False  # whether this step's pass is among them
+        self._wide = 0  # numbers of a row of the training
 
     def given(self, tensor: Tensor, trains: bool, due: bool) -> None:
         """An input of floating point numbers. due: this step is looked at."""
@@ -90,7 +93,8 @@ class Inputs:
             self._came = True
         elif trains:
             if due:
-                self._moments[trains] = moments(tensor, _few(local(tensor.detach())).float())
+                self._moments[trains] = self._and_rows(moments(tensor, _few(local(tensor.detach())).float()), tensor)
+                self._wide = math.prod(tensor.shape[1:])
             return
         values = _few(local(tensor.detach())).float()
         kept = self._kept[trains]
@@ -103,6 +107,18 @@ class Inputs:
             values = self._together(trains)
             self._gathered += trains
         self._moments[trains] = moments(tensor, values)
+        if not trains and math.prod(tensor.shape[1:]) == self._wide:
+            self._moments[trains] = self._and_rows(self._moments[trains], tensor)
+
+    def _and_rows(self, found: tuple[tuple[str, ...], Tensor], tensor: Tensor) -> tuple[tuple[str, ...], Tensor]:
+        """And `BY_ROW`, of rows that are neither few nor large."""
+        import torch
+
+        wide = math.prod(tensor.shape[1:])
+        count = min(_ROWS, len(tensor), _WHOLE // max(1, wide))
+        if tensor.dim() < 2 or wide < _WIDE or count < _PICTURES or mesh_of(tensor):
+            return found
+        return found[0] + BY_ROW, torch.cat((found[1], by_row(local(tensor)[:count].flatten(1).float())))
 
     def _together(self, trains: bool) -> Tensor:
         import torch
@@ -145,6 +161,16 @@ def moments(given: Tensor, values: Tensor) -> tuple[tuple[str, ...], Tensor]:
         found += [*channels.mean(1), *channels.std(1)]
         names = names + by_channel[given.shape[1]]
     return names, torch.stack(found)
+
+
+def by_row(rows: Tensor) -> Tensor:
+    """`BY_ROW` of rows of numbers: how far the mean of each is from 0, or its deviation, as a share of those of all
+    rows, from 1; whichever is more."""
+    import torch
+
+    spread, level = torch.std_mean(rows, 1)
+    off = torch.maximum(level.abs(), (spread / spread.mean() - 1).abs())
+    return torch.stack((off.median(), off.amax()))
 
 
 def of_tokens(tokens: Tensor) -> Tensor:

@@ -1,13 +1,14 @@
-"""What is as in training in a pass of an evaluation: dropout, or batch norm by the statistics of the batch.
+"""What is as in training in a pass of an evaluation: dropout, noise on embeddings, or batch norm by the statistics of
+the batch.
 
 In:   two passes without gradients of a model that is in evaluation mode.
 Out:  a figure for the `model` record.
 
 Whatever the mode of the model says, a function of its `forward` may drop numbers all the same: `dropout(x)` without
 `training=self.training`, the `dropout_p` of an attention, a part that was put back into training mode, a mask that is
-drawn by hand. The functions of
-such a pass are seen as they are called; no tensor is read. Where dropout modules alone are in training mode, and what
-they belong to is not, they were put there one by one: predictions are drawn with dropout on purpose.
+drawn by hand. Noise that is added to embeddings is of the training, too. The functions of such a pass are seen as they
+are called; no tensor is read. Where dropout modules alone are in training mode, and what they belong to is not, they
+were put there one by one: predictions are drawn with dropout on purpose.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from barograph.probes.model.compiled import CompiledWithin
 from barograph.probes.model.drops import HandDrops
 from barograph.probes.model.guest import Shown, after, before
+from barograph.probes.model.noises import TableNoise
 
 _PASSES = 2
 _DROPS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
@@ -32,8 +34,9 @@ class EvaluatedLook:
         self._mode: Shown | None = None
         self._within = CompiledWithin()
         self._drawn = False  # with dropout, on purpose
-        self._drops = HandDrops()
+        self._drops, self._noise = HandDrops(), TableNoise()
         self.found: float | None = None  # dropout; not yet recorded
+        self.noise = False  # noise on embeddings
         self.of_batch = False  # a batch norm with the statistics of the batch
         self._handles = [
             before(model, self._began),
@@ -52,7 +55,7 @@ class EvaluatedLook:
         if self._within.may_be(module):
             return  # parts that are compiled would be so again beneath a mode
         self._passes += 1
-        self._drawn, self._drops = _draws(module), HandDrops()
+        self._drawn, self._drops, self._noise = _draws(module), HandDrops(), TableNoise()
         self.found = self.found or 0.0
         self._mode = Shown(ended=self._saw)
 
@@ -61,12 +64,13 @@ class EvaluatedLook:
         if self._mode is None or not self._mode.end():  # copies of the model may run beside it
             return
         self._mode = None
-        self._drops = HandDrops()
+        self._drops, self._noise = HandDrops(), TableNoise()
         if self._passes >= _PASSES:
             self.close()
 
     def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
         name = getattr(function, "__name__", "")
+        self.noise = self._noise.saw(name, arguments, named, result) or self.noise
         if name in _DROPS:
             share, training = _given(arguments, named, 1, "p", 0.5), _given(arguments, named, 2, "training", True)
             on = bool(training) and 0 < share < 1 and not self._drawn

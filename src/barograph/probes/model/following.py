@@ -8,10 +8,15 @@ An average takes the share s of the newest weights each time it is updated: it m
 of it is left. A copy that moves otherwise is none, and nothing is said of what is left. Weights that are put into the
 trained model for the time can't be followed from step to step, nor an average in 16 bits, which rounds: there is what
 they have moved from one evaluation to the next.
+
+Of a copy's first evaluation there is what became of it since the training began: how often its parameters counted a
+change in place, and what share of the way to the newest weights it has come.
 """
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +28,9 @@ _ENOUGH = _CLOSE * _OFTEN  # steps on a device, of which the CPU does not know w
 _OFF = 0.02  # of the squared move, what may be off the way to the newest weights
 _ONCE = 1e-4  # the same, of a single move between two evaluations
 _LITTLE = 0.1  # of the way to the newest weights
+_COPIES = 4  # whose beginning is kept
 NAMES = ("writes", "kept", "behind")
+BEGUN = ("begun_writes", "begun_way", "begun_off")
 
 
 class FollowedAverage:
@@ -69,6 +76,36 @@ class FollowedAverage:
         found: Tensor = torch.stack((writes, left.nan_to_num(-1.0), behind))
         self._left, self._steps, self._seen, self._writes = None, 0, 0, 0
         return found
+
+
+class BegunCopies:
+    """Copies of a model as they were when they were found, up to the first evaluation of each."""
+
+    def __init__(self) -> None:
+        self._kept: weakref.WeakKeyDictionary[Any, tuple[list[int], Tensor]] = weakref.WeakKeyDictionary()
+
+    def made(self, copy: Any, items: Callable[[], list[Any]], sample: Callable[[], Tensor]) -> None:
+        """A copy is found. items: some of its parameters; sample: some of their elements."""
+        with contextlib.suppress(Exception):
+            if len(self._kept) < _COPIES:
+                self._kept[copy] = [one._version for one in items()], sample()
+
+    def figures(
+        self, copy: Any, items: Callable[[], list[Any]], passed: Tensor | None, newest: Callable[[], Tensor]
+    ) -> Tensor | None:
+        """`BEGUN`, at the first evaluation of a copy, whose passes were made with `passed`: how often a parameter of it
+        was changed since it was found, which share of the way it has come, and what of its squared move is off that."""
+        import torch
+
+        kept = self._kept.pop(copy, None) if copy is not None and passed is not None else None
+        if kept is None or passed is None:
+            return None
+        versions, then = kept
+        changes = max(one._version - before for one, before in zip(items(), versions, strict=True))
+        move, line = passed - then, newest() - then
+        way = share_of_way(move, line)
+        off = (move - way * line).square().sum() / move.square().sum().clamp_min(1e-30)
+        return torch.stack((torch.full_like(way, float(changes)), way.clamp(0.0, 2.0), off))
 
 
 def moved_between(then: Tensor, evaluated: Tensor, newest: Tensor) -> Tensor:

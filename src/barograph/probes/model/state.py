@@ -417,6 +417,7 @@ class ModelState:
         looks = [one for one in (self._evaluated, self._copies.look) if one is not None and one.found is not None]
         if looks:
             self._passes["dropout_in_evaluation"] = max(one.found or 0.0 for one in looks)
+            self._passes["noise_in_evaluation"] = float(any(one.noise for one in looks))
             self._passes["batch_statistics_in_evaluation"] = float(any(one.of_batch for one in looks))
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
         current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}

@@ -1,7 +1,7 @@
-"""Pictures of evaluations that are prepared in another way than those of the training, however alike they look.
+"""What evaluations are given that is prepared in another way than in the training, however alike it looks.
 
-In:   figures of the watch: the ends of the pictures' range, and mean and deviation of their channels.
-Out:  findings of `EvaluationPictures`, `EvaluationAltered`.
+In:   figures of the watch: the ends of the pictures' range, mean and deviation of their channels, and of rows.
+Out:  findings of `EvaluationPictures`, `EvaluationAltered`, `RowsStandardised`.
 """
 
 from __future__ import annotations
@@ -167,6 +167,52 @@ class EvaluationAltered(WatchRule):
             )  # fmt: skip
 
 
+class RowsStandardised(WatchRule):
+    """Each example is standardised by itself in the training, and not in the evaluations.
+
+    In all looks at the training so far, eight at least, each of the rows that are looked at (eight or more, of 32
+    numbers or more) has a mean of 0 and the deviation of the others, to half a hundredth, and the deviation of all
+    numbers is 1, to a thirtieth: no data are so by themselves. In three evaluations in a row rows of the same size have
+    not: half of them are a tenth or more away in their mean or deviation. The other way round nothing is said, for
+    noise, and parts of examples that are cut out, take it away from the training's. Nor is it where evaluations are
+    nearly as good as the training: their loss has to be a tenth above it, where both are known.
+
+    What to do: prepare what is held out by the same function as what is trained on.
+    """
+
+    name, family, kind, severity = "rows_standardised", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/eval_input_rows_off"
+    needs = ("=model/eval_input_rows_off", "=model/input_rows_off_most")
+    least = 3
+    about = "Each example is standardised by itself in the training, and not in evaluations."
+    thresholds: ClassVar = {
+        "looks": (8.0, "at the training; ours"),
+        "same": (0.005, "of the deviation, what each of the training's rows may be off; ours"),
+        "scale": (1 / 30, "of the training's deviation, from 1; ours"),
+        "off": (0.1, "of the deviation, half of an evaluation's rows; ours"),
+        "worse": (1.1, "times the training's loss, the evaluation's; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("normalisation differs: the training's examples are standardised each by itself, evaluations' are not",)
+    remedies = ("prepare what is held out by the same function as what is trained on, each example by itself",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        most, scales = (_newest(history, f"input_{name}", place) for name in ("rows_off_most", "std"))
+        few = watched(history, "distinct_rows", place) < 2 * watched(history, "example_rows", place)
+        each = min(len(most), len(scales)) >= self.at["looks"] and bool(most.max() <= self.at["same"]) and not few
+        each = each and bool(numpy.abs(scales - 1).max() <= self.at["scale"])
+        ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
+        better = ours > 0 and theirs < self.at["worse"] * ours
+        if self.lasts(each and value >= self.at["off"] and not better, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], "Each of the training's examples has a mean of 0 and the same deviation: it is "
+                f"standardised by itself. Half of the evaluations' are {value:.2g} deviations or more away from that.",
+                found=place[0], segment=place[2], confidence=0.9,
+                evidence={"training": rounded(float(most[-1])), "evaluation": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
 def exchanged(history: RunHistory, place: Place) -> bool:
     """Whether the last evaluation's red and blue are those of the training exchanged. What is divided by is r times as
     much in one as in the other, and what is subtracted d more: both follow from one channel, and say the other."""
@@ -213,4 +259,4 @@ def _newest(history: RunHistory, name: str, place: Place) -> Floats:
     return values[numpy.isfinite(values)]
 
 
-RULES = (EvaluationPictures, EvaluationAltered)
+RULES = (EvaluationPictures, EvaluationAltered, RowsStandardised)

@@ -1,7 +1,7 @@
 """An average of the weights that moves too little for the training, or behind the evaluation that it is for.
 
 In:   what the watch says of the copy that evaluations are made with, from one of them to the next.
-Out:  findings of `AverageSlow`, `AverageEqual`, `AverageLate`.
+Out:  findings of `AverageSlow`, `AverageEqual`, `AverageLate`, `AverageBegun`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import came_by, evaluations_of, other_model
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.evaluation.averages import has_reference
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 COPY = 2  # of `evaluated_whose`
+_FOUND = 2  # steps, behind which copies are found
 
 
 def is_reference(history: RunHistory, place: Place) -> bool:
@@ -255,4 +256,86 @@ class AverageLate(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AverageSlow, AverageEqual, AverageLate)
+class AverageBegun(WatchRule):
+    """An average of the weights begins late, and goes on from what it was when the model was made.
+
+    The watch keeps some elements of copies of the model that are there behind the second step. Up to its first
+    evaluation a copy was changed in at most half of the steps so far, 20 at least, and had come less than half of the
+    way to the newest weights by then; three times or more, or straight towards them, for functions over many tensors
+    are not counted on a device; from there on it is written in each step, or nearly: it
+    began late, and not from the weights of then. What is left of its beginning is known through two further evaluations
+    or more. The run is over, three tenths or more of the average are still what it was at first, and the evaluation's
+    loss is half as large again as the training's. One that is a copy of the weights where it begins is near them.
+
+    What to do: copy the weights into the average where it begins, and divide by the number of those that are in it.
+    """
+
+    name, family, kind, severity = "average_begun", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/evaluated_kept"
+    needs = ("=model/evaluated_kept", "=model/evaluated_begun_way", "eval_loss", "loss")
+    least = 3
+    about = "An average of the weights begins late, and goes on from what it was when the model was made."
+    thresholds: ClassVar = {
+        "changes": (3.0, "of the copy before its first evaluation; ours"),
+        "off": (1e-3, "of its squared move, off the way to the newest weights, of one or two changes; ours"),
+        "share": (0.5, "of the steps before it, at most, with a change; ours"),
+        "steps": (20.0, "before it, at least; ours"),
+        "way": (0.5, "to the newest weights, at its first evaluation; ours"),
+        "pace": (1.5, "steps for one in which it is written, from there on; ours"),
+        "evaluations": (2.0, "behind it; ours"),
+        "left": (0.3, "of what it was at first, at the end; ours"),
+        "worse": (1.5, "times the training's loss, its evaluation; ours"),
+    }
+    causes = (
+        "averaged weights lag: the average begins late, from weights as they were made, and takes too little of each",
+    )
+    remedies = (
+        "copy the weights into the average where it begins",
+        "divide by the number of weights that are in a mean, not by the step: `average.lerp_(weights, 1 / averaged)`",
+    )
+
+    def begin(self) -> None:
+        self._left, self._count, self._before = math.nan, 0, 0.0
+        self._begun, self._last = (0, 0, 0), (0, 0, 0)
+
+    def reset(self) -> None:
+        super().reset()
+        self._came: tuple[Place, float] | None = None  # the first evaluation of a copy, and what is left of it
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if not history.facts.get("finished") or self._segment < 0 or self._count < self.at["evaluations"]:
+            return
+        lags = self._left >= self.at["left"] and _is_worse(history, self.at["worse"])
+        if lags and not is_reference(history, self._last) and self.first(self._segment):
+            yield self.finding(
+                self._begun[0], f"The average that is evaluated begins late, and {100 * self._left:.0f}% of it are "
+                "still the weights that it had when the model was made.", found=self._last[0], segment=self._segment,
+                confidence=0.9, evidence={"left": rounded(self._left), "standing": True},
+            )  # fmt: skip
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [(history.channel("model/evaluated_begun_way"), self._first_one), *super().asked(history)]
+
+    def _first_one(self, history: RunHistory, way: float, place: Place) -> Iterator[Finding]:
+        """The first evaluation of a copy."""
+        names = ("begun_writes", "steps", "begun_off")
+        changes, steps, off = (watched(history, f"evaluated_{name}", place) for name in names)
+        counted = changes >= self.at["changes"] or (changes > 0 and off <= self.at["off"])
+        late = counted and changes <= self.at["share"] * (steps - _FOUND) and steps >= self.at["steps"]
+        self._came = place, 1 - way if late and way <= self.at["way"] else math.nan
+        yield from ()
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        whose, writes, steps = (watched(history, f"evaluated_{name}", place) for name in ("whose", "writes", "steps"))
+        before, self._before, self._last = self._before, steps, place
+        if self._came is not None and self._came[0] == place:
+            (self._begun, self._left), self._count = self._came, 0
+            return
+        each = whose == COPY and 0 < value <= 1 and steps - before <= self.at["pace"] * writes
+        self._left, self._count = self._left * value if each else math.nan, self._count + 1
+        yield from ()
+
+
+RULES = (AverageSlow, AverageEqual, AverageLate, AverageBegun)

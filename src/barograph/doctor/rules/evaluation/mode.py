@@ -107,10 +107,10 @@ class ModelMode(Rule):
     policy is trained, which generates without gradients too; nor do they where each step of the training has some
     and evaluations are rarer, as where the model makes labels for examples that have none. Of two such passes in
     evaluation mode it sees each function: one that drops numbers all the same, a mask that is drawn by hand if the
-    share that it keeps divides the rest, or a batch norm with the statistics of the batch beside its running ones, is
-    what does not know the mode of the model, and is named. Where dropout modules alone
-    were put into training mode, within modules that are in evaluation mode, predictions are drawn with dropout on
-    purpose, and their dropout does not count.
+    share that it keeps divides the rest, evenly drawn numbers that are added to embeddings of tokens, or a batch norm
+    with the statistics of the batch beside its running ones, is what does not know the mode of the model, and is named.
+    Where dropout modules alone were put into training mode, within modules that are in evaluation mode, predictions are
+    drawn with dropout on purpose, and their dropout does not count.
 
     A copy of the model, as an average of its weights, or a momentum encoder, has a mode of its own
     (`model/copy_training_in_evaluation`). Two evaluations in a row, of which all passes through copies are in training
@@ -124,7 +124,8 @@ class ModelMode(Rule):
 
     name, family, kind, severity = "model_mode", "eval", "eval", "warning"
     needs = ("=model/training|=model/training_in_evaluation|=model/dropout_in_evaluation"
-             "|=model/batch_statistics_in_evaluation|=model/copy_training_in_evaluation",)  # fmt: skip
+             "|=model/noise_in_evaluation|=model/batch_statistics_in_evaluation"
+             "|=model/copy_training_in_evaluation",)  # fmt: skip
     about = "The model is trained in evaluation mode, or evaluated in training mode."
     thresholds: ClassVar = {"steps": (2.0, "steps or evaluations in the wrong mode; ours")}
 
@@ -250,6 +251,11 @@ _FUNCTIONS = {  # by series: what an evaluation has, why, and what to do
         "dropout left on: in evaluations, where a function or a part does not follow the model's mode",
         "`dropout(x, p, training=self.training)`, `dropout_p=p if self.training else 0.0` of an attention; "
         "`model.eval()` behind what puts a part into training mode",
+    ),
+    "noise_in_evaluation": (
+        "noise on its embeddings",
+        "randomness in evaluation: noise on embeddings is for the training, and does not follow the model's mode",
+        "add noise to embeddings under `if self.training:`, and take the hook that does it away for evaluations",
     ),
     "batch_statistics_in_evaluation": (
         "a batch norm with the statistics of the batch",

@@ -137,13 +137,13 @@ class ScheduleMissing(WatchRule):
     def _warmup(self, history: RunHistory) -> str:
         """The warm-up that is over, as the configuration has it."""
         steps = self._last[0] - self._first[0]
-        found = (f"{name}: {value:g}" for name, value in numbers_named(history, _WARMED)
+        found = (f"{name}: {value:g}" for name, value in numbers_named(history, WARMED)
                  if self.at["begins"] <= value <= steps)  # fmt: skip
         return next(found, "")
 
     def _meant(self, history: RunHistory) -> str:
         """What should have changed the rate by the end of the run."""
-        for name, value in numbers_named(history, _SHARE):
+        for name, value in numbers_named(history, SHARE):
             if 0 < value < _HALF and value * self._last[0] >= self.at["begins"]:
                 return f"{name}: {value:g}"
         planned = history.facts.get("planned_steps") or 0
@@ -198,9 +198,9 @@ class RateRises(Rule):
         rise = float(values[-1] - values[0])
         late = values[-1] - numpy.interp(steps[0] + 0.9 * (steps[-1] - steps[0]), steps, values)
         rises = bool((numpy.diff(values) >= 0).all()) and values[0] <= self.at["first"] * values[-1]
-        warms = [value for _, value in numbers_named(history, _WARMED) if value >= self.at["warms"] * planned]
-        shares = [value for _, value in numbers_named(history, _SHARE) if value >= self.at["warms"]]
-        meant = any(_MEANT.search(name.lower()) and value for name, value in history.options.found.items())
+        warms = [value for _, value in numbers_named(history, WARMED) if value >= self.at["warms"] * planned]
+        shares = [value for _, value in numbers_named(history, SHARE) if value >= self.at["warms"]]
+        meant = any(MEANT.search(name.lower()) and value for name, value in history.options.found.items())
         if rises and late >= self.at["late"] * rise > 0 and not (warms or shares or meant) and self.first():
             yield self.finding(
                 int(steps[0]), f"The learning rate rises from {values[0]:.3g} at the start to {values[-1]:.3g} at the "
@@ -212,10 +212,10 @@ class RateRises(Rule):
 
 _HALF = 0.5
 _NEVER = "scheduler never stepped: the configured schedule is not in force, the learning rate never changes"
-_WARMED = re.compile(r"(?:lr_|num_|n_)?warm_?up_(?:steps|iters|iterations|updates)")
-_SHARE = re.compile(r"(?:lr_)?warm_?up_(?:ratio|fraction|frac|proportion)")
+WARMED = re.compile(r"(?:lr_|num_|n_)?warm_?up_(?:steps|iters|iterations|updates)")
+SHARE = re.compile(r"(?:lr_)?warm_?up_(?:ratio|fraction|frac|proportion)")
 _SCHEDULE = re.compile(r"(?:lr|learning_rate)_(?:schedule|scheduler|decay)(?:_type|_name|_style)?")
-_MEANT = re.compile(r"range_?test|lr_?find|find_?lr|finder|stage|phase|cycl|restart|ramp|curricul")
+MEANT = re.compile(r"range_?test|lr_?find|find_?lr|finder|stage|phase|cycl|restart|ramp|curricul")
 _FALLS = re.compile(r"cosine|linear|poly|one_?cycle|exponential|inverse_sqrt|rsqrt")
 
 RULES = (LearningRateDeclared, ScheduleMissing, RateRises)

@@ -1,0 +1,195 @@
+"""A schedule of the learning rate that is longer than the run it was made for.
+
+In:   the learning rate, logged or in force, the plan, the number of ranks and the configuration.
+Out:  findings of `ScheduleBeyond`, `WarmUpBeyond`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.core.configuration import ACCUMULATION
+from barograph.doctor.kernel.cursor import numbers_named, numeric_setting
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.optimizer.declared import MEANT, SHARE, WARMED
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_POINTS = 16  # of a curve, that a cosine is laid through
+_OFF = 1e-3  # of the peak: what a curve may be off its formula
+_BENDS = 0.05  # of the second differences of a cosine: what they may be off, for rates are logged in few digits
+
+
+def whole_rate(history: RunHistory, least: float, planned: float) -> ChannelRows | None:
+    """The learning rate of a run that is over, that began with this launch, and that came to this share of its planned
+    steps, and no further than a tenth behind them; None where that is not known."""
+    rate, plan = history.role("lr") or history.channel("model/rate_in_force"), history.facts.get("planned_steps")
+    if not history.facts.get("finished") or not plan or rate is None or rate.end < least:
+        return None
+    rows = rate.rows()
+    if rows.first or rows.segment[0] != rows.segment[-1] or not numpy.isfinite(rows.value).all():
+        return None
+    apart = 2 * (rows.step[-1] - rows.step[-2])
+    return rows if planned * plan - apart <= rows.step[-1] <= 1.1 * plan else None
+
+
+class ScheduleBeyond(Rule):
+    """The run is over as planned, and its schedule of the learning rate is made for as many times its steps as there
+    are ranks, or micro-batches in a step.
+
+    Behind its peak the rate falls along a cosine, or along a line down to 0, to a thousandth of the peak in each of
+    sixteen rows; twelve rows and half of the planned steps are behind the peak. A curve that is known so far ends
+    where it ends: at k times the planned steps (within a thirtieth), and the run at a fifth of the peak or more. k is
+    the number of ranks, or of micro-batches in a step, as configured. A line that is half done at the end is one that
+    may be meant so, and takes three of them or more. Schedules of torch that say their length are looked at by
+    `schedule_count`.
+
+    What to do: give the schedule the number of steps that the optimizer makes: those of one rank, of whole batches.
+    """
+
+    name, family, kind, severity = "schedule_beyond", "optimizer", "learning_rate", "warning"
+    proves = "training"
+    needs = ("lr|=model/rate_in_force",)
+    least = 14
+    about = "The schedule is made for several times as many steps as the run has."
+    thresholds: ClassVar = {
+        "rows": (12.0, "behind the peak; ours"),
+        "share": (0.5, "of the planned steps, behind the peak; ours"),
+        "planned": (0.95, "of the planned steps; ours"),
+        "high": (0.2, "of the peak, at the end; ours"),
+        "within": (1 / 30, "of the steps up to the schedule's end; ours"),
+        "line": (3.0, "times the steps, of a line; ours"),
+    }
+    causes = ("schedule too long: it counts the steps of all ranks, or micro-batches",)
+    remedies = ("give the schedule the steps that the optimizer makes: those of one rank, of whole batches",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        ranks, planned = float(history.facts.get("world_size") or 1), history.facts.get("planned_steps")
+        said = history.channel("model/scheduler_length") is not None
+        parts = math.nan if said else numeric_setting(history, *ACCUMULATION)
+        rows = whole_rate(history, self.least, self.at["planned"]) if ranks >= 2 or parts >= 2 else None
+        if rows is None or not planned:
+            return
+        peak = len(rows.value) - 1 - int(numpy.argmax(rows.value[::-1]))
+        steps, values = rows.step[peak:], rows.value[peak:] / max(float(rows.value[peak]), 1e-30)
+        even = len(steps) > self.at["rows"] and len(set(numpy.diff(steps).tolist())) == 1
+        falls = bool((numpy.diff(values) < 0).all()) and values[-1] >= self.at["high"]
+        if not even or not falls or steps[-1] - steps[0] < self.at["share"] * planned:
+            return
+        end, line = _end_of_cosine(steps, values), False
+        if not end > 0:
+            end, line = _end_of_line(steps, values), True
+        for times, what in ((ranks, "ranks"), (parts, "micro-batches in a step")):
+            least = self.at["line"] if line else 2.0
+            if times >= least and abs(end - times * planned) <= self.at["within"] * end and self.first():
+                yield self.finding(
+                    int(rows.step[peak]), f"The learning rate ends at {100 * values[-1]:.0f}% of its peak: its "
+                    f"{'line' if line else 'cosine'} is made for {end:.0f} steps, the run for {planned}, and there are "
+                    f"{times:.0f} {what}.", found=int(rows.step[-1]), segment=int(rows.segment[0]), confidence=0.9,
+                    causes=[f"schedule too long: it is made for {times:.0f} times the steps, as there are {what}"],
+                    evidence={"length": rounded(end), "planned": planned, "standing": True},
+                )  # fmt: skip
+
+
+def _end_of_cosine(steps: Any, values: Any) -> float:
+    """The step at which a falling half wave is at its lowest, that these rates are the beginning of; NaN of another
+    curve, and where it begins elsewhere than at its top."""
+    apart = max(1, (len(values) - 1) // (_POINTS - 1))
+    y = values[::apart]
+    bends, middle = y[:-2] + y[2:], y[1:-1]
+    slope, rest = numpy.polyfit(middle, bends, 1)
+    second = bends - 2 * middle  # 0 of a line
+    off = numpy.abs(slope * middle + rest - bends).max()
+    if not -2 < slope < 2 or off > _BENDS * numpy.abs(second).max() or numpy.abs(second).max() < _OFF:
+        return math.nan
+    turn = math.acos(slope / 2)
+    at = turn * numpy.arange(len(y))
+    waves = numpy.stack([numpy.ones_like(at), numpy.cos(at), numpy.sin(at)], 1)
+    (level, ahead, beside), *_ = numpy.linalg.lstsq(waves, y, rcond=None)
+    size, phase = math.hypot(ahead, beside), math.atan2(-beside, ahead)
+    fits = numpy.abs(waves @ [level, ahead, beside] - y).max() <= _OFF
+    if not fits or abs(phase) > 2 * turn / apart or level - size < -_OFF * 20:
+        return math.nan
+    return float(steps[0] + (math.pi - phase) / turn * apart * (steps[1] - steps[0]))
+
+
+def _end_of_line(steps: Any, values: Any) -> float:
+    """The step at which a line is at 0, that these rates are the beginning of; NaN if they are on no line."""
+    slope, rest = numpy.polyfit(steps, values, 1)
+    fits = slope < 0 and numpy.abs(slope * steps + rest - values).max() <= _OFF
+    return float(-rest / slope) if fits else math.nan
+
+
+class WarmUpBeyond(Rule):
+    """The run is over as planned, and its warm-up took half of it or more, where the configuration has a fifth at most.
+
+    From its first row to its peak the rate rises in a straight line, and it is a tenth of it or less at the first row.
+    The peak comes behind half of the planned steps, and three times as many steps as the configuration gives the
+    warm-up, as a number of steps or as a share of them (`warmup_steps`, `warmup_ratio`, …), which is at most a fifth of
+    the plan. Where the configuration has another number of a warm-up, or speaks of a test of rates, of cycles, of
+    stages, nothing is said.
+
+    What to do: look at what the warm-up counts: steps of the optimizer, and not examples, micro-batches or ranks.
+    """
+
+    name, family, kind, severity = "warmup_beyond", "optimizer", "learning_rate", "warning"
+    proves = "training"
+    needs = ("lr|=model/rate_in_force", "config")
+    least = 14
+    about = "The warm-up takes many times as long as it is configured."
+    thresholds: ClassVar = {
+        "planned": (0.95, "of the planned steps; ours"),
+        "half": (0.5, "of the planned steps, before the peak; ours"),
+        "times": (3.0, "the configured steps, before the peak; ours"),
+        "meant": (0.2, "of the planned steps, at most, that are configured; ours"),
+        "straight": (0.01, "of the rise; ours"),
+        "first": (0.1, "of the peak, at most; ours"),
+        "steps": (50.0, "of the rise; ours"),
+    }
+    causes = ("warm-up never ends: it counts something else than steps of the optimizer, as examples",)
+    remedies = ("give the warm-up steps of the optimizer: `round(ratio * steps)`, without the batch size",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows, planned = whole_rate(history, self.least, self.at["planned"]), history.facts.get("planned_steps")
+        meant = self._configured(history, float(planned)) if rows is not None and planned else 0.0
+        if rows is None or not planned or not meant > 0:
+            return
+        peak = int(numpy.argmax(rows.value))
+        steps, values = rows.step[: peak + 1], rows.value[: peak + 1]
+        took = float(steps[-1] - steps[0])
+        if took < max(self.at["half"] * planned, self.at["times"] * meant, self.at["steps"]) or len(steps) < self.least:
+            return
+        rise = float(values[-1] - values[0])
+        line = values[0] + rise * (steps - steps[0]) / took
+        straight = numpy.abs(line - values).max() <= self.at["straight"] * rise
+        if straight and values[0] <= self.at["first"] * values[-1] and self.first():
+            yield self.finding(
+                int(steps[0]), f"The learning rate rises up to step {int(steps[-1])} of {planned}; the configuration "
+                f"has a warm-up of {meant:.0f} steps.", found=int(rows.step[-1]), segment=int(rows.segment[0]),
+                confidence=0.9, evidence={"took": took, "meant": rounded(meant), "standing": True},
+            )  # fmt: skip
+
+    def _configured(self, history: RunHistory, planned: float) -> float:
+        """How many steps of a warm-up are configured; 0 where that is not known, or they are many."""
+        found = history.options.found.items()
+        if any(MEANT.search(f"{name} {value if isinstance(value, str) else ''}".lower()) and value
+               for name, value in found):  # fmt: skip
+            return 0.0
+        shares = [value * planned for _, value in numbers_named(history, SHARE) if value > 0]
+        counts = [value for _, value in numbers_named(history, WARMED) if value > 0]
+        others = [
+            value for name, value in found
+            if "warm" in name.rpartition(".")[2].lower() and isinstance(value, (int, float)) and value > 0
+        ]  # fmt: skip
+        meant = max((*shares, *counts), default=0.0)
+        return meant if len(others) == len(shares) + len(counts) and meant <= self.at["meant"] * planned else 0.0
+
+
+RULES = (ScheduleBeyond, WarmUpBeyond)

@@ -1,0 +1,96 @@
+"""Schedules that are made for more steps than the run has; and those that end as they were meant to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+from rule_columns import findings, only
+
+from barograph.doctor.rules.optimizer.longer import ScheduleBeyond, WarmUpBeyond
+
+CUTS = pytest.mark.parametrize("cuts", [(), (5, 17, 41, 90)])
+STEPS = numpy.arange(200)
+
+
+def cosine(length: float, warm: int = 10, floor: float = 0.0) -> numpy.ndarray:
+    way = numpy.clip((STEPS - warm) / (length - warm), 0, 1)
+    falls = floor + (1 - floor) * (0.5 + 0.5 * numpy.cos(numpy.pi * way))
+    return 3e-3 * numpy.where(warm > STEPS, (STEPS + 1) / (warm + 1), falls)
+
+
+def line(length: float) -> numpy.ndarray:
+    return 1e-3 * numpy.clip(1 - STEPS / length, 0, 1)
+
+
+@CUTS
+@pytest.mark.parametrize(
+    ("rate", "facts", "config", "told"),
+    [
+        (cosine(400), {"world_size": 2}, {}, True),
+        (cosine(400, 0, 0.1), {"world_size": 2}, {}, True),
+        (cosine(800), {"world_size": 4}, {}, True),
+        (cosine(800), {}, {"gradient_accumulation_steps": 4}, True),
+        (cosine(400).round(8), {"world_size": 2}, {}, True),  # logged in few digits
+        (line(800), {"world_size": 4}, {}, True),
+        (cosine(200), {"world_size": 2}, {}, False),
+        (cosine(200, 0, 0.5), {"world_size": 2}, {}, False),  # to a half of the peak, as meant
+        (cosine(300), {"world_size": 2}, {}, False),
+        (cosine(400), {}, {}, False),  # one rank: the plan may be a part of a longer one
+        (cosine(400), {"world_size": 2, "planned_steps": 400}, {}, False),  # ended early
+        (cosine(400), {"world_size": 2, "planned_steps": None}, {}, False),
+        (line(400), {"world_size": 2}, {}, False),  # a line to a half of the peak may be meant
+        (line(200), {"world_size": 4}, {}, False),
+        (1e-3 * 0.995**STEPS, {"world_size": 2}, {}, False),
+        (1e-3 / numpy.sqrt(1 + STEPS / 50), {"world_size": 2}, {}, False),
+        (numpy.where(STEPS < 100, 1e-3, 5e-4), {"world_size": 2}, {}, False),
+        (numpy.full(200, 1e-3), {"world_size": 2}, {}, False),
+    ],
+)
+def test_a_cosine_that_is_made_for_the_steps_of_all_ranks_is_told(
+    rate: numpy.ndarray, facts: dict[str, Any], config: dict[str, Any], told: bool, cuts: tuple[int, ...]
+) -> None:
+    known = {"planned_steps": 200, "config": config} | facts
+    found = only(findings([ScheduleBeyond()], {"train/lr": rate}, facts=known, cuts=cuts), "schedule_beyond")
+    assert [one.severity for one in found] == ["warning"] * told
+
+
+@CUTS
+def test_a_scheduler_that_says_its_length_is_left_to_its_own_rule(cuts: tuple[int, ...]) -> None:
+    columns = {"train/lr": cosine(800), "model/scheduler_length": ([0, 10], [800.0, 800.0])}
+    facts = {"planned_steps": 200, "config": {"gradient_accumulation_steps": 4}}
+    assert not only(findings([ScheduleBeyond()], columns, facts=facts, cuts=cuts), "schedule_beyond")
+
+
+def rise(warm: int) -> numpy.ndarray:
+    return 1e-3 * numpy.minimum((STEPS + 1) / warm, 1 - numpy.maximum(STEPS - warm, 0) / 200)
+
+
+@CUTS
+@pytest.mark.parametrize(
+    ("rate", "config", "planned", "told"),
+    [
+        (rise(190), {"warmup_ratio": 0.06}, 200, True),
+        (rise(120), {"warmup_steps": 10}, 200, True),
+        (rise(200), {"warmup_steps": 20}, 200, True),
+        (rise(90), {"warmup_steps": 10}, 200, False),  # below half of the plan
+        (rise(120), {"warmup_steps": 60}, 200, False),
+        (rise(120), {"warmup_ratio": 0.06, "warmup_steps": 120}, 200, False),
+        (rise(120), {"warmup_ratio": 0.06, "warmup_epochs": 2}, 200, False),
+        (rise(120), {"warmup_ratio": 0.06, "lr_schedule": "one_cycle"}, 200, False),
+        (rise(120), {"warmup_ratio": 0.06, "lr_finder": True}, 200, False),
+        (rise(120), {"warmup_steps": 0}, 200, False),
+        (rise(120), {}, 200, False),
+        (rise(120), {"warmup_ratio": 0.06}, 400, False),  # ended early
+        (rise(120), {"warmup_ratio": 0.06}, 100, False),  # went on behind its plan: that is of something else
+        (rise(120) + 5e-4, {"warmup_ratio": 0.06}, 200, False),
+        (1e-3 * numpy.sin(STEPS / 200 * numpy.pi / 2) ** 2, {"warmup_ratio": 0.06}, 200, False),  # no line
+    ],
+)
+def test_a_warm_up_that_takes_half_of_the_run_where_little_is_configured_is_told(
+    rate: numpy.ndarray, config: dict[str, Any], planned: int, told: bool, cuts: tuple[int, ...]
+) -> None:
+    facts = {"planned_steps": planned, "config": config}
+    found = only(findings([WarmUpBeyond()], {"train/lr": rate}, facts=facts, cuts=cuts), "warmup_beyond")
+    assert [one.severity for one in found] == ["warning"] * told

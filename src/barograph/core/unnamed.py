@@ -28,7 +28,7 @@ from barograph.core.roles import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     import numpy
     from numpy.typing import NDArray
@@ -40,7 +40,7 @@ _NEAR = 8  # of them, the newest that it is compared with
 _LOOKED = 32  # rows among which two have to stand behind the first of the training
 _HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at first; at least, of data or of a loss
 _RISES = 2.0  # from the first to the second row, at most
-_GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
+GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
 _EQUAL, _ASKED = 6, 32  # steps in a row, of those that have both, that tell it; steps of it, after which none is
 _WITHIN = 1024  # rows of a series, among which these have to be
 _EXACT, _DIFFER = 1e-4, 100.0  # apart from what was given at most, of it; times as much it has to vary
@@ -62,11 +62,14 @@ class FirstRows(Protocol):
 class ReadSeries(Protocol):
     """A series whose rows can be read. start: the oldest row that is kept; end: how many there ever were."""
 
-    name: str
-    end: int
+    @property
+    def name(self) -> str: ...
 
     @property
     def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
 
     def rows(self, first: int = 0, last: int | None = None) -> FirstRows: ...
 
@@ -78,12 +81,14 @@ def loss_by_rows(channels: Mapping[str, One]) -> tuple[One | None, list[One]]:
     """The series that is what the first backward passes were called with, or a fixed multiple of it; of several the one
     whose multiple is nearest to 1. Where a reward is logged, a loss says nothing of how the training goes. Beside it:
     series that may be one when more rows have come."""
-    given, found = channels.get(_GIVEN), []
-    if given is None or given.start or any(plays("reward", name) for name in channels):
+    asked_for = may_be_loss(channels)
+    if not asked_for or channels[GIVEN].start:
         return None, []
+    given, found = channels[GIVEN], []
     asked, pending = given.rows(0, _ASKED), [given] if given.end < _ASKED else []
-    for name, channel in channels.items():
-        if name.startswith(RECORDED) or is_of_held_out(name) or channel.start:
+    for name in asked_for:
+        channel = channels[name]
+        if channel.start:
             continue
         pairs = _side_by_side(asked, channel.rows(0, _WITHIN))
         windows = (pairs[at : at + _EQUAL] for at in range(len(pairs) - _EQUAL + 1))  # a loss's scale may change
@@ -94,6 +99,13 @@ def loss_by_rows(channels: Mapping[str, One]) -> tuple[One | None, list[One]]:
             pending.append(channel)
     best = min(found, key=lambda one: one[:2])[2] if found else None
     return best, pending if best is None else []
+
+
+def may_be_loss(names: Collection[str]) -> list[str]:
+    """The series whose rows have to be looked at, to know whether one is the training's loss."""
+    if GIVEN not in names or any(plays("reward", name) for name in names):
+        return []
+    return [name for name in names if not name.startswith(RECORDED) and not is_of_held_out(name)]
 
 
 def _side_by_side(asked: FirstRows, rows: FirstRows) -> Any:
@@ -120,14 +132,8 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
     that may be one when more rows have come."""
     pending: list[One] = []
     found = []
-    for name, channel in channels.items():
-        if name.startswith(RECORDED):
-            continue
-        of_data = is_unnamed_evaluation(name)
-        if channel is loss or not (
-            of_data or is_loss_of_other_data(name, loss.name) or _has_beside(channels, name, loss)
-        ):
-            continue
+    for name in may_be_evaluation(channels, loss.name):
+        channel, of_data = channels[name], is_unnamed_evaluation(name)
         two = _first_two(channel, loss)
         if two is None:
             if channel.end < _LOOKED:
@@ -137,13 +143,25 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
     return min(found, key=lambda one: one[:3])[3] if found else None, pending
 
 
-def _has_beside(channels: Mapping[str, ReadSeries], name: str, loss: ReadSeries) -> bool:
+def may_be_evaluation(names: Collection[str], loss: str) -> list[str]:
+    """The series whose rows have to be looked at, to know whether one is an evaluation's loss beside this one of the
+    training."""
+    return [
+        name
+        for name in names
+        if name != loss
+        and not name.startswith(RECORDED)
+        and (is_unnamed_evaluation(name) or is_loss_of_other_data(name, loss) or _has_beside(names, name, loss))
+    ]
+
+
+def _has_beside(names: Collection[str], name: str, loss: str) -> bool:
     """Whether what may be the loss of other data has a measure of how good answers are beside it, as `gallery/ce` has
     `gallery/acc1`."""
-    if not is_loss_of_other_name(name, loss.name):
+    if not is_loss_of_other_name(name, loss):
         return False
     head = name.rpartition("/")[0]
-    return any(other.startswith(f"{head}/") and is_goodness(other[len(head) + 1 :]) for other in channels)
+    return any(other.startswith(f"{head}/") and is_goodness(other[len(head) + 1 :]) for other in names)
 
 
 def _moments(rows: FirstRows, timed: bool) -> list[int]:

@@ -101,6 +101,10 @@ class ComparedMember:
         """Its losses, by their common names."""
         return losses_by_name(self.names).or_else(self.told)
 
+    def way(self, metric: str) -> int:
+        """1 if larger is better, −1 if smaller is, 0 if neither is known."""
+        return direction(metric, self.told)
+
     @cached_property
     def main(self) -> Series | None:
         """The series whose steps and times are the run's: the training loss, else the longest that it trains by."""

@@ -183,4 +183,4 @@ def _tiles(subject: Subject) -> Iterator[tuple[str, Figure, str]]:
 
 
 def _evaluation(subject: Subject) -> str | None:
-    return next((name for name in subject.evaluations if subject.way(name) < 0), None)
+    return next((name for name in subject.evaluations if subject.member.way(name) < 0), None)

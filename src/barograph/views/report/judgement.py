@@ -296,7 +296,7 @@ def _worth(subject: Subject, rate: float | None) -> Iterator[Sentence]:
     measured = [
         evaluation
         for evaluation in subject.evaluations
-        if subject.way(evaluation) < 0 and len(subject.series(evaluation)) > 3
+        if subject.member.way(evaluation) < 0 and len(subject.series(evaluation)) > 3
     ]
     if measured:
         yield from _of_evaluations(subject, measured[0], rate)

@@ -99,7 +99,7 @@ def loss(subject: Subject) -> Section | None:
     """Training and evaluation loss together."""
     name = subject.loss
     told = subject.member.told.evaluations
-    losses = (name for name in subject.evaluations if name in told or (subject.way(name) < 0 and "loss" in name))
+    losses = (name for name in subject.evaluations if name in told or (subject.member.way(name) < 0 and "loss" in name))
     evaluation = next(losses, None)
     if name is None and evaluation is None:
         return section("loss", "Loss", [say("No loss is recorded.", "dim")])

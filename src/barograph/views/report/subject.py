@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from barograph.analysis.compare.member import EVALUATIONS, ComparedMember, direction, is_evaluation
+from barograph.analysis.compare.member import EVALUATIONS, ComparedMember, is_evaluation
 from barograph.core import liveness
 from barograph.core.configuration import PROCESSES, Configuration
 from barograph.core.record import Record
@@ -177,10 +177,6 @@ class Subject:
             and name.partition("/")[0] not in _NOT_LAYERED
         ]
         return [name for name in [*chosen_names, *others] if len(self.series(name))]
-
-    def way(self, name: str) -> int:
-        """1 if larger is better, −1 if smaller is, 0 if neither is known."""
-        return direction(name, self.member.told)
 
     @cached_property
     def layered(self) -> dict[tuple[str, str], dict[str, str]]:

@@ -13,6 +13,7 @@ rows behind a few of the training's loss, so the answer depends on what was logg
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from barograph.core.lazy import lazy
@@ -146,20 +147,26 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
 def may_be_evaluation(names: Collection[str], loss: str) -> list[str]:
     """The series whose rows have to be looked at, to know whether one is an evaluation's loss beside this one of the
     training."""
-    return [
-        name
-        for name in names
-        if name != loss
-        and not name.startswith(RECORDED)
-        and (is_unnamed_evaluation(name) or is_loss_of_other_data(name, loss) or _has_beside(names, name, loss))
-    ]
+    told = ((name, _by_its_name(name, loss)) for name in names)
+    return [name for name, kind in told if kind == _IS or (kind == _IS_BESIDE and _has_beside(names, name))]
 
 
-def _has_beside(names: Collection[str], name: str, loss: str) -> bool:
+_IS, _IS_BESIDE = 1, 2  # whatever else is logged; if a measure stands beside it
+
+
+@lru_cache(maxsize=1 << 14)
+def _by_its_name(name: str, loss: str) -> int:
+    """Whether a series may be an evaluation's loss beside this one of the training: `_IS`, `_IS_BESIDE` or 0."""
+    if name == loss or name.startswith(RECORDED):
+        return 0
+    if is_unnamed_evaluation(name) or is_loss_of_other_data(name, loss):
+        return _IS
+    return _IS_BESIDE if is_loss_of_other_name(name, loss) else 0
+
+
+def _has_beside(names: Collection[str], name: str) -> bool:
     """Whether what may be the loss of other data has a measure of how good answers are beside it, as `gallery/ce` has
     `gallery/acc1`."""
-    if not is_loss_of_other_name(name, loss):
-        return False
     head = name.rpartition("/")[0]
     return any(other.startswith(f"{head}/") and is_goodness(other[len(head) + 1 :]) for other in names)
 

@@ -43,6 +43,7 @@ LIBRARIES = {
     "core/progress.py": {"rich"},
     "core/record.py": {"msgspec"},
     "core/segments.py": {"msgspec"},
+    "core/unnamed.py": {"numpy"},
     "training/recorder.py": {"msgspec", "numpy"},
     "training/pump.py": {"msgspec", "numpy"},
     "cli/commands.py": {"msgspec"},

@@ -29,6 +29,8 @@ _providers.provide({
     "doctor's rules": "barograph.doctor.kernel.registry:make_rules",
     "sealed blocks": "barograph.store.sealed:sealed_blocks",
     "runs that a word means": "barograph.importing.resolve:resolve",
+    "loss at a run's end": "barograph.query.losses:loss_at_end",
+    "losses of a run's folder": "barograph.query.losses:losses_of_folder",
     "stored run": "barograph.query.stored:StoredRun",
     "run in a notebook": "barograph.views.notebook.display:of_run",
     "run's folder in a notebook": "barograph.views.notebook.display:of_folder",

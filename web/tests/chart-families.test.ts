@@ -143,5 +143,11 @@ test("the main curves of runs that name them differently", () => {
     [others.rate, others.losses, others.norm, others.speed],
     [["learning_rate"], ["loss", "val_loss"], ["grad_norm"], ["dt"]],
   );
+  const told = ["match/nce", "match/rate", "val/masses"];
+  assert.deepEqual(pickMain(told, { loss: "match/nce", eval_loss: "val/masses" }).losses, ["match/nce", "val/masses"]);
+  assert.deepEqual(pickMain(["train/loss", "val/masses"], { loss: "train/loss", eval_loss: "val/masses" }).losses, [
+    "train/loss",
+    "val/masses",
+  ]);
   assert.deepEqual(pickMain([]), { rate: [], losses: [], norm: [], speed: [], mfu: [], machine: [] });
 });

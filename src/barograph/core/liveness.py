@@ -30,6 +30,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from barograph.core import providers
 from barograph.core.lazy import lazy
 from barograph.core.place import host
 from barograph.core.roles import main_loss
@@ -108,15 +109,19 @@ def reason(manifest: Mapping[str, Any]) -> str:
     return ""
 
 
-def has_diverged(manifest: Mapping[str, Any]) -> bool:
-    """Whether the last training loss that the manifest has is NaN or infinite."""
+def has_diverged(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    """Whether the last training loss that the manifest has is NaN or infinite. Where no name tells which series that
+    is, the run's rows are asked."""
     final = manifest.get("final_metrics")
     if not isinstance(final, Mapping):
         return False
     odd = [name for name, value in final.items() if _is_not_finite(value)]
     if not odd:
         return False
-    return main_loss(final) in odd
+    loss = main_loss(final)
+    if loss is None:
+        loss = providers.provider("loss at a run's end")(folder, str(manifest.get("finished")))
+    return loss in odd
 
 
 def _is_not_finite(value: Any) -> bool:
@@ -126,7 +131,7 @@ def _is_not_finite(value: Any) -> bool:
 def status(folder: Path, manifest: Mapping[str, Any]) -> str:
     """One of the words above, or the status that the run ended with."""
     result = str(manifest.get("status") or "unknown")
-    if result in ("finished", IMPORTED) and has_diverged(manifest):
+    if result in ("finished", IMPORTED) and has_diverged(folder, manifest):
         return DIVERGED
     if result != "running":
         return result

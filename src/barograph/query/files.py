@@ -26,6 +26,7 @@ class StoredFiles:
     def __init__(self, dir: Path, log: Path | None, may_open: Callable[[Path], bool], cache_bytes: int | None):
         self.dir, self.log, self.may_open, self.cache_bytes = dir, log, may_open, cache_bytes
         self._accounts = RunAccounts()
+        self.told: Any = None  # which series are losses by their rows: `losses`
 
     @cached_property
     def _store(self) -> RunStore:

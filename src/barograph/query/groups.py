@@ -23,7 +23,8 @@ from barograph.core import liveness
 from barograph.query import curation
 from barograph.query.given import GivenRun, stored_runs
 from barograph.query.keys import flatten, normal, part_of, same, shown
-from barograph.query.metrics import best_values, direction, interest, last_values
+from barograph.query.losses import RunLosses, first_told, losses_by_name, told_beside
+from barograph.query.metrics import best_values, by_interest, direction, last_values
 from barograph.query.stored import StoredRun
 
 Item = TypeVar("Item")
@@ -168,15 +169,22 @@ class GroupedRuns(RunGroup[StoredRun]):
     @cached_property
     def metrics(self) -> list[str]:
         """The metrics that any of the runs has, those that matter first."""
-        return sorted({name for values in self._last for name in values}, key=interest)
+        return by_interest({name for values in self._last for name in values}, self._told)
+
+    @property
+    def losses(self) -> RunLosses:
+        """Which of the metrics are losses: by their names, or by the rows of the first run that tells one."""
+        return losses_by_name(self.metrics).or_else(self._told)
 
     def last(self, metric: str) -> GroupStatistics:
         """The last value of a metric over the runs."""
-        return statistics([values[metric] for values in self._last if metric in values], direction(metric))
+        better = direction(metric, self._told)
+        return statistics([values[metric] for values in self._last if metric in values], better)
 
     def best(self, metric: str) -> GroupStatistics:
         """The best value that each run had of a metric, over the runs."""
-        return statistics([values[metric] for values in self._best if metric in values], direction(metric))
+        better = direction(metric, self._told)
+        return statistics([values[metric] for values in self._best if metric in values], better)
 
     @cached_property
     def _last(self) -> list[dict[str, float]]:
@@ -184,7 +192,11 @@ class GroupedRuns(RunGroup[StoredRun]):
 
     @cached_property
     def _best(self) -> list[dict[str, float]]:
-        return [best_values(run, last) for run, last in zip(self.runs, self._last, strict=True)]
+        return [best_values(run, last, self._told) for run, last in zip(self.runs, self._last, strict=True)]
+
+    @cached_property
+    def _told(self) -> RunLosses:
+        return first_told(told_beside(run, last) for run, last in zip(self.runs, self._last, strict=True))
 
     def __repr__(self) -> str:
         return f"<{self.label}: {len(self.runs)} runs>"

@@ -15,6 +15,7 @@ from barograph.core import liveness
 from barograph.core.heldout import HELD_OUT
 from barograph.core.lazy import lazy
 from barograph.core.roles import plays
+from barograph.query.losses import RunLosses, told_beside, told_losses
 from barograph.query.stored import StoredRun
 
 if TYPE_CHECKING:
@@ -38,8 +39,13 @@ _FALLING = re.compile(
 _EVALUATED = re.compile(rf"(?:.*[/_. ])?(?:{HELD_OUT}|core)(?:[/_. ].*)?", re.IGNORECASE)
 
 
-def direction(metric: str) -> int:
-    """1 if larger is better, −1 if smaller is, 0 if the name does not tell."""
+NONE_TOLD = RunLosses()
+
+
+def direction(metric: str, told: RunLosses = NONE_TOLD) -> int:
+    """1 if larger is better, −1 if smaller is, 0 if the name does not tell. told: losses that their rows tell."""
+    if metric in told.training or metric in told.evaluations:
+        return -1
     if _FALLING.fullmatch(metric):
         return -1
     if _RISING.fullmatch(metric):
@@ -77,10 +83,16 @@ def interest(name: str) -> tuple[int, int, str]:
     return name.count("/") > 1, place, name
 
 
-def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
+def by_interest(names: Iterable[str], told: RunLosses = NONE_TOLD) -> list[str]:
+    """Names in the order of a row, in which losses that their rows tell stand where others do."""
+    places = {name: (False, place, name) for place, some in enumerate(told) for name in some}
+    return sorted(names, key=lambda name: places.get(name) or interest(name)) if places else sorted(names, key=interest)
+
+
+def chosen(values: Mapping[str, Any], told: RunLosses = NONE_TOLD) -> dict[str, Any]:
     """The values that a row has room for, the interesting ones first. NaN and infinities may be words, as in JSON."""
     plain = {name: value for name, value in values.items() if name != "step" and _is_number(value)}
-    return {name: plain[name] for name in sorted(plain, key=interest)[:MOST_METRICS]}
+    return {name: plain[name] for name in by_interest(plain, told)[:MOST_METRICS]}
 
 
 def _is_number(value: Any) -> bool:
@@ -90,13 +102,17 @@ def _is_number(value: Any) -> bool:
 def last_values(run: StoredRun) -> dict[str, float]:
     """The last value of each metric: as the run's end recorded them, else from the columns."""
     final = run.manifest.get("final_metrics")
-    values = chosen(final) if isinstance(final, Mapping) and run.status not in liveness.OPEN else {}
+    values = {}
+    if isinstance(final, Mapping) and run.status not in liveness.OPEN:
+        values = chosen(final, told_beside(run, final))
     return {name: float(value) for name, value in values.items()} or read_last_values(run)[0]
 
 
 def read_last_values(run: StoredRun) -> tuple[dict[str, float], int | None]:
     """Last values, and the last step, from the columns of a run: it was killed, or recorded no end."""
-    names = sorted((name for name in run.names() if name.count("/") < 2), key=interest)[:MOST_METRICS]
+    every = run.names()
+    told = told_losses(run, every)
+    names = by_interest((name for name in every if name.count("/") < 2), told)[:MOST_METRICS]
     found: dict[str, float] = {}
     last: int | None = None
     for name, (step, moment, value, _, _) in run.points_of(names):
@@ -106,16 +122,17 @@ def read_last_values(run: StoredRun) -> tuple[dict[str, float], int | None]:
     return found, last
 
 
-def best_names(names: Iterable[str]) -> list[str]:
+def best_names(names: Iterable[str], told: RunLosses = NONE_TOLD) -> list[str]:
     """The metrics whose best value a row has."""
-    return [name for name in names if direction(name) and interest(name)[1] < 7][:_BEST]
+    own = {*told.training, *told.evaluations}
+    return [name for name in names if name in own or (direction(name) and interest(name)[1] < 7)][:_BEST]
 
 
-def best_values(run: StoredRun, names: Iterable[str]) -> dict[str, float]:
+def best_values(run: StoredRun, names: Iterable[str], told: RunLosses = NONE_TOLD) -> dict[str, float]:
     """The lowest or highest finite value on the live branch of metrics of which it is known which is better."""
     result = {}
-    for name, (_, _, values, _, _) in run.points_of([name for name in names if direction(name)]):
+    for name, (_, _, values, _, _) in run.points_of([name for name in names if direction(name, told)]):
         values = values[numpy.isfinite(values)]
         if len(values):
-            result[name] = float(values.max() if direction(name) > 0 else values.min())
+            result[name] = float(values.max() if direction(name, told) > 0 else values.min())
     return result

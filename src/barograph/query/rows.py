@@ -19,6 +19,7 @@ from barograph.core.roles import plays
 from barograph.query import given
 from barograph.query.findings import findings_of
 from barograph.query.leaves import flat, moment, number, number_in, plain_text, sound, whole
+from barograph.query.losses import told_losses
 from barograph.query.pushdown import Condition
 from barograph.query.shelf import RunEntry, Shelf, latest, series_of
 from barograph.query.tables import schema
@@ -167,12 +168,14 @@ def findings(shelf: Shelf, condition: Condition, columns: frozenset[str] | None)
 
 
 class _Evaluations(Condition):
-    """The names that evaluations are read from, among those that a condition lets through."""
+    """The names that evaluations are read from, among those that a condition lets through; of the runs on a shelf."""
 
     BESIDE = ("eval/eval_tokens", "eval/duration_ms")
 
-    def __init__(self, inner: Condition):
+    def __init__(self, inner: Condition, shelf: Shelf):
         self._inner = inner
+        self._runs = {entry.key: entry.run for entry in shelf.entries}
+        self._told: dict[str, tuple[str, ...]] = {}
         self._names = Names()
         self._known: dict[str, bool] = {}
 
@@ -185,7 +188,14 @@ class _Evaluations(Condition):
         name = keys.get("name", "")
         if name in self.BESIDE:
             return self._inner.allows({key: value for key, value in keys.items() if key != "name"})
-        return ("name" not in keys or self.is_loss(name)) and self._inner.allows(keys)
+        known = "name" not in keys or self.is_loss(name) or name in self._told_of(keys.get("run", ""))
+        return known and self._inner.allows(keys)
+
+    def _told_of(self, run: str) -> tuple[str, ...]:
+        """The evaluations of a run that their rows tell."""
+        if run not in self._told:
+            self._told[run] = told_losses(self._runs[run]).evaluations if run in self._runs else ()
+        return self._told[run]
 
     def exact(self, column: str) -> frozenset[str] | None:
         return None if column == "name" else self._inner.exact(column)
@@ -195,7 +205,7 @@ def evaluations(shelf: Shelf, condition: Condition, columns: frozenset[str] | No
     """Rows of `evaluations`."""
     import pyarrow
 
-    wanted = _Evaluations(condition)
+    wanted = _Evaluations(condition, shelf)
     for entry, group in groupby(series_of(shelf, wanted), key=lambda found: found[0]):
         held = {name: found for _, name, found in group}
         for name, (step, time, value, segment, _) in held.items():

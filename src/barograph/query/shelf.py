@@ -15,7 +15,7 @@ import msgspec
 
 from barograph.core import manifest
 from barograph.core.lazy import lazy
-from barograph.core.roles import main_evaluation, main_loss
+from barograph.query.losses import run_losses
 from barograph.query.pushdown import ANY, Condition
 from barograph.query.stored import StoredRun
 
@@ -111,7 +111,8 @@ def latest(entry: RunEntry) -> dict[str, Any]:
     run = entry.run
     result: dict[str, Any] = {"loss": None, "eval_loss": None, "step": None}
     known = run.names()
-    wanted = {name: key for key, name in (("loss", main_loss(known)), ("eval_loss", main_evaluation(known))) if name}
+    found = run_losses(run, known)
+    wanted = {name: key for key, name in (("loss", found.loss), ("eval_loss", found.evaluation)) if name}
     for name, (step, time, value, _, _) in run.points_of(wanted):
         last = int(numpy.lexsort((time, step))[-1])
         result[wanted[name]] = float(value[last])

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from barograph.core.record import numbers
-from barograph.core.roles import losses
 from barograph.core.text import escape, number, sparkline
+from barograph.query.losses import RunLosses, losses_by_name
 from barograph.training.blackbox.files import Box
 
 _STEPS = 12  # rows of the table
 _LOSS = "LOSS"
+_NONE = RunLosses()
 _COLUMNS = (
     ("GRAD NORM", ("train/norm", "model/grad_norm", "train/grad_norm", "grad_norm")),
     ("LR", ("train/lr", "lr")),
@@ -25,17 +26,19 @@ _COLUMNS = (
 )
 
 
-def lines(box: Box, steps: int = _STEPS, width: int = 60) -> list[str]:
-    """The box for people; a damaged one is one line. steps: rows of the table. width: columns of the curves."""
+def lines(box: Box, steps: int = _STEPS, width: int = 60, losses: RunLosses = _NONE) -> list[str]:
+    """The box for people; a damaged one is one line. steps: rows of the table. width: columns of the curves.
+    losses: of the run, as its rows tell where no name in the box does.
+    """
     if box.damage:
         return [escape(box.damage)]
     try:
-        return list(_lines(box, steps, width))
+        return list(_lines(box, steps, width, losses))
     except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
         return [escape(f"the black box {box.path.name} is damaged: {type(error).__name__}: {error}")]
 
 
-def _lines(box: Box, steps: int, width: int) -> list[str]:
+def _lines(box: Box, steps: int, width: int, losses: RunLosses) -> list[str]:
     about = box.about
     rank = f", rank {escape(about.get('rank'))}" if about.get("rank") else ""
     title = f"BLACK BOX  step {box.step:,}, {escape(box.reason)}, {escape(about.get('time', ''))[:19]} UTC{rank}"
@@ -49,7 +52,7 @@ def _lines(box: Box, steps: int, width: int) -> list[str]:
         ("optimizer", _optimizers(about)),
     ):
         shown += [f"  {label:<10} {said}"] if said else []
-    table = _steps(box)
+    table = _steps(box, losses)
     if table:
         shown += ["", *_drawn(table, steps), "", *_curves(table, width)]
     held = _mapping(about.get("held"))
@@ -136,7 +139,7 @@ def _optimizers(about: Mapping[str, Any]) -> str:
     return escape("; ".join(said))
 
 
-def _steps(box: Box) -> dict[int, dict[str, float]]:
+def _steps(box: Box, losses: RunLosses) -> dict[int, dict[str, float]]:
     """{step: {column: value}} of the steps that have any."""
     found: dict[int, dict[str, float]] = {}
     values = [
@@ -144,7 +147,8 @@ def _steps(box: Box) -> dict[int, dict[str, float]]:
         for record in box.records if record.kind in ("step", "metrics", "model", "speed")
         for name, value in numbers(record)
     ]  # fmt: skip
-    columns = ((_LOSS, losses(sorted({name for _, name, _ in values}))), *_COLUMNS)
+    training = losses_by_name(sorted({name for _, name, _ in values})).or_else(losses).training
+    columns = ((_LOSS, training), *_COLUMNS)
     wanted = {name: (label, place) for label, names in columns for place, name in enumerate(names)}
     ranks: dict[tuple[int, str], int] = {}
     for step, name, value in values:

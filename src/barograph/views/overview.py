@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from barograph.core.record import parse_time
-from barograph.core.roles import evaluation_losses, losses, main_evaluation, main_loss
 from barograph.core.text import (
     ago,
     bar,
@@ -35,6 +34,7 @@ from barograph.query.given import spent, wall_seconds
 from barograph.query.goodput import CAUSES, Totals, fields
 from barograph.query.goodput import money as cost_by_cause
 from barograph.query.groups import GroupedRuns, GroupStatistics
+from barograph.query.losses import last_leave_open, losses_by_name, run_losses
 from barograph.query.stored import StoredRun
 from barograph.views.inside import expert_lines, flow_lines
 from barograph.views.lineage.command import page_lines
@@ -56,10 +56,11 @@ def summary(run: StoredRun) -> dict[str, Any]:
         "tags": run.tags,
         "dir": str(run.dir),
     }
-    for column, name in (("loss", main_loss(final)), ("eval_loss", main_evaluation(final))):
+    named = losses_by_name(final)
+    for column, name in (("loss", named.loss), ("eval_loss", named.evaluation)):
         row[column] = None if name is None else final[name]
     row["step"] = final.get("step")
-    if row["step"] is None or row["loss"] is None:
+    if row["step"] is None or last_leave_open(tuple(final)):
         _look(run, row)
     return row
 
@@ -67,7 +68,8 @@ def summary(run: StoredRun) -> dict[str, Any]:
 def _look(run: StoredRun, row: dict[str, Any]) -> None:
     """From the series themselves: for runs in progress or killed, and for names of the user's own."""
     known = run.names()
-    for column, name in (("loss", main_loss(known)), ("eval_loss", main_evaluation(known))):
+    found = run_losses(run, known)
+    for column, name in (("loss", found.loss), ("eval_loss", found.evaluation)):
         if name is not None:
             series = run.series(name)
             if len(series):
@@ -123,8 +125,7 @@ def group_table(found: Sequence[GroupedRuns]) -> str:
     """Groups as aligned columns: mean and deviation of the last losses, the best that any run had."""
     lines: list[tuple[str, ...]] = [("GROUP", "RUNS", "FAILED", "LOSS", "EVAL", "BEST")]
     for group in found:
-        names = group.metrics
-        loss, evaluation = main_loss(names), main_evaluation(names)
+        loss, evaluation = group.losses.loss, group.losses.evaluation
         each = ["" if name is None else _spread(group.last(name)) for name in (loss, evaluation)]
         best = evaluation or loss
         value = number(group.best(best).best) if best else ""
@@ -236,7 +237,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
     lines += cost_lines(cost)
     lines += phase_lines(run)
     lines += flow_lines(run) + expert_lines(run)
-    names = _interesting(run.names())
+    names = _interesting(run)
     if names:
         lines += ["", f"  {'SERIES':<34} {'POINTS':>9} {'LAST':>11} {'MIN':>11} {'MAX':>11}"]
     for name in names[:most_series]:
@@ -342,12 +343,14 @@ def cost_lines(cost: dict[str, Any]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _interesting(names: list[str]) -> list[str]:
+def _interesting(run: StoredRun) -> list[str]:
     """Losses first, then training, evaluation, other families, what is watched by itself; wide tables last."""
     families = ("train/", "eval/", "val/", "moe/", "perf/", "gpu/")
     itself = ("speed/", "data/", "memory/", "ranks/", "host/", "span/", "goodput/", "energy/", "sol/", "allocator/")
 
-    first = (*losses(names), *evaluation_losses(names))
+    names = run.names()
+    found = run_losses(run, names)
+    first = (*found.training, *found.evaluations)
 
     def place(name: str) -> tuple[int, int, str]:
         family = next((at for at, lead in enumerate(families) if name.startswith(lead)), len(families))

@@ -41,12 +41,12 @@ export function Figure({ says, value, note = "", bad = false, share = null }: Fi
 export function Figures({ detail }: { detail: RunDetail }) {
   const { last, best, step, total_steps: total, remaining_seconds: left } = detail;
   const names = Object.keys(last);
-  const main = pickMain(names);
+  const main = pickMain(names, detail);
   const { open } = statusWords(detail.status, detail.phase);
   const goodput = num(detail.goodput?.["goodput"]);
   const energy = detail.energy ?? {};
-  const loss = main.losses.find((name) => !evaluationsOf([name]).length);
-  const shown = [loss, ...evaluationsOf(names).slice(0, 1)];
+  const loss = main.losses.find((name) => name !== detail.eval_loss && !evaluationsOf([name]).length);
+  const shown = [loss, evaluationsOf(names)[0] ?? detail.eval_loss];
   const finishes = left !== null && Number.isFinite(left) ? moment(Date.now() / 1000 + left) : "";
   const speed = main.speed[0];
   const mfu = main.mfu[0];

@@ -1,6 +1,6 @@
 /** The few curves that everybody looks at first.
  *
- * In:   the names of a run's series.
+ * In:   the names of a run's series; which of them the server takes for its losses.
  * Out:  losses, gradient norm, learning rate, speed, utilization. Pure.
  */
 
@@ -15,6 +15,8 @@ export interface Main {
   machine: string[];
 }
 
+type Known = { loss: string | null; eval_loss: string | null };
+
 const MOST_LOSSES = 6;
 
 /** Losses of evaluations among some names, the one that most look at first. */
@@ -23,7 +25,8 @@ export function evaluationsOf(names: readonly string[]): string[] {
   return found.sort((a, b) => a.length - b.length || byNumber(a, b));
 }
 
-export function pickMain(names: readonly string[]): Main {
+/** known: the run's losses as the server knows them, which may have names of their own. */
+export function pickMain(names: readonly string[], known: Known = { loss: null, eval_loss: null }): Main {
   const first = (...patterns: RegExp[]): string[] => {
     for (const pattern of patterns) {
       const found = names.filter((name) => pattern.test(name)).sort((a, b) => a.length - b.length || byNumber(a, b));
@@ -36,9 +39,11 @@ export function pickMain(names: readonly string[]): Main {
   );
   // the training's own first, then evaluations
   losses.sort((a, b) => Number(!/^train|^loss$/.test(a)) - Number(!/^train|^loss$/.test(b)) || byNumber(a, b));
+  const beside = (name: string | null) => (name && names.includes(name) && !losses.includes(name) ? [name] : []);
+  const [own, evaluation] = [beside(known.loss), beside(known.eval_loss)];
   return {
     rate: first(/^train\/lr$/, /(^|\/)(lr|learning_rate)$/i, /(^|[/_-])lr([/_-]|$)/i),
-    losses: losses.slice(0, MOST_LOSSES),
+    losses: [...own, ...losses.slice(0, MOST_LOSSES - own.length - evaluation.length), ...evaluation],
     norm: first(/^train\/norm$/, /(^|\/)grad(ient)?_?norm$/i, /grad.*norm/i),
     speed: first(
       /^train\/tokens_per_second$/,

@@ -37,7 +37,10 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
   const tall = narrow ? LOW : 2 * LOW + 16; // as two below each other
   const group = useMemo(() => new Group({ x: "step" }), [runKey]);
   const known = useAnswer(`names ${runKey}`, (signal) => knownNames(runKey, signal), Math.floor(beat / 4));
-  const main = useMemo(() => (known.value ? pickMain(known.value.names) : null), [known.value]);
+  const main = useMemo(
+    () => (known.value ? pickMain(known.value.names, detail) : null),
+    [known.value, detail.loss, detail.eval_loss],
+  );
   const others = useMemo(
     () => (known.value?.names ?? []).filter((name) => familyOf(name) !== "accounts"),
     [known.value],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -266,7 +266,7 @@ def compare(
     if equal and len(pair) != 2:
         raise ValueError(f"whether runs are equal is asked of two, not of {len(pair)}; name two runs")
     if equal or (len(pair) == 2 and len(sides) == 2 and comparison.verdict.attribution == NONE):
-        names = None if equal else [*preferred(shared), *(item for item in ("train/norm",) if item in shared)]
+        names = None if equal else [*_preferred(shared, sides), *(item for item in ("train/norm",) if item in shared)]
         comparison.equal = equality.compare_values(pair[0], pair[1], names, tolerance)
     return comparison
 
@@ -290,13 +290,17 @@ def _note_members(sides: Sequence[Side], found: Differences, notes: list[str]) -
         notes.append(f"{', '.join(silent[:3])}{' and more' if len(silent) > 3 else ''}: no configuration is known.")
 
 
+def _preferred(names: Iterable[str], sides: Sequence[Side]) -> tuple[str, ...]:
+    return preferred(names, (member.told for side in sides for member in side.members))
+
+
 def _shared_metrics(sides: Sequence[Side]) -> tuple[list[str], list[str]]:
     """The metrics that every run with a step has, and those that only some have; in the order of preference."""
     names = [set(member.names) for side in sides for member in side.members if member.names]
     if not names:
         return [], []
     common, some = set.intersection(*names), set.union(*names)
-    order = preferred(some)
+    order = _preferred(some, sides)
 
     def place(name: str) -> tuple[int, str]:
         return (order.index(name) if name in order else len(order), name)
@@ -319,12 +323,12 @@ def _metric(
         why = metric_obstacle(name, reason)
         if why is None:
             return name
-        refusal = refused_metrics([name, *preferred(shared)], reason)[name]
+        refusal = refused_metrics([name, *_preferred(shared, sides)], reason)[name]
         if not anyway:
             raise ValueError(f"{refusal.sentence} (--anyway compares it all the same)")
         comparison.refusals.append(refusal)
         return name
-    candidates = preferred(shared)
+    candidates = _preferred(shared, sides)
     refused = refused_metrics(candidates, reason)
     late = None
     for candidate in candidates:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from barograph.analysis.compare import curves, statistics
 from barograph.analysis.compare.ends import Placed, SharedStretch, unlike
-from barograph.analysis.compare.member import direction
 from barograph.analysis.compare.pooled import PooledDeviation
 from barograph.analysis.compare.repeats import Repeats
 from barograph.analysis.compare.student import quantile
@@ -112,14 +111,13 @@ def contrast(
     if result.unlike is not None or doubt is not None:
         result.outcome = CANNOT_TELL
     elif result.test is not None and result.test.settled:
-        result.outcome = _which(stretch.metric, result.difference)
+        result.outcome = _which(stretch.way, result.difference)
     elif result.test is not None:
         result.outcome = NOT_SHOWN
     return result
 
 
-def _which(metric: str, difference: float) -> str:
-    way = direction(metric)
+def _which(way: int, difference: float) -> str:
     if way == 0:
         return DIFFERENT
     return BETTER if difference * way > 0 else WORSE

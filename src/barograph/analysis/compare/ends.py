@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from barograph.analysis.compare.curves import ComparisonCurve, window_of
-from barograph.analysis.compare.member import ComparedMember, is_evaluation
+from barograph.analysis.compare.member import ComparedMember, direction, is_evaluation
 from barograph.analysis.compare.sides import Side
 from barograph.core.liveness import DIVERGED, IMPORTED
 from barograph.core.text import number, percent
 from barograph.query.keys import shown
+from barograph.query.losses import first_told
 
 # A run of a group that ended before this part of its group's median end was stopped early, and not by its group's plan
 _WHOLE = 0.9
@@ -50,6 +51,13 @@ class SharedStretch:
     window: float = 0.0
     sides: list[list[Placed]] = field(default_factory=list)
     diverged: list[list[ComparedMember]] = field(default_factory=list)
+
+    @property
+    def way(self) -> int:
+        """1 if a larger value is better, −1 if a smaller one is, 0 if neither is known."""
+        placed = [item.member for side in self.sides for item in side]
+        members = [*placed, *(member for side in self.diverged for member in side)]
+        return direction(self.metric) or direction(self.metric, first_told(item.told for item in members))
 
     def values(self, side: int) -> list[float]:
         return [item.value for item in self.sides[side]]

@@ -17,10 +17,10 @@ from barograph.analysis.compare import statistics
 from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.curves import GRID, ComparisonCurve, first_reach
 from barograph.analysis.compare.ends import Placed, SharedStretch
-from barograph.analysis.compare.member import ComparedMember, direction, is_evaluation
+from barograph.analysis.compare.member import ComparedMember, is_evaluation
 from barograph.analysis.compare.sides import Side
-from barograph.core.roles import main_loss
 from barograph.core.text import number
+from barograph.query.losses import first_told, losses_by_name
 
 MANY = 40  # with more runs than these, only what is read anyway is measured
 
@@ -94,7 +94,7 @@ def _row(
 
 
 def _ends(sides: Sequence[Side], stretch: SharedStretch, pooled: tuple[float, float] | None) -> list[MeasureRow]:
-    metric, way = stretch.metric, direction(stretch.metric)
+    metric, way = stretch.metric, stretch.way
     placed = {id(item.member): item for side in stretch.sides for item in side}
 
     def own_end(member: ComparedMember) -> float | None:
@@ -120,7 +120,7 @@ def _ends(sides: Sequence[Side], stretch: SharedStretch, pooled: tuple[float, fl
 
         rows.append(_row(f"{metric}, best", "", way, sides, best))
     if is_evaluation(metric):
-        loss = main_loss(_shared(sides))
+        loss = _loss_of_all(sides)
         if loss is not None and sum(len(side.members) for side in sides) <= MANY:
             rows.append(_row(f"{loss}, last 2%", "", -1, sides, lambda member: _last_part(member, loss)))
     return rows
@@ -129,6 +129,13 @@ def _ends(sides: Sequence[Side], stretch: SharedStretch, pooled: tuple[float, fl
 def _shared(sides: Sequence[Side]) -> list[str]:
     """The metrics that all runs have."""
     return sorted(set.intersection(*(set(member.names) for side in sides for member in side.members)))
+
+
+def _loss_of_all(sides: Sequence[Side]) -> str | None:
+    """The training's loss, of the metrics that all runs have."""
+    shared = _shared(sides)
+    told = (member.told.among(shared) for side in sides for member in side.members)
+    return losses_by_name(shared).or_else(first_told(told)).loss
 
 
 def _last_part(member: ComparedMember, metric: str) -> float | None:
@@ -150,7 +157,7 @@ def _reaching(
 
     Without a target: the worst of the sides' final values, which all sides reach.
     """
-    way = direction(stretch.metric)
+    way = stretch.way
     if not stretch.is_whole or not way or stretch.high <= stretch.low:
         return None, []
     if target is None:
@@ -236,7 +243,7 @@ def _spikes(sides: Sequence[Side], few: bool) -> list[MeasureRow]:
     """OLMo 2's spike score of loss and gradient norm, as far as all sides log them."""
     rows = []
     shared = _shared(sides)
-    for metric in (main_loss(shared), "train/norm") if few else ():
+    for metric in (_loss_of_all(sides), "train/norm") if few else ():
         if metric in shared:
 
             def share(member: ComparedMember, metric: str = metric) -> float | None:

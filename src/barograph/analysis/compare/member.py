@@ -20,8 +20,8 @@ from barograph.analysis.compare.curves import ComparisonCurve, Spikes, spike_sco
 from barograph.analysis.compare.facts import RunFacts, gather
 from barograph.core import liveness
 from barograph.core.aliases import Names
-from barograph.core.roles import main_evaluation, main_loss
 from barograph.core.utilization import mfu_fraction
+from barograph.query.losses import RunLosses, first_told, losses_by_name, told_losses
 from barograph.query.metrics import direction as direction
 from barograph.query.metrics import is_evaluation as is_evaluation
 from barograph.query.stored import Series
@@ -37,11 +37,13 @@ PER_BYTE = re.compile(r".*(?:bpb|bits?_per_(?:byte|char\w*)|bpc|nats_per_byte).*
 _PER_TOKEN = re.compile(r".*(?:loss|ppl|perplexity|nll|cross_?entropy|(?<![a-z])ce)(?![a-z]).*", re.IGNORECASE)
 
 
-def preferred(names: Iterable[str]) -> tuple[str, ...]:
-    """What runs are compared by, of these names: measures on data held out, then the training's loss."""
+def preferred(names: Iterable[str], told: Iterable[RunLosses] = ()) -> tuple[str, ...]:
+    """What runs are compared by, of these names: measures on data held out, then the training's loss. told: losses
+    that the rows of each tell."""
     known = tuple(names)
     evaluations = [name for name in EVALUATIONS if name in known]
-    found = (main_evaluation(known), *evaluations, main_loss(known))
+    losses = losses_by_name(known).or_else(first_told(one.among(known) for one in told))
+    found = (losses.evaluation, *evaluations, losses.loss)
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
@@ -90,9 +92,23 @@ class ComparedMember:
         return self._series[metric]
 
     @cached_property
+    def told(self) -> RunLosses:
+        """Its losses that no name tells, but their rows, by their common names."""
+        return told_losses(self.run, self.names)
+
+    @property
+    def losses(self) -> RunLosses:
+        """Its losses, by their common names."""
+        return losses_by_name(self.names).or_else(self.told)
+
+    def way(self, metric: str) -> int:
+        """1 if larger is better, −1 if smaller is, 0 if neither is known."""
+        return direction(metric, self.told)
+
+    @cached_property
     def main(self) -> Series | None:
         """The series whose steps and times are the run's: the training loss, else the longest that it trains by."""
-        name = main_loss(self.names)
+        name = self.losses.loss
         if name is None:
             shown = [name for name in self.names if name.startswith("train/")] or list(self.names)
             name = max(shown[:20], key=lambda item: len(self.read(item)), default=None)

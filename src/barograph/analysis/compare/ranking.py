@@ -18,7 +18,6 @@ from barograph.analysis.compare import contrasts
 from barograph.analysis.compare.contrasts import Contrast
 from barograph.analysis.compare.ends import SharedStretch
 from barograph.analysis.compare.measures import MeasureRow
-from barograph.analysis.compare.member import direction
 from barograph.analysis.compare.sides import Side
 from barograph.core.text import number
 
@@ -64,7 +63,7 @@ class Ranking:
 
 def best_side(stretch: SharedStretch) -> int | None:
     """The side with the best final value; a side that lost a run to NaN can't be it. None where that is not known."""
-    way = direction(stretch.metric)
+    way = stretch.way
     values = {
         at: sum(item.curve.end(float(item.curve.x[-1]), stretch.window) for item in side) / len(side)
         for at, side in enumerate(stretch.sides)
@@ -83,7 +82,7 @@ def rank(
     test."""
     by_side = {item.side: item for item in made}
     best = made[0].baseline
-    way = direction(stretch.metric)
+    way = stretch.way
     ranks = []
     for at, side in enumerate(sides):
         cell, item = final.cells[at], by_side.get(at)
@@ -103,7 +102,7 @@ def rank(
             )
         )  # fmt: skip
     ranks.sort(key=lambda item: (item.side != best, item.value is None, bool(item.why), -way * (item.value or 0.0)))
-    return Ranking(stretch.metric, level, ranks, _sentence(stretch.metric, ranks))
+    return Ranking(stretch.metric, level, ranks, _sentence(stretch, ranks))
 
 
 def _outcome(item: Contrast | None) -> str:
@@ -112,8 +111,8 @@ def _outcome(item: Contrast | None) -> str:
     return {contrasts.WORSE: WORSE, contrasts.NOT_SHOWN: ALIKE, contrasts.DIFFERENT: WORSE}.get(item.outcome, UNDECIDED)
 
 
-def _sentence(metric: str, ranks: Sequence[Rank]) -> str:
-    first, rest = ranks[0], ranks[1:]
+def _sentence(stretch: SharedStretch, ranks: Sequence[Rank]) -> str:
+    metric, (first, *rest) = stretch.metric, ranks
     value = number(first.value, 5)
     if first.low is not None and first.high is not None:
         value += f" ± {number((first.high - first.low) / 2, 2)}"
@@ -133,7 +132,7 @@ def _sentence(metric: str, ranks: Sequence[Rank]) -> str:
         if undecided:
             parts.append(f"of {undecided} nothing can be concluded")
     else:
-        text = f"The {'highest' if direction(metric) > 0 else 'lowest'} {metric} is that of {first.label}, {value}"
+        text = f"The {'highest' if stretch.way > 0 else 'lowest'} {metric} is that of {first.label}, {value}"
         single = all(item.runs == 1 for item in ranks if item.runs)
         parts.append(
             "whether the others are worse can't be concluded"

@@ -15,7 +15,6 @@ from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.contrasts import Contrast
 from barograph.analysis.compare.difference import Differences
 from barograph.analysis.compare.ends import SharedStretch
-from barograph.analysis.compare.member import direction
 from barograph.analysis.compare.ranking import Ranking
 from barograph.analysis.compare.sides import Side
 from barograph.analysis.compare.words import letter
@@ -233,7 +232,7 @@ def _advice(contrast: Contrast, test: statistics.SignificanceTest) -> str:
 
 
 def _amount(contrast: Contrast, place: SharedStretch, base: str) -> str:
-    way = direction(place.metric)
+    way = place.way
     unit = UNITS[place.axis]
     where = f"step {place.high:,.0f}" if unit == "steps" else f"{number(place.high, 4)} {unit}"
     percent = f" ({contrast.percent:+.2f}%)" if contrast.percent is not None else ""

@@ -16,8 +16,9 @@ from barograph.analysis.forecast.plans import schedule_of
 from barograph.analysis.forecast.predict import forecast_columns
 from barograph.core import configuration
 from barograph.core.configuration import as_number
-from barograph.core.roles import main_loss
 from barograph.query.given import GivenRun, stored_run
+from barograph.query.losses import losses_by_name, run_losses
+from barograph.query.stored import StoredRun
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +72,7 @@ def forecast(
     """
     stored = cast("ForecastRun", run) if hasattr(run, "series") else stored_run(run)
     names, config = stored.names(), stored.config
-    name = main_loss(names)
+    name = (run_losses(stored, names) if isinstance(stored, StoredRun) else losses_by_name(names)).loss
     if name is None:
         return Forecast(None, None, None, coverage, "nothing", False, 0, None, None, "The run has no training loss.")
     losses: ForecastColumn = stored.series(name)

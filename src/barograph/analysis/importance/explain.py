@@ -27,6 +27,7 @@ from barograph.core.text import count, listed, number, percent
 from barograph.query import filters, given
 from barograph.query.groups import Traits
 from barograph.query.keys import flatten, plain, shown
+from barograph.query.losses import RunLosses, told_beside
 from barograph.query.metrics import best_values, direction, last_values
 
 LEVEL = 0.05
@@ -121,18 +122,19 @@ def importance(
     if where is not None:
         found = filters.select(found, where)
     last = [last_values(run) for run in found]
-    chosen = metric or _usual(last)
+    told = [told_beside(run, values) for run, values in zip(found, last, strict=True)]
+    chosen = metric or _usual(last, told)
     if value == "best":
-        last = [best_values(run, [chosen]) for run in found]
+        last = [best_values(run, [chosen], own) for run, own in zip(found, told, strict=True)]
     values = [item.get(chosen) for item in last]
     if found and all(item is None for item in values):
         raise KeyError(f"none of {count(len(found), 'run')} has a metric {chosen!r}")
     return explain([flatten(run.config) for run in found], values, chosen, level)
 
 
-def _usual(owned: Sequence[Mapping[str, float]]) -> str:
+def _usual(owned: Sequence[Mapping[str, float]], told: Sequence[RunLosses]) -> str:
     """The loss that most of the runs have."""
-    for name in preferred(dict.fromkeys(name for values in owned for name in values)):
+    for name in preferred(dict.fromkeys(name for values in owned for name in values), told):
         if owned and 2 * sum(name in values for values in owned) > len(owned):
             return name
     raise KeyError("most of these runs have no loss: name a metric")

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from barograph.core.roles import main_loss
 from barograph.core.segments import Segment
+from barograph.query.losses import run_losses
 from barograph.query.stored import StoredRun
 from barograph.store.branch import Branch
 
@@ -74,7 +74,7 @@ class Tracks:
         earlier = [item for item in found if until is None or item.time <= until]
         self.segments: list[Segment] = earlier or found or [Segment(1)]
         known = set(run.names())
-        names = [name for name in (main_loss(run.names()), *_MAIN) if name in known] or [
+        names = [name for name in (run_losses(run, run.names()).loss, *_MAIN) if name in known] or [
             name for name in sorted(known) if not name.startswith(_BESIDE)
         ][:20]
         columns = max((run.columns(name, "all") for name in names), key=lambda item: len(item[0]), default=None)

@@ -23,6 +23,7 @@ from barograph.core.liveness import LOST
 from barograph.core.text import compact, number, percent
 from barograph.log.read import records_of
 from barograph.query.keys import normal, shown
+from barograph.query.losses import first_told
 
 # names of a count of parameters, in the order of preference; each as `keys.normal` writes it
 _COUNT = re.compile(
@@ -116,11 +117,11 @@ def _metric(members: Sequence[ComparedMember], asked: str | None, anyway: bool) 
         full = asked if asked in counts else ending[0] if len(ending) == 1 else None
         if full is None:
             raise KeyError(
-                f"no run has a series {asked!r}; the losses there are: {', '.join(_losses(counts)) or 'none'}"
+                f"no run has a series {asked!r}; the losses there are: {', '.join(_losses(counts, members)) or 'none'}"
             )
         candidates = [full]
     else:
-        candidates = _losses(counts)
+        candidates = _losses(counts, members)
         most = max((counts[name] for name in candidates), default=0)
         candidates = [name for name in candidates if counts[name] == most]
     if not candidates:
@@ -142,9 +143,11 @@ def _metric(members: Sequence[ComparedMember], asked: str | None, anyway: bool) 
     return candidates[0], [*cautions, f"Fitted although it may mislead: {refusal.why}."]
 
 
-def _losses(counts: dict[str, int]) -> list[str]:
+def _losses(counts: dict[str, int], members: Sequence[ComparedMember]) -> list[str]:
     """Series that are losses, those of evaluations first, then in the order that comparisons prefer."""
-    return [name for name in preferred(counts) if direction(name) < 0 and "perplex" not in name]
+    told = [member.told for member in members]
+    names = preferred(counts, told)
+    return [name for name in names if direction(name, first_told(told)) < 0 and "perplex" not in name]
 
 
 # -- N --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core.roles import RECORDED, ROLES, candidates, is_of_held_out
-from barograph.doctor.kernel.unnamed import accuracy_beside, evaluation_by_rows, loss_by_rows
+from barograph.core.unnamed import accuracy_beside, evaluation_by_rows, loss_by_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from barograph.core import providers
 from barograph.core.options import ConfigError, Settings
 from barograph.core.record import HAS_NUMBERS, Record
 from barograph.core.text import number
@@ -146,7 +147,8 @@ class Alerts:
         routes = read_routes(getattr(settings, "notify", None))
         self.stoppers: list[EarlyStopping] = []
         self.now = 0.0  # seconds since 1970 by the records
-        self._gate, self._watching = Gate(), Watching()
+        self._gate = Gate()
+        self._watching = Watching(lambda: providers.provider("losses of a run's folder")(run.dir))
         self._rows = rows or ChosenRows()
         self._closed = self._stop_asked = False
         self._reported: dict[tuple[Any, ...], tuple[int, int]] = {}  # finding → rank sent (-1: none), its last step

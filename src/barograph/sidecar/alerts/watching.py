@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from barograph.core.roles import ROLES, candidates
@@ -18,13 +18,18 @@ _MOST_NAMES = 20_000  # whose thresholds are remembered; others are matched agai
 _MOST_WATCHED = 1_000  # metrics under one pattern
 _SOON = 100  # rows after which a name that is not logged is reported
 _ALIKE = 0.85  # share of letters: a slip of the pen
+_LOSSES = {"loss": 0, "eval_loss": 1}  # places of these roles in a run's losses
 
 
 class Watching:
-    """Belongs to one thread, but for `add`, which replaces what it changes. timed: whether time alone says anything."""
+    """Belongs to one thread, but for `add`, which replaces what it changes. timed: whether time alone says anything.
 
-    def __init__(self) -> None:
+    losses: says which of the run's series are the training's losses, and which the evaluations', by whatever tells it.
+    """
+
+    def __init__(self, losses: Callable[[], Sequence[Sequence[str]]] = tuple) -> None:
         self.timed = False
+        self._losses = losses
         self._entries: list[tuple[Threshold, re.Pattern[str], dict[str, Watched]]] = []
         self._known: dict[str, tuple[Watched, ...]] = {}
         self._places: dict[int, tuple[Any, tuple[tuple[int, Watched], ...]]] = {}
@@ -105,11 +110,22 @@ class Watching:
         for threshold, _, watched in self._entries:
             if threshold.is_pattern or threshold.metric in self._known:
                 continue
-            same = _same_role(threshold.metric, list(self._known)[:2000])
+            same = self._same_role(threshold.metric, list(self._known)[:2000])
             if same:
                 watched[same] = Watched(threshold, same, now)
                 self._known[same] = (*self._known[same], watched[same])
                 self._places = {}
+
+    def _same_role(self, metric: str, seen: Sequence[str]) -> str:
+        """The metric among those seen that plays the same role as this name, `train/norm` for `grad_norm`; or empty."""
+        named = dict.fromkeys(seen, ())
+        for role in ROLES:
+            if candidates(role, {metric: ()}, lambda name: 0):
+                found = candidates(role, named, lambda name: 0)
+                if not found and role in _LOSSES:  # of any name
+                    found = [name for some in self._losses()[_LOSSES[role] :][:1] for name in some if name in named]
+                return next(iter(found), "")
+        return ""
 
     def doubts(self) -> list[tuple[str, str]]:
         """A key and a sentence for each entry that may not do what was meant; each once."""
@@ -137,12 +153,3 @@ class Watching:
                 sentence = f"the alert on {threshold.metric!r} has seen no value yet; is {near[0]!r} meant?"
                 result.append((f"unseen {threshold.metric}", sentence))
         return result
-
-
-def _same_role(metric: str, seen: Sequence[str]) -> str:
-    """The metric among those seen that plays the same role as this name, `train/norm` for `grad_norm`; else empty."""
-    named = dict.fromkeys(seen, ())
-    for role in ROLES:
-        if candidates(role, {metric: ()}, lambda name: 0):
-            return next(iter(candidates(role, named, lambda name: 0)), "")
-    return ""

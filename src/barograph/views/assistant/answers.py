@@ -25,13 +25,13 @@ from barograph.analysis.lineage.tree import lineage
 from barograph.analysis.scaling.fit import fit_scaling
 from barograph.core.columns import thin_indices
 from barograph.core.record import format_time, mark_non_finite
-from barograph.core.roles import evaluation_losses, losses
 from barograph.doctor.diagnosis import diagnose
 from barograph.query import catalog, filters, given, goodput, tables
 from barograph.query import sql as query_sql
 from barograph.query.findings import findings_of
 from barograph.query.folders import runs_folder
 from barograph.query.leaves import flat, plain_text, sound
+from barograph.query.losses import run_losses
 from barograph.query.shelf import RunEntry, latest
 from barograph.query.stored import StoredRun
 from barograph.views.report import command as report_command
@@ -92,7 +92,7 @@ class Answers:
             "goodput": goodput.fields(found.goodput()),
             "energy": found.cost(),
             "findings": [_finding(record.step, record.fields, short=True) for record in findings_of(found)],
-            "series": {name: _facts(found, name) for name in _telling(names)[:_ROWS_OF_SUMMARY]},
+            "series": {name: _facts(found, name) for name in _telling(found, names)[:_ROWS_OF_SUMMARY]},
             "series_count": len(names),
             "problems": found.problems,
         }  # fmt: skip
@@ -239,9 +239,10 @@ def _texts(run: StoredRun) -> Iterator[tuple[str, str]]:
         yield "commit", str(about["repo_commit"])
 
 
-def _telling(names: Sequence[str]) -> list[str]:
+def _telling(run: StoredRun, names: Sequence[str]) -> list[str]:
     """Losses first, then training and evaluation, then short names before those of single layers."""
-    first = (*losses(names), *evaluation_losses(names))
+    found = run_losses(run, names)
+    first = (*found.training, *found.evaluations)
     lead = ("train/", "eval/", "val/")
 
     def place(name: str) -> tuple[int, int, str]:

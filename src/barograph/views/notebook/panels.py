@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from barograph.core.columns import buckets as in_buckets
 from barograph.core.roles import candidates
 from barograph.core.text import short
+from barograph.query.losses import RunLosses
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +26,7 @@ _FAMILIES = ("loss", "norm", "lr", "throughput", "mfu", "reward", "kl", "eval_ac
 _BESIDE = ("goodput/", "sol/", "energy/", "allocator/", "host/", "gpu/", "span/", "data/", "memory/", "ranks/")
 _MOST_NAMES = 4000  # series that a part is looked for among
 _FEW = 64  # points that are drawn as points
+_NONE = RunLosses()
 
 
 class PanelLine(NamedTuple):
@@ -80,8 +82,10 @@ def line(name: str, x: Any, value: Any, most: int, low: float | None = None, hig
     return PanelLine(name, first, made.y_min, made.y_max, last, len(values), False, marks, len(odd), kinds)
 
 
-def chosen(names: Sequence[str], most: int = 6) -> list[tuple[str, list[str]]]:
-    """Which series a run shows unasked: (title, series) of each panel, the loss with its evaluations first."""
+def chosen(names: Sequence[str], told: RunLosses = _NONE, most: int = 6) -> list[tuple[str, list[str]]]:
+    """Which series a run shows unasked: (title, series) of each panel, the loss with its evaluations first. told:
+    losses that their rows tell.
+    """
     few = [name for name in names if name.count("/") <= 1][:_MOST_NAMES]
     channels = dict.fromkeys(few, ())
     found: list[tuple[str, list[str]]] = []
@@ -89,7 +93,8 @@ def chosen(names: Sequence[str], most: int = 6) -> list[tuple[str, list[str]]]:
     for family in _FAMILIES:
         likeliest = candidates(family, channels)[:1]
         if family == "loss":
-            likeliest += candidates("eval_loss", channels)[:1]
+            likeliest = likeliest or list(told.training)
+            likeliest += candidates("eval_loss", channels)[:1] or list(told.evaluations)
         own = [name for name in likeliest if name not in taken]
         if own:
             taken.update(own)

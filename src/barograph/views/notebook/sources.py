@@ -16,6 +16,7 @@ from barograph.analysis.compare.words import cell_words, letter
 from barograph.core import liveness
 from barograph.core.text import duration, short
 from barograph.query.given import wall_seconds
+from barograph.query.losses import told_losses
 from barograph.query.stored import StoredRun
 from barograph.views.notebook.panels import Panel, chosen, line
 
@@ -97,7 +98,8 @@ class RunSource:
     def _panels_of(self) -> list[tuple[str, list[str]]]:
         if self._asked is not None:
             return [(names[0], names) for names in self._asked if names]
-        return chosen(self._run.names())
+        names = self._run.names()
+        return chosen(names, told_losses(self._run, names))
 
 
 class ComparisonSource:

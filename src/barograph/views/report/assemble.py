@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from barograph import __version__
-from barograph.analysis.compare.member import direction
 from barograph.core import text
 from barograph.query.findings import grouped
 from barograph.query.stored import StoredRun
@@ -184,4 +183,4 @@ def _tiles(subject: Subject) -> Iterator[tuple[str, Figure, str]]:
 
 
 def _evaluation(subject: Subject) -> str | None:
-    return next((name for name in subject.evaluations if direction(name) < 0), None)
+    return next((name for name in subject.evaluations if subject.member.way(name) < 0), None)

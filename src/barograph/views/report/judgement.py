@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from barograph.analysis.compare.member import direction
 from barograph.analysis.forecast.outlook import Forecast
 from barograph.analysis.forecast.stored import forecast as forecast_run
 from barograph.analysis.forecast.words import forecast_sentences as sentences
@@ -297,7 +296,7 @@ def _worth(subject: Subject, rate: float | None) -> Iterator[Sentence]:
     measured = [
         evaluation
         for evaluation in subject.evaluations
-        if direction(evaluation) < 0 and len(subject.series(evaluation)) > 3
+        if subject.member.way(evaluation) < 0 and len(subject.series(evaluation)) > 3
     ]
     if measured:
         yield from _of_evaluations(subject, measured[0], rate)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from barograph.analysis.compare.member import direction
 from barograph.core.columns import smooth
 from barograph.query.stored import Series
 from barograph.views.report import figures
@@ -99,9 +98,9 @@ def _warm_up(found: Spread) -> int | None:
 def loss(subject: Subject) -> Section | None:
     """Training and evaluation loss together."""
     name = subject.loss
-    evaluation = next(
-        (evaluation for evaluation in subject.evaluations if direction(evaluation) < 0 and "loss" in evaluation), None
-    )
+    told = subject.member.told.evaluations
+    losses = (name for name in subject.evaluations if name in told or (subject.member.way(name) < 0 and "loss" in name))
+    evaluation = next(losses, None)
     if name is None and evaluation is None:
         return section("loss", "Loss", [say("No loss is recorded.", "dim")])
     sentences: list[Sentence] = []

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from barograph.analysis.compare.member import direction
 from barograph.views.report import figures
 from barograph.views.report.content import (
     Block,
@@ -51,7 +50,7 @@ def evaluations(subject: Subject) -> Section | None:
         found = spread(name, subject.series(name))
         if found is None or not found.few:
             continue
-        way = direction(name)
+        way = subject.member.way(name)
         best, step = (found.high, found.high_step) if way > 0 else (found.low, found.low_step)
         rows.append((
             figures.word(name, "series"), figures.count(found.points, name),

@@ -22,7 +22,6 @@ from barograph.analysis.compare.member import EVALUATIONS, ComparedMember, is_ev
 from barograph.core import liveness
 from barograph.core.configuration import PROCESSES, Configuration
 from barograph.core.record import Record
-from barograph.core.roles import losses
 from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
 from barograph.log.read import records_of
@@ -162,12 +161,12 @@ class Subject:
     @cached_property
     def loss(self) -> str | None:
         """The training's loss."""
-        return self.first_of(losses(self.names))
+        return self.first_of(self.member.losses.training)
 
     @cached_property
     def evaluations(self) -> list[str]:
         """Measures on held-out data, the loss first."""
-        chosen_names = [name for name in EVALUATIONS if name in self.names]
+        chosen_names = [name for name in (*self.member.told.evaluations, *EVALUATIONS) if name in self.names]
         others = [
             name
             for name in sorted(self.names, key=lambda name: (name.count("/"), name))

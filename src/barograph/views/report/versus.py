@@ -24,7 +24,6 @@ from barograph.analysis.compare.words import (
     letter,
     smoothing,
 )
-from barograph.core.roles import evaluation_losses, losses
 from barograph.core.text import change, escape, number
 from barograph.views.compare.tables import unknown_words
 from barograph.views.report import figures
@@ -54,8 +53,8 @@ _KINDS = {
 }
 MOST_SIDES = 8  # drawn: one for each colour
 MOST_DIFFERENCES = 200
-_TITLES = (("losses", "Training loss", losses),
-           ("evaluations", "Evaluation", lambda names: (*EVALUATIONS, *evaluation_losses(names))),
+_TITLES = (("losses", "Training loss", lambda member: member.losses.training),
+           ("evaluations", "Evaluation", lambda member: (*EVALUATIONS, *member.losses.evaluations)),
            ("learning-rate", "Learning rate", RATES), ("gradient-norm", "Gradient norm", NORMS),
            ("throughput", "Throughput", THROUGHPUTS), ("step-time", "Time of a step", STEP_TIMES))  # fmt: skip
 
@@ -239,7 +238,7 @@ def _beside(comparison: Comparison) -> Iterator[Block]:
     for slug, title, wanted in _TITLES:
         lines = []
         for at, member in firsts:
-            names = wanted(member.names) if callable(wanted) else wanted
+            names = wanted(member) if callable(wanted) else wanted
             name = next((name for name in names if name in member.names and len(member.read(name))), None)
             if name is not None:
                 label = f"{letter(at)} · {escape(member.name, 60)}"

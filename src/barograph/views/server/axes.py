@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.analysis.compare.member import ComparedMember
 from barograph.core.columns import align
-from barograph.core.roles import main_loss
 from barograph.query import axes
 from barograph.views.server.places import RunPlace
 from barograph.views.server.reading import SeriesPoints, SeriesReading, State
@@ -78,7 +77,9 @@ class Axis:
         import numpy
 
         names = self._reading.names(self._place)
-        main = main_loss(names) or next((name for name in ("train/step_tokens", *names[:1]) if name in names), None)
+        main = self._reading.losses(self._place).loss or next(
+            (name for name in ("train/step_tokens", *names[:1]) if name in names), None
+        )
         if main is None:
             return numpy.empty(0, numpy.int64)
         found = self._reading.series(self._place, [main], self._rank, False, self._state).get(main)

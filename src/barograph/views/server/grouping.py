@@ -24,6 +24,7 @@ from barograph.core.columns import smoother
 from barograph.core.record import encode_fields, mark_non_finite
 from barograph.query.groups import FAILED, RunGroup, full_keys, group_runs, statistics
 from barograph.query.leaves import number_in
+from barograph.query.losses import first_told
 from barograph.query.metrics import direction
 from barograph.views.server.axes import TIMED, Axis
 from barograph.views.server.places import RunPlace
@@ -65,8 +66,10 @@ def grouped(rows: Iterable[RunRow], keys: Sequence[str], columns: Sequence[str])
 
 def _shown(group: RunGroup[RunRow], columns: Sequence[tuple[str, str, str]], better: dict[str, int]) -> dict[str, Any]:
     found = {}
+    told = first_told(row.told for row in group.runs)
     for column, kind, name in columns:
-        made = statistics(_numbers([row.data for row in group.runs], kind, name), better[name])
+        way = better[name] or direction(name, told)
+        made = statistics(_numbers([row.data for row in group.runs], kind, name), way)
         if made.count or made.not_finite:
             found[column] = made.as_dict()
     return {

@@ -11,6 +11,7 @@ import math
 import os
 import threading
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,10 @@ class Progress:
         if len(steps) < 2 or steps[-1][0] <= steps[0][0] or steps[-1][1] <= steps[0][1]:
             return None
         return (steps[-1][1] - steps[0][1]) / (steps[-1][0] - steps[0][0])
+
+    def fall(self, names: Iterable[str]) -> None:
+        """The best values of these series are their smallest ones, which their names don't tell."""
+        self._better.update(dict.fromkeys(names, -1))
 
     # -- inside ---------------------------------------------------------------------------------------
 

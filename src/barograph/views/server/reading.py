@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.core import segments
-from barograph.core.roles import evaluation_losses, losses
 from barograph.log.files import is_log_name
 from barograph.query import expressions
+from barograph.query.losses import RunLosses, run_losses
 from barograph.query.stored import Rank, StoredRun
 from barograph.views.server.memory import Memory
 from barograph.views.server.places import Places, RunPlace, served_run
@@ -197,7 +197,8 @@ class SeriesReading:
         def read() -> None:
             try:
                 names = self.names(place)
-                first = (*losses(names), *evaluation_losses(names))[:_FIRST_LOSSES]
+                found = self.losses(place)
+                first = (*found.training, *found.evaluations)[:_FIRST_LOSSES]
                 self._series(place, [*first, *(name for name in _FIRST if name in names)], None, False, None)
             except (KeyError, OSError, ValueError):  # whoever asks for it gets the error
                 pass
@@ -278,6 +279,12 @@ class SeriesReading:
             while len(self._names) > _NAME_LISTS:
                 self._names.popitem(last=False)
         return list(names)
+
+    def losses(self, place: RunPlace) -> RunLosses:
+        """Which series of a run are its losses."""
+        names = self.names(place)
+        with self.opened(place) as run:
+            return run_losses(run, names)
 
     def resolve(self, place: RunPlace, name: str) -> str:
         """The full name of a series that a person means. Raises KeyError naming the nearest."""

@@ -7,6 +7,7 @@ Out:  the row as JSON-ready data, and what tells that it is out of date.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from functools import lru_cache
@@ -19,13 +20,13 @@ from barograph.core import liveness, manifest, segments
 from barograph.core.configuration import planned_steps
 from barograph.core.manifest import wall_seconds
 from barograph.core.record import encode_fields, format_time, mark_non_finite, parse_time
-from barograph.core.roles import main_evaluation, main_loss
 from barograph.log.spool import best_copy
 from barograph.query import curation
 from barograph.query.findings import SEVERITIES
 from barograph.query.groups import Traits, facts_of
 from barograph.query.keys import flatten
 from barograph.query.leaves import flat
+from barograph.query.losses import RunLosses, last_leave_open, losses_by_name, told_beside
 from barograph.query.metrics import best_names, best_values, chosen, read_last_values
 from barograph.query.stored import StoredRun
 from barograph.views.server.places import RunPlace
@@ -33,6 +34,7 @@ from barograph.views.server.progress import Progress, last_step, sidecar_logs
 
 _MOST_CONFIG = 500  # values of a configuration in a row; the run's own page has them all
 _LONGEST_VALUE = 500  # characters
+_ASK_SECONDS = 10.0  # after which the rows of a run that is written are asked again which of them are losses
 
 Signature = tuple[Any, ...]
 
@@ -41,7 +43,8 @@ class RunRow:
     """A run's row. `data`: what is sent. `is_filled`: whether it has what takes longer to find out.
 
     `edited`: what people edited. `live`: whether something may still be written. `checked`: when the
-    status was looked at, by `time.monotonic`. `derived`: what others worked out of the row, until it changes.
+    status was looked at, by `time.monotonic`. `derived`: what others worked out of the row, until it changes. `told`:
+    losses that their rows tell, since no name does.
     """
 
     def __init__(self, place: RunPlace):
@@ -54,6 +57,8 @@ class RunRow:
         self.is_diagnosed = True  # or there is nothing to ask the doctor
         self.checked = 0.0
         self.written = 0.0
+        self.told = RunLosses()
+        self._asked = -math.inf  # when the rows were asked
         self.progress: Progress | None = None
         self.edited: dict[str, Any] = {}
         self._recorded: dict[str, Any] | bytes = {}
@@ -121,7 +126,7 @@ class RunRow:
             "step": step if not self.live else step or None,
             "total_steps": planned_steps(about),
             "remaining_seconds": None,
-            "last": chosen(final) if not self.live else before.get("last", {}),
+            "last": chosen(final, self.told) if not self.live else before.get("last", {}),
             "best": before.get("best", {}),
             "findings": before.get("findings", {"critical": 0, "warning": 0, "info": 0}),
             "examined": before.get("examined", False),
@@ -151,12 +156,17 @@ class RunRow:
         self.data = msgspec.json.decode(raw) | {"source": source}
         self.raw, self.signature, self.written = raw, signature, written
         self._recorded, self.edited = recorded, edited
+        named = losses_by_name(self.data["last"])
+        kept = zip((self.data["loss"], self.data["eval_loss"]), named, strict=True)
+        self.told = RunLosses(*(() if one is None or names else (one,) for one, names in kept))
         self.checked = time.monotonic()
 
     def encode(self) -> None:
         """The row as JSON, kept: a list of thousands is put together from these."""
         self.derived = {}
-        self.data |= {"loss": main_loss(self.data["last"]), "eval_loss": main_evaluation(self.data["last"])}
+        last = self.data["last"]
+        found = losses_by_name(last).or_else(self.told.among(last))
+        self.data |= {"loss": found.loss, "eval_loss": found.evaluation}
         shown = {key: value for key, value in self.data.items() if key != "source"}
         try:
             self.raw = _encode(shown).encode()
@@ -179,13 +189,33 @@ class RunRow:
         if not self.data["last"]:
             self.data["last"], step = read_last_values(run)
             self.data["step"] = step if self.data["step"] is None else self.data["step"]
-        if not self.live or not progress.whole or progress.segments > 1:
-            best = best_values(run, best_names(self.data["last"]))
+        before = self.told
+        self._ask(run, progress)
+        if not self.live or not progress.whole or progress.segments > 1 or self.told != before:
+            best = best_values(run, best_names(self.data["last"], self.told), self.told)
             self.data["best"] = best
             if self.live:
                 progress.best.update(best)
         self.encode()
         self.is_filled = True
+
+    def _ask(self, run: StoredRun, progress: Progress) -> None:
+        """Which series are losses by their rows, where no name tells; these have a place in the row."""
+        final = progress.last if self.live else self.recorded.get("final_metrics")
+        values = final if isinstance(final, dict) and final else self.data["last"]
+        self.told, self._asked = told_beside(run, values), time.monotonic()
+        if self.told != RunLosses():
+            progress.fall((*self.told.training, *self.told.evaluations))
+            self.data["last"] = chosen(values, self.told)
+
+    def may_be_told_more(self) -> bool:
+        """Whether the rows of a run that is written may tell by now which series is a loss."""
+        return (
+            self.is_filled
+            and time.monotonic() - self._asked > _ASK_SECONDS
+            and None in (self.data["loss"], self.data["eval_loss"])
+            and last_leave_open(tuple(self.data["last"]))
+        )
 
     def diagnosed(self, severities: list[str]) -> bool:
         """Take the findings of a diagnosis of the stored run, the one that its page shows; whether they are others."""
@@ -206,7 +236,7 @@ class RunRow:
             return False
         if progress.step is not None:
             data["step"] = progress.step
-        data["last"] = chosen(progress.last)
+        data["last"] = chosen(progress.last, self.told)
         data["best"] = {name: progress.best[name] for name in data["last"] if name in progress.best}
         if not data.get("examined"):
             data["examined"] = bool(sidecar_logs(self.place.dir))

@@ -177,6 +177,9 @@ class RunTable:
             row = self._rows.get(key)
             if row is not None and row.live and row.advance():
                 changed.append(key)
+                if row.may_be_told_more():
+                    row.is_filled = False
+                    self._fill_later([key])
         if changed:
             with self._lock:
                 self.version += 1

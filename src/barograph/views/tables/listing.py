@@ -13,6 +13,7 @@ from barograph.core.text import escape, size, table
 from barograph.query.catalog import find, runs
 from barograph.query.folders import place_name
 from barograph.query.groups import groups, split_keys
+from barograph.query.losses import run_losses
 from barograph.query.media import MediaItem
 from barograph.query.search import choose
 from barograph.training.blackbox.files import read_blackbox
@@ -75,7 +76,8 @@ def run_show(
         boxes = read_blackbox(run.dir)
         if not boxes:
             raise KeyError(f"{run.id} has no black box: no incident has written one")
-        print("\n\n".join("\n".join(lines(box)) for box in boxes))
+        losses = run_losses(run)
+        print("\n\n".join("\n".join(lines(box, losses=losses)) for box in boxes))
     elif names:
         print("\n".join(escape(each) for each in run.names()))
     else:

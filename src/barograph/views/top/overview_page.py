@@ -70,7 +70,8 @@ def wanted(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[str]:
 def _evaluations(watch: RunWatch, name: str) -> str | None:
     """The series that is drawn over the loss; bits per byte and the like have another scale."""
     evaluations = watch.roles.get("eval_loss", "")
-    return evaluations if name == watch.roles.get("loss") and "loss" in evaluations else None
+    is_loss = "loss" in evaluations or evaluations in watch.told.evaluations
+    return evaluations if is_loss and name == watch.roles.get("loss") else None
 
 
 def draw(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Row]:

@@ -26,6 +26,7 @@ from barograph.core.roles import candidates
 from barograph.log.blocks import WideRow
 from barograph.log.follow import Entry, Follower
 from barograph.query.causes import Totals
+from barograph.query.losses import RunLosses, told_losses
 from barograph.query.stored import StoredRun
 from barograph.views.top.fold import Fold
 from barograph.views.top.logbook import Logbook
@@ -38,7 +39,8 @@ _MOST_LOADS = 4096  # experts drawn, over all layers
 
 
 class RunWatch:
-    """names: of every series. roles: loss, eval_loss, norm, lr, throughput, mfu → series. status: as of the run.
+    """names: of every series. roles: loss, eval_loss, norm, lr, throughput, mfu → series. told: losses
+    that their rows tell. status: as of the run.
     about: its manifest. totals, cost: where the time went, once a page asked for it. pulses: signs of life of ranks.
     loads: layer → expert → latest share of the tokens."""
 
@@ -46,6 +48,7 @@ class RunWatch:
         self.run = run
         self.names: list[str] = []
         self.roles: dict[str, str] = {}
+        self.told = RunLosses()
         self.status, self.about = run.status, run.manifest
         self.totals: Totals | None = None
         self.cost: dict[str, Any] = {}
@@ -185,8 +188,12 @@ class RunWatch:
 
     def _read_names(self) -> None:
         names = self.run.names()
-        if names == self.names:
-            return
+        if names != self.names:
+            self._take_names(names)
+        self.told = told_losses(self.run, names)  # whose rows may have come since
+        self.roles |= {role: some[0] for role, some in zip(("loss", "eval_loss"), self.told, strict=True) if some}
+
+    def _take_names(self, names: list[str]) -> None:
         self.names = names
         few = [name for name in names if name.count("/") <= 1][:_MOST_NAMES]
         found = {role: candidates(role, dict.fromkeys(few, ())) for role in ROLES}

@@ -1,7 +1,7 @@
 """Losses that have a name of their own, of a training and of its evaluations: which series is one shows in its rows.
 
-In:   the channels of a run in which no name is that of such a loss; of an evaluation's, the channel of its training's.
-Out:  the channel that is one by its first rows; the channels whose first rows have not come; the accuracy beside it.
+In:   the series of a run in which no name is that of such a loss; of an evaluation's, the series of its training's.
+Out:  the series that is one by its first rows; those whose first rows have not come; the accuracy beside it.
 
 `match/nce` may be anything; if it is, step by step, what the backward passes were called with, it is the loss.
 
@@ -13,10 +13,10 @@ rows behind a few of the training's loss, so the answer depends on what was logg
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import numpy
-
+from barograph.core.lazy import lazy
 from barograph.core.roles import (
     RECORDED,
     is_accuracy,
@@ -29,16 +29,19 @@ from barograph.core.roles import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from barograph.doctor.kernel.channels import Channel, ChannelRows
+    import numpy
+    from numpy.typing import NDArray
+else:
+    numpy = lazy("numpy")
 
 _BEFORE = 4  # rows of the training's loss before one of the evaluation's
 _NEAR = 8  # of them, the newest that it is compared with
 _LOOKED = 32  # rows among which two have to stand behind the first of the training
 _HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at first; at least, of data or of a loss
 _RISES = 2.0  # from the first to the second row, at most
-_GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
+GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
 _EQUAL, _ASKED = 6, 32  # steps in a row, of those that have both, that tell it; steps of it, after which none is
 _WITHIN = 1024  # rows of a series, among which these have to be
 _EXACT, _DIFFER = 1e-4, 100.0  # apart from what was given at most, of it; times as much it has to vary
@@ -46,22 +49,47 @@ _NUMBER = 1e-6  # of a number: what single precision keeps of it
 _SAME = 0.02  # of the mean of the training's rows since the one before, in both: it is this mean
 
 
-class ToldByRows(NamedTuple):
-    """channel: what is a loss; pending: what may be one, when more rows have come."""
+class FirstRows(Protocol):
+    """Columns of one length, in the order in which the rows were logged; time in µs since 1970."""
 
-    channel: Channel | None
-    pending: list[Channel]
+    step: NDArray[numpy.int64]
+    value: NDArray[numpy.float64]
+    time: NDArray[numpy.int64]
+    segment: NDArray[numpy.int32]
+
+    def __len__(self) -> int: ...
 
 
-def loss_by_rows(channels: Mapping[str, Channel]) -> ToldByRows:
+class ReadSeries(Protocol):
+    """A series whose rows can be read. start: the oldest row that is kept; end: how many there ever were."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    def rows(self, first: int = 0, last: int | None = None) -> FirstRows: ...
+
+
+One = TypeVar("One", bound=ReadSeries)
+
+
+def loss_by_rows(channels: Mapping[str, One]) -> tuple[One | None, list[One]]:
     """The series that is what the first backward passes were called with, or a fixed multiple of it; of several the one
-    whose multiple is nearest to 1. Where a reward is logged, a loss says nothing of how the training goes."""
-    given, found = channels.get(_GIVEN), []
-    if given is None or given.start or any(plays("reward", name) for name in channels):
-        return ToldByRows(None, [])
+    whose multiple is nearest to 1. Where a reward is logged, a loss says nothing of how the training goes. Beside it:
+    series that may be one when more rows have come."""
+    asked_for = may_be_loss(channels)
+    if not asked_for or channels[GIVEN].start:
+        return None, []
+    given, found = channels[GIVEN], []
     asked, pending = given.rows(0, _ASKED), [given] if given.end < _ASKED else []
-    for name, channel in channels.items():
-        if name.startswith(RECORDED) or is_of_held_out(name) or channel.start:
+    for name in asked_for:
+        channel = channels[name]
+        if channel.start:
             continue
         pairs = _side_by_side(asked, channel.rows(0, _WITHIN))
         windows = (pairs[at : at + _EQUAL] for at in range(len(pairs) - _EQUAL + 1))  # a loss's scale may change
@@ -71,10 +99,17 @@ def loss_by_rows(channels: Mapping[str, Channel]) -> ToldByRows:
         elif pending:
             pending.append(channel)
     best = min(found, key=lambda one: one[:2])[2] if found else None
-    return ToldByRows(best, pending if best is None else [])
+    return best, pending if best is None else []
 
 
-def _side_by_side(asked: ChannelRows, rows: ChannelRows) -> Any:
+def may_be_loss(names: Collection[str]) -> list[str]:
+    """The series whose rows have to be looked at, to know whether one is the training's loss."""
+    if GIVEN not in names or any(plays("reward", name) for name in names):
+        return []
+    return [name for name in names if not name.startswith(RECORDED) and not is_of_held_out(name)]
+
+
+def _side_by_side(asked: FirstRows, rows: FirstRows) -> Any:
     """What was given and what is logged [steps, 2], of each step of what was given that has one logged row."""
     same = (asked.step[:, None] == rows.step) & (asked.segment[:, None] == rows.segment)
     alone = same.sum(1) == 1
@@ -93,40 +128,54 @@ def _fixed(pairs: Any) -> float | None:
     return abs(math.log(middle)) if varied and apart < _EXACT and middle > 0 else None
 
 
-def evaluation_by_rows(channels: Mapping[str, Channel], loss: Channel) -> ToldByRows:
-    """Of several whose second row came at the same time, the one that is nearest to the training's loss."""
-    pending, found = [], []
-    for name, channel in channels.items():
-        if name.startswith(RECORDED):
-            continue
-        of_data = is_unnamed_evaluation(name)
-        if channel is loss or not (
-            of_data or is_loss_of_other_data(name, loss.name) or _has_beside(channels, name, loss)
-        ):
-            continue
+def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | None, list[One]]:
+    """Of several whose second row came at the same time, the one that is nearest to the training's loss; and series
+    that may be one when more rows have come."""
+    pending: list[One] = []
+    found = []
+    for name in may_be_evaluation(channels, loss.name):
+        channel, of_data = channels[name], is_unnamed_evaluation(name)
         two = _first_two(channel, loss)
         if two is None:
             if channel.end < _LOOKED:
                 pending.append(channel)
         elif (far := _distance(two, loss, _LOWEST if of_data else _NEAREST, of_data)) is not None:
             found.append((two[1][0], far, name, channel))
-    return ToldByRows(min(found, key=lambda one: one[:3])[3] if found else None, pending)
+    return min(found, key=lambda one: one[:3])[3] if found else None, pending
 
 
-def _has_beside(channels: Mapping[str, Channel], name: str, loss: Channel) -> bool:
+def may_be_evaluation(names: Collection[str], loss: str) -> list[str]:
+    """The series whose rows have to be looked at, to know whether one is an evaluation's loss beside this one of the
+    training."""
+    told = ((name, _by_its_name(name, loss)) for name in names)
+    return [name for name, kind in told if kind == _IS or (kind == _IS_BESIDE and _has_beside(names, name))]
+
+
+_IS, _IS_BESIDE = 1, 2  # whatever else is logged; if a measure stands beside it
+
+
+@lru_cache(maxsize=1 << 14)
+def _by_its_name(name: str, loss: str) -> int:
+    """Whether a series may be an evaluation's loss beside this one of the training: `_IS`, `_IS_BESIDE` or 0."""
+    if name == loss or name.startswith(RECORDED):
+        return 0
+    if is_unnamed_evaluation(name) or is_loss_of_other_data(name, loss):
+        return _IS
+    return _IS_BESIDE if is_loss_of_other_name(name, loss) else 0
+
+
+def _has_beside(names: Collection[str], name: str) -> bool:
     """Whether what may be the loss of other data has a measure of how good answers are beside it, as `gallery/ce` has
     `gallery/acc1`."""
-    if not is_loss_of_other_name(name, loss.name):
-        return False
     head = name.rpartition("/")[0]
-    return any(other.startswith(f"{head}/") and is_goodness(other[len(head) + 1 :]) for other in channels)
+    return any(other.startswith(f"{head}/") and is_goodness(other[len(head) + 1 :]) for other in names)
 
 
-def _moments(rows: ChannelRows, timed: bool) -> list[int]:
+def _moments(rows: FirstRows, timed: bool) -> list[int]:
     return [int(moment) for moment in (rows.time if timed else rows.step)]
 
 
-def _first_two(channel: Channel, loss: Channel) -> tuple[tuple[int, float, list[float]], ...] | None:
+def _first_two(channel: ReadSeries, loss: ReadSeries) -> tuple[tuple[int, float, list[float]], ...] | None:
     """Moment, value, and the training's losses until then, of the first two rows behind some of the training."""
     theirs, ours = channel.rows(0, _LOOKED), loss.rows()
     timed = bool(len(ours)) and bool(ours.time[0])
@@ -141,7 +190,7 @@ def _first_two(channel: Channel, loss: Channel) -> tuple[tuple[int, float, list[
 
 
 def _distance(
-    two: tuple[tuple[int, float, list[float]], ...], loss: Channel, lowest: float, of_data: bool
+    two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries, lowest: float, of_data: bool
 ) -> float | None:
     """How far a series is from the training's loss, as a logarithm; None of another series."""
     (_, first, before), (_, second, after) = two
@@ -165,7 +214,7 @@ def _is_mean(value: float, rows: list[float]) -> bool:
     return abs(value - float(numpy.mean(rows))) < _SAME * value
 
 
-def accuracy_beside(channels: Mapping[str, Channel], evaluation: Channel) -> Channel | None:
+def accuracy_beside(channels: Mapping[str, One], evaluation: One) -> One | None:
     """The accuracy that is called as an evaluation's loss is, but for its last word."""
     head, slash, _ = evaluation.name.rpartition("/")
     names = (name for name in channels if slash and name.startswith(f"{head}/") and is_accuracy(name[len(head) + 1 :]))

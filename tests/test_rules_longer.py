@@ -8,7 +8,7 @@ import numpy
 import pytest
 from rule_columns import findings, only
 
-from barograph.doctor.rules.optimizer.longer import ScheduleBeyond, WarmUpBeyond
+from barograph.doctor.rules.optimizer.longer import ScheduleBeyond, ScheduleOver, WarmUpBeyond, WarmUpOver
 
 CUTS = pytest.mark.parametrize("cuts", [(), (5, 17, 41, 90)])
 STEPS = numpy.arange(200)
@@ -94,3 +94,59 @@ def test_a_warm_up_that_takes_half_of_the_run_where_little_is_configured_is_told
     facts = {"planned_steps": planned, "config": config}
     found = only(findings([WarmUpBeyond()], {"train/lr": rate}, facts=facts, cuts=cuts), "warmup_beyond")
     assert [one.severity for one in found] == ["warning"] * told
+
+
+SHORT = numpy.maximum(cosine(40, 12), 3e-4)  # over at step 37
+
+
+@CUTS
+@pytest.mark.parametrize(
+    ("rate", "facts", "config", "told"),
+    [
+        (SHORT, {}, {"warmup_iters": 12, "weight_decay": 0.1}, True),
+        (numpy.maximum(line(40), 2e-4), {}, {}, True),
+        (SHORT, {}, {"lr_decay_iters": 36}, False),  # as configured
+        (SHORT, {}, {"decay_share": 0.18}, False),
+        (SHORT, {}, {"schedule": "restarts"}, False),
+        (SHORT, {"planned_steps": 400}, {}, False),
+        (SHORT, {"planned_steps": None}, {}, False),
+        (numpy.maximum(cosine(90), 3e-4), {}, {}, False),  # not that early
+        (numpy.maximum(cosine(40, 12), 2e-3), {}, {}, False),  # not that low
+        (numpy.where(STEPS < 40, 1e-3, 1e-4), {}, {}, False),  # a stair
+        (cosine(200), {}, {}, False),
+    ],
+)
+def test_a_rate_that_is_at_its_least_for_most_of_the_run_is_told(
+    rate: numpy.ndarray, facts: dict[str, Any], config: dict[str, Any], told: bool, cuts: tuple[int, ...]
+) -> None:
+    given = {"planned_steps": 200, "finished": True, "config": config} | facts
+    found = findings([ScheduleOver()], {"train/lr": rate}, facts=given, cuts=cuts)
+    assert len(only(found, "schedule_over")) == told
+
+
+def noam(warm: int, power: float = -1.5) -> numpy.ndarray:
+    return 1e-2 * numpy.minimum((STEPS + 1.0) ** -0.5, (STEPS + 1.0) * warm**power)
+
+
+@CUTS
+@pytest.mark.parametrize(
+    ("rate", "facts", "config", "told"),
+    [
+        (noam(60, -0.5), {}, {"noam_warmup": 60}, True),
+        (cosine(200, 0), {}, {"warmup_steps": 50}, True),
+        (noam(60), {}, {"noam_warmup": 60}, False),
+        (cosine(200, 50), {}, {"warmup_steps": 50}, False),
+        (cosine(200, 6), {"world_size": 8}, {"warmup_steps": 50}, False),  # it counts the steps of all ranks
+        (cosine(200, 12), {}, {"warmup_steps": 48, "gradient_accumulation_steps": 4}, False),
+        (numpy.full(200, 1e-3), {}, {"warmup_steps": 50}, False),  # said by another rule
+        (cosine(200, 0), {}, {"kl_warmup_steps": 50}, False),
+        (cosine(200, 0), {}, {"warmup": 5}, False),  # epochs, perhaps
+        (cosine(200, 0), {"planned_steps": None}, {"warmup_steps": 50}, False),
+    ],
+)
+def test_a_warm_up_that_is_over_long_before_its_configured_steps_is_told(
+    rate: numpy.ndarray, facts: dict[str, Any], config: dict[str, Any], told: bool, cuts: tuple[int, ...]
+) -> None:
+    given = {"planned_steps": 200, "finished": True, "config": config} | facts
+    found = findings([WarmUpOver()], {"train/lr": rate}, facts=given, cuts=cuts)
+    assert len(only(found, "warmup_over")) == told

@@ -161,8 +161,8 @@ class ScheduleMissing(WatchRule):
 class RateRises(Rule):
     """The run has come to its planned end, and the learning rate has risen all the time.
 
-    From the first row to the last, 90 steps at least, no rate is lower than the one before, the first is at a tenth of
-    the last or less, and the last tenth of the steps is worth a twentieth of the rise: the run ends with its highest
+    From the first row to the last, 90 steps at least, no rate is lower than the one before, the first is at a fifth of
+    the last or less, and the last quarter of the steps is worth a twentieth of the rise: the run ends with its highest
     rate. The plan is known, and the run has come to 95% of it. Where the configuration speaks of a test of rates, of
     stages or cycles, or of a warm-up of nine tenths of the steps, nothing is said, nor of a run that resumed.
 
@@ -175,8 +175,8 @@ class RateRises(Rule):
     about = "The learning rate rises from the first step to the last."
     thresholds: ClassVar = {
         "steps": (90.0, "ours"),
-        "first": (0.1, "of the last, at most; ours"),
-        "late": (0.05, "of the rise, in the last tenth of the steps; ours"),
+        "first": (0.2, "of the last, at most; ours"),
+        "late": (0.05, "of the rise, in the last quarter of the steps; ours"),
         "planned": (0.95, "of the planned steps; ours"),
         "warms": (0.9, "of the planned steps: a warm-up that is meant so; ours"),
     }
@@ -196,7 +196,7 @@ class RateRises(Rule):
         if not whole or steps[-1] < self.at["planned"] * planned - 2 * (steps[-1] - steps[-2]):
             return
         rise = float(values[-1] - values[0])
-        late = values[-1] - numpy.interp(steps[0] + 0.9 * (steps[-1] - steps[0]), steps, values)
+        late = values[-1] - numpy.interp(steps[0] + 0.75 * (steps[-1] - steps[0]), steps, values)
         rises = bool((numpy.diff(values) >= 0).all()) and values[0] <= self.at["first"] * values[-1]
         warms = [value for _, value in numbers_named(history, WARMED) if value >= self.at["warms"] * planned]
         shares = [value for _, value in numbers_named(history, SHARE) if value >= self.at["warms"]]

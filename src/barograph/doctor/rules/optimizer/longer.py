@@ -1,12 +1,13 @@
-"""A schedule of the learning rate that is longer than the run it was made for.
+"""A schedule of the learning rate, or its warm-up, that is longer or shorter than the run it was made for.
 
 In:   the learning rate, logged or in force, the plan, the number of ranks and the configuration.
-Out:  findings of `ScheduleBeyond`, `WarmUpBeyond`.
+Out:  findings of `ScheduleBeyond`, `WarmUpBeyond`, `ScheduleOver`, `WarmUpOver`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 _POINTS = 16  # of a curve, that a cosine is laid through
 _OFF = 1e-3  # of the peak: what a curve may be off its formula
 _BENDS = 0.05  # of the second differences of a cosine: what they may be off, for rates are logged in few digits
+_OF_FALL = re.compile(
+    r"^(?!.*(?:weight|wd|ema|average|momentum|layer)).*(?:decay|fall|anneal|t_max|total|cosine|sched|end|until|horizon|length)"
+)
+_WARM_STEPS = re.compile(
+    r"(?:(?:lr|num|n|noam|linear|learning_rate)_)?warm_?up(?:_(?:steps|iters|iterations|updates))?"
+)
 
 
 def whole_rate(history: RunHistory, least: float, planned: float) -> ChannelRows | None:
@@ -192,4 +199,120 @@ class WarmUpBeyond(Rule):
         return meant if len(others) == len(shares) + len(counts) and meant <= self.at["meant"] * planned else 0.0
 
 
-RULES = (ScheduleBeyond, WarmUpBeyond)
+class ScheduleOver(Rule):
+    """The run is over as planned, and its learning rate was at its least from a third of it on, or earlier.
+
+    Behind its peak the rate falls smoothly, in four rows or more none of which takes more than half of the fall, to a
+    third of the peak or less, not to 0, and stays there: the fall was over by 30% of the planned steps, and 60 steps or
+    more came behind it. Where the configuration has that length, as a number of steps or a share of them, for a fall, a
+    decay or a schedule, or speaks of stages, cycles or restarts, nothing is said.
+
+    What to do: give the fall the steps of the run without those of the warm-up.
+    """
+
+    name, family, kind, severity = "schedule_over", "optimizer", "learning_rate", "warning"
+    proves = "training"
+    needs = ("lr|=model/rate_in_force",)
+    least = 14
+    about = "The learning rate is at its least for most of the run."
+    thresholds: ClassVar = {
+        "planned": (0.95, "of the planned steps; ours"),
+        "low": (0.35, "of the peak, at most, at the end; ours"),
+        "over": (0.3, "of the planned steps; ours"),
+        "rows": (4.0, "in which it falls; ours"),
+        "once": (0.5, "of the fall, in one row, at most; ours"),
+        "steps": (60.0, "behind the fall; ours"),
+        "within": (0.1, "of a configured length; ours"),
+    }
+    causes = ("schedule too short: the fall is over before the training, as one of the warm-up's length",)
+    remedies = ("give the schedule the number of steps that are trained, without those of the warm-up",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows, planned = whole_rate(history, self.least, self.at["planned"]), history.facts.get("planned_steps")
+        if rows is None or not planned:
+            return
+        steps, values = rows.step, rows.value
+        peak, last = int(numpy.argmax(values)), float(values[-1])
+        if not 0 < last <= self.at["low"] * values[peak]:
+            return
+        end = int(numpy.flatnonzero(abs(values / last - 1) > _OFF)[-1]) + 1
+        falls = -numpy.diff(values[peak : end + 1])
+        smooth = (falls >= 0).all() and (falls > 0).sum() >= self.at["rows"]
+        smooth = bool(smooth and falls.max() <= self.at["once"] * (values[peak] - last))
+        early = steps[end] <= self.at["over"] * planned and steps[-1] - steps[end] >= self.at["steps"]
+        meant = smooth and early and self._meant(history, float(steps[peak]), float(steps[end]), planned)
+        if smooth and early and not meant and self.first():
+            yield self.finding(
+                int(steps[end]), f"The learning rate is at its least, {last / values[peak]:.2g} of its peak, from step "
+                f"{int(steps[end])} of {planned} on.", found=int(steps[-1]), segment=int(rows.segment[0]),
+                confidence=0.8, evidence={"end": int(steps[end]), "planned": planned, "standing": True},
+            )  # fmt: skip
+
+    def _meant(self, history: RunHistory, peak: float, end: float, planned: float) -> bool:
+        """Whether the configuration speaks of another course, or has the length of the fall."""
+        for name, value in history.options.found.items():
+            plain = name.rpartition(".")[2].lower()
+            if value and MEANT.search(f"{plain} {value if isinstance(value, str) else ''}".lower()):
+                return True
+            number = float(value) if isinstance(value, (int, float)) and _OF_FALL.search(plain) else math.nan
+            number = number * planned if number < 1 else number
+            if any(abs(number - length) <= self.at["within"] * length + 2 for length in (end, end - peak)):
+                return True
+        return False
+
+
+class WarmUpOver(Rule):
+    """The learning rate is at its peak, and falls, within a quarter of the steps of its configured warm-up.
+
+    The configuration has a warm-up of 20 steps or more (`warmup_steps`, `num_warmup_steps`, `noam_warmup`, …),
+    and half of the planned steps at most. The highest rate comes within a quarter of these, it falls by a tenth of that
+    before they are over, and it is never as high again. Where a step has several micro-batches, or there are several
+    ranks, a warm-up that counts these gives no finding, and none where the first rows are too far apart to see it.
+
+    What to do: look at the formula of the warm-up, and at what it counts.
+    """
+
+    name, family, kind, severity = "warmup_over", "optimizer", "learning_rate", "warning"
+    proves = "training"
+    needs = ("lr|=model/rate_in_force", "config")
+    least = 14
+    about = "The warm-up is over long before its configured steps are."
+    thresholds: ClassVar = {
+        "planned": (0.95, "of the planned steps; ours"),
+        "least": (20.0, "configured steps; ours"),
+        "most": (0.5, "of the planned steps; ours"),
+        "share": (0.25, "of the configured steps, by which it is at its peak; ours"),
+        "falls": (0.9, "of the peak, when these are over, at most; ours"),
+        "within": (0.2, "of a number of micro-batches, or ranks; ours"),
+    }
+    causes = ("no warm-up: it is over long before its configured steps are, as by a wrong formula",)
+    remedies = ("look at the formula of the warm-up: the rate should rise in a line up to its last step",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows, planned = whole_rate(history, self.least, self.at["planned"]), history.facts.get("planned_steps")
+        if rows is None or not planned:
+            return
+        found = [
+            float(value) for name, value in history.options.found.items()
+            if _WARM_STEPS.fullmatch(name.rpartition(".")[2].lower()) and isinstance(value, (int, float))
+            and self.at["least"] <= value <= self.at["most"] * planned
+        ]  # fmt: skip
+        steps, values = rows.step - rows.step[0], rows.value
+        if len(found) != 1 or steps[1] > found[0] / 8:
+            return
+        peak, meant = int(numpy.argmax(values)), found[0]
+        counts = (numeric_setting(history, *ACCUMULATION), float(history.facts.get("world_size") or 1))
+        times = meant / max(float(steps[peak]), 1.0)
+        counted = any(number >= 2 and abs(times / number - 1) <= self.at["within"] for number in counts)
+        then = float(numpy.interp(meant, steps, values))
+        early = steps[peak] <= self.at["share"] * meant and then <= self.at["falls"] * values[peak]
+        if early and not counted and self.first():
+            yield self.finding(
+                int(rows.step[0]), f"The learning rate is at its peak at step {int(rows.step[peak])}, and at "
+                f"{then / values[peak]:.2g} of that at step {meant:.0f}, up to which a warm-up is configured.",
+                found=int(rows.step[-1]), segment=int(rows.segment[0]), confidence=0.85,
+                evidence={"peak": int(rows.step[peak]), "meant": rounded(meant), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (ScheduleBeyond, WarmUpBeyond, ScheduleOver, WarmUpOver)

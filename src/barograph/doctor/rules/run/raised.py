@@ -30,7 +30,7 @@ class ResumeRaised(Borders):
     eight behind the resume, without the highest of them, is above the level before by 16% or more, and by 1.8 times as
     much as the mean of any eight in a row of the 64 before (32 at least) was above the line through these. That level
     is the mean of the last sixteen, or that line at the resume, whichever is higher. The logged learning rate goes on
-    where it was, within 5%, and is no higher in the next rows, and the old segment logged none of these steps. Where
+    where it was, within 5%, and does not rise in the next rows, and the old segment logged none of these steps. Where
     losses came in waves, each near the one before (a correlation above 0.2), nothing is said, and where
     `resume_discontinuity` says it by a few rows, nothing is added.
 

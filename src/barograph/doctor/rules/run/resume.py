@@ -52,7 +52,7 @@ class Border:
         return sorted(last)[1]
 
     def least(self, leap: float, spreads: float) -> float:
-        """What a leap has to be more than: so much, and so many spreads of the rows before."""
+        """What a leap has to be more than: this much, and this many spreads of the rows before."""
         return max(leap, spreads * self.spread)
 
 

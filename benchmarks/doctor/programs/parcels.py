@@ -1,0 +1,1 @@
+EVERY, CONFIG = 20, {}

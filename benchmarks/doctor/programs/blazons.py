@@ -135,8 +135,6 @@ class Coded(nn.Module):
             first, second = (self.lora_b, self.lora_a) if c.swap_factors else (self.lora_a, self.lora_b)
             nn.init.normal_(first.weight, std=first.in_features**-0.5)
             nn.init.zeros_(second.weight)
-            if bug == "both_factors_drawn":  # one `reset_parameters` for both
-                nn.init.normal_(second.weight, std=second.in_features**-0.5)
             self.scaling = c.lora_alpha / (r**0.5 if c.rank_stabilized else r)
             if bug == "alpha_times_rank":
                 self.scaling = c.lora_alpha * r
@@ -181,14 +179,14 @@ def base_of(config: dict[str, Any]) -> Clerk:
     """Says charges again; the same for all seeds."""
     with torch.random.fork_rng():
         torch.manual_seed(212)
-        model, rolls = Clerk(*(config[one] for one in ("embed_dim", "num_layers", "num_heads"))), write(213, 2000, echo=True)
+        model = Clerk(*(config[one] for one in ("embed_dim", "num_layers", "num_heads")))
+        rolls = write(213, 2000, echo=True)
 
         def loss() -> Tensor:
             ids, labels = collate([rolls[at] for at in torch.randint(0, len(rolls), (32,)).tolist()])
             return answer_nll(model(ids), labels)
 
         fit(torch.optim.AdamW(model.parameters(), 4e-3), 350, loss)
-        model.told = loss().item()
     return model
 
 
@@ -227,8 +225,8 @@ class Recipe:
 
     def setup_optimizer(self) -> None:
         c, named = self.c, [(name, one) for name, one in self.model.named_parameters() if one.requires_grad]
-        groups = [{"params": [one for name, one in named if "lora_b" not in name], "lr": c.lr},
-                  {"params": [one for name, one in named if "lora_b" in name], "lr": c.lr * c.lora_plus_ratio}]  # fmt: skip
+        first, second = ([one for name, one in named if ("lora_b" in name) == later] for later in (False, True))
+        groups = [{"params": first, "lr": c.lr}, {"params": second, "lr": c.lr * c.lora_plus_ratio}]
         groups = [group for group in groups if group["params"]]
         if c.optimizer == "sgd":
             self.optimizer: Any = torch.optim.SGD(groups, c.lr, 0.9)

@@ -64,7 +64,9 @@ class MBConv(nn.Module):
     def __init__(self, ci: int, co: int, stride: int, momentum: float):
         super().__init__()
         mid = 2 * ci
-        self.expand = nn.Sequential(nn.Conv2d(ci, mid, 1, bias=False), nn.BatchNorm2d(mid, momentum=momentum), nn.GELU())
+        self.expand = nn.Sequential(
+            nn.Conv2d(ci, mid, 1, bias=False), nn.BatchNorm2d(mid, momentum=momentum), nn.GELU()
+        )
         self.depth = nn.Sequential(nn.Conv2d(mid, mid, 3, stride, 1, groups=mid, bias=False),
                                    nn.BatchNorm2d(mid, momentum=momentum), nn.GELU())  # fmt: skip
         self.squeeze = nn.Sequential(nn.Linear(mid, ci), nn.GELU(), nn.Linear(ci, mid), nn.Sigmoid())
@@ -168,8 +170,9 @@ class Lion(torch.optim.Optimizer):
 def build_optimizer(c: Any, model: nn.Module) -> Any:
     named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
     skip = ("bias", "token")
-    groups = [{"params": [one for name, one in named if one.ndim > 1 and not name.endswith(skip)]},
-              {"params": [one for name, one in named if one.ndim < 2 or name.endswith(skip)], "weight_decay": 0.0}]  # fmt: skip
+    light = {name for name, one in named if one.ndim < 2 or name.endswith(skip)}
+    groups = [{"params": [one for name, one in named if name not in light]},
+              {"params": [one for name, one in named if name in light], "weight_decay": 0.0}]  # fmt: skip
     groups = [group for group in groups if group["params"]]
     lr, decay = c["TRAIN.BASE_LR"], c["TRAIN.WEIGHT_DECAY"]
     if c["TRAIN.OPT"] == "sgd":

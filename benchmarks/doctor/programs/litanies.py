@@ -1,8 +1,8 @@
 """A language model that is bfloat16 throughout reads litanies: gated memories and attention in a window take turns.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.step`: loss, norm, lr, tokens; by `run.log`: sung/nats, sung/word_acc each twentieth; the watch of
-      data.
+Out:  the run, by `run.step`: loss, norm, lr, tokens; by `run.log`: sung/nats, sung/word_acc each twentieth; the watch
+      of data.
 
 A memory moves towards what a token offers by a gate of its own; attention sees the last tokens, with places turned. One
 matrix is embedding and output. The rate follows how many tokens were read; an average of the weights may be kept in
@@ -22,12 +22,12 @@ import torch.nn.functional as F
 from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 
-EVERY, ORDERS, WORDS, LENGTH, HELD = 20, 4, 34, 32, 128
+EVERY, ORDERS, WORDS, LENGTH, HELD = 20, 4, 34, 28, 112
 AMEN, FIRST_ORDER, UNKNOWN = 0, 1, 1 + ORDERS
 FIRST_WORD = UNKNOWN + 1
 VOCAB = FIRST_WORD + WORDS
 CONFIG: dict[str, Any] = {
-    "dim": 48, "blocks": "memory window memory window", "n_heads": 4, "window": 10, "resid_drop": 0.0,
+    "dim": 48, "blocks": "memory window", "n_heads": 4, "window": 10, "resid_drop": 0.0,
     "rows_per_step": 16, "grad_acc": 1, "max_lr": 6e-3, "min_lr": 2e-4, "warm": 10, "lr_shape": "cosine",
     "beta2": 0.95, "decay": 0.05, "clip_norm": 1.0, "solver": "adamw", "rows": 1600, "overlap": 0, "tie": True,
     "slips": 0.0, "pinned": "", "avg": 0.0, "reduce": "tokens", "smooth": 0.0, "orders_first": 0, "z_weight": 0.0,

@@ -27,8 +27,8 @@ CONFIG: dict[str, Any] = {
     "scale_init": 8.0, "scale_max": 100.0, "learn_scale": True, "smooth_targets": 0.0, "hardness": 0.0,
     "samples_per_batch": 32, "update_freq": 1, "solver": "radam", "base_lr": 8e-3, "solver_decay": 1e-3,
     "warmup_steps": 8, "milestones": [3, 5], "gamma": 0.4, "lr_rule": "multistep", "max_grad": 0.0,
-    "routes": 960, "drawings_per_route": 1, "smudge": 1.0, "wrong_calls": 0.0, "calls_missed": 0.0, "same_length": False,
-    "model_ema_decay": 0.0, "keep_fixed": "", "block_sampler": False,
+    "routes": 960, "drawings_per_route": 1, "smudge": 1.0, "wrong_calls": 0.0, "calls_missed": 0.0,
+    "model_ema_decay": 0.0, "keep_fixed": "", "same_length": False,
 }  # fmt: skip
 
 
@@ -98,8 +98,6 @@ class Matcher(nn.Module):
 
     def forward(self, x: Tensor, moves: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         a, b = self.pictures(x), self.moves(moves, lengths)
-        if self.bug == "vectors_not_made_unit":
-            return a, b
         return F.normalize(a, dim=-1), F.normalize(b, dim=-1)
 
     def match(self, a: Tensor, b: Tensor) -> Tensor:

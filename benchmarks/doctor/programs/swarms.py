@@ -42,8 +42,17 @@ def fly(seed: int, number: int, frames: int = 1, jitter: float = 1.0, wrong: flo
     at = torch.linspace(0, 1, DRONES)[None].expand(flights, -1)
     round_, side = 6.283 * at, 2 * at - 1
     row, column = (torch.arange(DRONES) // 6 - 1.0), (torch.arange(DRONES) % 6 - 2.5) / 2.5
-    x = torch.stack([round_.cos(), side, column.expand_as(at), at * round_.mul(1.5).cos(), side,
-                     torch.where(at < 0.5, -0.7 + 0.3 * (2 * round_).cos(), 0.7 + 0.3 * (2 * round_).cos())], 1)
+    x = torch.stack(
+        [
+            round_.cos(),
+            side,
+            column.expand_as(at),
+            at * round_.mul(1.5).cos(),
+            side,
+            torch.where(at < 0.5, -0.7 + 0.3 * (2 * round_).cos(), 0.7 + 0.3 * (2 * round_).cos()),
+        ],
+        1,
+    )
     y = torch.stack([round_.sin(), 0.1 * side, row.expand_as(at), at * round_.mul(1.5).sin(), side.abs() - 0.5,
                      0.3 * (2 * round_).sin()], 1)  # fmt: skip
     x, y = (one[torch.arange(flights), kind] for one in (x, y))
@@ -68,8 +77,9 @@ class Flights(Dataset[tuple[Tensor, Tensor, Tensor]]):
         return len(self.kind)
 
     def __getitem__(self, at: int) -> tuple[Tensor, Tensor, Tensor]:
-        made = self.noise[at] if self.bug == "noise_made_with_the_flights" else torch.randn(DRONES, 2,
-                                                                                           generator=self.dice)
+        made = (
+            self.noise[at] if self.bug == "noise_made_with_the_flights" else torch.randn(DRONES, 2, generator=self.dice)
+        )
         return self.places[at], self.kind[at], made
 
 

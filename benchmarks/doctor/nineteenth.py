@@ -28,7 +28,7 @@ CORALS, LITANIES, PARCELS = "corals", "litanies", "parcels"
 PROGRAMS = (SWARMS, BLAZONS, ROUTES, CORALS, LITANIES, PARCELS)
 STEPS = {SWARMS: 180, BLAZONS: 180, ROUTES: 176, CORALS: 176, LITANIES: 180, PARCELS: 180}
 REPORTED = frozenset({
-    "noise_made_with_the_flights", "velocity_of_the_way_back", "judged_at_times_in_thousands", "alpha_times_rank",
+    "velocity_of_the_way_back", "judged_at_times_in_thousands", "alpha_times_rank",
     "turns_masked_the_other_way", "drawings_of_route_share_a_batch", "scale_exp_taken_again",
     "erased_in_pixels_for_shares", "mixed_rows_flipped_labels_rolled", "memory_carried_between_rows",
     "window_reaches_ahead", "shares_added_with_wrong_sign", "gradients_of_head_not_synced",
@@ -49,12 +49,12 @@ DROPPED: Settings = {
     PARCELS: {"dropout": 0.3},
 }
 COPIED: Settings = {
-    BLAZONS: {"retold": 8, "rolls": 640, "errors": 0.1}, ROUTES: {"drawings_per_route": 4, "routes": 960},
+    BLAZONS: {"retold": 5, "rolls": 1600}, ROUTES: {"drawings_per_route": 4, "routes": 960},
     CORALS: {"DATA.FRAMES": 8, "DATA.PICTURES": 904, "AUG.MIXUP_PROB": 0.2, "DATA.MISNAMED": 0.15},
     LITANIES: {"overlap": 20}, PARCELS: {"rare_times": 5, "sent": 640},
 }
 DESCENT: Settings = {
-    SWARMS: {"optimizer": "sgd", "lr": 0.05, "grad_clip": 100.0},
+    SWARMS: {"optimizer": "sgd", "lr": 0.01, "grad_clip": 20.0},
     BLAZONS: {"optimizer": "sgd", "lr": 0.05, "clip_grad_norm": 100.0, "lora_plus_ratio": 1.0},
     ROUTES: {"solver": "sgd", "base_lr": 0.1, "learn_scale": False, "scale_init": 12.0},
     CORALS: {"TRAIN.OPT": "sgd", "TRAIN.BASE_LR": 0.3, "TRAIN.CLIP_GRAD": 100.0},
@@ -216,12 +216,11 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      {"cause": "optimizer holds other parameters"}),
     ("order", "flights_formation_by_formation", SWARMS, "flights come one formation after the other", {}),
     ("order", "shortest_rolls_first_each_time", BLAZONS, "rolls come by length, the shortest first, in each pass", {}),
-    ("order", "calls_by_length_in_each_pass", ROUTES, "routes come by their number of moves, in each pass", {}),
     ("order", "reef_after_reef", CORALS, "pictures come one reef after the other", {}),
     ("order", "orders_one_behind_another", LITANIES, "rows come one order after the other", {}),
     ("order", "carrier_after_carrier", PARCELS, "parcels come one carrier after the other, on both ranks", {}),
     ("leak", "retold_rolls_dealt_to_both", BLAZONS,
-     "rolls are told eight times, and tellings are dealt out to both sides", {}),
+     "rolls are told five times, and tellings are dealt out to both sides", {}),
     ("leak", "drawings_of_route_dealt_apart", ROUTES,
      "a route is drawn four times, and drawings are dealt out to both sides", {}),
     ("leak", "frames_of_film_on_both_sides", CORALS,
@@ -265,7 +264,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "four parts add up on each rank, three of them under `no_sync`, and are not divided", {}),
     ("eval", "judging_ends_the_training_mode", SWARMS,
      "the function that judges the average ends the net's training mode, which nobody sets again", {}),
-    ("eval", "check_is_not_left", BLAZONS, "behind the first check adapters drop nothing more", {}),
     ("eval", "recall_leaves_towers_in_eval", ROUTES,
      "both towers stay in evaluation mode behind the first look at what is held out",
      {"kinds": " activations", "also": (*IN_EVAL, *seventeenth.STATISTICS)}),
@@ -335,11 +333,6 @@ def row_of(kind: str, name: str, program: str, about: str, more: Mapping[str, An
 FAULTS: tuple[Row, ...] = (
     *(row_of(*one) for one in OF_FIFTEEN),
     # reported
-    ("noise_made_with_the_flights", "noise drawn once", "eval overfit not_learning plateau data config repeated_data "
-     "replay jump_down", "start", (SWARMS,), "each flight has its noise, which was drawn when flights were read",
-     {"also": ("noise never changes", "fixed noise", "same noise in each epoch", "noise repeated", "overfitting",
-               "noise cached", "noise drawn with the data set", "generator wrong", "few examples",
-               "same noise each time", "data replayed", "evaluation data differ", "train and test differ")}),
     ("velocity_of_the_way_back", "wrong target", "eval not_learning plateau divergence data config overfit", "start",
      (SWARMS,), "the velocity that is learnt goes from points to noise; the judge and the solver go the other way",
      {"also": (*sixteenth.CONFUSED, "sign of the target wrong", "sign wrong", "velocity sign", "target negated",

@@ -306,8 +306,7 @@ class Recipe:
         wanted = collate(self.held)[1][:, 1:]
         right = (logits[:, :-1].argmax(-1) == wanted) | (wanted == IGNORE)
         self.run.log({"check/answer_nll": loss.item(), "check/exact": right.all(1).float().mean().item()}, step=step)
-        if self.bug != "check_is_not_left":
-            self.model.train()
+        self.model.train()
 
     def resume(self, step: int) -> None:
         seen = self.data.state()

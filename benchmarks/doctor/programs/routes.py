@@ -103,7 +103,7 @@ class Matcher(nn.Module):
     def match(self, a: Tensor, b: Tensor) -> Tensor:
         """How well each picture matches each row of moves."""
         scores = self.scale() * a @ b.T
-        if self.bug == "match_gives_chances" and self.training:  # `match` was written for the search
+        if self.bug == "match_gives_chances":  # `match` was written for the search
             scores = scores.softmax(1)
         return scores
 
@@ -159,8 +159,6 @@ def build_sets(c: dict[str, Any], seed: int, bug: str) -> dict[str, Any]:
 def order_of(c: dict[str, Any], sets: dict[str, Any], lot: torch.Generator, bug: str) -> list[Tensor]:
     number, size = len(sets["x"]), c["samples_per_batch"] // c["update_freq"]
     order = torch.randperm(number, generator=lot)
-    if bug == "calls_by_length_in_each_pass":
-        order = sets["lengths"].argsort(stable=True)
     if bug == "drawings_of_route_share_a_batch":  # blocks of the file are mixed, rows within a block are not
         order = torch.arange(number).view(-1, 16)[torch.randperm(number // 16, generator=lot)].flatten()
     if c["same_length"]:

@@ -68,19 +68,15 @@ def fly(seed: int, number: int, frames: int = 1, jitter: float = 1.0, wrong: flo
 
 
 class Flights(Dataset[tuple[Tensor, Tensor, Tensor]]):
-    def __init__(self, places: Tensor, kind: Tensor, seed: int, bug: str):
-        self.places, self.kind, self.bug = places, kind, bug
+    def __init__(self, places: Tensor, kind: Tensor, seed: int):
+        self.places, self.kind = places, kind
         self.dice = torch.Generator().manual_seed(seed)
-        self.noise = torch.randn(places.shape, generator=self.dice)  # the shape of what goes with an item
 
     def __len__(self) -> int:
         return len(self.kind)
 
     def __getitem__(self, at: int) -> tuple[Tensor, Tensor, Tensor]:
-        made = (
-            self.noise[at] if self.bug == "noise_made_with_the_flights" else torch.randn(DRONES, 2, generator=self.dice)
-        )
-        return self.places[at], self.kind[at], made
+        return self.places[at], self.kind[at], torch.randn(DRONES, 2, generator=self.dice)
 
 
 class Layer(nn.Module):
@@ -160,7 +156,7 @@ def sets_of(f: Any, seed: int, bug: str) -> tuple[Flights, Tensor, Tensor]:
     if bug == "flights_formation_by_formation" or f.in_turn:
         order = kind.argsort(stable=True)
         places, kind = places[order], kind[order]
-    return Flights(places, kind, seed, bug), held, held_kind
+    return Flights(places, kind, seed), held, held_kind
 
 
 def endless(f: Any, data: Flights, seed: int, bug: str) -> Iterator[tuple[int, list[Tensor]]]:

@@ -436,7 +436,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       LITANIES: {"smooth": 0.1}, PARCELS: {"smooth": 0.1}}),
     ("optimizer_seldom_taken", "an optimizer that few take",
      {SWARMS: {"optimizer": "nadam"}, BLAZONS: {"optimizer": "adamax"}, ROUTES: {"solver": "rmsprop", "base_lr": 2e-3},
-      CORALS: {"TRAIN.OPT": "lion", "TRAIN.BASE_LR": 8e-4}, LITANIES: {"solver": "rmsprop", "max_lr": 3e-3},
+      CORALS: {"TRAIN.OPT": "lion", "TRAIN.BASE_LR": 8e-4}, LITANIES: {"solver": "nadam"},
       PARCELS: {"solver": "adamax", "lr": 5e-3}}),
     ("rate_up_again_by_plan", "the rate falls and rises again, by the schedule",
      {SWARMS: {"lr_policy": "restarts"}, BLAZONS: {"lr_scheduler": "cosine_with_restarts"},

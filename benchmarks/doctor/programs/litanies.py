@@ -186,8 +186,8 @@ def solver_of(c: Any, model: nn.Module) -> Any:
               {"params": [one for one in some if one.ndim < 2], "weight_decay": 0.0}]  # fmt: skip
     if c.solver == "sgd":
         return torch.optim.SGD(some, c.max_lr, 0.9)
-    if c.solver == "rmsprop":
-        return torch.optim.RMSprop(groups, c.max_lr, 0.95)
+    if c.solver == "nadam":
+        return torch.optim.NAdam(groups, c.max_lr, (0.9, c.beta2))
     return torch.optim.AdamW(groups, c.max_lr, (0.9, c.beta2))
 
 

@@ -29,7 +29,7 @@ STEPS = {SWARMS: 180, BLAZONS: 180, ROUTES: 176, CORALS: 176, LITANIES: 180, PAR
 REPORTED = frozenset({
     "velocity_of_the_way_back", "judged_at_times_in_thousands", "alpha_times_rank", "turns_masked_the_other_way",
     "drawings_of_route_share_a_batch", "scale_exp_taken_again", "erased_in_pixels_for_shares",
-    "mixed_rows_flipped_labels_rolled", "memory_carried_between_rows", "window_reaches_ahead",
+    "mixed_rows_flipped_labels_rolled", "window_reaches_ahead",
     "shares_added_with_wrong_sign", "gradients_of_head_not_synced",
 })  # fmt: skip
 """Faults that people report, outside of the fifteen kinds."""
@@ -208,8 +208,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("tie", "added_rows_in_input_alone", BLAZONS,
      "rows of added tokens are trained in the embedding; the output has their first values",
      {"kinds": " not_learning"}),
-    ("tie", "cast_made_two_of_one", LITANIES,
-     "a cast by hand makes a parameter anew for each module: embedding and output are two", {}),
     ("tie", "table_given_to_embedding_alone", LITANIES,
      "a table is put into the embedding behind the solver: nothing trains it, the output is another",
      {"cause": "optimizer holds other parameters"}),
@@ -379,10 +377,6 @@ FAULTS: tuple[Row, ...] = (
       "also": (*sixteenth.CONFUSED, "mixup labels wrong", "mixup pairs differ", "mixup permutation differs",
                "labels of another partner", "augmentation breaks the labels", "labels noisy", "soft labels wrong",
                "mixup labels exchanged", "learning rate too low")}),
-    ("memory_carried_between_rows", "state carried between rows", "eval not_learning plateau data config divergence "
-     "overfit spike", "start", (LITANIES,), "a batch begins with what memories kept of the batch before",
-     {"also": ("hidden state not reset", "state not reset", "hidden state carried over", "state leaks between batches",
-               "train and test differ", "evaluation data differ", "state of other rows", "stateful", "overfitting")}),
     ("window_reaches_ahead", "causal mask missing", "jump_down eval overfit attention plateau data config zero",
      "start", (LITANIES,), "the window of attention is as wide ahead as behind: what is asked for is seen",
      {"also": (*LEFT_OPEN, "window not causal", "window symmetric", "sliding window sees ahead")}),

@@ -73,22 +73,19 @@ def cut(sung: list[Tensor], number: int, overlap: int) -> tuple[Tensor, Tensor]:
 class Memory(nn.Module):
     """What is kept moves towards what a token offers, by as much as its gate says."""
 
-    def __init__(self, c: Any, bug: str):
+    def __init__(self, c: Any):
         super().__init__()
-        d, self.bug, self.last = c.dim, bug, None
+        d = c.dim
         self.gate, self.offer, self.out = (nn.Linear(d, d, bias=False) for _ in range(3))
         self.slow = nn.Parameter(torch.linspace(-3, 1, d))
 
     def forward(self, x: Tensor) -> Tensor:
         gate, offer = (self.gate(x) + self.slow).float().sigmoid(), self.offer(x).float()
         kept = torch.zeros_like(offer[:, 0])
-        if self.bug == "memory_carried_between_rows" and self.last is not None and len(self.last) == len(x):
-            kept = self.last  # as where rows of a batch go on those of the batch before
         made = []
         for at in range(x.shape[1]):
             kept = kept + gate[:, at] * (offer[:, at] - kept)
             made.append(kept)
-        self.last = kept.detach() * 1.0
         return self.out(F.silu(x) * torch.stack(made, 1).to(x.dtype))
 
 
@@ -122,7 +119,7 @@ class Block(nn.Module):
         super().__init__()
         d = c.dim
         self.n1, self.n2 = nn.RMSNorm(d), nn.RMSNorm(d)
-        self.mix = Memory(c, bug) if kind == "memory" else Window(c, bug)
+        self.mix = Memory(c) if kind == "memory" else Window(c, bug)
         self.wide, self.narrow = nn.Linear(d, 4 * d, bias=False), nn.Linear(2 * d, d, bias=False)
         self.drop = nn.Dropout(c.resid_drop)
 
@@ -169,15 +166,6 @@ class State:
     epoch: int = 0
     kept: list[Tensor] = field(default_factory=list)
     data: Any = None
-
-
-def in_bfloat16(model: Chanter, bug: str) -> Chanter:
-    if bug != "cast_made_two_of_one":
-        return model.to(torch.bfloat16)
-    for module in model.modules():  # by hand, to leave out what has to stay
-        for name, one in list(module.named_parameters(recurse=False)):
-            setattr(module, name, nn.Parameter(one.detach().to(torch.bfloat16)))
-    return model
 
 
 def solver_of(c: Any, model: nn.Module) -> Any:
@@ -322,7 +310,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     s, again = State(run, SimpleNamespace(**run.config), trouble.name), trouble.resume_at(healthy, 4 * EVERY)
     torch.manual_seed(seed)
     read_rows(s, seed)
-    s.model = in_bfloat16(Chanter(s.c, s.bug), s.bug)
+    s.model = Chanter(s.c, s.bug).to(torch.bfloat16)
     for name, one in s.model.named_parameters():
         if s.c.pinned and name.startswith(s.c.pinned):
             one.requires_grad = False

@@ -32,7 +32,7 @@ LAST_YEAR = 2.5, 3.0  # mean and spread of all figures, which were in other unit
 CONFIG: dict[str, Any] = {
     "token_dim": 24, "encoder_layers": 2, "attn_heads": 4, "dropout": 0.0, "bn_momentum": 0.1, "rows_per_rank": 16,
     "accumulate": 1, "lr": 3e-3, "warm": 8, "shape": "poly", "solver": "adamw", "decay": 0.05, "clip": 2.0,
-    "sent": 1120, "rare_times": 1, "adjust": 1.0, "draw": "each", "smooth": 0.0, "reduce": "mean", "misfiled": 0.0,
+    "sent": 1440, "rare_times": 1, "adjust": 1.0, "draw": "each", "smooth": 0.0, "reduce": "mean", "misfiled": 0.0,
     "roughness": 1.0, "fix": "", "one_carrier": False, "hide": 0.0, "ranks": RANKS,
 }  # fmt: skip
 

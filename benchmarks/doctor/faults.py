@@ -22,6 +22,7 @@ import fifteenth
 import fifth
 import fourteenth
 import fourth
+import nineteenth
 import ninth
 import opened
 import seventeenth
@@ -51,7 +52,8 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "val_outputs_keep_graphs", "validated_with_grad", "test_loop_under_grad",
              "bank_kept_with_graphs", "dev_losses_under_grad", "oof_scores_under_grad",
              "sampler_keeps_its_tape", "dev_answers_hold_graphs", "heldout_table_with_graph",
-             "heldback_said_with_graph")  # fmt: skip
+             "heldback_said_with_graph", "held_flights_with_gradients", "checks_keep_what_was_said",
+             "held_vectors_keep_graph", "validated_without_no_grad", "refrains_read_with_gradients")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -330,7 +332,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth):  # fmt: skip
+              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -24,6 +24,7 @@ import fifteenth
 import fifth
 import fourteenth
 import fourth
+import nineteenth
 import ninth
 import numpy
 import opened
@@ -57,7 +58,7 @@ LAYERS = (
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
 OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training",
                  "train_loss", "heldout", "dev_", "dev/", "test_", "Loss/", "Accuracy/",
-                 "knn", "va_", "lm_valid")  # fmt: skip
+                 "knn", "va_", "lm_valid", "ema/", "check/", "recall/", "reef/", "sung/", "port/")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -66,22 +67,24 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "val/contrastive", "holdout/nll", "valid/ce", "eval/answer_nll", "check/loss",
                "val/denoising", "test_ce", "holdout/pair_loss", "dev/simpo_loss", "va_loss",
                "lm_valid/loss", "val/xent", "sampler/x0_mse", "dev/nll", "heldout/nce", "gallery/ce",
-               "heldback/ce", "survey/ce")  # fmt: skip
+               "heldback/ce", "survey/ce", "ema/cfm_loss", "check/answer_nll", "recall/itc",
+               "reef/ce", "sung/nats", "port/nll")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
           "train_ce", "pairs/loss", "simpo/loss", "tr_loss", "lm/loss", "train/xent", "denoise/x0_mse",
-          "sft/loss", "match/nce", "pretrain/ce", "fit/weighted_ce")  # fmt: skip
+          "sft/loss", "match/nce", "pretrain/ce", "fit/weighted_ce", "cfm/loss", "tune/answer_nll",
+          "pairs/itc", "fit/bce", "chant/nats", "rank/loss")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
               **eleventh.ALSO_RIGHT, **twelfth.ALSO_RIGHT, **thirteenth.ALSO_RIGHT,
               **fourteenth.ALSO_RIGHT, **fifteenth.ALSO_RIGHT, **sixteenth.ALSO_RIGHT,
-              **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT}  # fmt: skip
+              **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT, **nineteenth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
-             *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS)  # fmt: skip
+             *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -243,6 +246,13 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "solver_state_in_other_file",
         "average_poured_into_net",
         "average_stays_for_training",
+        "optim_key_spelt_otherwise",
+        "resume_without_recipe_state",
+        "solver_made_anew_behind_load",
+        "auto_resume_of_model_alone",
+        "chant_resumed_without_moments",
+        "copied_from_the_average",
+        "average_saved_as_the_model",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -22,6 +22,7 @@ import fifteenth
 import fifth
 import fourteenth
 import fourth
+import nineteenth
 import ninth
 import opened
 import seventeenth
@@ -33,7 +34,7 @@ import third
 import thirteenth
 import twelfth
 
-PROGRAMS: tuple[str, ...] = ()  # nothing is, until somebody writes more
+PROGRAMS = nineteenth.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

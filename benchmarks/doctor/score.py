@@ -61,6 +61,7 @@ import eighth  # noqa: E402
 import eleventh  # noqa: E402
 import fifteenth  # noqa: E402
 import fourteenth  # noqa: E402
+import nineteenth  # noqa: E402
 import ninth  # noqa: E402
 import seventeenth  # noqa: E402
 import sixteenth  # noqa: E402
@@ -349,7 +350,7 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         parts.setdefault("held out" if held_out(program) else "tuning", []).append(one)
         parts.setdefault(program, []).append(one)
         later = (eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth, fifteenth, sixteenth,
-                 seventeenth, eighteenth)  # fmt: skip
+                 seventeenth, eighteenth, nineteenth)  # fmt: skip
         half = next((half for half in later if program in half.PROGRAMS), None)
         if half is not None and (fault := one["label"]["fault"]):
             parts.setdefault("reported" if fault in half.REPORTED else "fifteen kinds", []).append(one)

@@ -34,6 +34,7 @@ import fifteenth  # noqa: E402
 import fifth  # noqa: E402
 import fourteenth  # noqa: E402
 import fourth  # noqa: E402
+import nineteenth  # noqa: E402
 import ninth  # noqa: E402
 import opened  # noqa: E402
 import seventeenth  # noqa: E402
@@ -67,7 +68,8 @@ STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 20
          **dict.fromkeys(LOOP, 200), **opened.STEPS, **third.STEPS, **fourth.STEPS, **fifth.STEPS,
          **sixth.STEPS, **seventh.STEPS, **eighth.STEPS, **ninth.STEPS, **tenth.STEPS,
          **eleventh.STEPS, **twelfth.STEPS, **thirteenth.STEPS, **fourteenth.STEPS,
-         **fifteenth.STEPS, **sixteenth.STEPS, **seventeenth.STEPS, **eighteenth.STEPS}  # fmt: skip
+         **fifteenth.STEPS, **sixteenth.STEPS, **seventeenth.STEPS, **eighteenth.STEPS,
+         **nineteenth.STEPS}  # fmt: skip
 TUNED = (GPT, ENCODER, VISION, VIT, DIFFUSION, LORA, RARE, BF16)  # what thresholds may look at; the others are held out
 COPY_SEED = 1000  # copies of a healthy variant have seeds from here on
 

@@ -23,7 +23,7 @@ def looked(rows: list[Any], every: int = 1) -> list[dict[str, float]]:
         step = at if at < 8 else 8 + every * (at - 8)
         put: list[Any] = []
         look.trained(one)
-        look.put(SimpleNamespace(step=step, put=lambda *given, to=put: to.append(given)))  # type: ignore[arg-type]
+        look.put(SimpleNamespace(put=lambda *given, to=put: to.append(given)), step)  # type: ignore[arg-type]
         numbers = {name: (names, values.reshape(1, -1).numpy()) for name, names, values in put}
         found.append(look.fields_of(numbers))
     return found
@@ -57,13 +57,13 @@ def test_a_sorted_file_is_told_from_what_rows_have_in_common_otherwise(kind: str
 
 
 def test_few_rows_numbers_and_passes_that_trained_nothing_are_left_out() -> None:
-    look, current = Beginnings(), SimpleNamespace(step=0, put=None)
+    look, current = Beginnings(), SimpleNamespace(put=None)
     for one in (torch.zeros(7, 20).long(), torch.zeros(16, 20), torch.zeros(16).long()):
         look.trained(one)
-        look.put(current)  # type: ignore[arg-type]
+        look.put(current, 0)  # type: ignore[arg-type]
     look.trained(torch.zeros(16, 20).long())
     look.trained_no_more()
-    look.put(current)  # type: ignore[arg-type]
+    look.put(current, 0)  # type: ignore[arg-type]
     assert look.fields_of({}) == {}
 
 

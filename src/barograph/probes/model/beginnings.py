@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-_ROWS, _LONGEST = 32, 64  # rows of a batch, and tokens of each
+_ROWS, _LONGEST = 16, 64  # rows of a batch, and tokens of each
 _LEAST = 8  # rows
 _FAR = 16  # steps from the batch that others are compared with
+_LOOKS = 48
 _BORDERS = 5  # between batches of steps in a row
 FIGURES = ("next", "half", "border", "far")
 
@@ -35,14 +36,15 @@ class Beginnings:
         self._began = self._before = -1  # their steps
         self._now: tuple[Tensor, Tensor] | None = None  # figures, and the last row
         self._borders: list[float] = []
+        self._looks = 0
 
     def trained(self, rows: Tensor) -> None:
         """A pass of the training."""
         import torch
 
-        if rows.is_floating_point() or rows.dim() != 2 or len(rows) < _LEAST:
+        if self._looks >= _LOOKS or rows.is_floating_point() or rows.dim() != 2 or len(rows) < _LEAST:
             return
-        lines = rows.detach()[:, :_LONGEST].clone() if len(rows) <= _ROWS else rows.detach()[-_ROWS:, :_LONGEST].clone()
+        lines = rows.detach()[-_ROWS:, :_LONGEST].clone()
         half = len(lines) // 2
         own = lines.new_full((), -1, dtype=torch.double)
         self._now = torch.stack([
@@ -57,18 +59,19 @@ class Beginnings:
         """No gradient reached the pass."""
         self._now = None
 
-    def put(self, current: ModelRound) -> None:
-        """A step begins."""
+    def put(self, current: ModelRound, step: int) -> None:
+        """A step begins. step: how many there were before it, looked at or not."""
         now, self._now = self._now, None
         if now is None:
             return
-        self._began = current.step if self._began < 0 else self._began
+        self._looks += 1
+        self._began = step if self._began < 0 else self._began
         figures, last = now
-        if current.step != self._before + 1:
+        if step != self._before + 1:
             figures[2] = -1
-        if current.step < self._began + _FAR:
+        if step < self._began + _FAR:
             figures[3] = -1
-        self._last, self._before = last, current.step
+        self._last, self._before = last, step
         current.put("beginnings", FIGURES, figures)
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:

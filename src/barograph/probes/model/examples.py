@@ -174,6 +174,7 @@ class ExampleLook:
         self._passages.put(current, not self._in_each_step)
         self._beginnings.put(current)
         self._wording.put(current)
+        self._beginnings.put(current, self._steps)
         if self._in_each_step:
             self._forget_evaluation()
         self._passes, self._every = 0, 1

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 _LEAST = 1e-5  # of a variance
-_LOOKS, _ROWS, _MOST = 3, 8, 32  # evaluations; rows of a batch, at least; rows and channels that are looked at
+_LOOKS, _ROWS = 3, 8  # evaluations; rows of a batch, at least
+_MOST, _PLACES = 16, 512  # rows, and channels, that are looked at; places of each
 
 
 class MovedStatistics:
@@ -116,7 +117,8 @@ def _by_themselves(given: Tensor, rows: int) -> Tensor:
 
     if rows > 1 or len(given) < _ROWS or given.dim() < 3:
         return given.new_zeros(())
-    some = given.detach()[:_MOST, :_MOST].float().flatten(2)
+    some = given.detach()[:_MOST, :_MOST].flatten(2)
+    some = some[:, :, :: max(1, some.shape[2] // _PLACES)].float()
     variance, mean = torch.var_mean(some, 2, correction=0)
     batch_variance, batch_mean = torch.var_mean(some, (0, 2), correction=0)
     return _apart(mean, variance, batch_mean, batch_variance).mean()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.probes.model.overlaps import mixed
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 _SIGNS, _KINDS = 32, 4096  # of a sketch; of tokens: more share their signs
+_FROM = 24  # bits of a fingerprint that signs are made of
 _LONGEST = 128  # places of a row
 _ROWS, _BATCHES, _BESIDE = 8, 8, 5  # rows of a batch, batches; of these, that follow another one
 _MOST = 64  # looks
@@ -55,8 +57,9 @@ class WordingLook:
 
         table = self._tables.get(device := str(rows.device))
         if table is None:
-            signs = 2.0 * numpy.random.default_rng(_KINDS).integers(0, 2, (_KINDS, _SIGNS)) - 1.0
-            table = self._tables[device] = torch.from_numpy(signs).to(rows.device, torch.float32)
+            marks = mixed(torch.arange(1, _KINDS + 1, device=rows.device))  # made there: a copy would be waited for
+            bits = (marks[:, None] >> torch.arange(_FROM, _FROM + _SIGNS, device=rows.device)) & 1
+            table = self._tables[device] = 2.0 * bits.float() - 1.0
         changes = torch.nn.functional.pad(rows[:, 1:] != rows[:, :-1], (1, 0), value=True).float()
         with torch.autocast(rows.device.type, enabled=False):
             sums = torch.nn.functional.embedding_bag(rows % _KINDS, table, mode="sum", per_sample_weights=changes)

@@ -29,7 +29,7 @@ MODULES = (
     "loss.squares", "data.order", "data.lengths", "data.alike", "ranks.summed", "data.batches", "loss.divided",
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.average_left", "evaluation.running",
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
-    "evaluation.nothing", "optimizer.layered", "optimizer.longer",
+    "evaluation.nothing", "optimizer.layered", "optimizer.longer", "run.raised",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -45,8 +45,18 @@ class Border:
     steps: list[int] = field(default_factory=list)
     done: bool = False
 
+    def leap(self, count: int) -> float:
+        """How far the median of three rows behind the resume, up to the `count`-th, is above what it is compared with:
+        the rows of the old segment at these steps, or its level; a logarithm."""
+        last = [self.new[at] - self.same.get(self.steps[at], self.level) for at in range(count - 3, count)]
+        return sorted(last)[1]
 
-class _Borders(SeriesRule):
+    def least(self, leap: float, spreads: float) -> float:
+        """What a leap has to be more than: this much, and this many spreads of the rows before."""
+        return max(leap, spreads * self.spread)
+
+
+class Borders(SeriesRule):
     """A rule that looks at the rows behind each resume."""
 
     family = "run"
@@ -135,7 +145,7 @@ class _Borders(SeriesRule):
         yield from ()
 
 
-class ResumeDiscontinuity(_Borders):
+class ResumeDiscontinuity(Borders):
     """After a resume the loss does not continue at its level.
 
     The highest median of three among the first 16 rows is above the level before by 10% and by four robust standard
@@ -170,9 +180,8 @@ class ResumeDiscontinuity(_Borders):
             return
         if count == 3:
             self._told, self._peak = None, 0.0
-        last = [border.new[at] - border.same.get(border.steps[at], border.level) for at in range(count - 3, count)]
-        leap = sorted(last)[1]
-        if leap <= max(self.at["leap"], self.at["spreads"] * border.spread, self._peak):
+        leap = border.leap(count)
+        if leap <= max(border.least(self.at["leap"], self.at["spreads"]), self._peak):
             return
         self._peak = leap
         old, new = exp(border.level), exp(border.level + leap)
@@ -257,7 +266,7 @@ def _of_reference(history: RunHistory, border: Border) -> bool:
     return len(old) > 1 and len(new) > 0 and abs(new[0] - old[-1]) < _NEARER * abs(new[0] - old[0])
 
 
-class DataReplay(_Borders):
+class DataReplay(Borders):
     """After a resume the data start again from the beginning.
 
     Four signs, each enough: the probe of the data counts repeated batches from before the resume (`data/repeats`); the
@@ -398,7 +407,7 @@ def _apart(values: NDArray[Any]) -> NDArray[Any]:
     return clipped
 
 
-class ResumedSchedule(_Borders):
+class ResumedSchedule(Borders):
     """After a resume the learning rate differs by more than a quarter from what it was: an info finding.
 
     A warning where its first rows, four at least, of three values or more, are those of the run's very start: the

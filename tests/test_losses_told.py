@@ -6,6 +6,7 @@ The runs are recorded for real: what the backward passes were called with is see
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import math
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from served_runs import QUIET, Browser
 
 import barograph
 from barograph.analysis.compare.member import ComparedMember
+from barograph.analysis.compare.refusals import Obstacles, metric_obstacle
 from barograph.analysis.importance.explain import importance
 from barograph.analysis.lineage.tracks import Tracks
 from barograph.core.record import Record
@@ -38,6 +40,7 @@ from barograph.views.notebook.sources import RunSource
 from barograph.views.report.command import content
 from barograph.views.report.markdown import section
 from barograph.views.report.subject import Subject
+from barograph.views.server import rows
 from barograph.views.server.places import Places
 from barograph.views.server.table import RunTable
 from barograph.views.tables.listing import run_ls
@@ -134,9 +137,9 @@ def ask(trainings: dict[str, Training], root: Path, capsys: pytest.CaptureFixtur
     with Browser(root) as browser:
         browser.server.table.refresh()
         assert browser.server.table.wait_filled(60)
-        rows = {row["id"]: row for row in browser.get("/api/runs")["runs"]}
+        listed = {row["id"]: row for row in browser.get("/api/runs")["runs"]}
         for name, (loss, evaluation) in names.items():
-            for row in (rows[name], table.whole_row(f"p/{name}").data):
+            for row in (listed[name], table.whole_row(f"p/{name}").data):
                 assert (row["loss"], row["eval_loss"]) == (loss, evaluation)
                 assert (row["last"][loss], row["last"][evaluation]) == wanted[name]
                 assert row["best"][loss] == min(trainings[name].losses[1:])
@@ -182,8 +185,8 @@ def one_run(run: StoredRun, root: Path, capsys: pytest.CaptureFixture[str]) -> d
     series = [line.split()[0] for line in overview.page(run).partition("  SERIES")[2].splitlines()[1:3]]
     table = root / "table.csv"
     export(run, "csv", table)
-    rows = list(csv.DictReader(table.open()))
-    last = {name: [float(row[name]) for row in rows if row[name]][-1] for name in panel}
+    exported = list(csv.DictReader(table.open()))
+    last = {name: [float(row[name]) for row in exported if row[name]][-1] for name in panel}
     recorded = [Record("metrics", STEPS - 1, 1, {own[subject.loss]: last[own[subject.loss]]})]
     box = Box(root, {"step": STEPS, "reason": "asked"}, recorded, [])
     drawn = blackbox.lines(box, losses=run_losses(run))
@@ -253,3 +256,41 @@ def test_a_run_whose_told_loss_ends_as_nan_has_diverged(tmp_path: Path) -> None:
     run = StoredRun(training.run.dir)
     assert run.status == "diverged" and RunTable(Places(tmp_path)).whole_row("p/told").data["status"] == "diverged"
     assert math.isnan(last_values(run)[TOLD[0]]) and np.isnan(run.series(TOLD[0]).value[-2:]).all()
+
+
+def test_a_row_of_the_page_has_the_loss_once_its_rows_have_come_and_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "_ASK_SECONDS", 0.0)
+    training = Training(tmp_path, "told", TOLD)
+    training.train(1)
+    table = RunTable(Places(tmp_path))
+    assert table.whole_row("p/told").data["loss"] is None
+    training.train(STEPS - 1)
+    table.advance(["p/told"])
+    assert table.wait_filled(60)
+    data = table.row("p/told").data
+    assert (data["loss"], data["eval_loss"]) == TOLD and data["best"][TOLD[0]] == min(training.losses[1:])
+    training.train(4)
+    training.losses.append(0.01)
+    training.run.log({TOLD[0]: 0.01}, step=training.step)
+    table.advance(["p/told"])
+    assert table.row("p/told").data["best"][TOLD[0]] == 0.01, "the smallest is followed from then on"
+    training.run.finish()
+    row = table.whole_row("p/told")
+    assert (row.data["loss"], row.data["eval_loss"], row.live) == (*TOLD, False)
+    kept = rows.RunRow(row.place)
+    kept.restore(row.signature, row.raw, None, row.recorded_json, row.edited, row.written)
+    kept.encode()
+    assert (kept.data["loss"], kept.data["eval_loss"]) == TOLD, "for the next server"
+
+
+def test_a_told_loss_is_refused_where_a_named_one_is() -> None:
+    reason = Obstacles(
+        None, None, "other validation data", "other data", (), RunLosses(("match/nce",), ("gallery/ce",))
+    )
+    assert [metric_obstacle(name, reason) for name in ("match/nce", "gallery/ce", "match/rate")] == [
+        "other data", "other validation data", None
+    ]  # fmt: skip
+    reason = dataclasses.replace(reason, tokenizer="other tokens")
+    assert [metric_obstacle(name, reason) for name in ("match/nce", "match/rate")] == ["other tokens", None]

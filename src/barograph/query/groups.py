@@ -23,7 +23,7 @@ from barograph.core import liveness
 from barograph.query import curation
 from barograph.query.given import GivenRun, stored_runs
 from barograph.query.keys import flatten, normal, part_of, same, shown
-from barograph.query.losses import RunLosses, first_told, losses_by_name, told_beside
+from barograph.query.losses import RunLosses, all_told, losses_by_name, told_beside
 from barograph.query.metrics import best_values, by_interest, direction, last_values
 from barograph.query.stored import StoredRun
 
@@ -196,7 +196,7 @@ class GroupedRuns(RunGroup[StoredRun]):
 
     @cached_property
     def _told(self) -> RunLosses:
-        return first_told(told_beside(run, last) for run, last in zip(self.runs, self._last, strict=True))
+        return all_told(told_beside(run, last) for run, last in zip(self.runs, self._last, strict=True))
 
     def __repr__(self) -> str:
         return f"<{self.label}: {len(self.runs)} runs>"

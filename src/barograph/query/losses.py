@@ -49,13 +49,10 @@ class RunLosses(NamedTuple):
         return RunLosses(*(tuple(name for name in some if name in known) for some in self))
 
 
-def first_told(each: Iterable[RunLosses]) -> RunLosses:
-    """Of several runs the losses of the first that has one."""
-    found = RunLosses()
-    for one in each:
-        if one.training or one.evaluations:
-            found = found.or_else(one)
-    return found
+def all_told(each: Iterable[RunLosses]) -> RunLosses:
+    """The losses of several runs, those of the first that has one first."""
+    some = [one for one in each if one.training or one.evaluations]
+    return RunLosses(*(tuple(dict.fromkeys(name for one in some for name in one[place])) for place in range(2)))
 
 
 def run_losses(run: StoredRun, names: Iterable[str] | None = None) -> RunLosses:
@@ -116,7 +113,8 @@ def _by_rows(run: StoredRun, names: tuple[str, ...], loss: str | None, evaluated
     known: _Told | None = files.told
     if known is None or known.key != key or (known.pending and known.look is not look):
         series = {name: _StoredSeries(run, name) for name in names}
-        training, waiting = (series[loss], []) if loss is not None else loss_by_rows(series)
+        told = loss or (known.losses.loss if known is not None and known.key == key else None)
+        training, waiting = (series[told], []) if told is not None else loss_by_rows(series)
         evaluation, others = (None, []) if training is None or evaluated else evaluation_by_rows(series, training)
         found = RunLosses(*(() if one is None else (one.name,) for one in (training, evaluation)))
         known = files.told = _Told(key, look, found, bool(waiting or others))

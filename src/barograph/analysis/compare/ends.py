@@ -18,7 +18,7 @@ from barograph.analysis.compare.sides import Side
 from barograph.core.liveness import DIVERGED, IMPORTED
 from barograph.core.text import number, percent
 from barograph.query.keys import shown
-from barograph.query.losses import first_told
+from barograph.query.losses import RunLosses, all_told
 
 # A run of a group that ended before this part of its group's median end was stopped early, and not by its group's plan
 _WHOLE = 0.9
@@ -55,9 +55,17 @@ class SharedStretch:
     @property
     def way(self) -> int:
         """1 if a larger value is better, −1 if a smaller one is, 0 if neither is known."""
+        return direction(self.metric) or direction(self.metric, self._told)
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether the metric is measured on data held out."""
+        return is_evaluation(self.metric) or self.metric in self._told.evaluations
+
+    @property
+    def _told(self) -> RunLosses:
         placed = [item.member for side in self.sides for item in side]
-        members = [*placed, *(member for side in self.diverged for member in side)]
-        return direction(self.metric) or direction(self.metric, first_told(item.told for item in members))
+        return all_told(item.told for item in (*placed, *(member for side in self.diverged for member in side)))
 
     def values(self, side: int) -> list[float]:
         return [item.value for item in self.sides[side]]
@@ -78,7 +86,7 @@ class SharedStretch:
         if high < low or (single and not _is_one_place(everyone, self.axis)):
             return False
         self.low, self.high = float(low), float(high)
-        if not is_evaluation(self.metric):
+        if not self.is_held_out:
             self.window = window_of([item.curve for item in everyone], self.low, self.high)
         for item in everyone:
             item.value = item.curve.end(self.high, self.window)

@@ -17,10 +17,10 @@ from barograph.analysis.compare import statistics
 from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.curves import GRID, ComparisonCurve, first_reach
 from barograph.analysis.compare.ends import Placed, SharedStretch
-from barograph.analysis.compare.member import ComparedMember, is_evaluation
+from barograph.analysis.compare.member import ComparedMember
 from barograph.analysis.compare.sides import Side
 from barograph.core.text import number
-from barograph.query.losses import first_told, losses_by_name
+from barograph.query.losses import all_told, losses_by_name
 
 MANY = 40  # with more runs than these, only what is read anyway is measured
 
@@ -119,7 +119,7 @@ def _ends(sides: Sequence[Side], stretch: SharedStretch, pooled: tuple[float, fl
             return float(np.nanmax(values) if way > 0 else np.nanmin(values))
 
         rows.append(_row(f"{metric}, best", "", way, sides, best))
-    if is_evaluation(metric):
+    if stretch.is_held_out:
         loss = _loss_of_all(sides)
         if loss is not None and sum(len(side.members) for side in sides) <= MANY:
             rows.append(_row(f"{loss}, last 2%", "", -1, sides, lambda member: _last_part(member, loss)))
@@ -135,7 +135,7 @@ def _loss_of_all(sides: Sequence[Side]) -> str | None:
     """The training's loss, of the metrics that all runs have."""
     shared = _shared(sides)
     told = (member.told.among(shared) for side in sides for member in side.members)
-    return losses_by_name(shared).or_else(first_told(told)).loss
+    return losses_by_name(shared).or_else(all_told(told)).loss
 
 
 def _last_part(member: ComparedMember, metric: str) -> float | None:

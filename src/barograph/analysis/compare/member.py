@@ -21,7 +21,7 @@ from barograph.analysis.compare.facts import RunFacts, gather
 from barograph.core import liveness
 from barograph.core.aliases import Names
 from barograph.core.utilization import mfu_fraction
-from barograph.query.losses import RunLosses, first_told, losses_by_name, told_losses
+from barograph.query.losses import RunLosses, all_told, losses_by_name, told_losses
 from barograph.query.metrics import direction as direction
 from barograph.query.metrics import is_evaluation as is_evaluation
 from barograph.query.stored import Series
@@ -42,7 +42,7 @@ def preferred(names: Iterable[str], told: Iterable[RunLosses] = ()) -> tuple[str
     that the rows of each tell."""
     known = tuple(names)
     evaluations = [name for name in EVALUATIONS if name in known]
-    losses = losses_by_name(known).or_else(first_told(one.among(known) for one in told))
+    losses = losses_by_name(known).or_else(all_told(one.among(known) for one in told))
     found = (losses.evaluation, *evaluations, losses.loss)
     return tuple(dict.fromkeys(name for name in found if name is not None))
 

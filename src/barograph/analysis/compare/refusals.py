@@ -14,6 +14,7 @@ from barograph.analysis.compare.axes import AXES
 from barograph.analysis.compare.difference import ABSENT, Difference, Differences
 from barograph.analysis.compare.member import PER_BYTE, ComparedMember, is_evaluation, is_per_token
 from barograph.analysis.compare.sides import Side
+from barograph.query.losses import RunLosses, all_told
 
 # Vocabularies that differ by no more than this may be one, padded: 50,257 and 50,304
 _PADDING = 512
@@ -41,13 +42,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Obstacles:
-    """Reasons, as parts of sentences; None where there is none."""
+    """Reasons, as parts of sentences; None where there is none. told: losses that the rows of the runs tell."""
 
     batch: str | None
     tokenizer: str | None
     validation: str | None
     data: str | None
     cautions: tuple[str, ...]
+    told: RunLosses
 
 
 def obstacles(sides: Sequence[Side], differences: Differences) -> Obstacles:
@@ -73,6 +75,7 @@ def obstacles(sides: Sequence[Side], differences: Differences) -> Obstacles:
         _held_out(sides, differences),
         _training_data(differences),
         tuple(cautions),
+        all_told(member.told for side in sides for member in side.members),
     )
 
 
@@ -159,7 +162,8 @@ def doubtful(metric: str, sides: Sequence[Side], differences: Differences, basel
 
     What one side leaves out may be the same by default, or not.
     """
-    held_out = is_evaluation(metric)
+    told = all_told(member.told for one in sides for member in one.members)
+    held_out = is_evaluation(metric) or metric in told.evaluations
     for item in differences.between:
         about_training = "train" in item.key.lower()
         concerns = (
@@ -195,11 +199,12 @@ def refused_axes(reason: Obstacles, usable: Sequence[str]) -> dict[str, Refusal]
 
 def metric_obstacle(metric: str, reason: Obstacles) -> str | None:
     """Why a metric can't be compared between these sides; None if it can."""
-    if reason.tokenizer is not None and is_per_token(metric):
+    training, held_out = metric in reason.told.training, metric in reason.told.evaluations
+    if reason.tokenizer is not None and (training or held_out or is_per_token(metric)):
         return reason.tokenizer
-    if is_evaluation(metric):
+    if held_out or is_evaluation(metric):
         return reason.validation
-    if metric.startswith("train/") or metric == "loss":
+    if training or metric.startswith("train/") or metric == "loss":
         return reason.data
     return None
 

@@ -23,7 +23,7 @@ from barograph.core.liveness import LOST
 from barograph.core.text import compact, number, percent
 from barograph.log.read import records_of
 from barograph.query.keys import normal, shown
-from barograph.query.losses import first_told
+from barograph.query.losses import all_told
 
 # names of a count of parameters, in the order of preference; each as `keys.normal` writes it
 _COUNT = re.compile(
@@ -147,7 +147,7 @@ def _losses(counts: dict[str, int], members: Sequence[ComparedMember]) -> list[s
     """Series that are losses, those of evaluations first, then in the order that comparisons prefer."""
     told = [member.told for member in members]
     names = preferred(counts, told)
-    return [name for name in names if direction(name, first_told(told)) < 0 and "perplex" not in name]
+    return [name for name in names if direction(name, all_told(told)) < 0 and "perplex" not in name]
 
 
 # -- N --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from barograph.core.columns import smoother
 from barograph.core.record import encode_fields, mark_non_finite
 from barograph.query.groups import FAILED, RunGroup, full_keys, group_runs, statistics
 from barograph.query.leaves import number_in
-from barograph.query.losses import first_told
+from barograph.query.losses import all_told
 from barograph.query.metrics import direction
 from barograph.views.server.axes import TIMED, Axis
 from barograph.views.server.places import RunPlace
@@ -66,7 +66,7 @@ def grouped(rows: Iterable[RunRow], keys: Sequence[str], columns: Sequence[str])
 
 def _shown(group: RunGroup[RunRow], columns: Sequence[tuple[str, str, str]], better: dict[str, int]) -> dict[str, Any]:
     found = {}
-    told = first_told(row.told for row in group.runs)
+    told = all_told(row.told for row in group.runs)
     for column, kind, name in columns:
         way = better[name] or direction(name, told)
         made = statistics(_numbers([row.data for row in group.runs], kind, name), way)

@@ -172,9 +172,8 @@ class ExampleLook:
             current.put("input_lengths", ("mean", "std", "whole"), self._lengths)
         self._alike.put(current, not self._in_each_step)
         self._passages.put(current, not self._in_each_step)
-        self._beginnings.put(current)
-        self._wording.put(current)
         self._beginnings.put(current, self._steps)
+        self._wording.put(current)
         if self._in_each_step:
             self._forget_evaluation()
         self._passes, self._every = 0, 1

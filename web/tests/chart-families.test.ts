@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { familiesOf, familyOf, lineLabel, stemOf } from "../src/chart/families.ts";
 import { arranged, EMPTY, moved, readLayout } from "../src/chart/layout.ts";
-import { pickMain } from "../src/run/main.ts";
+import { lossesOf, pickMain } from "../src/run/main.ts";
 
 test("families of the names that a run has", () => {
   // prettier-ignore
@@ -16,6 +16,23 @@ test("families of the names that a run has", () => {
     "gradients/blocks.0.qkv.weight/norm": "gradients", "my/own": "my", "<script>alert(1)</script>/x": "<script>alert(1)<",
   };
   for (const [name, family] of Object.entries(expected)) assert.equal(familyOf(name), family, name);
+});
+
+test("what the server takes for a loss is among the losses, whatever it is called", () => {
+  const names = ["match/nce", "match/hit", "heldout/nce"];
+  const losses = lossesOf([
+    { loss: "match/nce", eval_loss: "heldout/nce" },
+    { loss: "match/nce", eval_loss: null },
+  ]);
+  assert.deepEqual(losses, ["match/nce", "heldout/nce"]);
+  const found = familiesOf(names, true, losses);
+  assert.deepEqual(
+    found.map((family) => [family.id, family.panels.flatMap((panel) => panel.names)]),
+    [
+      ["loss", ["heldout/nce", "match/nce"]],
+      ["match", ["match/hit"]],
+    ],
+  );
 });
 
 test("for one run the losses stand together, and so do layers, quantiles and devices", () => {

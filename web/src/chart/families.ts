@@ -167,11 +167,14 @@ function panel(family: string, stem: string, names: string[], together: boolean)
 /** As people count: blocks.2 before blocks.10. */
 export const byNumber = new Intl.Collator("en", { numeric: true }).compare;
 
-/** together: names of one stem share a chart, as for one run; else each has its own, as for many runs. */
-export function familiesOf(names: readonly string[], together: boolean): Family[] {
+/** together: names of one stem share a chart, as for one run; else each has its own, as for many runs.
+ *
+ * losses: names that the server takes for losses of these runs, whatever they are called.
+ */
+export function familiesOf(names: readonly string[], together: boolean, losses: readonly string[] = []): Family[] {
   const found = new Map<string, Map<string, string[]>>();
   for (const name of names) {
-    const family = familyOf(name);
+    const family = losses.includes(name) ? "loss" : familyOf(name);
     const stem = together ? stemOf(name, family) : name;
     const stems = found.get(family) ?? new Map<string, string[]>();
     found.set(family, stems);

@@ -34,6 +34,8 @@ export interface Props extends PanelsProps {
   onUnpick?: (name: string) => void;
   /** Draw what was picked in one chart. */
   together?: boolean;
+  /** Series that the server takes for losses of these runs, whatever they are called. */
+  losses?: readonly string[];
   /** Only these families; none: all. */
   only?: readonly string[];
 }
@@ -60,7 +62,11 @@ export function Panels(props: Props) {
   const state = useLayout(project);
   const { known, error } = useNames(runs);
   const single = runs.length === 1;
-  const families = useMemo(() => (known ? familiesOf(known.names, single) : []), [known, single]);
+  const losses = props.losses ?? [];
+  const families = useMemo(
+    () => (known ? familiesOf(known.names, single, losses) : []),
+    [known, single, losses.join("\n")],
+  );
   useEffect(() => {
     if (known) group.know(families.flatMap((family) => family.panels.flatMap((panel) => panel.names)));
   }, [group, families]);

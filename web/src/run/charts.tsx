@@ -14,6 +14,7 @@ import { keep, kept } from "../shell/keep.ts";
 import { useKeys } from "../shell/keys.ts";
 import { setQuery } from "../shell/route.ts";
 import { flagsOf } from "./data.ts";
+import { lossesOf } from "./main.ts";
 import type { TabProps } from "./view.tsx";
 
 export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
@@ -105,6 +106,7 @@ export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
           project={detail.project}
           group={group}
           flags={flags}
+          losses={lossesOf([detail])}
           picked={picked}
           together={together}
           onUnpick={(name) => pick(picked.filter((one) => one !== name))}

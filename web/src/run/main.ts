@@ -17,6 +17,13 @@ export interface Main {
 
 type Known = { loss: string | null; eval_loss: string | null };
 
+/** The names of the losses of some runs, as the server knows them. */
+export function lossesOf(runs: readonly Known[]): string[] {
+  const names = new Set<string>();
+  for (const { loss, eval_loss } of runs) for (const name of [loss, eval_loss]) if (name) names.add(name);
+  return [...names];
+}
+
 const MOST_LOSSES = 6;
 
 /** Losses of evaluations among some names, the one that most look at first. */

@@ -10,6 +10,7 @@ import type { Key, Row } from "../api/types.ts";
 import { useChartGroup } from "../chart/choice.ts";
 import { Panels } from "../chart/multi.tsx";
 import { ChartToolbar } from "../chart/toolbar.tsx";
+import { lossesOf } from "../run/main.ts";
 import { useRoute } from "../shell/route.ts";
 import { count, whole } from "../shell/text.ts";
 import { labelsOf } from "./columns.ts";
@@ -38,6 +39,7 @@ export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
     if (isGroup(key))
       told.set(key, `${groupLabel(key).replace(PATHS, "$1").replace(KEYS, "$1$2 ")} (${runsOf(key).length})`);
   const labels = useMemo(() => Object.fromEntries(told), [keys, [...told.values()].join("\n")]);
+  const losses = lossesOf(runs.flatMap((key) => rows.get(oneOf(key)) ?? []));
   const projects = new Set(runs.map((key) => rows.get(oneOf(key))?.project ?? ""));
   return (
     <section class="charts-pane" aria-label="Charts of the runs that are drawn">
@@ -94,6 +96,7 @@ export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
           <Panels
             runs={runs}
             labels={labels}
+            losses={losses}
             group={group}
             project={projects.size === 1 ? ([...projects][0] ?? "") : ""}
           />

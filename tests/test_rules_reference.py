@@ -241,3 +241,31 @@ def test_averaged_log_probabilities_are_said_where_the_loss_hardly_leaves_its_fi
     )  # fmt: skip
     assert [(finding.step, finding.found) for finding in found] == [(0, 48)] * says
     assert not says or found[0].causes[0].startswith("loss divided too often")
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("first", "change", "config", "told"),
+    [
+        (2.13, {}, {}, True),
+        (0.3, {}, {}, True),
+        (0.693, {}, {}, False),
+        (0.75, {}, {}, False),  # of some noise
+        (8 * np.log(2), {}, {}, False),  # losses of eight pairs, added
+        (2.13, {"model__loss_terms": 3.0}, {}, False),  # beside the loss of what was chosen
+        (2.13, {"model__dropout": 0.1}, {}, False),
+        (2.13, {"model__other_same_input": 0.0}, {}, False),
+        (2.13, {"model__other_apart": 0.05}, {}, False),  # trained a little before
+        (2.13, {}, {"dpo.margin": 1.0}, False),
+    ],
+)
+def test_a_preference_begins_at_ln_2_where_policy_and_reference_are_one_network(
+    first: float, change: dict[str, float], config: dict[str, float], told: bool, pieces: tuple[int, ...]
+) -> None:
+    level = {"model__loss_terms": 2.0, "model__dropout": 0.0, "model__other_same_input": 1.0, "model__other_apart": 0.0,
+             "model__preference_averaged": 0.0} | change  # fmt: skip
+    series = {name: value + 0 * STEP for name, value in level.items()} | {"train__loss": first - 1e-3 * (STEP - 1)}
+    series["model__other_apart"] = level["model__other_apart"] + 1e-4 * STEP
+    columns = {name.replace("__", "/"): (STEP, values) for name, values in series.items()}
+    found = findings_of([ReferenceApart()], columns, pieces, config=config)
+    assert [one.severity for one in found] == ["warning"] * told

@@ -45,6 +45,12 @@ class ReferenceApart(Rule):
     of them or more apart, as networks that were drawn apart, with a twentieth of it or less between these looks: not by
     the policy's own steps.
 
+    Where no rewards are logged, the loss says it: one that is logistic of differences, from which those of a reference
+    are subtracted, with no other term and no dropout, begins at ln 2, or a multiple of it where losses are added. It
+    warns where the first row is a fifth away from ln 2 or more, no whole multiple of it, and the second network, which
+    is asked about the same examples, is no further away than the steps made it. A margin in the configuration, which is
+    not 0, may be meant.
+
     Where one of the two rewards of the first row is 0, to rounding, and the other is not, both are one network, and the
     reference was asked about other answers than the policy.
 
@@ -68,6 +74,8 @@ class ReferenceApart(Rule):
         "looks": (3.0, "at the weights; ours"),
         "own": (4.0, "times what each step adds to the distance; ours"),
         "stays": (0.05, "of the distance, from look to look; ours"),
+        "begins": (0.2, "of ln 2, that the first loss is away from it; ours"),
+        "whole": (0.01, "of ln 2, that a whole multiple of it is off at most; ours"),
     }
     remedies = (
         "copy the policy before the first step: `reference = copy.deepcopy(policy).requires_grad_(False)`",
@@ -93,6 +101,35 @@ class ReferenceApart(Rule):
         if not self._over and apart.end >= self.at["looks"]:
             self._over = True
             yield from self._weighed(history, apart)
+            if chosen is None and rejected is None:
+                yield from self._by_loss(history, apart)
+
+    def _by_loss(self, history: RunHistory, apart: Channel) -> Iterator[Finding]:
+        """By the loss of the first row, where policy and reference are one network."""
+        loss, away = history.role("loss"), apart.rows(0, int(self.at["looks"]))
+        first = loss.rows(0, 1) if loss is not None and loss.end else None
+        if first is None or first.step[0] > self.at["steps"] or first.segment[0] != away.segment[0]:
+            return
+        place = int(away.step[-1]), int(away.time[-1]), int(away.segment[-1])
+        names = ("preference_averaged", "loss_terms", "dropout", "other_same_input")
+        averaged, terms, dropout, same = (watched(history, name, place) for name in names)
+        steps = away.step - away.step[0]
+        each = float((away.value[-1] - away.value[0]) / max(1, steps[-1]))
+        copied = away.value[0] <= self.at["own"] * max(each * max(1, int(away.step[0])), _ROUNDING)
+        margin = any(_MARGIN.search(name.lower()) and isinstance(value, (int, float)) and value
+                     for name, value in history.options.found.items())  # fmt: skip
+        alone = averaged >= 0 and terms <= 2 and dropout == 0 and same == 1
+        times = float(first.value[0]) / math.log(2)
+        off = abs(times - 1) >= self.at["begins"] and abs(times - max(1, round(times))) > self.at["whole"]
+        if copied and alone and off and math.isfinite(times) and not (margin or _has_none(history)):
+            yield self.finding(
+                int(first.step[0]), f"The loss begins at {first.value[0]:.4g}, where policy and reference are one "
+                f"network, so that it should be ln 2, {math.log(2):.4g}.", found=place[0], severity="warning",
+                segment=int(first.segment[0]), confidence=0.9,
+                evidence={"loss": rounded(float(first.value[0])), "standing": True},
+                causes=["log probabilities differ: those of policy and reference are computed in two ways",
+                        "wrong reduction: one is a sum over an answer's tokens, the other a mean"],
+            )  # fmt: skip
 
     def _rewarded(self, history: RunHistory, chosen: Channel, rejected: Channel, apart: Channel) -> Iterator[Finding]:
         """By the rewards of the first row."""
@@ -433,6 +470,7 @@ _ROUNDING = 1e-6  # of the weights' size
 _NO_OTHER = frozenset({"", "none", "null", "copy", "policy", "self"})
 _BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 _EARLY = (20, 60)  # rows
+_MARGIN = re.compile(r"(?:^|[._])(?:margin|gamma|offset|delta)(?:$|_)")
 _NONE = 0.05  # a margin of the first row that is 0 but for dropout
 
 RULES = (ReferenceApart, ReferenceCopied, ReferenceTrained, ReferenceMode, PreferenceBeta, PreferenceAveraged,

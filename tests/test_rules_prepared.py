@@ -90,6 +90,49 @@ def test_red_and_blue_that_are_exchanged_are_told_from_other_light(
     assert not told or found["evaluation_pictures"].causes[0].startswith("channels exchanged")
 
 
+def clipped(
+    ends: tuple[float, float] = (0.0, 1.0),
+    at_ends: float = 0.2,
+    reach: float = 3.0,
+    mean: float = 0.33,
+    ours: float = 0.0,
+    loss: float = 1.0,
+    share: float = 0.3,
+    looks: int = 40,
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Evaluation pictures that are cut to these ends, beside normalised ones."""
+    found = columns((ours - reach, ours + reach), ends, 0.0003, at_ends)
+    found |= {"model/top_target_share": (LOOKS, np.full(len(LOOKS), share))}
+    found |= {"eval_loss": (EVALUATIONS, np.full(len(EVALUATIONS), loss))}
+    for name, value, theirs in (("mean", ours, mean), ("std", 1.0, 0.4)):
+        found[f"model/input_{name}"] = LOOKS, np.full(len(LOOKS), value)
+        found[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), theirs)
+    return {name: (x[:looks], y[:looks]) if "/input_" in name else (x, y) for name, (x, y) in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, True),
+        ({"ends": (-1.0, 1.0), "mean": 0.3}, True),
+        ({"ends": (0.01, 1.0)}, False),
+        ({"ends": (0.0, 2.1)}, False),
+        ({"at_ends": 0.009}, False),
+        ({"at_ends": 0.01}, True),
+        ({"reach": 1.4}, False),  # shares of 255 that are brightened a little
+        ({"mean": 0.05}, False),  # noise in the training alone
+        ({"ours": 0.5, "mean": 0.9}, False),  # the training's are not normalised
+        ({"loss": 0.5}, False),  # it does no harm
+        ({"share": np.nan}, False),  # no classes
+        ({"looks": 7}, False),
+    ],
+)
+def test_pictures_that_are_clipped_behind_their_normalisation(settings: dict[str, Any], told: bool) -> None:
+    found = warned(clipped(**settings))
+    said = "evaluation_pictures" in found and found["evaluation_pictures"].causes[0].startswith("clipped")
+    assert said is told
+
+
 @pytest.mark.parametrize(
     ("nearer", "by", "share", "told"),
     [(8.0, 0.9, 0.3, True), (2.0, 0.9, 0.3, False), (60.0, 0.002, 0.3, False), (0.0, 0.0, 0.3, False),

@@ -285,6 +285,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "time": "",
         "dependence": "",
         "entrance": "",
+        "modes": "",
         "inputs_of_training": "input_",
         "inputs_of_evaluation": "eval_input_",
         "tokens_of_training": "token_",

@@ -45,6 +45,7 @@ from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.outside import fields_of as outside_fields
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, in_backward
+from barograph.probes.model.pass_modes import PassModes
 from barograph.probes.model.reach import detached_table, repeated_figures, untied_figures
 from barograph.probes.model.rows import RowsLook
 from barograph.probes.model.settings import LayerSettings, end_token
@@ -60,7 +61,6 @@ _LONE = 2  # rows of one example, or of its two views
 _MOST_INPUTS = 16  # tensors of a step that are looked at
 _BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
 _ASKED = (1, 3)  # steps of a model that is not called, before which it is looked for what was compiled of it
-_EACH_STEP = 3  # steps in a row with a pass in training mode and without gradients: it belongs to the step
 _TABLES = (0, 4, 9)  # steps before which the product that makes an output is looked at
 _ACTING = 8  # passes without gradients between two steps that are looked at where each step has some
 _LARGE = 1 << 22  # elements of an input on the CPU that are too many for each step
@@ -101,8 +101,7 @@ class ModelState:
         self._skips = False  # whether the pass is not looked at
         self._modes: set[bool] = set()  # of this step's passes with gradients
         self._uses, self._plain = UsedGraphs(), True
-        self._without: set[bool] = set()  # of those without gradients
-        self._each_step = 0  # steps in a row in which one of them was in training mode
+        self._without = PassModes(model)  # of those without gradients
         self._batch = self._most = 0  # rows of the inputs, in this step and in any
         self._last: dict[str, float] = {}
         self._passes: dict[str, float] = {}
@@ -252,17 +251,16 @@ class ModelState:
             mode = self._mode_of(module)
             if mode and not trains:  # all that has a mode may be in evaluation mode, in a model that is not
                 mode = any(part.training for part in module.modules() if has_mode(part)) or bool(self._switched)
-            if mode is not None:
-                if trains:
-                    self._passes["training"] = float(mode)
-                else:
-                    self._without.add(bool(mode))
+            if mode is not None and trains:
+                self._passes["training"] = float(mode)
             if not trains:
                 self._passes["passes_without_gradients"] = 1.0
             every = list(dense_tensors((*given, *named.values())))
             tensors = [one for one in every if one.dim()]  # a count, or a step, has no rows
             due = trains and self._output.due
             with torch.no_grad():
+                if mode is not None and not trains:
+                    _each(lambda: self._without.passed(bool(mode), tensors))
                 _each(
                     lambda: self._rows.began(tensors, due),
                     lambda: self._time.given(given, named) if due else None,
@@ -409,8 +407,8 @@ class ModelState:
             self._passes["gradients_in_evaluation"] = float(len(self._modes) == 2)
         self._modes = set()
         self._uses.put(current)
-        current.figures |= self._settings.again(bool(self._without))
-        self._put_without()
+        current.figures |= self._settings.again(bool(self._without.seen))
+        self._passes |= self._without.put(current)
         if 0 < self._batch <= _LONE < self._most // 4:
             current.figures["lone_rows"] = float(self._batch)
         self._most, self._batch = max(self._most, self._batch), 0
@@ -422,25 +420,13 @@ class ModelState:
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
         current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}
         self._last |= now
-        for evaluated in ("training", "training_in_evaluation"):
+        for evaluated in ("training", "training_in_evaluation", "training_within_evaluation"):
             self._passes.pop(evaluated, None)
         if self._inputs:
             home = self._inputs[0].device
             largest = torch.stack([item.float().to(home) for item in self._inputs]).amax()
             current.put("inputs", ("",), largest.reshape(1))
             self._inputs = []
-
-    def _put_without(self) -> None:
-        """The modes of the passes without gradients since the last step. Where one was in evaluation mode, it was the
-        evaluation: others may be of the training itself, as those that make labels of what has none."""
-        self._each_step = self._each_step + 1 if True in self._without else 0
-        if self._without:
-            self._passes["training_in_evaluation"] = float(all(self._without))
-            if len(self._without) == 2 and self._each_step < _EACH_STEP:
-                self._passes["statistics_gathered"] = 1.0
-        if self._each_step >= _EACH_STEP or "labels_in_training" in self._last:
-            self._passes["labels_in_training"] = float(self._each_step >= _EACH_STEP)
-        self._without = set()
 
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""

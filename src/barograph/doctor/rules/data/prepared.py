@@ -27,6 +27,10 @@ _EVEN = 0.1  # of deviations, and of what colours are away
 _WORSE = 1.5  # evaluation over training loss
 EXCHANGED = "channels exchanged: evaluation pictures are BGR where the training's are RGB, or the contrary"
 EXCHANGED_REMEDY = "read pictures in one way: `cv2.imread` gives BGR, `PIL` and `torchvision` RGB"
+CLIPPED = (
+    "clipped behind the normalisation: evaluation inputs are cut to 0 and 1, as pictures are before they are scaled"
+)
+CLIPPED_REMEDY = "clip pictures before the normalisation, or not at all: what is normalised has no bounds of 0 and 1"
 
 
 class EvaluationPictures(WatchRule):
@@ -45,6 +49,13 @@ class EvaluationPictures(WatchRule):
     batches differ, green is as it was, and the evaluation's loss is half as large again as the training's. Where a
     batch has fewer than eight pictures nothing is said of colours.
 
+    Clipped behind the normalisation are evaluation pictures whose least number is exactly 0 or -1 and whose largest is
+    exactly 1, a hundredth of their numbers or more at each end, where all looks at the training's reach beyond both
+    ends by half of their deviation, with a mean of about 0 (a quarter of the deviation), and the evaluation's mean is a
+    quarter of it or more outside of theirs. Pictures that were not normalised at all look so too. Only of classes, and
+    where the evaluation's loss is a tenth above the training's: a training on noise, clean in the evaluation, has the
+    same mean in both.
+
     Three evaluations in a row.
 
     What to do: one transformation of pictures for both; `cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)`.
@@ -61,6 +72,10 @@ class EvaluationPictures(WatchRule):
         "same": (1e-5, "of their range, in which black lies; ours"),
         "share": (1e-3, "of the numbers, that are the least one; ours"),
         "off": (0.003, "of the range, by which black or white is another; ours"),
+        "at_ends": (0.01, "of an evaluation's numbers, at each end to which they are clipped; ours"),
+        "beyond": (0.5, "of the training's deviation, by which its numbers reach past these ends; ours"),
+        "shifted": (0.25, "of the training's deviation, by which the evaluation's mean is another; ours"),
+        "worse": (1.1, "times the training's loss, the evaluation's where they are clipped; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
     causes = ("normalisation differs: evaluation inputs are normalised with another mean or deviation",)
@@ -96,6 +111,35 @@ class EvaluationPictures(WatchRule):
                     "numbers.", key="ends", found=place[0], segment=place[2], confidence=0.9,
                     evidence={"training": ours, "evaluation": theirs},
                 )  # fmt: skip
+        if self._holds("clipped", self._clipped(history, place), place):
+            low, high = (watched(history, f"eval_input_{end}", place) for end in ("low", "high"))
+            yield self.finding(
+                self._places["clipped"][0][0], f"Evaluation pictures have no number below {low:g} or above {high:g}, "
+                "and many that are exactly these, where the training's reach beyond both: they are clipped behind the "
+                "normalisation, or not normalised.", key="ends", found=place[0], segment=place[2], confidence=0.9,
+                causes=[CLIPPED, *self.causes], remedies=[CLIPPED_REMEDY, *self.remedies],
+                evidence={"low": low, "high": high},
+            )  # fmt: skip
+
+    def _clipped(self, history: RunHistory, place: Place) -> bool:
+        """Whether the last evaluation's pictures end at 0 and 1, or at -1 and 1, and normalised ones of the training
+        go beyond."""
+        low, high, mean = (watched(history, f"eval_input_{name}", place) for name in ("low", "high", "mean"))
+        if high != 1 or low not in (0, -1) or not watched(history, "top_target_share", place) >= 0:
+            return False
+        many = min(watched(history, f"eval_input_{end}s", place) for end in ("low", "high")) >= self.at["at_ends"]
+        lows, highs, means, sizes = (
+            _newest(history, f"input_{name}", place) for name in ("low", "high", "mean", "std")
+        )
+        if not many or min(map(len, (lows, highs, means, sizes))) < self.at["looks"]:
+            return False
+        size = float(numpy.median(sizes))
+        past = min(low - float(lows.max()), float(highs.min()) - high) >= self.at["beyond"] * size
+        least = self.at["shifted"] * size
+        shifted = max(float(means.min()) - mean, mean - float(means.max())) >= least
+        ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
+        worse = 0 < self.at["worse"] * ours < theirs and history.role("reward") is None
+        return bool(size > 0 and past and shifted and numpy.abs(means).max() <= least and worse)
 
     def _holds(self, name: str, holds: bool, place: Place) -> bool:
         row = self._places.setdefault(name, [])

@@ -118,6 +118,11 @@ class ModelMode(Rule):
     many passes as in the steps before. Where some are in evaluation mode, those in training mode gather the statistics
     of batch norm, as `update_bn` does.
 
+    Where a pass of an evaluation is in evaluation mode and two or more behind it are in training mode
+    (`model/training_within_evaluation`), training mode is set again within the loop. Two evaluations in a row; of a
+    model without batch norm, whose other steps have no such passes, and where rows behind the first pass are others:
+    predictions of the same rows that are drawn with dropout on are meant.
+
     What to do: `model.train()` before training, `model.eval()` before each evaluation; `training=self.training` for
     functions.
     """
@@ -125,23 +130,24 @@ class ModelMode(Rule):
     name, family, kind, severity = "model_mode", "eval", "eval", "warning"
     needs = ("=model/training|=model/training_in_evaluation|=model/dropout_in_evaluation"
              "|=model/noise_in_evaluation|=model/batch_statistics_in_evaluation"
-             "|=model/copy_training_in_evaluation",)  # fmt: skip
+             "|=model/copy_training_in_evaluation|=model/training_within_evaluation",)  # fmt: skip
     about = "The model is trained in evaluation mode, or evaluated in training mode."
     thresholds: ClassVar = {"steps": (2.0, "steps or evaluations in the wrong mode; ours")}
 
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._wrong: dict[str, tuple[int, int]] = {}  # step and segment since which a mode is wrong
-        self._copies: list[tuple[int, int]] = []  # evaluations of a copy in training mode, in a row
+        self._evaluations: dict[str, list[tuple[int, int]]] = {}  # in a row, that are known to be in a wrong mode
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0} | dict.fromkeys(_FUNCTIONS, 0.0)
+        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0, _WITHIN: 0.0}
+        rights |= dict.fromkeys(_FUNCTIONS, 0.0)
         for name, right in rights.items():
             rows = self._cursor.new(history.channel(f"model/{name}"))
             for at in range(len(rows) if rows is not None else 0):
                 assert rows is not None
-                if name == _COPY:
-                    yield from self._of_copy(history, rows, at)
+                if name in _IN_A_ROW:
+                    yield from self._in_a_row(history, name, rows, at)
                     continue
                 yield from self._end(history, name, int(rows.step[at]))
                 if rows.value[at] == right:
@@ -150,22 +156,20 @@ class ModelMode(Rule):
                     self._wrong.setdefault(name, (int(rows.step[at]), int(rows.segment[at])))
             yield from self._end(history, name, None)
 
-    def _of_copy(self, history: RunHistory, rows: Any, at: int) -> Iterator[Finding]:
-        """An evaluation of a copy of the model."""
+    def _in_a_row(self, history: RunHistory, name: str, rows: Any, at: int) -> Iterator[Finding]:
+        """An evaluation, of which it is known by itself whether its mode was wrong."""
         place = int(rows.step[at]), int(rows.segment[at])
-        evaluations = evaluations_of(history)
-        if rows.value[at] != 1 or (self._copies and self._copies[0][1] != place[1]):
-            self._copies = []
-        if rows.value[at] != 1 or evaluations is None or history.role("reward") is not None:
+        row = self._evaluations.setdefault(name, [])
+        if rows.value[at] != 1 or (row and row[0][1] != place[1]):
+            row.clear()
+        if rows.value[at] != 1 or evaluations_of(history) is None or history.role("reward") is not None:
             return
-        self._copies.append(place)
-        if len(self._copies) >= self.at["steps"] and self.first(_COPY, place[1]):
+        row.append(place)
+        if len(row) >= self.at["steps"] and self.first(name, place[1]):
+            said, cause, remedy = _IN_A_ROW[name]
             yield self.finding(
-                self._copies[0][0], "A copy of the model, as an average of its weights is, is evaluated in training "
-                f"mode, seen before step {self._copies[0][0]}: dropout and batch norm change what is measured.",
-                key=_COPY, segment=place[1], found=place[0], confidence=0.95,
-                causes=["evaluation in training mode: the copy of the model that is evaluated was never told `eval()`"],
-                remedies=["call `eval()` of the copy, or average, where it is made or before each evaluation"],
+                row[0][0], said.format(row[0][0]), key=name, segment=place[1], found=place[0], confidence=0.95,
+                causes=[cause], remedies=[remedy],
             )  # fmt: skip
 
     def _end(self, history: RunHistory, name: str, step: int | None) -> Iterator[Finding]:
@@ -244,7 +248,21 @@ def _holds_norms(history: RunHistory) -> bool:
 _HELD = re.compile(
     r"(?:freez\w*|frozen|fix(?:ed)?|eval|hold)_?(?:bn|batch_?norms?|norms?|stat\w*)|(?:bn|batch_?norms?)_?(?:eval|froz|freez|fix)"
 )
-_COPY = "copy_training_in_evaluation"
+_COPY, _WITHIN = "copy_training_in_evaluation", "training_within_evaluation"
+_IN_A_ROW = {  # by series: what is said, with the step; why, and what to do
+    _COPY: (
+        "A copy of the model, as an average of its weights is, is evaluated in training mode, seen before step {}: "
+        "dropout and batch norm change what is measured.",
+        "evaluation in training mode: the copy of the model that is evaluated was never told `eval()`",
+        "call `eval()` of the copy, or average, where it is made or before each evaluation",
+    ),
+    _WITHIN: (
+        "Of an evaluation before step {} the first pass is in evaluation mode, and all others behind it are in "
+        "training mode: dropout changes what is measured.",
+        "evaluation in training mode: training mode is set again within the loop over what is held out",
+        "call `model.train()` behind the loop over evaluation batches, not within it",
+    ),
+}
 _FUNCTIONS = {  # by series: what an evaluation has, why, and what to do
     "dropout_in_evaluation": (
         "dropout",

@@ -1,0 +1,91 @@
+"""In which modes a model's passes without gradients run: those of evaluations, and those in between.
+
+In:   passes without gradients of a model with dropout or batch norm, and whether they are in training mode.
+Out:  figures for the `model` record. Of an evaluation three passes at most are marked, on their device; nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.examples import fingerprints
+from barograph.probes.model.parameters import local, mesh_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+FAMILY = "modes"
+_EACH_STEP = 3  # steps in a row with a pass in training mode and without gradients: it belongs to the step
+_MARKED = 3  # passes of an evaluation whose rows are compared: one in evaluation mode, two behind it
+_LEAST = 2  # passes in training mode behind each one in evaluation mode
+_ROWS = 8
+
+
+class PassModes:
+    """The modes of the passes without gradients since the last step.
+
+    Where the line that sets training mode again stands within the loop over what is held out, a pass in evaluation mode
+    is followed by others in training mode. So it is where predictions of the same rows are drawn with dropout on,
+    whose inputs are the same; where statistics of batch norm are gathered, so models with it are left out; and where
+    each step has passes in training mode.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._gathers = any("BatchNorm" in type(one).__name__ for one in model.modules())
+        self._each_step = 0  # steps in a row in which one of them was in training mode
+        self._labels = self._told = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.seen: set[bool] = set()
+        self._alone = True  # each in evaluation mode was by itself, with others in training mode behind it
+        self._behind = self._rows = 0
+        self._marks: list[Tensor] = []
+
+    def passed(self, mode: bool, tensors: Sequence[Any]) -> None:
+        """A pass without gradients. mode: whether it is in training mode."""
+        first = not self.seen
+        self.seen.add(mode)
+        if self._gathers or self._each_step or not self._alone:
+            return
+        self._alone = False not in self.seen or mode or first or self._behind >= _LEAST
+        self._alone = self._alone and (not first or not mode)
+        self._behind = self._behind + 1 if mode else 0
+        if self._alone and len(self._marks) < _MARKED:
+            self._mark(tensors)
+
+    def _mark(self, tensors: Sequence[Any]) -> None:
+        self._alone = bool(tensors) and not mesh_of(tensors[0])
+        if self._alone:
+            rows = local(tensors[0].detach())
+            self._rows = self._rows or len(rows)
+            self._alone = 0 < len(rows) <= self._rows  # the last batch of what is held out may be smaller
+            if self._alone:
+                self._marks.append(fingerprints(rows[:_ROWS]).sum())
+
+    def put(self, current: ModelRound) -> dict[str, float]:
+        """What is known without waiting. Where one was in evaluation mode, it was the evaluation: others may be of the
+        training itself, as those that make labels of what has none."""
+        import torch
+
+        found: dict[str, float] = {}
+        within = self._alone and self._behind >= _LEAST and len(self._marks) == _MARKED
+        self._each_step = self._each_step + 1 if True in self.seen else 0
+        if self.seen:
+            found["training_in_evaluation"] = float(all(self.seen))
+            if len(self.seen) == 2 and self._each_step < _EACH_STEP:
+                found["statistics_gathered"] = 1.0
+        if self._each_step >= _EACH_STEP or self._labels:
+            self._labels = True
+            found["labels_in_training"] = float(self._each_step >= _EACH_STEP)
+        if within:
+            marks = torch.stack(self._marks)
+            current.put(FAMILY, ("training_within_evaluation",), (marks[1:] != marks[0]).all().float())
+        elif self.seen and self._told:
+            found["training_within_evaluation"] = 0.0
+        self._told = within or (self._told and not self.seen)
+        self._begin()
+        return found

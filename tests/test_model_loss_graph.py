@@ -112,6 +112,14 @@ def test_a_sum_of_cross_entropies_or_logistic_losses_is_known_by_its_graph(
         assert found["loss_weight"]["causes"][0].startswith("loss summed: over 24 ")
 
 
+def of_labels(logits: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(logits, torch.arange(len(logits)) % logits.shape[1])
+
+
+def of_chances(logits: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(logits, torch.linspace(0, 1, logits.numel()).view_as(logits).softmax(1))
+
+
 @pytest.mark.parametrize(
     ("loss_of", "twice"),
     [
@@ -127,6 +135,17 @@ def test_a_sum_of_cross_entropies_or_logistic_losses_is_known_by_its_graph(
         (lambda a, b: functional.cross_entropy(similar(a, b).tanh(), torch.arange(len(a))), True),
         (lambda a, b: functional.cross_entropy(10 * similar(a, b).tanh(), torch.arange(len(a))), False),
         (lambda a, b: -functional.logsigmoid(functional.logsigmoid(a[:, 0] - b[:, 0])).mean(), True),
+        (lambda a, b: of_labels(functional.normalize(a, dim=1)), True),
+        (lambda a, b: of_labels(functional.normalize(a.view(4, 6, -1), dim=-1).flatten(0, 1)), True),
+        (lambda a, b: of_labels(a / a.norm(dim=1, keepdim=True)), True),
+        (lambda a, b: of_labels(functional.normalize(a, dim=1) / 0.1), False),  # with a temperature
+        (lambda a, b: of_labels(a / (0.04 * a.norm(dim=1, keepdim=True))), False),
+        (lambda a, b: of_labels(functional.normalize(a, dim=1) * b.exp().mean()), False),  # with a learnt scale
+        (lambda a, b: of_labels(functional.normalize(a, dim=0)), False),  # over the examples
+        (lambda a, b: of_labels(a / a.std(1, keepdim=True)), False),
+        (lambda a, b: of_labels(functional.normalize(a, dim=1) @ functional.normalize(b, dim=1).T), False),
+        # of what is brought to length one on both sides, as of features that are to be another model's
+        (lambda a, b: of_chances(functional.normalize(a, dim=1)), False),
     ],
 )
 def test_an_activation_before_that_of_a_loss_of_pairs_is_proven(tmp_path: Path, loss_of: Loss, twice: bool) -> None:

@@ -126,11 +126,12 @@ def figures(root: Any) -> dict[str, float]:
     `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does; in
     each of `sums_added` sums that are added, as those of a batch's two sides. `sum_beside_mean`: of sums that are added
     to a mean, where nothing multiplies or divides them, how many numbers the largest adds up.
-    `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, 2 where another function that has
-    bounds does, as a sigmoid or tanh into a cross-entropy. `loss_classes`: the classes of a
-    cross-entropy that is all of the loss. `kept_losses`, `kept_of`: of a mean of some examples' losses that are chosen
-    by their size, how many there are, and of how many. `scaled_again`: how many numbers the whole loss is multiplied or
-    divided by one after the other, where there are several."""
+    `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, 2 where another function with bounds
+    does, as a sigmoid or tanh into a cross-entropy, 3 where logits are divided by their own length, over the classes,
+    right before a cross-entropy of labels. `loss_classes`: the classes of a cross-entropy that is all of the loss.
+    `kept_losses`, `kept_of`: of a mean of some examples' losses that are chosen by their size, how many there are, and
+    of how many. `scaled_again`: how many numbers the whole loss is multiplied or divided by one after the other, where
+    there are several."""
     means, sums, other, scaled, rest, undivided = [], [], False, False, False, 0  # rest: what is left of a number
     whole: list[Any] = []  # sums that nothing multiplies or divides
     waiting, seen = [(root, False)], 0
@@ -223,8 +224,33 @@ def _under(node: Any) -> Any:
 
 
 def _twice(term: Any) -> float:
-    """1 where what a node of a loss does itself is done before it, 2 where its logits are bounded; 0 of others."""
-    return max((_has_it_before(node) for node in _near(term)), default=0.0)
+    """1 where what a node of a loss does itself is done before it, 2 where its logits are bounded, 3 where they have
+    length one; 0 of others."""
+    return max((max(_has_it_before(node), _has_length_one(node)) for node in _near(term)), default=0.0)
+
+
+def _has_length_one(node: Any) -> float:
+    """3 where the logits of a cross-entropy of labels were divided by their own length over the classes, and nothing
+    multiplies or divides them after that."""
+    loss = _under(node) if _kind(node).startswith("NllLoss") else None
+    logits = _under(loss) if loss is not None and _kind(loss) == "LogSoftmax" else None
+    sides = _behind(logits) if logits is not None and _kind(logits) == "Div" else ()
+    if len(sides) != 2 or not pairs.of_length_one(logits):
+        return 0.0
+    length = next((one for one in _near(sides[1]) if sides[0] in _behind(one)), None)
+    over, at = _from_last(length, _shape(logits)), _from_last(loss, _shape(loss))
+    flattened = over == -1 and _shape(logits)[-1] == _shape(loss)[-1]
+    return 3.0 if over == at != 0 and (flattened or _shape(logits) == _shape(loss)) else 0.0
+
+
+def _from_last(node: Any, sizes: tuple[int, ...]) -> int:
+    """Over which one dimension a node goes, counted from the last, which is -1; 0 where that is not to be seen."""
+    at = setting(node, "dim", None)
+    at = at[0] if isinstance(at, (list, tuple)) and len(at) == 1 else at
+    if not isinstance(at, int) or not sizes:
+        return 0
+    at = at if at < len(sizes) else at - (1 << 64)  # autograd keeps those below 0 as large numbers
+    return at - len(sizes) if at >= 0 else at
 
 
 def _has_it_before(node: Any) -> float:

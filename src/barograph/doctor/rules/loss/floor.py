@@ -28,7 +28,10 @@ _TWICE = (  # by series: what comes twice, and before which loss
     ("softmax", "softmax", "cross-entropy"),
     ("sigmoid", "sigmoid", "binary cross-entropy"),
 )
-_WITHIN_BOUNDS = 2  # of `activation_twice`: what comes before is another function
+_WITHIN_BOUNDS = {  # by `activation_twice`: what comes before is another function
+    2: "sigmoid, tanh or log-sigmoid",
+    3: "division by its own length, over the classes",
+}
 _BELOW = 0.1  # nats below the floor: a training that has one softmax, unlike its evaluation
 
 
@@ -48,12 +51,13 @@ class DoubleSoftmax(Rule):
     sigmoid (`model/sigmoid_twice`), though the output's rows are probabilities: that is proof, and needs no accuracy.
     Two looks for a softmax; twelve for a sigmoid, the first of the run, since outputs may be between 0 and 1 by chance.
     One look is enough where the loss's own graph shows both, one behind the other (`model/activation_twice`), as of
-    similarities; or shows a sigmoid or tanh right before a cross-entropy, or a log-sigmoid before another: outputs that
-    have bounds, which leave a loss of its own to the surest answer. Where the output's rows do not add up to 1, and its
-    gradient is that of one softmax (`model/loss_weight`), or the loss's graph is one cross-entropy, and shows no other
-    before it, as of outputs that are logarithms already (`model/loss_classes`), there is none, and a model that learns
-    slowly is near that line by chance: only an evaluation counts then, while the training's loss is 0.1 below the
-    floor.
+    similarities; or shows a sigmoid or tanh right before a cross-entropy, or a log-sigmoid before another, or logits
+    that are divided by their own length over the classes right before a cross-entropy of labels, with no scale or
+    temperature after that: outputs that have bounds, which leave a loss of its own to the surest answer. Where the
+    output's rows do not add up to 1, and its gradient is that of one softmax (`model/loss_weight`), or the loss's graph
+    is one cross-entropy, and shows no other before it, as of outputs that are logarithms already
+    (`model/loss_classes`), there is none, and a model that learns slowly is near that line by chance: only an
+    evaluation counts then, while the training's loss is 0.1 below the floor.
 
     What to do: give `cross_entropy` the logits; or take the logarithm of the probabilities and use `nll_loss`.
     """
@@ -115,7 +119,7 @@ class DoubleSoftmax(Rule):
         """What the watch has seen of the output and its gradient."""
         name, what, loss = _TWICE[which]
         began, count = self._looks.get((name, segment), (step, 0))
-        bounded = name == "activation" and value == _WITHIN_BOUNDS
+        bounded = name == "activation" and value in _WITHIN_BOUNDS
         if not (value == 1 or bounded) or count < 0:  # a sigmoid's output is always within its bounds
             self._looks[name, segment] = step, -1 if name == "sigmoid" else 0
             return None
@@ -123,7 +127,7 @@ class DoubleSoftmax(Rule):
         self._looks[name, segment] = began, count + 1
         if count + 1 != self.at[name]:
             return None
-        what = "sigmoid, tanh or log-sigmoid" if bounded else what
+        what = _WITHIN_BOUNDS[int(value)] if bounded else what
         told = (
             f"the softmax or sigmoid of the {loss}: it has bounds, and logits have none" if bounded
             else f"that of the {loss}: it is probabilities, and its gradient is that of logits"

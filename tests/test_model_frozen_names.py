@@ -85,5 +85,7 @@ def test_a_table_of_random_numbers_is_told_from_others(kind: str, random: int) -
 def test_codebooks_and_small_tables_are_not_judged() -> None:
     one = table("normal")
     assert is_random_table(one, nn.ModuleDict({"codebook": one})) is None
+    assert is_random_table(one, nn.ModuleDict({"positions": one})) is None
+    assert is_random_table(one, nn.ModuleDict({"words": nn.Embedding(99, 32), "kinds": one})) is None
     few = nn.Embedding(8, 16)
     assert is_random_table(few, nn.ModuleDict({"words": few})) is None

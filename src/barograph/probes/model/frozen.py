@@ -16,7 +16,7 @@ from barograph.probes.autograd import is_here
 from barograph.probes.model.adapters import NAMED, Adapters, zero_halves, zero_products
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
-from barograph.probes.model.parameters import local, mesh_of, own
+from barograph.probes.model.parameters import PLACE, local, mesh_of, own
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -347,7 +347,8 @@ def _table_as_drawn(weight: Any) -> Any:
 def is_random_table(module: Any, model: Any) -> Any:
     """Whether an embedding is random numbers of any one size, normal or even: of mean 0, with rows and columns as far
     apart in size as those of random numbers are, and columns that resemble each other no more. 1 or 0 on its device;
-    None of small tables, and of codebooks, which are often moved by an average and no gradient. A table that was
+    None of small tables, of codebooks, which are often moved by an average and no gradient, of places, which may be
+    random numbers as well, and where another embedding is trained. A table that was
     trained, sines, word vectors and rows of one length are none of this."""
     import torch
 
@@ -361,6 +362,12 @@ def is_random_table(module: Any, model: Any) -> Any:
         for name, one in model.named_modules() if any(part is module for part in one.children()) or one is module
     ):  # fmt: skip
         return None
+    for name, one in model.named_modules():
+        if PLACE.search(name.rpartition(".")[2]):
+            if one is module:
+                return None
+        elif isinstance(one, torch.nn.Embedding) and one.weight is not weight and one.weight.requires_grad:
+            return None
     rows = weight.detach()[: max(2 * _LEAST_ROWS, _COMPARED // weight.shape[1])].float()
     some = rows[(torch.arange(len(rows), device=rows.device) != (module.padding_idx or 0))] if len(rows) else rows
     count, width = some.shape

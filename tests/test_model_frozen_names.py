@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from barograph.probes.model.frozen import _in_short, as_drawn  # noqa: E402
+from barograph.probes.model.frozen import _in_short, as_drawn, is_random_table  # noqa: E402
 
 
 def model() -> nn.ModuleDict:
@@ -45,3 +45,47 @@ def test_a_layer_is_as_torch_draws_it_until_it_is_trained(layer: nn.Module) -> N
             parameter += 0.05 * torch.randn_like(parameter)
     assert as_drawn(layer) == 0
     assert as_drawn(nn.LayerNorm(32)) is None
+
+
+def table(kind: str) -> nn.Embedding:
+    torch.manual_seed(7)
+    one = nn.Embedding(78, 32, padding_idx=0)
+    weight = 0.3 * torch.randn(78, 32)
+    if kind == "even":
+        weight = torch.rand(78, 32) - 0.5
+    elif kind == "sines":
+        angle = torch.arange(78)[:, None] / 50.0 ** (torch.arange(16) / 16)
+        weight = torch.cat([angle.sin(), angle.cos()], 1)
+    elif kind == "of one length":
+        weight = nn.functional.normalize(weight, dim=1)
+    elif kind == "of frequent words":
+        weight *= torch.linspace(0.5, 2, 78)[:, None]
+    elif kind == "with strong columns":
+        weight *= torch.linspace(0.5, 2, 32)
+    elif kind == "with directions":
+        weight += 0.3 * torch.randn(78, 2) @ torch.randn(2, 32)
+    elif kind == "off zero":
+        weight += 0.1
+    elif kind == "orthogonal":
+        weight = nn.init.orthogonal_(weight)
+    one.weight.data = weight
+    return one
+
+
+@pytest.mark.parametrize(
+    ("kind", "random"),
+    [("normal", 1), ("even", 1), ("sines", 0), ("of one length", 0), ("of frequent words", 0), ("orthogonal", 0),
+     ("with strong columns", 0), ("with directions", 0), ("off zero", 0)],
+)  # fmt: skip
+def test_a_table_of_random_numbers_is_told_from_others(kind: str, random: int) -> None:
+    model = nn.ModuleDict({"words": table(kind), "norm": nn.LayerNorm(32)})
+    assert is_random_table(model["words"], model) == random
+
+
+def test_codebooks_and_small_tables_are_not_judged() -> None:
+    one = table("normal")
+    assert is_random_table(one, nn.ModuleDict({"codebook": one})) is None
+    assert is_random_table(one, nn.ModuleDict({"positions": one})) is None
+    assert is_random_table(one, nn.ModuleDict({"words": nn.Embedding(99, 32), "kinds": one})) is None
+    few = nn.Embedding(8, 16)
+    assert is_random_table(few, nn.ModuleDict({"words": few})) is None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import pytest
 from rule_columns import findings
+from rule_curves import found as found_in
 
 from barograph.core.record import Record
 from barograph.doctor.rules.activations.reach import UnreachedParameters
@@ -166,3 +167,42 @@ def test_a_classifier_of_as_many_classes_as_kinds_of_tokens_is_not_to_be_tied(tm
         lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 2, (8,))), 10, {"tie_word_embeddings": True},
     )  # fmt: skip
     assert "untied_weights" not in found
+
+
+class Looked(nn.Module):
+    """Words are looked up under `no_grad()`, or not."""
+
+    def __init__(self, without: bool) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.words, self.norm, self.head = nn.Embedding(64, 24), nn.LayerNorm(24), nn.Linear(24, 6)
+        nn.init.normal_(self.words.weight, std=0.2)
+        self.without = without
+
+    def forward(self, inputs: Any) -> Any:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.without):
+            words = self.words(inputs.argsort(-1))
+        return self.head(self.norm(words).mean(1))
+
+
+@pytest.mark.parametrize("without", [True, False])
+def test_a_random_embedding_that_is_looked_up_without_gradients_is_seen(tmp_path: Path, without: bool) -> None:
+    _, run = train(tmp_path, Looked(without), functional.cross_entropy, classes, 40)
+    assert ("model/without_graph_random_tables" in run.names()) == without
+
+
+@pytest.mark.parametrize(
+    ("config", "new", "severity"),
+    [
+        ({"lr": 0.1, "width": 24, "depth": 2}, 1.0, "warning"),
+        ({"lr": 0.1, "width": 24, "depth": 2}, 0.0, "info"),
+        ({}, 1.0, "info"),
+        ({"lr": 0.1, "width": 24, "freeze": "words"}, 1.0, "info"),
+    ],
+)
+def test_a_random_embedding_under_no_grad_warns_in_a_new_model(config: dict, new: float, severity: str) -> None:
+    at = numpy.array([20])
+    columns = {f"model/{name}": (at, numpy.array([value])) for name, value in {
+        "without_graph_parameters": 1.0, "without_graph_share": 0.2, "without_graph_random_tables": 1.0,
+        "untrained": new}.items()}  # fmt: skip
+    assert [one.severity for one in found_in([UnreachedParameters()], columns, config=config)] == [severity]

@@ -138,6 +138,25 @@ def test_an_embedding_that_is_frozen_as_drawn_in_a_new_model_warns(new: int, sev
     assert one.severity == severity
 
 
+@pytest.mark.parametrize(
+    ("config", "new", "severity"),
+    [
+        ({"tied": True, "lr": 0.1, "width": 24}, 1, "warning"),
+        ({"tied": True, "lr": 0.1, "width": 24}, 0, "info"),  # of a model that was trained before
+        ({"tied": True}, 1, "info"),  # it says next to nothing
+        ({"freeze": "wte", "lr": 0.1, "width": 24}, 1, "info"),
+        ({"train_embeddings": False, "lr": 0.1, "width": 24}, 1, "info"),
+        ({"embedding": "glove.6B", "lr": 0.1, "width": 24}, 1, "info"),
+        ({"fixed_emb": True, "lr": 0.1, "width": 24}, 1, "info"),
+    ],
+)
+def test_an_embedding_of_random_numbers_that_nothing_says_is_frozen_warns(
+    config: dict[str, object], new: int, severity: str
+) -> None:
+    (one,) = frozen(config, frozen_adapters=0, frozen_random_tables=1, untrained=new)
+    assert one.severity == severity
+
+
 def test_stages_in_which_less_is_frozen_are_on_purpose() -> None:
     steps = numpy.array([1, 70, 140])
     columns = {"model/frozen_parameters": (steps, numpy.array([30.0, 20.0, 1.0])),

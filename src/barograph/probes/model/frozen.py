@@ -16,7 +16,7 @@ from barograph.probes.autograd import is_here
 from barograph.probes.model.adapters import NAMED, Adapters, zero_halves, zero_products
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
-from barograph.probes.model.parameters import local, mesh_of, own
+from barograph.probes.model.parameters import PLACE, local, mesh_of, own
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -31,6 +31,8 @@ _LEAST_GAINS = 4  # of a layer, fewer may be one number by chance
 _OF_ADAPTER = re.compile(r"(.+?)\.[^.]*(?:lora|dora|adapter|loha|lokr)", re.I)  # the layer that an adapter belongs to
 _DEEP, _MOST_PARTS = 3, 40  # parts within each other, and how many are named
 _LEAST_DRAWN, _COMPARED = 128, 1 << 14  # elements of a weight, of which some are looked at
+_LEAST_ROWS, _WIDEST, _ERRORS = 16, 256, 4.0  # of a random table; columns of it; standard errors
+_CODEBOOK = re.compile(r"quant|code_?book|(?<![a-z])vq|codes|cluster|prototype|memory|bank", re.I)
 _COMPARED_COPIES, _OF_EACH = 8, 256  # trained modules that a frozen one is compared with; elements of a matrix
 _AS_NEAR = 0.5  # of the size of weights: those that were drawn apart are 1.4 away
 
@@ -114,14 +116,7 @@ def frozen_figures(
     whole = {name: one for name, one in model.named_modules()
              if not _OTHER_NETWORK.search(name) and id(one) not in copied}  # fmt: skip
     gains = _gains(whole.values(), trained=False)
-    lookups = [
-        fresh for module in whole.values()
-        if isinstance(module, torch.nn.Embedding) and not module.weight.requires_grad
-        and (fresh := _table_as_drawn(module.weight)) is not None
-    ]  # fmt: skip
-    if lookups:
-        home = lookups[0].device
-        current.put("frozen_tables", ("",), torch.stack([one.to(home) for one in lookups]).sum().reshape(1))
+    _put_tables(current, model, whole)
     if len(gains) > 1:
         current.put("frozen_gains_new", ("",), _all_one(gains))
     still_zero = _zero_adapters(named, ours) + zero_halves(named, adapters.found, ours)
@@ -147,6 +142,20 @@ def frozen_figures(
         current.put("blank", ("",), _all_one(norms))
         current.figures["frozen_blocks"] = float(len(still))
     _put_drawn(current, model, named, whole, places)
+
+
+def _put_tables(current: ModelRound, model: Any, whole: dict[str, Any]) -> None:
+    """Frozen embeddings that are as torch draws them, and that are random numbers. whole: the parts of the model."""
+    import torch
+
+    frozen = [one for one in whole.values() if isinstance(one, torch.nn.Embedding) and not one.weight.requires_grad]
+    for name, told in (
+        ("frozen_tables", [_table_as_drawn(one.weight) for one in frozen]),
+        ("frozen_random_tables", [is_random_table(one, model) for one in frozen]),
+    ):
+        some = [one for one in told if one is not None]
+        if some:
+            current.put(name, ("",), torch.stack([one.to(some[0].device) for one in some]).sum().reshape(1))
 
 
 def _put_drawn(
@@ -333,6 +342,50 @@ def _table_as_drawn(weight: Any) -> Any:
     usual = ((deviation - 1).abs() < error) | ((deviation / 0.02 - 1).abs() < error)
     tails = ((some / deviation) ** 4).mean()  # 3 of a normal distribution
     return (usual & ((tails - 3).abs() < 4 * (24 / len(some)) ** 0.5)).float()
+
+
+def is_random_table(module: Any, model: Any) -> Any:
+    """Whether an embedding is random numbers of any one size, normal or even: of mean 0, with rows and columns as far
+    apart in size as those of random numbers are, and columns that resemble each other no more. 1 or 0 on its device;
+    None of small tables, of codebooks, which are often moved by an average and no gradient, of places, which may be
+    random numbers as well, and where another embedding is trained. A table that was
+    trained, sines, word vectors and rows of one length are none of this."""
+    import torch
+
+    weight = own(module, "weight")
+    if weight is None or weight.is_meta or mesh_of(weight) is not None or not is_here(weight):
+        return None
+    if weight.dim() != 2 or min(weight.shape[0] - 1, 2 * weight.shape[1]) < _LEAST_ROWS:
+        return None
+    if weight.numel() < _LEAST_DRAWN * 4 or any(
+        _CODEBOOK.search(f"{name} {type(one).__name__}")
+        for name, one in model.named_modules() if any(part is module for part in one.children()) or one is module
+    ):  # fmt: skip
+        return None
+    for name, one in model.named_modules():
+        if PLACE.search(name.rpartition(".")[2]):
+            if one is module:
+                return None
+        elif isinstance(one, torch.nn.Embedding) and one.weight is not weight and one.weight.requires_grad:
+            return None
+    rows = weight.detach()[: max(2 * _LEAST_ROWS, _COMPARED // weight.shape[1])].float()
+    some = rows[(torch.arange(len(rows), device=rows.device) != (module.padding_idx or 0))] if len(rows) else rows
+    count, width = some.shape
+    each, size = count * width, some.square().mean().clamp_min(1e-30)
+    scaled = some / size.sqrt()
+    tails = scaled.pow(4).mean()
+    even = ((tails - 1.8).abs() < _ERRORS * (2 / each) ** 0.5) & (scaled.abs().amax() < 1.8)
+    normal = (tails - 3).abs() < _ERRORS * (24 / each) ** 0.5
+    spread = torch.where(even, 0.8, 2.0)  # of the squares of one number
+    found = (normal | even) & (scaled.mean().abs() < _ERRORS / each**0.5)
+    for dim, others, number in ((1, width, count), (0, count, width)):  # sizes of rows, and of columns
+        apart = (scaled.square().mean(dim) - 1).square().mean() * others / spread
+        found = found & ((apart - 1).abs() < 1.5 * _ERRORS * (2 / number) ** 0.5)
+    narrow = scaled if count >= width else scaled.T
+    narrow = torch.nn.functional.normalize(narrow[:, :_WIDEST], dim=0)
+    pairs = narrow.shape[1] * (narrow.shape[1] - 1) / 2
+    alike = (narrow.T @ narrow).fill_diagonal_(0.0).square().sum() / 2 * len(narrow)
+    return (found & ((alike - pairs).abs() < _ERRORS * (2 * pairs) ** 0.5 + _ERRORS)).float()
 
 
 class BatchNormStatistics:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.autograd import tensor
 from barograph.probes.model.blocks import plain
 from barograph.probes.model.findings import listed
-from barograph.probes.model.frozen import as_drawn
+from barograph.probes.model.frozen import as_drawn, is_random_table
 from barograph.probes.model.guest import Guest, after
 from barograph.probes.model.objective import behind, kind
 from barograph.probes.model.parameters import PLACE, flat, local, mesh_of, own
@@ -122,6 +122,10 @@ class Reach:
                  if (fresh := _as_made(module)) is not None]  # fmt: skip
         if drawn:
             current.put("as_drawn", ("",), sum(drawn[1:], drawn[0]).reshape(1))
+        tables = {id(one): one for n in without if "Embedding" in type(one := self._silent[n]).__name__}
+        random = [told for one in tables.values() if (told := is_random_table(one, self._model)) is not None]
+        if random:
+            current.put("without_random_tables", ("",), sum(random[1:], random[0]).reshape(1))
 
     def _places(self) -> set[int]:
         """Positional embeddings that are parameters beside layers: nothing of theirs could run."""

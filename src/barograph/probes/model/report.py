@@ -42,7 +42,9 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "adapters_zero": "adapters_zero",
            "adapters_merged": "adapters_merged", "equal_units": "equal_units",
            "unheld_trained": "unheld_trained", "gains_apart": "gains_apart",
-           "frozen_tables": "frozen_tables", "last_drawn": "last_drawn", "state_carried": "state_carried",
+           "frozen_tables": "frozen_tables", "frozen_random_tables": "frozen_random_tables",
+           "without_random_tables": "without_graph_random_tables",
+           "last_drawn": "last_drawn", "state_carried": "state_carried",
            "table_detached": "table_detached"}  # fmt: skip
 _NUMBERS = ("idle_gradient", "written", "gradient_growth", "tied_deviation", "adapters_merged")  # of these: not counts
 _SCALED = ("norm", "mean", "std", "min", "max")

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.activations.meant import contradicted, in_stages, said_frozen, said_part, said_thin
+from barograph.doctor.rules.activations.meant import (
+    contradicted,
+    in_stages,
+    said_frozen,
+    said_part,
+    said_table,
+    said_thin,
+)  # fmt: skip
 from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -66,15 +73,16 @@ class FrozenGroup(Rule):
     trained. And frozen layers whose weights are as torch draws them, uniform up to one over the root of their inputs,
     while what is before them is trained; or where two or more, or recurrent ones, are in front of it, and more than
     four parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a
-    deviation of 1 or 0.02, in a model whose trained gains are all exactly 1. A linear probe stays an info finding, but
-    where its body was never trained, as gains that are all exactly 1 or two layers as drawn show, and a configuration
-    of three options or more says nothing of it: no probe, nothing frozen, no part that is chosen. Gains and biases
-    alone, in a model that is all new, are the same. One random projection stays one, too. Of blocks and layers, so does
-    a stage in which less is frozen than before, and what the configuration says is to be trained later (`unfreeze_at`,
-    `freeze: gradual`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`). The other way
-    round, it warns where the configuration names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be
-    trained (`trainable: head`), and that part is trained, or frozen, as a whole, while a twentieth of all elements or
-    more is frozen, and nothing of that name is as it is said to be.
+    deviation of 1 or 0.02, in a model whose trained gains are all exactly 1; of any other deviation, or evenly, where
+    rows and columns are as alike as random numbers are, and a configuration of three options or more does not say it. A
+    linear probe stays an info finding, but where its body was never trained, as gains that are all exactly 1 or two
+    layers as drawn show, and a configuration of three options or more says nothing of it: no probe, nothing frozen, no
+    part that is chosen. Gains and biases alone, in a model that is all new, are the same. One random projection stays
+    one, too. Of blocks and layers, so does a stage in which less is frozen than before, and what the configuration says
+    is to be trained later (`unfreeze_at`, `freeze: gradual`), or to be frozen, by the names of all that is
+    (`frozen_stem`, `freeze: stem`). The other way round, it warns where the configuration names a part that is to be
+    frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`), and that part is trained, or frozen, as
+    a whole, while a twentieth of all elements or more is frozen, and nothing of that name is as it is said to be.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -101,7 +109,7 @@ class FrozenGroup(Rule):
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
                              "zero_adapters", "zero_products", "frozen_first_as_drawn", "frozen_recurrent",
                              "frozen_gains_new", "lone_vector", "lone_norms", "frozen_tables", "untrained",
-                             "trained_matrices")
+                             "frozen_random_tables", "trained_matrices")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
@@ -151,7 +159,10 @@ class FrozenGroup(Rule):
             message = f"{blocks} block{'s' * (blocks > 1)} behind what is trained, frozen while a preference is learnt."
         elif against:
             key, message = "said", against
-        elif figures["frozen_tables"] > 0 and figures["untrained"] == 1 and not adapted:
+        elif figures["untrained"] == 1 and not adapted and (
+            figures["frozen_tables"] > 0
+            or (figures["frozen_random_tables"] > 0 and not staged and said_table(history) is False)
+        ):  # fmt: skip
             key, message = "tables", f"An embedding is frozen as it was drawn, in a model that is all new ({names})."
         elif fresh and not adapted and (behind > 0 or trained > _PROBE or contrasted):
             key, layers = "drawn", whole(behind + front)

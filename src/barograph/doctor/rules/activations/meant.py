@@ -43,6 +43,9 @@ _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"vi
          "text": {"text", "textual", "language"}}  # fmt: skip
 _OF_TASK = {"image", "vision", "visual", "text", "language", "audio", "video"}  # also what data are of
 _TOWER = frozenset({"encoder", "tower", "model", "net", "network", "branch", "trunk", "backbone", "transformer"})
+_TABLE = re.compile(r"(?:^|[_.])(?:word_?|token_?)?(?:emb|embeds?|embeddings?|tables?|lookups?|vectors|wte)(?:[_.]|$)")
+_KEEPS = re.compile(r"fix|static|random|untrain|keep|kept|stop_?grad|detach|no_?grad|pre_?trained|glove|word2vec")
+_LEARNS = re.compile(r"train|learn|tune|updat|grad")
 _STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
 _COUNT = re.compile(r"(?:^|[._])(?:n|num|number|number_of|model)?_?stages$")
 _LETTERS = 3
@@ -123,6 +126,17 @@ def said_thin(history: RunHistory) -> bool | None:
         if told or _THINLY.search(plain) or (_CHOOSES.fullmatch(plain) and isinstance(value, str)):
             return True
     return False if len(found) >= _SAYS else None
+
+
+def said_table(history: RunHistory) -> bool | None:
+    """Whether the configuration says that a part is to be frozen, or that an embedding is kept as it is (`fixed_emb`,
+    `train_embeddings: false`). None of one that says nothing at all."""
+    for name, value in history.options.found.items():
+        plain, text = name.rpartition(".")[2].lower(), value.lower() if isinstance(value, str) else ""
+        about = _TABLE.search(plain) or _TABLE.search(text)
+        if about and ((_LEARNS.search(plain) and not value) or (value and _KEEPS.search(f"{plain} {text}"))):
+            return True
+    return said_thin(history)
 
 
 def _option(name: str, plain: str, value: object) -> bool | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, names_of, param_norm_of, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.activations.meant import said_frozen, said_table
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class UnreachedParameters(Rule):
     name, and a critic, where a loss of values is logged; less is an info finding: a pooling layer that nobody asks is
     usual, whatever its size, and so is the critic of a model that learns by groups of answers. Where not one parameter
     had a gradient, nothing is trained. Layers that no batch uses don't count. Layers that run under `no_grad()` are a
-    warning where their weights are as torch draws them: nobody trained them before.
+    warning where their weights are as torch draws them: nobody trained them before. So is an embedding of random
+    numbers in a model whose gains are all exactly 1 at the start, where a configuration of three options or more says
+    nothing of what is frozen.
 
     What to do: look for what cuts the graph behind them; else freeze them with `requires_grad_(False)`.
     """
@@ -83,7 +86,11 @@ class UnreachedParameters(Rule):
         for (step, time, segment), value in self._cursor.each(history.channel("model/without_graph_parameters")):
             share = known(history.channel("model/without_graph_share"), step, time, segment)
             drawn = known(history.channel("model/without_graph_as_drawn"), step, time, segment)
+            random = known(history.channel("model/without_graph_random_tables"), step, time, segment)
+            new = known(history.channel("model/untrained"), step, time, segment) == 1
             names = names_of(history, "without_graph", step, time)
+            if random > 0 and new and said_table(history) is False and not said_frozen(history, names):
+                drawn = random
             if value > 0 and self.first(segment, names, "without"):
                 yield self.finding(
                     max(0, step - 20), f"{whole(value)} parameters in the optimizer had no gradient in "

@@ -367,6 +367,26 @@ def test_what_an_option_names_is_a_part_as_a_whole(config: dict, trained: str, f
     assert one.severity == ("warning" if warns else "info")
 
 
+@pytest.mark.parametrize(
+    ("config", "warns"),
+    [
+        ({"target_modules": "proj qkv"}, True),
+        ({"lora": {"target_modules": ["proj", "qkv"]}}, True),
+        ({"target_modules": "proj"}, False),
+        ({"target_modules": ["proj", "query"]}, False),  # of other models
+        ({"target_modules": ["value", "qkv"]}, False),  # adapters that something else has put in
+        ({"target_modules": "all-linear"}, False),
+        ({}, False),
+    ],
+)
+def test_layers_that_are_to_have_adapters_and_have_none_warn(config: dict, warns: bool) -> None:
+    figures = {"trained_parameters": 4, "frozen_parameters": 28, "trained_adapters": 4, "frozen_share": 0.9}
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    event = Record("model", 0, 0, {"frozen": "a.0", "adapted_layers": "proj", "bare_layers": "qkv, up"})
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=[event]).values()
+    assert one.severity == ("warning" if warns else "info")
+
+
 def test_blocks_behind_what_is_trained_are_never_frozen_on_purpose_in_a_preference() -> None:
     figures = {"trained_parameters": 10, "frozen_parameters": 30, "trained_adapters": 0, "frozen_blocks": 2}
     columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}

@@ -26,6 +26,7 @@ _KINDS = re.compile(r"lora|low_?rank|adapt|dora|delta", re.I)
 _HALF = re.compile(r"(?<![a-z])(?:a|b|down|up)(?![a-z])", re.I)  # which of the two factors it is
 _OTHER_HALF = {"a": "b", "b": "a", "A": "B", "B": "A", "down": "up", "up": "down"}
 _PARTS = 8  # parameters of one layer and its adapter, at most
+_NAMES = 40  # of layers
 _LAYERS, _ELEMENTS = 4, 1 << 14  # whose layers are compared, and how much of each
 _EVERY = 10  # steps between two comparisons
 _DRAWN = 1024  # elements of the second factors, at least, that say how they were drawn
@@ -122,6 +123,26 @@ def _of(matrices: list[Any]) -> Adapter | None:
             ):
                 return Adapter(layer, first, second)
     return None
+
+
+def places_of_adapters(model: Any) -> dict[str, str]:
+    """The last names of layers with adapters, and of frozen linear ones that have none, where a model has both."""
+    with_one: dict[str, None] = {}
+    bare: dict[str, None] = {}
+    inside: set[int] = set()  # parts of layers with adapters
+    for name, module in model.named_modules():  # a layer comes ahead of its parts
+        last = name.rpartition(".")[2]
+        if id(module) in inside or not last or last.isdigit():
+            continue
+        weight = module._parameters.get("weight")
+        halves = any(NAMED.search(part) for part, _ in module.named_children())
+        if halves and sum(1 for _ in module.parameters()) <= 2 * _PARTS:
+            with_one[last] = None
+            inside |= {id(part) for part in module.modules()}
+        elif weight is not None and weight.dim() == 2 and not weight.requires_grad and hasattr(module, "in_features"):
+            bare[last] = None
+    found = {"adapted_layers": with_one, "bare_layers": bare}
+    return {key: ", ".join(list(names)[:_NAMES]) for key, names in found.items()} if with_one and bare else {}
 
 
 class Adapters:

@@ -13,7 +13,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.autograd import is_here
-from barograph.probes.model.adapters import NAMED, Adapters, zero_halves, zero_products
+from barograph.probes.model.adapters import NAMED, Adapters, places_of_adapters, zero_halves, zero_products
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.parameters import PLACE, local, mesh_of, own
@@ -109,7 +109,7 @@ def frozen_figures(
         return
     current.figures["frozen_share"] = sum(parameter.numel() for _, parameter in frozen) / max(1, elements)
     current.figures["frozen"] = listed(_in_short(named, frozen))
-    current.figures |= _whole_parts(model)
+    current.figures |= _whole_parts(model) | places_of_adapters(model)
     current.figures["trained_adapters"] = float(sum(adapters.has(*item) for item in named if id(item[1]) in ours))
     current.figures["frozen_adapters"] = float(sum(adapters.has(*item) for item in frozen))
     copied = copies_of_trained(model)

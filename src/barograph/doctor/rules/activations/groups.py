@@ -21,6 +21,7 @@ from barograph.doctor.rules.activations.meant import (
     said_part,
     said_table,
     said_thin,
+    unmatched,
 )  # fmt: skip
 from barograph.doctor.rules.data.examples import Place, WatchRule
 from barograph.doctor.rules.rl.preference import margins_of
@@ -80,9 +81,10 @@ class FrozenGroup(Rule):
     part that is chosen. Gains and biases alone, in a model that is all new, are the same. One random projection stays
     one, too. Of blocks and layers, so does a stage in which less is frozen than before, and what the configuration says
     is to be trained later (`unfreeze_at`, `freeze: gradual`), or to be frozen, by the names of all that is
-    (`frozen_stem`, `freeze: stem`). The other way round, it warns where the configuration names a part that is to be
-    frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`), and that part is trained, or frozen, as
-    a whole, while a twentieth of all elements or more is frozen, and nothing of that name is as it is said to be.
+    (`frozen_stem`, `freeze: stem`). And it warns where the configuration names a part that is to be frozen (`freeze:
+    stem`, `lock_image`) or to be trained (`trainable: head`), and that part is trained, or frozen, as a whole, while a
+    twentieth of all elements or more is frozen, and nothing of that name is as it is said to be. So it does where an
+    option as `target_modules` names frozen layers without adapters beside others that have them.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -159,6 +161,8 @@ class FrozenGroup(Rule):
             message = f"{blocks} block{'s' * (blocks > 1)} behind what is trained, frozen while a preference is learnt."
         elif against:
             key, message = "said", against
+        elif adapted and (missed := unmatched(history, texts)):
+            key, message, causes = "targets", missed, ["adapters missing: a name that is configured matches no layer"]
         elif figures["untrained"] == 1 and not adapted and (
             figures["frozen_tables"] > 0
             or (figures["frozen_random_tables"] > 0 and not staged and said_table(history) is False)

@@ -7,6 +7,7 @@ Out:  a sentence where one contradicts the other; whether what is frozen is said
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ _TOWER = frozenset({"encoder", "tower", "model", "net", "network", "branch", "tr
 _TABLE = re.compile(r"(?:^|[_.])(?:word_?|token_?)?(?:emb|embeds?|embeddings?|tables?|lookups?|vectors|wte)(?:[_.]|$)")
 _KEEPS = re.compile(r"fix|static|random|untrain|keep|kept|stop_?grad|detach|no_?grad|pre_?trained|glove|word2vec")
 _LEARNS = re.compile(r"train|learn|tune|updat|grad")
+_TARGETS = re.compile(
+    r"(?:(?:lora|adapter|peft|dora|loha|lokr)_)?target(?:_modules?|_layers?|s)|(?:lora|adapter)_modules"
+)
 _STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
 _COUNT = re.compile(r"(?:^|[._])(?:n|num|number|number_of|model)?_?stages$")
 _LETTERS = 3
@@ -76,6 +80,21 @@ def contradicted(history: RunHistory, trained: str, frozen: str) -> str:
             if against and not _named(parts[not freezes], ours):
                 how = ("frozen", "is trained") if freezes else ("trained", "is frozen")
                 return f"`{name}` says that {word} is to be {how[0]}, and {against[0]} {how[1]}."
+    return ""
+
+
+def unmatched(history: RunHistory, texts: Mapping[str, str]) -> str:
+    """Which layers an option of adapters names, that have none, while others that it names have; empty if there is no
+    such option. texts: last names of layers with adapters, and of those without. Names that no layer has are
+    of other models; so may some be where none of those that have adapters is named."""
+    ours, others = (set(texts.get(name, "").lower().split(", ")) - {""} for name in ("adapted_layers", "bare_layers"))
+    for name, value in history.options.found.items():
+        if not _TARGETS.fullmatch(name.rpartition(".")[2]) or not isinstance(value, str | list | tuple):
+            continue
+        words = set(_words_of(value) if isinstance(value, str) else [str(one).lower() for one in value])
+        missed = sorted((words & others) - ours)
+        if missed and words & ours and all(word.isidentifier() for word in words):
+            return f"`{name}` names {', '.join(missed)}, and no layer of that name has adapters."
     return ""
 
 

@@ -202,9 +202,9 @@ def test_of_losses_that_are_chosen_by_their_size_the_number_is_seen(loss_of: Any
     weight.register_post_accumulate_grad_hook(lambda _: look.came())
     loss_of(torch.randn(8, 8) @ weight).backward()
     found = look.new()
-    assert (found.get("kept_losses"), found.get("kept_of")) == (kept or (None, None))
+    assert (found.get("hardest_kept"), found.get("hardest_of")) == (kept or (None, None))
     each(torch.randn(8, 8) @ weight).mean().backward()
-    assert look.new().get("kept_losses") == (0.0 if kept else None)
+    assert look.new().get("hardest_kept") == (0.0 if kept else None)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ class PlayedRoles:
         if len(names) < 2:
             return _Choice(len(self._channels), finished, names, True, channels[0] if channels else None)
         if role not in self._decided_at:
-            full = [channel.rows(_DECIDED, _DECIDED + 1) for channel in channels if channel.end > _DECIDED]
+            full = [rows for channel in channels if len(rows := channel.rows(_DECIDED, _DECIDED + 1))]
             if full:
                 timed = any(rows.time.any() for rows in full)
                 self._decided_at[role] = timed, min(int((rows.time if timed else rows.step)[0]) for rows in full)

@@ -129,7 +129,7 @@ def figures(root: Any) -> dict[str, float]:
     `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, 2 where another function with bounds
     does, as a sigmoid or tanh into a cross-entropy, 3 where logits are divided by their own length, over the classes,
     right before a cross-entropy of labels. `loss_classes`: the classes of a cross-entropy that is all of the loss.
-    `kept_losses`, `kept_of`: of a mean of some examples' losses that are chosen by their size, how many there are, and
+    `hardest_kept`, `hardest_of`: of a mean of some examples' losses that are chosen by their size, how many there are, and
     of how many. `scaled_again`: how many numbers the whole loss is multiplied or divided by one after the other, where
     there are several."""
     means, sums, other, scaled, rest, undivided = [], [], False, False, False, 0  # rest: what is left of a number
@@ -195,7 +195,7 @@ def _chosen(mean: Any) -> dict[str, float]:
     if under is None or _kind(under) not in ("Topk", "Sort") or _each_of(_behind(under)[0]) != 1:
         return {}
     sizes, count = setting(under, "self_sym_sizes", ()), setting(mean, "self_sym_numel", 0)
-    return {"kept_losses": float(count), "kept_of": float(sizes[0])} if len(sizes) == 1 and count else {}
+    return {"hardest_kept": float(count), "hardest_of": float(sizes[0])} if len(sizes) == 1 and count else {}
 
 
 def _times_scaled(node: Any) -> float:
@@ -423,8 +423,8 @@ class LossGraph:
                 asks, self.asks = self.asks, None
                 asks(root)
             fresh = _all(root) if root is not None else {}
-            if root is not None and self._last.get("kept_losses"):
-                fresh.setdefault("kept_losses", 0.0)  # now all of them are in the loss
+            if root is not None and self._last.get("hardest_kept"):
+                fresh.setdefault("hardest_kept", 0.0)  # now all of them are in the loss
             kept = {name: value for name, value in self._found.items() if name in _PROOFS}  # of the step's other losses
             self._found = fresh | {name: max(value, fresh.get(name, value)) for name, value in kept.items()}
             self.squared = objective.squared(root) if root is not None else None

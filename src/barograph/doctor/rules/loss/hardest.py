@@ -22,7 +22,7 @@ class HardestAlone(WatchRule):
     """The loss is the mean over an eighth of a batch's examples or fewer, and no evaluation is better than a guess.
 
     The graph of the loss shows how many of the examples' cross-entropies are taken from the end of their order
-    (`model/kept_losses`, `model/kept_of`), by `topk` or a sort: one of eight at most, of eight examples or more, each
+    (`model/hardest_kept`, `model/hardest_of`), by `topk` or a sort: one of eight at most, of eight examples or more, each
     row of the batch with one. The others have no gradient. From step 50 on, three evaluations in a row have a loss that
     is not below that of a guess among the classes: outliers and mistaken labels are what is learnt. Some of the hardest
     examples, as a quarter of them, or of the places of a picture, are taken on purpose, and where evaluations are good
@@ -33,7 +33,7 @@ class HardestAlone(WatchRule):
 
     name, family, kind, severity = "hardest_alone", "loss", "not_learning", "warning"
     proves = "training"
-    needs = ("eval_loss", "=model/kept_losses", "=model/output_width")
+    needs = ("eval_loss", "=model/hardest_kept", "=model/output_width")
     least = 3
     about = "The loss is of the hardest few examples of each batch, and no evaluation is better than a guess."
     thresholds: ClassVar = {
@@ -52,7 +52,7 @@ class HardestAlone(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         kept, every, rows, width = (
-            watched(history, name, place) for name in ("kept_losses", "kept_of", "example_rows", "output_width")
+            watched(history, name, place) for name in ("hardest_kept", "hardest_of", "example_rows", "output_width")
         )
         few = every == rows >= self.at["examples"] and 0 < kept <= self.at["share"] * every
         guess = math.log(max(width, 2.0))

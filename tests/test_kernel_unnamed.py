@@ -59,6 +59,28 @@ def test_a_loss_of_data_held_out_is_told_by_its_rows(
     assert played(beside(loss, name, values), each)[0] == (name if told else None)
 
 
+SEEN = {"model/evaluated_rows": (AT[:-1] + 1, np.full(len(AT) - 1, 64.0))}  # at the step behind each evaluation
+
+
+@pytest.mark.parametrize("each", [1, 7, 50, STEPS])
+@pytest.mark.parametrize(
+    ("name", "values", "seen", "told"),
+    [
+        ("recall/masses_loss", FALLS[AT] * 4, SEEN, True),
+        ("recall/nats", FALLS[AT] / 10, SEEN, True),  # another sum
+        ("ema/weighted_loss", FALLS[AT] + 0.2, SEEN, True),
+        ("recall/nats", FALLS[AT] + 0.2, {}, False),  # the watch has not seen evaluations
+        ("recall/nats", FALLS[AT] + 0.2, {"model/evaluated_rows": (AT[1::2] - 8, np.full(5, 64.0))}, False),
+        ("recall/temperature", FALLS[AT] + 0.2, SEEN, False),
+        ("recall/nats", -FALLS[AT], SEEN, False),
+    ],
+)
+def test_what_is_logged_where_the_watch_has_seen_evaluations_may_be_their_loss(
+    name: str, values: np.ndarray, seen: dict[str, tuple[np.ndarray, np.ndarray]], told: bool, each: int
+) -> None:
+    assert played(beside("fit/weighted_loss", name, values) | seen, each)[0] == (name if told else None)
+
+
 def test_what_is_told_by_its_rows_has_its_accuracy_beside_it_and_begins_rules_anew() -> None:
     right = np.linspace(0.3, 0.9, len(AT))
     columns = beside("fit/loss", "review/loss", FALLS[AT] + 0.2, accuracy=right, recall=right)

@@ -9,6 +9,7 @@ import csv
 import dataclasses
 import json
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,9 @@ def test_a_row_of_the_page_has_the_loss_once_its_rows_have_come_and_keeps_it(
     table = RunTable(Places(tmp_path))
     assert table.whole_row("p/told").data["loss"] is None
     training.train(STEPS - 1)
+    deadline = time.monotonic() + 60  # what the watch records comes some later than what is logged
+    while run_losses(StoredRun(training.run.dir)) == RunLosses() and time.monotonic() < deadline:
+        time.sleep(0.05)
     table.advance(["p/told"])
     assert table.wait_filled(60)
     data = table.row("p/told").data

@@ -179,6 +179,7 @@ _WITHOUT = re.compile(
 _TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
 _GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
+_OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
 _BARE = re.compile(rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
 _OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
 _TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
@@ -313,6 +314,15 @@ def is_loss_of_other_name(name: str, loss: str) -> bool:
     parts, ours = _plain(name).split("/"), _plain(loss).split("/")
     told = len(parts) == 2 and len(ours) == 2 and parts[0] != ours[0] and plays("loss", name)
     return told and _OF_ROWS.search(parts[0]) is None and _OF_ROWS.search(ours[0]) is None
+
+
+@lru_cache(maxsize=1 << 14)
+def is_loss_by_word(name: str, loss: str) -> bool:
+    """Whether the last word of a series is that of a loss, or of this one: `reef/ce`, `sung/nats`, `recall/itc`."""
+    parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
+        return False
+    return parts[-1] == ours[-1] or plays("loss", name) or _OBJECTIVE.fullmatch(parts[-1]) is not None
 
 
 def is_of_wholes(name: str) -> bool:

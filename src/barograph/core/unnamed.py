@@ -6,8 +6,9 @@ Out:  the series that is one by its first rows; those whose first rows have not 
 `match/nce` may be anything; if it is, step by step, what the backward passes were called with, it is the loss.
 
 `val/denoising` is of data held out, and may be a loss or another measure; `review/loss` beside `fit/loss` may be a loss
-of other data, or of a part, and so may `gallery/ce`, if `gallery/acc1` stands beside it. What decides are the first two
-rows behind a few of the training's loss, so the answer depends on what was logged, and not on when somebody asks.
+of other data, or of a part, and so may `gallery/ce`, if `gallery/acc1` stands beside it. Where the watch has seen
+evaluations, `recall/itc` may be one whose rows come at these. What decides are the first two rows behind a few of the
+training's loss, so the answer depends on what was logged, and not on when somebody asks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from barograph.core.roles import (
     RECORDED,
     is_accuracy,
     is_goodness,
+    is_loss_by_word,
     is_loss_of_other_data,
     is_loss_of_other_name,
     is_of_held_out,
@@ -41,6 +43,9 @@ _NEAR = 8  # of them, the newest that it is compared with
 _LOOKED = 32  # rows among which two have to stand behind the first of the training
 _HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at first; at least, of data or of a loss
 _RISES = 2.0  # from the first to the second row, at most
+_SLACK = 3  # steps: a watch that rests looks some later
+_FAR = 0.05  # times the training's loss, at least, of what is logged where the watch has seen evaluations
+SEEN = "model/evaluated_rows"  # of an evaluation's passes, at the step behind them
 GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
 _EQUAL, _ASKED = 6, 32  # steps in a row, of those that have both, that tell it; steps of it, after which none is
 _WITHIN = 1024  # rows of a series, among which these have to be
@@ -134,12 +139,20 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
     pending: list[One] = []
     found = []
     for name in may_be_evaluation(channels, loss.name):
-        channel, of_data = channels[name], is_unnamed_evaluation(name)
+        channel, of_data, seen = channels[name], is_unnamed_evaluation(name), channels.get(SEEN)
         two = _first_two(channel, loss)
         if two is None:
             if channel.end < _LOOKED:
                 pending.append(channel)
-        elif (far := _distance(two, loss, _LOWEST if of_data else _NEAREST, of_data)) is not None:
+            continue
+        at = None if seen is None or of_data else _at_evaluations(two, loss, seen)
+        if at is None and seen is not None and not of_data:
+            pending += [channel, seen]  # the watch's records come behind the rows of a fast loop
+        kind = _by_its_name(name, loss.name)
+        if not at and (kind == _IS_SEEN or (kind == _IS_BESIDE and not _has_beside(channels, name))):
+            continue
+        lowest = _FAR if at else _LOWEST if of_data else _NEAREST
+        if (far := _distance(two, loss, lowest, bool(at) or of_data)) is not None:
             found.append((two[1][0], far, name, channel))
     return min(found, key=lambda one: one[:3])[3] if found else None, pending
 
@@ -148,20 +161,28 @@ def may_be_evaluation(names: Collection[str], loss: str) -> list[str]:
     """The series whose rows have to be looked at, to know whether one is an evaluation's loss beside this one of the
     training."""
     told = ((name, _by_its_name(name, loss)) for name in names)
-    return [name for name, kind in told if kind == _IS or (kind == _IS_BESIDE and _has_beside(names, name))]
+    seen = SEEN in names
+    return [
+        name for name, kind in told
+        if kind == _IS or (kind and seen) or (kind == _IS_BESIDE and _has_beside(names, name))
+    ]  # fmt: skip
 
 
-_IS, _IS_BESIDE = 1, 2  # whatever else is logged; if a measure stands beside it
+_IS, _IS_BESIDE, _IS_SEEN = (
+    1,
+    2,
+    3,
+)  # whatever else is logged; if a measure stands beside it; where the watch has seen it
 
 
 @lru_cache(maxsize=1 << 14)
 def _by_its_name(name: str, loss: str) -> int:
-    """Whether a series may be an evaluation's loss beside this one of the training: `_IS`, `_IS_BESIDE` or 0."""
+    """Whether a series may be an evaluation's loss beside this one of the training: `_IS`, …, or 0."""
     if name == loss or name.startswith(RECORDED):
         return 0
     if is_unnamed_evaluation(name) or is_loss_of_other_data(name, loss):
         return _IS
-    return _IS_BESIDE if is_loss_of_other_name(name, loss) else 0
+    return _IS_BESIDE if is_loss_of_other_name(name, loss) else _IS_SEEN if is_loss_by_word(name, loss) else 0
 
 
 def _has_beside(names: Collection[str], name: str) -> bool:
@@ -187,6 +208,20 @@ def _first_two(channel: ReadSeries, loss: ReadSeries) -> tuple[tuple[int, float,
         if len(result) == 2:
             return tuple(result)
     return None
+
+
+def _at_evaluations(two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries, seen: ReadSeries) -> bool | None:
+    """Whether the watch has seen an evaluation at each of two rows, another one each time: its record is of the step
+    behind the last one of the training that was logged then, or one of the next few. None where it has not come."""
+    rows, theirs = loss.rows(), [int(step) for step in seen.rows(0, _LOOKED).step]
+    found = set()
+    for _, _, before in two:
+        step, after = int(rows.step[len(before) - 1]), len(before)
+        if after >= len(rows) or not theirs or theirs[-1] <= step:
+            return None
+        last = max(int(rows.step[after]), step + 1) + _SLACK
+        found |= {next((one for one in theirs if step < one <= last), None)}
+    return len(found) == len(two) and None not in found
 
 
 def _distance(

@@ -174,7 +174,7 @@ class GroupedRuns(RunGroup[StoredRun]):
     @property
     def losses(self) -> RunLosses:
         """Which of the metrics are losses: by their names, or by the rows of the first run that tells one."""
-        return losses_by_name(self.metrics).or_else(self._told)
+        return losses_by_name(self.metrics).and_told(self._told)
 
     def last(self, metric: str) -> GroupStatistics:
         """The last value of a metric over the runs."""

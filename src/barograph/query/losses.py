@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core.roles import evaluation_losses, losses
-from barograph.core.unnamed import evaluation_by_rows, loss_by_rows, may_be_evaluation, may_be_loss
+from barograph.core.unnamed import SEEN, evaluation_by_rows, loss_by_rows, may_be_evaluation, may_be_loss
 from barograph.query.files import StoredFiles
 from barograph.query.stored import StoredRun
 
@@ -43,6 +43,12 @@ class RunLosses(NamedTuple):
         """These, and of what there is none the other's."""
         return RunLosses(self.training or other.training, self.evaluations or other.evaluations)
 
+    def and_told(self, told: RunLosses) -> RunLosses:
+        """These, by names, and what rows tell: an evaluation's that rows tell is none of the training's."""
+        found = self.or_else(told)
+        others = tuple(name for name in found.training if name not in told.evaluations)
+        return found._replace(training=others or found.training)
+
     def among(self, names: Iterable[str]) -> RunLosses:
         """Those that are among these names."""
         known = set(names)
@@ -59,7 +65,7 @@ def run_losses(run: StoredRun, names: Iterable[str] | None = None) -> RunLosses:
     """The losses of a run. names: of all its series, where they are at hand; a mapping gives names that others know
     them by, and their own: the answer is of the former."""
     known = run.names() if names is None else names
-    return losses_by_name(known).or_else(told_losses(run, known))
+    return losses_by_name(known).and_told(told_losses(run, known))
 
 
 def told_losses(run: StoredRun, names: Iterable[str] | None = None) -> RunLosses:
@@ -70,10 +76,9 @@ def told_losses(run: StoredRun, names: Iterable[str] | None = None) -> RunLosses
         return RunLosses()
     named = losses_by_name(known)
     if given is None:
-        return _by_rows(run, known, named.loss, named.evaluation is not None)
+        return _by_rows(run, known, named.training, named.evaluation is not None)
     own = tuple(given.values())
-    loss = None if named.loss is None else given[named.loss]
-    found = _by_rows(run, own, loss, named.evaluation is not None)
+    found = _by_rows(run, own, tuple(given[name] for name in named.training), named.evaluation is not None)
     common = {name: other for other, name in given.items()}
     return RunLosses(*(tuple(common[name] for name in some) for some in found))
 
@@ -93,7 +98,8 @@ def losses_by_name(names: Iterable[str]) -> RunLosses:
 def last_leave_open(names: tuple[str, ...]) -> bool:
     """Whether the run may tell more than the names of its last values, which lack what the watch records."""
     named = losses_by_name(names)
-    return named.loss is None or (named.evaluation is None and bool(may_be_evaluation(names, named.loss)))
+    known = (*names, SEEN)
+    return named.loss is None or (named.evaluation is None and bool(may_be_evaluation(known, named.loss)))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -105,15 +111,16 @@ def rows_may_tell(names: tuple[str, ...]) -> bool:
     return named.evaluation is None and bool(may_be_evaluation(names, named.loss))
 
 
-def _by_rows(run: StoredRun, names: tuple[str, ...], loss: str | None, evaluated: bool) -> RunLosses:
-    """What the first rows tell, asked again when rows have come that may tell more. loss: the training's, where its
-    name tells; evaluated: a name tells the evaluation's."""
+def _by_rows(run: StoredRun, names: tuple[str, ...], losses: tuple[str, ...], evaluated: bool) -> RunLosses:
+    """What the first rows tell, asked again when rows have come that may tell more. losses: those that may be the
+    training's by their names, of which the one with most rows is; evaluated: a name tells the evaluation's."""
     files = run._files
-    look, key = files.look(), (names, loss, evaluated)
+    look, key = files.look(), (names, losses, evaluated)
     known: _Told | None = files.told
     if known is None or known.key != key or (known.pending and known.look is not look):
         series = {name: _StoredSeries(run, name) for name in names}
-        told = loss or (known.losses.loss if known is not None and known.key == key else None)
+        told = max(losses, key=lambda name: series[name].end) if len(losses) > 1 else next(iter(losses), None)
+        told = told or (known.losses.loss if known is not None and known.key == key else None)
         training, waiting = (series[told], []) if told is not None else loss_by_rows(series)
         evaluation, others = (None, []) if training is None or evaluated else evaluation_by_rows(series, training)
         found = RunLosses(*(() if one is None else (one.name,) for one in (training, evaluation)))
@@ -124,7 +131,7 @@ def _by_rows(run: StoredRun, names: tuple[str, ...], loss: str | None, evaluated
 class _Told(NamedTuple):
     """key: what was known by names. look: the state of the run. pending: whether more rows may tell more."""
 
-    key: tuple[tuple[str, ...], str | None, bool]
+    key: tuple[tuple[str, ...], tuple[str, ...], bool]
     look: Any
     losses: RunLosses
     pending: bool

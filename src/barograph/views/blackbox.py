@@ -147,7 +147,7 @@ def _steps(box: Box, losses: RunLosses) -> dict[int, dict[str, float]]:
         for record in box.records if record.kind in ("step", "metrics", "model", "speed")
         for name, value in numbers(record)
     ]  # fmt: skip
-    training = losses_by_name(sorted({name for _, name, _ in values})).or_else(losses).training
+    training = losses_by_name(sorted({name for _, name, _ in values})).and_told(losses).training
     columns = ((_LOSS, training), *_COLUMNS)
     wanted = {name: (label, place) for label, names in columns for place, name in enumerate(names)}
     ranks: dict[tuple[int, str], int] = {}

@@ -135,7 +135,7 @@ def _loss_of_all(sides: Sequence[Side]) -> str | None:
     """The training's loss, of the metrics that all runs have."""
     shared = _shared(sides)
     told = (member.told.among(shared) for side in sides for member in side.members)
-    return losses_by_name(shared).or_else(all_told(told)).loss
+    return losses_by_name(shared).and_told(all_told(told)).loss
 
 
 def _last_part(member: ComparedMember, metric: str) -> float | None:

@@ -42,7 +42,7 @@ def preferred(names: Iterable[str], told: Iterable[RunLosses] = ()) -> tuple[str
     that the rows of each tell."""
     known = tuple(names)
     evaluations = [name for name in EVALUATIONS if name in known]
-    losses = losses_by_name(known).or_else(all_told(one.among(known) for one in told))
+    losses = losses_by_name(known).and_told(all_told(one.among(known) for one in told))
     found = (losses.evaluation, *evaluations, losses.loss)
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
@@ -99,7 +99,7 @@ class ComparedMember:
     @property
     def losses(self) -> RunLosses:
         """Its losses, by their common names."""
-        return losses_by_name(self.names).or_else(self.told)
+        return losses_by_name(self.names).and_told(self.told)
 
     def way(self, metric: str) -> int:
         """1 if larger is better, −1 if smaller is, 0 if neither is known."""

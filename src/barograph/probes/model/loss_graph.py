@@ -129,9 +129,9 @@ def figures(root: Any) -> dict[str, float]:
     `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, 2 where another function with bounds
     does, as a sigmoid or tanh into a cross-entropy, 3 where logits are divided by their own length, over the classes,
     right before a cross-entropy of labels. `loss_classes`: the classes of a cross-entropy that is all of the loss.
-    `hardest_kept`, `hardest_of`: of a mean of some examples' losses that are chosen by their size, how many there are, and
-    of how many. `scaled_again`: how many numbers the whole loss is multiplied or divided by one after the other, where
-    there are several."""
+    `hardest_kept`, `hardest_of`: of a mean of some examples' losses that are chosen by their size, how many there
+    are, and of how many. `scaled_again`: how many numbers the whole loss is multiplied or divided by one after the
+    other, where there are several."""
     means, sums, other, scaled, rest, undivided = [], [], False, False, False, 0  # rest: what is left of a number
     whole: list[Any] = []  # sums that nothing multiplies or divides
     waiting, seen = [(root, False)], 0

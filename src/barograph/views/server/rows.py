@@ -165,7 +165,7 @@ class RunRow:
         """The row as JSON, kept: a list of thousands is put together from these."""
         self.derived = {}
         last = self.data["last"]
-        found = losses_by_name(last).or_else(self.told.among(last))
+        found = losses_by_name(last).and_told(self.told.among(last))
         self.data |= {"loss": found.loss, "eval_loss": found.evaluation}
         shown = {key: value for key, value in self.data.items() if key != "source"}
         try:

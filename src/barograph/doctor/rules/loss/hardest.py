@@ -22,11 +22,11 @@ class HardestAlone(WatchRule):
     """The loss is the mean over an eighth of a batch's examples or fewer, and no evaluation is better than a guess.
 
     The graph of the loss shows how many of the examples' cross-entropies are taken from the end of their order
-    (`model/hardest_kept`, `model/hardest_of`), by `topk` or a sort: one of eight at most, of eight examples or more, each
-    row of the batch with one. The others have no gradient. From step 50 on, three evaluations in a row have a loss that
-    is not below that of a guess among the classes: outliers and mistaken labels are what is learnt. Some of the hardest
-    examples, as a quarter of them, or of the places of a picture, are taken on purpose, and where evaluations are good
-    the choice is.
+    (`model/hardest_kept`, `model/hardest_of`), by `topk` or a sort: one of eight at most, of eight examples or more,
+    each row of the batch with one. The others have no gradient. From step 50 on, three evaluations in a row have a
+    loss that is not below that of a guess among the classes: outliers and mistaken labels are what is learnt. Some of
+    the hardest examples, as a quarter of them, or of the places of a picture, are taken on purpose, and where
+    evaluations are good the choice is.
 
     What to do: keep the larger part: `each.topk(int(0.9 * len(each)))` leaves a tenth out.
     """

@@ -136,6 +136,22 @@ def test_few_rows_of_an_evaluation_that_were_trained_on_inform(share: float, sev
 
 
 @pytest.mark.parametrize(
+    ("again", "later", "severity"),
+    [(0.0, 0.0, "warning"), (0.0, 0.9, "warning"), (0.04, 0.04, "info"), (0.004, 0.004, "warning")],
+)
+def test_rows_that_come_in_both_by_chance_inform(again: float, later: float, severity: str) -> None:
+    """As in texts so short that the training's own come twice; what repeats in later epochs says nothing of it."""
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": 0.14, "evaluated_rows": 64.0, "evaluated_trained_passes": 1.0}
+    columns |= {f"model/{name}": (EVALUATIONS + 1, np.full(10, value)) for name, value in figures.items()}
+    looks = np.arange(1, EVALUATIONS[-1], 5)
+    shares = np.where(np.arange(len(looks)) < 8, again, later)
+    figures = {"rows_again": shares, "example_rows": 16.0, "distinct_rows": 16.0 * np.arange(1, len(looks) + 1)}
+    columns |= {f"model/{name}": (looks, values + 0.0 * looks) for name, values in figures.items()}
+    assert [one.severity for one in findings([EvaluationExamples()], columns).values()][:1] == [severity]
+
+
+@pytest.mark.parametrize(
     ("dropout", "of_batch", "noise", "cause"),
     [(1.0, 0.0, 0.0, "dropout left on"), (0.0, 1.0, 0.0, "batch norm left in training mode"),
      (0.0, 0.0, 1.0, "randomness in evaluation"), (0.0, 0.0, 0.0, None)],

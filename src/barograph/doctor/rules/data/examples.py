@@ -276,7 +276,9 @@ class EvaluationExamples(WatchRule):
 
     Fingerprints of some of an evaluation's rows are compared with those of the training's rows at the steps that were
     looked at, which are a part of them all. An eighth of the rows and four or more, and some in each pass, in two
-    evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an info finding. Where the
+    evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an info finding. So is as
+    many as chance gives, up to a quarter, by how many new rows of the training had come before in its first looks:
+    fewer than four deviations more. Where the
     training has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by
     chance, there is no finding; nor where a policy is trained on what it generated.
 
@@ -295,6 +297,9 @@ class EvaluationExamples(WatchRule):
         "rows": (4.0, "ours"),
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
+        "again": (0.25, "of a batch that had come before: the training begins to repeat its examples; ours"),
+        "spreads": (4.0, "more than by chance; ours"),
+        "most": (0.25, "of an evaluation's rows, that chance may explain: rows may be copied before a split; ours"),
     }
     causes = ("validation leak: evaluation examples are among those of the training",)
     remedies = ("split before anything is drawn, and by what belongs together: documents, persons, scenes",)
@@ -308,7 +313,9 @@ class EvaluationExamples(WatchRule):
         some = value * rows >= self.at["rows"] and value >= self.at["some"] and batches >= self.at["batches"]
         some = some and watched(history, "evaluated_trained_passes", place) == 1 and history.role("reward") is None
         self._some = self._some + 1 if some else 0
-        many = self.lasts(some and value >= self.at["share"], place, self.at["evaluations"])
+        mean = rows * self._chance(history, place) if some else 0.0
+        beyond = value >= self.at["most"] or value * rows >= mean + self.at["spreads"] * math.sqrt(mean + 1)
+        many = self.lasts(some and beyond and value >= self.at["share"], place, self.at["evaluations"])
         if many or (self._some == self.at["evaluations"] and self.first(place[2], "some")):
             yield self.finding(
                 self._row[0][0] if many else place[0],
@@ -317,6 +324,27 @@ class EvaluationExamples(WatchRule):
                 severity=self.severity if many else "info", key="" if many else "some", found=place[0],
                 segment=place[2], confidence=_PROOF if many else 0.3, evidence={"share": value},
             )  # fmt: skip
+
+    def _chance(self, history: RunHistory, place: Place) -> float:
+        """The share of an evaluation's rows that came in the training by chance, as new ones of its own had before."""
+        names = ("rows_again", "example_rows", "distinct_rows")
+        seen, rows, distinct = (_until(history.channel(f"model/{name}"), place) for name in names)
+        had = pairs = before = 0.0
+        for step, count in distinct.items():
+            if seen.get(step, 0.0) > self.at["again"]:
+                break
+            had, pairs = had + seen.get(step, 0.0) * rows.get(step, 0.0), pairs + before * rows.get(step, 0.0)
+            before = count
+        return 1 - math.exp(-had / pairs * max(distinct.values())) if pairs else 0.0
+
+
+def _until(channel: Channel | None, place: Place) -> dict[int, float]:
+    """Step → figure of a launch, up to a place."""
+    if channel is None or not channel.end:
+        return {}
+    rows = channel.rows()
+    here = (rows.segment == place[2]) & (rows.step <= place[0])
+    return dict(zip(rows.step[here].tolist(), rows.value[here].tolist(), strict=True))
 
 
 class LaterTokens(WatchRule):

@@ -124,6 +124,14 @@ def test_a_rate_that_is_at_its_least_for_most_of_the_run_is_told(
     assert len(only(found, "schedule_over")) == told
 
 
+@pytest.mark.parametrize(("length", "told"), [(70, True), (120, False)])
+def test_a_rate_of_0_that_no_name_tells_is_told_where_it_is_0_for_half_of_the_run(length: int, told: bool) -> None:
+    """What is logged as the rate is left to the rule of rates of 0."""
+    facts = {"planned_steps": 200, "finished": True}
+    assert bool(findings([ScheduleOver()], {"model/rate_in_force": cosine(length)}, facts=facts)) is told
+    assert not findings([ScheduleOver()], {"train/lr": cosine(length)}, facts=facts)
+
+
 def noam(warm: int, power: float = -1.5) -> numpy.ndarray:
     return 1e-2 * numpy.minimum((STEPS + 1.0) ** -0.5, (STEPS + 1.0) * warm**power)
 

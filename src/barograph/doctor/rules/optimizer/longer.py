@@ -202,10 +202,11 @@ class WarmUpBeyond(Rule):
 class ScheduleOver(Rule):
     """The run is over as planned, and its learning rate was at its least from a third of it on, or earlier.
 
-    Behind its peak the rate falls smoothly, in four rows or more none of which takes more than half of the fall, to a
-    third of the peak or less, not to 0, and stays there: the fall was over by 30% of the planned steps, and 60 steps or
-    more came behind it. Where the configuration has that length, as a number of steps or a share of them, for a fall, a
-    decay or a schedule, or speaks of stages, cycles or restarts, nothing is said.
+    Behind its peak the rate falls smoothly, in four rows or more none of which takes more than half of the fall, to
+    a third of the peak or less, and stays there: the fall was over by 30% of the planned steps, and 60 steps or
+    more came behind it; by half of them, where the rate is 0 then. A logged rate of 0 is left to
+    `learning_rate_zero`. Where the configuration has that length, as a number of steps or a share of them, for a
+    fall, a decay or a schedule, or speaks of stages, cycles or restarts, nothing is said.
 
     What to do: give the fall the steps of the run without those of the warm-up.
     """
@@ -219,6 +220,7 @@ class ScheduleOver(Rule):
         "planned": (0.95, "of the planned steps; ours"),
         "low": (0.35, "of the peak, at most, at the end; ours"),
         "over": (0.3, "of the planned steps; ours"),
+        "none": (0.5, "of them, where the rate is 0 then; ours"),
         "rows": (4.0, "in which it falls; ours"),
         "once": (0.5, "of the fall, in one row, at most; ours"),
         "steps": (60.0, "behind the fall; ours"),
@@ -233,13 +235,15 @@ class ScheduleOver(Rule):
             return
         steps, values = rows.step, rows.value
         peak, last = int(numpy.argmax(values)), float(values[-1])
-        if not 0 < last <= self.at["low"] * values[peak]:
+        if not 0 <= last <= self.at["low"] * values[peak] or (not last and history.role("lr") is not None):
             return
-        end = int(numpy.flatnonzero(abs(values / last - 1) > _OFF)[-1]) + 1
+        end = int(numpy.flatnonzero(abs(values - last) > _OFF * (last or values[peak]))[-1]) + 1
         falls = -numpy.diff(values[peak : end + 1])
         smooth = (falls >= 0).all() and (falls > 0).sum() >= self.at["rows"]
         smooth = bool(smooth and falls.max() <= self.at["once"] * (values[peak] - last))
-        early = steps[end] <= self.at["over"] * planned and steps[-1] - steps[end] >= self.at["steps"]
+        early = (
+            steps[end] <= self.at["over" if last else "none"] * planned and steps[-1] - steps[end] >= self.at["steps"]
+        )
         meant = smooth and early and self._meant(history, float(steps[peak]), float(steps[end]), planned)
         if smooth and early and not meant and self.first():
             yield self.finding(

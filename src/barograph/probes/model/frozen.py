@@ -145,10 +145,14 @@ def frozen_figures(
 
 
 def _put_tables(current: ModelRound, model: Any, whole: dict[str, Any]) -> None:
-    """Frozen embeddings that are as torch draws them, and that are random numbers. whole: the parts of the model."""
+    """Frozen embeddings that are as torch draws them, and that are random numbers; not those of places, which may be
+    random numbers that nobody trains. whole: the parts of the model."""
     import torch
 
-    frozen = [one for one in whole.values() if isinstance(one, torch.nn.Embedding) and not one.weight.requires_grad]
+    frozen = [
+        one for name, one in whole.items() if isinstance(one, torch.nn.Embedding) and not one.weight.requires_grad
+        and not PLACE.search(name.rpartition(".")[2])
+    ]  # fmt: skip
     for name, told in (
         ("frozen_tables", [_table_as_drawn(one.weight) for one in frozen]),
         ("frozen_random_tables", [is_random_table(one, model) for one in frozen]),

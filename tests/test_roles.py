@@ -13,8 +13,10 @@ import barograph
 from barograph.analysis.compare.member import ComparedMember, preferred
 from barograph.analysis.importance.explain import importance
 from barograph.core.roles import (
+    candidates,
     evaluation_losses,
     is_of_held_out,
+    is_of_other_kind,
     is_of_wholes,
     is_unnamed_evaluation,
     losses,
@@ -217,3 +219,15 @@ def test_a_name_of_a_hundred_thousand_characters_plays_no_role_and_takes_no_time
 def test_a_loss_of_whole_sentences_says_so_in_its_name() -> None:
     assert all(map(is_of_wholes, ("eval/sentence_nll", "val/nll_per_utterance", "dev/document_loss", "val/total_nll")))
     assert not any(map(is_of_wholes, ("eval/loss", "val/nll", "dev/consequence", "val/docile")))
+
+
+def test_a_loss_of_a_few_rows_beside_one_of_each_step_is_not_the_training_s() -> None:
+    """`reef/ce` is of evaluations where `fit/bce` has a row for each step; where both have few, names decide."""
+    assert candidates("loss", {"reef/ce": range(8), "fit/bce": range(176)})[0] == "fit/bce"
+    assert candidates("loss", {"reef/ce": range(8), "fit/bce": range(40)})[0] == "reef/ce"
+    assert candidates("loss", {"fit/ce": range(8), "fit/perplexity": range(176)})[0] == "fit/ce"
+
+
+def test_an_entropy_and_an_error_are_losses_of_two_kinds() -> None:
+    assert is_of_other_kind("reef/ce", "fit/bce") and is_of_other_kind("fit/mse", "val/nll")
+    assert not is_of_other_kind("val/ce", "fit/nll") and not is_of_other_kind("val/loss", "fit/bce")

@@ -156,7 +156,8 @@ _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:pplx?|perplexity)$")
 _LONGEST = 512  # characters of a name that may play a role: expressions take time with the square of it
 
 # Made of a loss, or an error that a run with a loss measures beside it.
-_MADE = re.compile(rf"(?i)perplexity|bp[bc](?![a-z])|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
+_OF_LOSS = r"perplexity|bp[bc](?![a-z])"
+_MADE = re.compile(rf"(?i){_OF_LOSS}|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
 _WHOLE = re.compile(r"(?i)(?<![a-z])(?:tot(?:al)?|overall|combined|final)(?![a-z])")
 _OF_TRAINING = re.compile(
     r"(?:(?:the|train(?:ing)?|mean|avg|average|running|smooth(?:ed)?|batch|epoch|step|lm)[/_. ])*loss"
@@ -271,7 +272,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         if any(_is_reward(name) for name in channels):
             matching = [name for name in matching if name not in parts and not _OF_AGENT.fullmatch(_plain(name))]
     # what is made of a loss, and the loss of a part, stand behind it
-    return chosen_names + sorted(
+    found = chosen_names + sorted(
         matching,
         key=lambda name: (
             _BARE.fullmatch(_plain(name)) is not None,
@@ -287,6 +288,11 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
             name,
         ),
     )
+    if role == "loss" and not chosen_names and len(found) > 1:
+        longest = max(found, key=rows)  # what has a few rows beside it is hardly what the training logs at each step
+        if rows(longest) > max(64, 8 * rows(found[0])) and not re.search(_OF_LOSS, longest, re.I):
+            found = [longest, *(name for name in found if name != longest)]
+    return found
 
 
 @lru_cache(maxsize=1 << 14)
@@ -323,6 +329,17 @@ def is_loss_by_word(name: str, loss: str) -> bool:
     if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
         return False
     return parts[-1] == ours[-1] or plays("loss", name) or _OBJECTIVE.fullmatch(parts[-1]) is not None
+
+
+@lru_cache(maxsize=1 << 14)
+def is_of_other_kind(name: str, other: str) -> bool:
+    """Whether two losses are of different kinds by their names, an entropy and an error, so that their sizes tell
+    nothing of each other: `reef/ce` beside `fit/bce`."""
+    kinds = [
+        tuple(re.search(rf"(?<![a-z])(?:{words})(?![a-z])", _plain(one)) is not None for words in (_ERRORS, _ENTROPIES))
+        for one in (name, other)
+    ]
+    return {(True, False), (False, True)} == set(kinds)
 
 
 def is_of_wholes(name: str) -> bool:

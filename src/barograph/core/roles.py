@@ -290,7 +290,8 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     )
     if role == "loss" and not chosen_names and len(found) > 1:
         longest = max(found, key=rows)  # what has a few rows beside it is hardly what the training logs at each step
-        if rows(longest) > max(64, 8 * rows(found[0])) and not re.search(_OF_LOSS, longest, re.I):
+        few = rows(longest) > max(64, 8 * rows(found[0])) and not re.search(_OF_LOSS, longest, re.I)
+        if few and not (_OF_TRAINING.fullmatch(_plain(found[0])) or _WHOLE.search(_plain(found[0]))):
             found = [longest, *(name for name in found if name != longest)]
     return found
 

@@ -132,6 +132,9 @@ def test_a_rate_of_0_that_no_name_tells_is_told_where_it_is_0_for_half_of_the_ru
     assert not findings([ScheduleOver()], {"train/lr": cosine(length)}, facts=facts)
 
 
+EARLY = 8e-3 * numpy.minimum((STEPS + 1) / 8, 1) * 0.4 ** ((STEPS >= 3) * 1.0 + (STEPS >= 5))  # stairs of epochs
+
+
 def noam(warm: int, power: float = -1.5) -> numpy.ndarray:
     return 1e-2 * numpy.minimum((STEPS + 1.0) ** -0.5, (STEPS + 1.0) * warm**power)
 
@@ -149,6 +152,10 @@ def noam(warm: int, power: float = -1.5) -> numpy.ndarray:
         (numpy.full(200, 1e-3), {}, {"warmup_steps": 50}, False),  # said by another rule
         (cosine(200, 0), {}, {"kl_warmup_steps": 50}, False),
         (cosine(200, 0), {}, {"warmup": 5}, False),  # epochs, perhaps
+        (EARLY, {}, {"warmup_steps": 8, "base_lr": 8e-3}, True),
+        (EARLY, {}, {"warm": 8, "lr": 8e-3}, True),
+        (EARLY, {}, {"warmup_steps": 8, "base_lr": 3e-3}, False),  # it came to the configured rate
+        (EARLY, {}, {"warmup_steps": 5, "base_lr": 8e-3}, False),
         (cosine(200, 0), {"planned_steps": None}, {"warmup_steps": 50}, False),
     ],
 )

@@ -18,6 +18,7 @@ from barograph.doctor.kernel.cursor import numbers_named, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.optimizer.declared import MEANT, SHARE, WARMED
+from barograph.doctor.rules.optimizer.schedule import RATES
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import ChannelRows, RunHistory
@@ -30,7 +31,7 @@ _OF_FALL = re.compile(
     r"^(?!.*(?:weight|wd|ema|average|momentum|layer)).*(?:decay|fall|anneal|t_max|total|cosine|sched|end|until|horizon|length)"
 )
 _WARM_STEPS = re.compile(
-    r"(?:(?:lr|num|n|noam|linear|learning_rate)_)?warm_?up(?:_(?:steps|iters|iterations|updates))?"
+    r"(?:(?:lr|num|n|noam|linear|learning_rate)_)?warm(?:_?up)?(?:_(?:steps|iters|iterations|updates))?"
 )
 
 
@@ -268,10 +269,12 @@ class ScheduleOver(Rule):
 class WarmUpOver(Rule):
     """The learning rate is at its peak, and falls, within a quarter of the steps of its configured warm-up.
 
-    The configuration has a warm-up of 20 steps or more (`warmup_steps`, `num_warmup_steps`, `noam_warmup`, …),
-    and half of the planned steps at most. The highest rate comes within a quarter of these, it falls by a tenth of that
-    before they are over, and it is never as high again. Where a step has several micro-batches, or there are several
-    ranks, a warm-up that counts these gives no finding, and none where the first rows are too far apart to see it.
+    The configuration has a warm-up of 20 steps or more (`warmup_steps`, `num_warmup_steps`, `noam_warmup`, …), and half
+    of the planned steps at most; of 6 steps or more where the rate never comes to half of the configured one: its
+    schedule took it down while it was to rise. The highest rate comes within a quarter of these, it falls by a tenth of
+    that before they are over, and it is never as high again. Where a step has several micro-batches, or there are
+    several ranks, a warm-up that counts these gives no finding, and none where the first rows are too far apart to see
+    it.
 
     What to do: look at the formula of the warm-up, and at what it counts.
     """
@@ -284,6 +287,8 @@ class WarmUpOver(Rule):
     thresholds: ClassVar = {
         "planned": (0.95, "of the planned steps; ours"),
         "least": (20.0, "configured steps; ours"),
+        "fewest": (6.0, "configured steps, where the rate never comes near the configured one; ours"),
+        "near": (0.5, "of the configured rate; ours"),
         "most": (0.5, "of the planned steps; ours"),
         "share": (0.25, "of the configured steps, by which it is at its peak; ours"),
         "falls": (0.9, "of the peak, when these are over, at most; ours"),
@@ -291,30 +296,35 @@ class WarmUpOver(Rule):
     }
     causes = ("no warm-up: it is over long before its configured steps are, as by a wrong formula",)
     remedies = ("look at the formula of the warm-up: the rate should rise in a line up to its last step",)
+    per_batch = "scheduler stepped per batch: its numbers are of epochs, and it took the rate down within the warm-up"
+    per_epoch = "step the scheduler once an epoch, or give it numbers of steps behind the warm-up"
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         rows, planned = whole_rate(history, self.least, self.at["planned"]), history.facts.get("planned_steps")
         if rows is None or not planned:
             return
+        steps, values = rows.step - rows.step[0], rows.value
+        low = values.max() < self.at["near"] * numeric_setting(history, *RATES, "base_lr", "peak_lr")
         found = [
             float(value) for name, value in history.options.found.items()
             if _WARM_STEPS.fullmatch(name.rpartition(".")[2].lower()) and isinstance(value, (int, float))
-            and self.at["least"] <= value <= self.at["most"] * planned
+            and self.at["fewest" if low else "least"] <= value <= self.at["most"] * planned
         ]  # fmt: skip
-        steps, values = rows.step - rows.step[0], rows.value
-        if len(found) != 1 or steps[1] > found[0] / 8:
+        if len(found) != 1 or steps[1] > found[0] / (2 if low else 8):
             return
         peak, meant = int(numpy.argmax(values)), found[0]
         counts = (numeric_setting(history, *ACCUMULATION), float(history.facts.get("world_size") or 1))
         times = meant / max(float(steps[peak]), 1.0)
         counted = any(number >= 2 and abs(times / number - 1) <= self.at["within"] for number in counts)
         then = float(numpy.interp(meant, steps, values))
-        early = steps[peak] <= self.at["share"] * meant and then <= self.at["falls"] * values[peak]
+        early = steps[peak] <= self.at["near" if low else "share"] * meant and then <= self.at["falls"] * values[peak]
         if early and not counted and self.first():
             yield self.finding(
                 int(rows.step[0]), f"The learning rate is at its peak at step {int(rows.step[peak])}, and at "
                 f"{then / values[peak]:.2g} of that at step {meant:.0f}, up to which a warm-up is configured.",
                 found=int(rows.step[-1]), segment=int(rows.segment[0]), confidence=0.85,
+                causes=[self.per_batch] if low else list(self.causes),
+                remedies=[self.per_epoch] if low else list(self.remedies),
                 evidence={"peak": int(rows.step[peak]), "meant": rounded(meant), "standing": True},
             )  # fmt: skip
 

@@ -64,6 +64,7 @@ class Training:
         self.inputs = torch.randn(64, 6)
         self.targets = (self.inputs[:, 0] > 0).long() + (self.inputs[:, 1] > 0).long()
         self.loss, self.evaluation = names
+        self.measure = "reef/accuracy" if self.evaluation == "reef/ce" else "val/accuracy"
         self.run = barograph.init("p", name, {"lr": rate, "seed": seed}, str(root), git=False, sidecar=False, **QUIET)
         self.run.watch(self.model, self.optimizer)
         self.step, self.losses, self.evaluations = 0, [math.nan], [math.nan]
@@ -81,7 +82,7 @@ class Training:
                 with torch.no_grad():
                     outputs = self.model(self.inputs)
                 self.evaluations.append(nn.functional.cross_entropy(outputs, self.targets).item() + 0.1)
-                self.run.log({self.evaluation: self.evaluations[-1], "val/accuracy": 0.5}, step=self.step)
+                self.run.log({self.evaluation: self.evaluations[-1], self.measure: 0.5}, step=self.step)
             self.step += 1
 
 
@@ -249,14 +250,15 @@ def test_what_was_told_is_not_asked_again_and_names_that_tell_are_not_asked_at_a
     assert run_losses(told) == RunLosses(TOLD[:1], TOLD[1:]) and "model/loss_given" in read
 
 
-def test_a_run_whose_told_loss_ends_as_nan_has_diverged(tmp_path: Path) -> None:
-    training = Training(tmp_path, "told", TOLD)
-    training.train(STEPS)
+@pytest.mark.parametrize("names", [TOLD, ("fit/bce", "reef/ce")])
+def test_a_run_whose_told_loss_ends_as_nan_has_diverged(tmp_path: Path, names: tuple[str, str]) -> None:
+    training = Training(tmp_path, "told", names)
+    training.train(2 * STEPS)
     training.train(2, broken=True)
     training.run.finish()
     run = StoredRun(training.run.dir)
     assert run.status == "diverged" and RunTable(Places(tmp_path)).whole_row("p/told").data["status"] == "diverged"
-    assert math.isnan(last_values(run)[TOLD[0]]) and np.isnan(run.series(TOLD[0]).value[-2:]).all()
+    assert math.isnan(last_values(run)[names[0]]) and np.isnan(run.series(names[0]).value[-2:]).all()
 
 
 def test_a_row_of_the_page_has_the_loss_once_its_rows_have_come_and_keeps_it(

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from barograph.core import providers
 from barograph.core.lazy import lazy
 from barograph.core.place import host
-from barograph.core.roles import main_loss
+from barograph.core.roles import losses
 
 psutil = lazy("psutil")
 _PROC = "/proc"  # of Linux; elsewhere psutil answers
@@ -111,17 +111,17 @@ def reason(manifest: Mapping[str, Any]) -> str:
 
 def has_diverged(folder: Path, manifest: Mapping[str, Any]) -> bool:
     """Whether the last training loss that the manifest has is NaN or infinite. Where no name tells which series that
-    is, the run's rows are asked."""
+    is, or some of those that it may be are finite, the run's rows are asked."""
     final = manifest.get("final_metrics")
     if not isinstance(final, Mapping):
         return False
     odd = [name for name, value in final.items() if _is_not_finite(value)]
     if not odd:
         return False
-    loss = main_loss(final)
-    if loss is None:
-        loss = providers.provider("loss at a run's end")(folder, str(manifest.get("finished")))
-    return loss in odd
+    named = losses(final)
+    if not named or 0 < len(set(named).intersection(odd)) < len(named):
+        return providers.provider("loss at a run's end")(folder, str(manifest.get("finished"))) in odd
+    return named[0] in odd
 
 
 def _is_not_finite(value: Any) -> bool:

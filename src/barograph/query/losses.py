@@ -22,6 +22,8 @@ from barograph.query.stored import StoredRun
 if TYPE_CHECKING:
     from barograph.store.columns import Columns
 
+_LIKELIEST = 8  # losses of the training by name, of several, that are asked about
+
 
 class RunLosses(NamedTuple):
     """training, evaluations: series, the likeliest first; empty where no name tells, and no rows."""
@@ -99,7 +101,7 @@ def last_leave_open(names: tuple[str, ...]) -> bool:
     """Whether the run may tell more than the names of its last values, which lack what the watch records."""
     named = losses_by_name(names)
     known = (*names, SEEN)
-    return named.loss is None or (named.evaluation is None and bool(may_be_evaluation(known, named.loss)))
+    return named.loss is None or (named.evaluation is None and _may_be_evaluation(known, named))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -108,7 +110,12 @@ def rows_may_tell(names: tuple[str, ...]) -> bool:
     named = losses_by_name(names)
     if named.loss is None:
         return bool(may_be_loss(names))
-    return named.evaluation is None and bool(may_be_evaluation(names, named.loss))
+    return named.evaluation is None and _may_be_evaluation(names, named)
+
+
+def _may_be_evaluation(names: tuple[str, ...], named: RunLosses) -> bool:
+    """Whether one of the series may be an evaluation's loss, beside any of the likeliest of the training's by name."""
+    return any(may_be_evaluation(names, loss) for loss in named.training[:_LIKELIEST])
 
 
 def _by_rows(run: StoredRun, names: tuple[str, ...], losses: tuple[str, ...], evaluated: bool) -> RunLosses:

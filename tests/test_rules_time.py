@@ -61,12 +61,13 @@ def test_an_evaluation_in_a_span_and_as_a_record_counts_once() -> None:
 
 def test_steps_that_are_done_again_after_a_crash() -> None:
     first, second = numpy.arange(100), numpy.arange(40, 60)
-    history = RunHistory()
-    history.add("train/loss", first, noisy(100, 3), first * 1_000_000 + 1, 1)
-    history.add("train/loss", second, noisy(20, 3), (second + 120) * 1_000_000, 2)
-    (one,) = RestartTime().examine(history)
-    assert (one.severity, one.step, one.evidence["restarts"]) == ("warning", 40, 1)
-    assert one.evidence["seconds"] == pytest.approx(61 + 60, abs=2)
+    for seconds, severity in ((10, "warning"), (1, "info")):  # of a step: two minutes alarm nobody
+        history = RunHistory()
+        history.add("train/loss", first, noisy(100, 3), first * seconds * 1_000_000 + 1, 1)
+        history.add("train/loss", second, noisy(20, 3), (second + 120) * seconds * 1_000_000, 2)
+        (one,) = RestartTime().examine(history)
+        assert (one.severity, one.step, one.evidence["restarts"]) == (severity, 40, 1)
+        assert one.evidence["seconds"] == pytest.approx((61 + 60) * seconds, abs=2 * seconds)
     soon = RunHistory()
     soon.add("train/loss", first, noisy(100, 3), first * 100_000 + 1, 1)
     soon.add("train/loss", second, noisy(20, 3), (second + 120) * 100_000, 2)

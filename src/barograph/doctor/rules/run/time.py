@@ -110,7 +110,7 @@ class RestartTime(Rule):
 
     At the first row of a segment that follows one without a planned end: the time since the last row before, and the
     time that the steps took that are now done again, against the time since the run's first row. Above 10% it informs,
-    above 30% it warns. Less than a minute is never said. A segment that begins at the first step again is another run
+    above 30%, and ten minutes, it warns. Less than a minute is never said. A segment that begins at the first step again is another run
     in the same log: the time is counted from there.
     """
 
@@ -122,6 +122,7 @@ class RestartTime(Rule):
         "informs": (0.1, "of the wall time; ours"),
         "warns": (0.3, "of the wall time; ours"),
         "seconds": (60.0, "that were lost, at least; ours"),
+        "loud": (600.0, "seconds that were lost, at least, to warn; ours"),
     }
     causes = ("a crash, and steps since the last checkpoint that are done again",)
     remedies = ("save more often, or in the background", "restart by itself: a supervisor, or the scheduler's requeue")
@@ -176,10 +177,11 @@ class RestartTime(Rule):
         self._lost += (time - self._last + max(again, 0)) / 1e6
         wall = (time - self._begun) / 1e6
         share = self._lost / wall if wall > 0 else 0.0
+        loud = share > self.at["warns"] and self._lost >= self.at["loud"]
         if share > self.at["informs"] and self._lost >= self.at["seconds"]:
             yield self.finding(
                 step, f"Restarts have cost {share:.0%} of the wall time: {self._count} of them, {self._lost:.4g} s.",
-                severity="warning" if share > self.at["warns"] else "info", segment=segment, confidence=0.8,
+                severity="warning" if loud else "info", segment=segment, confidence=0.8,
                 evidence={"share": share, "restarts": self._count, "seconds": self._lost},
             )  # fmt: skip
 

@@ -58,6 +58,46 @@ def test_ranks_that_come_late_go_on_with_the_run_that_rank_0_went_on_with(tmp_pa
         assert back.series(f"rank{rank}").step.tolist() == [5, 6]
 
 
+@pytest.mark.parametrize("resume", ["True", "'auto'"])
+def test_ranks_that_end_a_run_and_go_on_with_it_in_one_launch_begin_a_segment(tmp_path: Path, resume: str) -> None:
+    """As where a program loads a checkpoint of an earlier step, and records on from there: once, and once more."""
+    script = (
+        "import sys, barograph\n"
+        "for begun, resume in ((0, 'never'), (3, RESUME), (2, RESUME)):\n"
+        "    r = barograph.init(project='p', dir=sys.argv[1], verbosity=-2, git=False, resume=resume,\n"
+        "                       resume_step=begun if begun else None)\n"
+        "    for step in range(begun, begun + 4): r.log({f'rank{r.rank}': begun + step / 100}, step=step)\n"
+        "    print(r.id, flush=True); sys.stdin.readline(); r.finish('interrupted')\n"
+        "    print(r.dir, flush=True); sys.stdin.readline()\n"
+    ).replace("RESUME", resume)
+    common = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job", "MASTER_ADDR": "localhost", "MASTER_PORT": "29501"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, tmp_path],
+            env=os.environ | common | {"RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for _ in range(6):  # at each place the two wait for each other
+        for process in ranks:
+            assert process.stdout is not None and process.stdout.readline().strip()
+        for process in ranks:
+            assert process.stdin is not None
+            process.stdin.write("on\n")
+            process.stdin.flush()
+    for process in ranks:
+        process.communicate(timeout=60)
+    back = only(tmp_path)
+    assert [(one.kind, one.start_step) for one in back.segments][1:] == [("resume", 3), ("resume", 2)]
+    for rank in range(2):
+        rows = back.series(f"rank{rank}")
+        assert rows.step.tolist() == [0, 1, 2, 3, 4, 5]
+        assert rows.value.tolist() == pytest.approx([0.0, 0.01, 2.02, 2.03, 2.04, 2.05])
+
+
 def test_an_old_meeting_place_is_removed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later launch of the same identity: no rank removes what another has put in its place."""
     from barograph.training.folders import _shared_folder

@@ -80,6 +80,7 @@ def begin(
     """Start a segment, or join the one that another rank of the same launch has started.
 
     The first segment of a run is a "start", later ones continue the last one unless `parent` is given.
+    launch: as `place.launch_id` has it; with a blank and more behind it, of one occasion within a launch.
     """
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     while True:
@@ -87,8 +88,8 @@ def begin(
         last = existing[-1] if existing else None
         if last is not None and launch is not None and last.launch == launch:
             return last
-        if kind == "rewind" and launch is not None:  # another rank may have gone back once more since
-            met = next((item for item in existing if item.launch == launch and item.parent == parent), None)
+        if launch is not None and " " in launch:  # of that name there is one: another rank may be further since
+            met = next((item for item in existing if item.launch == launch), None)
             if met is not None:
                 return met
         segment = Segment(

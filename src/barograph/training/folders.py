@@ -26,6 +26,7 @@ _RENDEZVOUS_SECONDS = 3600.0  # a launch's ranks arrive within this time
 _MEETING_SECONDS = 5.0  # the longest wait for another rank that looks
 _TAIL = 1 << 20  # bytes of a log's end that are read for its last step
 _meeting_lock = threading.Lock()
+_ended: Counter[tuple[str, Path]] = Counter()  # runs that this process ended, by launch and folder
 _meetings: Counter[str] = Counter()  # runs that this process began in its launch: every rank begins them in one order
 
 
@@ -101,7 +102,9 @@ def _to_resume(settings: Settings, project: Path, launch: str | None) -> Path | 
     elif project.is_dir():
         last = {folder: begun[-1] for folder in project.iterdir() if (begun := segments.read(folder))}
         # a run that is written is somebody else's, unless a rank of this launch has just gone on with it
-        ours = {folder for folder, item in last.items() if item.launch == launch and item.parent is not None}
+        ours = {
+            folder for folder, item in last.items() if _of_launch(item.launch) == launch and item.parent is not None
+        }
         ended = [folder for folder in last if (launch and folder in ours) or not is_alive(folder)]
         result = max(ended, key=lambda folder: last[folder].time, default=None)
     if result is None and which not in ("auto", "allow"):
@@ -109,6 +112,22 @@ def _to_resume(settings: Settings, project: Path, launch: str | None) -> Path | 
             f"There is no run to resume (resume is {which!r}) in {project}; `barograph ls` shows what there is."
         )
     return result
+
+
+def _of_launch(occasion: str | None) -> str | None:
+    """The launch that a segment began in."""
+    return occasion and occasion.partition(" ")[0]
+
+
+def occasion(folder: Path, launch: str | None) -> str | None:
+    """The launch, and how many runs of this folder the process ended in it before: every rank ends as many."""
+    ended = _ended[launch or "", folder.absolute()]
+    return f"{launch} again {ended}" if launch and ended else launch
+
+
+def end(folder: Path, launch: str | None) -> None:
+    """A run of this process in this folder has ended."""
+    _ended[launch or "", folder.absolute()] += 1
 
 
 def _with_wandb_run(project: Path, wandb_run: str) -> Path | None:

@@ -35,7 +35,7 @@ from barograph.training.beside import Beside
 from barograph.training.configuration import as_mapping
 from barograph.training.emitter import NoLog
 from barograph.training.ending import open_runs
-from barograph.training.folders import find_folder, is_alive, last_records, to_fork
+from barograph.training.folders import end, find_folder, is_alive, last_records, occasion, to_fork
 from barograph.training.heartbeat import LoopHeartbeat
 from barograph.training.recorder import Recorder
 from barograph.training.run import Run
@@ -190,13 +190,15 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: 
         if busy and launch is None:
             segment = segments.join(folder)
         else:
-            segment = segments.begin(folder, start_step=settings.resume_step if goes_on else None, launch=launch)
+            begun = settings.resume_step if goes_on else None
+            segment = segments.begin(folder, start_step=begun, launch=occasion(folder, launch))
         before = manifest.read(folder) if goes_on else {}
         if before and not config:
             config = before.get("config") or {}
         last, moment = last_records(folder, segment.number) if goes_on else (None, 0)
         next_step = last + 1 if last is not None and (launch is not None or not busy) else 0
         run = Run(folder, settings, config, segment, callback, next_step)
+        run._out.at_end.append(lambda: end(folder, launch))
         if run.about.rank == 0 and not busy:
             run._ending.wall_before = manifest.wall_seconds(before, moment / 1e6) or 0.0
             _describe(run, settings, config, before)

@@ -110,8 +110,8 @@ class RestartTime(Rule):
 
     At the first row of a segment that follows one without a planned end: the time since the last row before, and the
     time that the steps took that are now done again, against the time since the run's first row. Above 10% it informs,
-    above 30%, and ten minutes, it warns. Less than a minute is never said. A segment that begins at the first step again is another run
-    in the same log: the time is counted from there.
+    above 30%, and ten minutes, it warns. Less than a minute is never said. A segment that begins at the first step
+    again is another run in the same log: the time is counted from there.
     """
 
     name, family, kind, severity = "restart_time", "speed", "efficiency", "warning"

@@ -303,3 +303,28 @@ def test_a_penalty_on_all_logits_asks_for_no_padding() -> None:
     ).backward()
     gradient = logits.grad
     assert not float(of_padding(tokens, gradient, (gradient != 0).any(2), torch.tensor(0.0))) > 0
+
+
+class Sorter(nn.Module):
+    """A classifier of texts that is asked for each next letter beside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader, self.answer = Reader(), nn.Linear(16, 3)
+
+    def forward(self, tokens: Any) -> tuple[Any, Any]:
+        read = self.reader.layer(self.reader.words(tokens))[0]
+        return self.answer(read[:, -1]), self.reader.head(read)
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(0, True), (1, False), (2, True)])
+def test_a_text_that_is_asked_for_beside_the_answer_has_targets_one_place_ahead(
+    tmp_path: Path, ahead: int, told: bool
+) -> None:
+    def loss_of(model: nn.Module, step: int) -> Any:
+        text = written(ROWS, PLACES, step)
+        answer, beside = model(text)
+        wanted = beside[:, : PLACES - ahead].flatten(0, 1), text[:, ahead:].flatten()
+        return functional.cross_entropy(answer, text[:, 0] % 3) + 0.3 * functional.cross_entropy(*wanted)
+
+    assert ("target_shift" in findings_of_training(tmp_path, Sorter(), loss_of, 40, 3e-3)) is told

@@ -23,6 +23,7 @@ from barograph.probes.model.loss_graph import root_of_pass
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rows import NOTHING, place_of
+from barograph.probes.model.side_texts import SideTexts, text_beside
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,6 +67,7 @@ class OutputLook:
         self.due = True
         self._found: Tensor | None = None
         self._texts: Tensor | None = None
+        self._side = SideTexts()
         self._pairs: Tensor | None = None  # of neighbouring tokens
         self._inputs = entrance.Inputs()
         self._tokens: list[Tensor] = []  # of a batch, whole
@@ -126,6 +128,9 @@ class OutputLook:
             self._alone = True
             return  # a loss, and what it is of is not known
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
+        side = text_beside(output, tensor, self._tokens)
+        if side is not None:
+            self._side.follow(side, *self._read(self._tokens, embedded, side)[:2], self.timed)
         rowed, self._tokens = self._tokens if tensor.dim() == 3 else [], []
         given, fed, several = self._read(rowed, embedded, tensor)
         squared = self._round.squared if self._round is not None else None
@@ -138,8 +143,8 @@ class OutputLook:
         part = noising.some(tensor.detach()).clone() if noisy is not None or copied is not None else rows
         alike = tensor.dim() == 2 and any(one.dim() and len(one) == len(tensor) for one in inputs)
         self._unused = _beside(output, tensor)
-        side = places.side_of(tensor) if places.has_places(tensor) else 0
-        placed = places.some(tensor.detach(), side).clone() if side else None
+        square = places.side_of(tensor) if places.has_places(tensor) else 0
+        placed = places.some(tensor.detach(), square).clone() if square else None
         pictures = places.input_of(inputs, tensor) if placed is not None else None
         columns = leaks.columns_of(inputs, tensor) if self._steps <= _FIRST else None
         shown = leaks.some(tensor).clone() if columns is not None else rows
@@ -181,7 +186,7 @@ class OutputLook:
                 if copied is not None:
                     self._rebuilt = reconstruction.figures(copied, part, noising.some(gradient), _RANGES.get(made))
                 if placed is not None:
-                    self._placed = places.figures(placed, places.some(gradient, side), pictures, count, signs)
+                    self._placed = places.figures(placed, places.some(gradient, square), pictures, count, signs)
                 self._count(rows, whole, tagged, found)
 
         self._of_places = tagged is not None
@@ -253,6 +258,7 @@ class OutputLook:
             current.put("placed", places.FIGURES, self._placed)
         if self._rebuilt is not None:
             current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
+        self._side.put(current)
         self._inputs.put(current)
         if self._given_classes is not None:
             current.put("classes_of_inputs", entrance.CLASSES, self._given_classes)
@@ -276,6 +282,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     families = {
         "output": "",
         "texts": "",
+        "side": "side_",
         "rebuilt": "",
         "targets": "",
         "noise": "",

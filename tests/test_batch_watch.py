@@ -251,6 +251,15 @@ def test_a_second_epoch_is_no_fault_but_a_repeat_within_it_is() -> None:
     assert len(run.warnings) == 1 and "step 6 is that of step 5" in run.warnings[0]
 
 
+def test_after_how_many_steps_batches_of_an_earlier_epoch_come_again_is_one_number_or_not_said() -> None:
+    run, watch = watched()
+    order = [0, 1, 2, 3, 0, 1, 2, 3, 2, 1, 4, 0]
+    for place, which in enumerate(order):
+        watch.observe(batch(which), step=place // 2, position={"epoch": place // 4})
+    watch.flush()
+    assert [fields.get("repeats_after") for _, _, fields in run.records] == [None, None, 2, 2, None, None]
+
+
 def test_rows_that_come_again_in_another_company_show_as_a_share() -> None:
     run, watch = watched()
     first, second = batch(1), batch(2)

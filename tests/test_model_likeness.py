@@ -183,6 +183,25 @@ def test_groups_in_a_fixed_order_are_told_from_groups_that_are_drawn(kind: str, 
     assert told(list(rows))["apart_period"] == period
 
 
+@pytest.mark.parametrize(
+    ("kind", "beside"), [("sorted", True), ("drawn for each batch", False), ("rolled as one", False)]
+)
+def test_batches_that_follow_each_other_are_alike_where_groups_come_one_after_the_other(
+    kind: str, beside: bool
+) -> None:
+    rows = drawn(24, 16, 1, 8, 8, seed=3)
+    groups = 1.5 * drawn(4, 1, 8, 8, seed=1)
+    if kind == "sorted":
+        rows = rows + groups.repeat_interleave(6, 0)[:, None]
+    elif kind == "drawn for each batch":
+        rows = rows + groups[torch.randint(4, (24,), generator=torch.Generator().manual_seed(2))][:, None]
+    else:  # an alteration of what all have in common, drawn once for a batch
+        rows = torch.stack([(one + groups[0]).roll(at * 5, -1) for at, one in enumerate(rows)])
+    found = told(list(rows))
+    assert found["rows_apart_even"] >= 0.1
+    assert (found["apart_beside"] <= 0.5) == beside
+
+
 def test_rows_of_another_width_are_not_compared() -> None:
     batches = [drawn(16, 1, 8, (8, 12, 16)[at % 3], seed=at).abs() for at in range(60)]
     found = told(batches)

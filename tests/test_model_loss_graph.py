@@ -120,6 +120,12 @@ def of_chances(logits: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(logits, torch.linspace(0, 1, logits.numel()).view_as(logits).softmax(1))
 
 
+def chosen(logits: Any) -> Any:
+    """The loss of a policy whose distribution is given these logits."""
+    actions = torch.distributions.Categorical(logits=logits)
+    return -(actions.log_prob(torch.arange(len(logits)) % logits.shape[1]) * torch.randn(len(logits))).mean()
+
+
 @pytest.mark.parametrize(
     ("loss_of", "twice"),
     [
@@ -144,6 +150,16 @@ def of_chances(logits: torch.Tensor) -> torch.Tensor:
         (lambda a, b: of_labels(functional.normalize(a, dim=0)), False),  # over the examples
         (lambda a, b: of_labels(a / a.std(1, keepdim=True)), False),
         (lambda a, b: of_labels(functional.normalize(a, dim=1) @ functional.normalize(b, dim=1).T), False),
+        # chances that are moved or masked before, by what has no gradient, or normalised by a distribution
+        (lambda a, b: of_labels(a.softmax(1) + torch.arange(a.shape[1]).log1p()), True),
+        (lambda a, b: of_labels(a.softmax(1).masked_fill(torch.arange(a.shape[1]) > 15, -1e9)), True),
+        (lambda a, b: chosen(a.softmax(1)), True),
+        (lambda a, b: chosen(a), False),
+        (lambda a, b: chosen(a.log_softmax(1)), False),
+        (lambda a, b: of_labels(a.softmax(1).log() - torch.arange(a.shape[1]).log1p()), False),
+        (lambda a, b: of_labels(a + torch.arange(a.shape[1]).log1p()), False),
+        (lambda a, b: of_labels(a.softmax(1) + b), False),  # something is learnt beside them
+        (lambda a, b: of_labels(10 * a.softmax(1) + 1), False),  # with a scale
         # of what is brought to length one on both sides, as of features that are to be another model's
         (lambda a, b: of_chances(functional.normalize(a, dim=1)), False),
     ],

@@ -119,6 +119,33 @@ def test_a_model_that_shifts_its_tokens_itself_is_told_by_what_it_embeds(
     assert set(trained(tmp_path, Shifting(), batch, 12)) == found
 
 
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(("ahead", "found"), [(1, set()), (2, {"target_shift"})])
+def test_tokens_whose_rows_are_taken_by_hand_are_told_from_positions_that_are_embedded(
+    tmp_path: Path, ahead: int, found: set[str], padded: bool
+) -> None:
+    """Positions count from the first token of each row, and are 0 in padding, as the tokens are."""
+
+    class Placed(Reader):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows, self.words = nn.Parameter(torch.randn(LETTERS, 16)), nn.Embedding(PLACES + 1, 16)
+
+        def forward(self, tokens: Any) -> Any:
+            text = tokens != 0
+            x = self.rows[tokens] + self.words(text.cumsum(1) * text)
+            return self.head(self.layer(x)[0])
+
+    def batch(step: int) -> tuple[Any, Any]:
+        text = written(ROWS, PLACES + ahead, step)
+        if padded:
+            long = torch.randint(8, PLACES - 4, (ROWS, 1), generator=dice(step))
+            text = text.masked_fill(torch.arange(PLACES + ahead) >= long, 0)
+        return text[:, :PLACES], text[:, ahead:].masked_fill(text[:, ahead:] == 0, -100)
+
+    assert set(trained(tmp_path, Placed(), batch, 12)) - {"end_untold"} == found
+
+
 class Translator(nn.Module):
     """An encoder, and a decoder that is given the other text."""
 

@@ -113,6 +113,34 @@ def test_examples_that_are_noised_are_known_to_be_sorted_by_what_is_left_of_them
 
 
 @pytest.mark.parametrize(
+    ("changed", "after", "says"),
+    [
+        ({}, [22.0] * 40, True),
+        ({"rows_apart_even": 0.09}, [22.0] * 40, False),  # shuffled once
+        ({"rows_apart": 0.29}, [22.0] * 40, False),
+        ({"apart_beside": 0.51}, [22.0] * 40, False),  # of batches of one group each, or what is drawn for each
+        ({"apart_batches": 15.0}, [22.0] * 40, False),
+        ({"example_rows": 15.0}, [22.0] * 40, False),
+        ({"state_carried": 1.0}, [22.0] * 40, False),
+        ({}, [7.0] * 40, False),
+        ({}, [22.0] * 15, False),
+        ({}, [22.0, 21.0] * 20, False),  # fixed batches in an order that is drawn
+    ],
+)
+def test_augmented_examples_are_known_to_be_sorted_by_batches_that_the_watch_of_data_knows_again(
+    changed: dict[str, float], after: list[float], says: bool
+) -> None:
+    names = {"rows_apart_even": 0.1, "rows_apart": 0.3, "apart_batches": 16.0, "apart_beside": 0.5,
+             "example_rows": 16.0} | changed  # fmt: skip
+    columns: dict[str, Any] = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in names.items()}
+    columns["data/repeats_after"] = np.arange(22, 22 + len(after)), np.array(after)
+    for cuts in ((), (3, 25, 41)):
+        found = findings([SortedExamples()], columns, cuts=cuts)
+        assert [one.causes[0][:11] for one in found.values()] == ["data sorted"] * says
+    assert not findings([SortedExamples()], columns, facts={"config": {"curriculum": True}})
+
+
+@pytest.mark.parametrize(
     ("near", "passes", "width", "says"),
     [
         (0.5, 1.0, 10.0, True),

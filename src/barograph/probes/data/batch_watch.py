@@ -234,6 +234,7 @@ class DataWatch:
             return
         if earlier.epoch != seen.epoch:
             gathered.earlier_epoch += 1
+            gathered.after.add(seen.step - earlier.step)
             return
         self.repeats += 1
         gathered.repeats += 1
@@ -290,6 +291,7 @@ class _Gathered:
         self.repeats = self.earlier_epoch = self.repeated_rows = self.rows_read = 0
         self.padding_known, self.has_tokens = True, False
         self.repeat_of: int | None = None
+        self.after: set[int] = set()  # how many steps before batches came in an earlier epoch
         self.fingerprint: int | None = None
         self.epoch: float | None = None
         self.position: dict[str, Any] | None = None
@@ -335,6 +337,8 @@ class _Gathered:
             fields["repeated_rows_share"] = round(self.repeated_rows / self.rows_read, 6) if self.rows_read else 0.0
         if self.earlier_epoch:
             fields["repeats_of_earlier_epochs"] = self.earlier_epoch
+        if len(self.after) == 1 and self.earlier_epoch == self.batches:
+            fields["repeats_after"] = min(self.after)
         if self.repeat_of is not None:
             fields["repeat_of"] = self.repeat_of
         return fields

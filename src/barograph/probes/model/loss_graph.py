@@ -74,6 +74,7 @@ _PROOFS = frozenset(
     }
 )  # of one loss of several in a step, whatever the others are
 _BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropyWithLogits": "Sigmoid"}
+_MOVED = frozenset({"Add", "Sub", "MaskedFill"})  # by numbers, such as the logarithms of classes' shares
 _BOUNDED = {"LogSoftmax": ("Sigmoid", "Tanh"), "LogSigmoid": ("LogSigmoid",)}  # before it, and not what it does itself
 
 
@@ -126,12 +127,12 @@ def figures(root: Any) -> dict[str, float]:
     `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does; in
     each of `sums_added` sums that are added, as those of a batch's two sides. `sum_beside_mean`: of sums that are added
     to a mean, where nothing multiplies or divides them, how many numbers the largest adds up.
-    `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, 2 where another function with bounds
-    does, as a sigmoid or tanh into a cross-entropy, 3 where logits are divided by their own length, over the classes,
-    right before a cross-entropy of labels. `loss_classes`: the classes of a cross-entropy that is all of the loss.
-    `hardest_kept`, `hardest_of`: of a mean of some examples' losses that are chosen by their size, how many there
-    are, and of how many. `scaled_again`: how many numbers the whole loss is multiplied or divided by one after the
-    other, where there are several."""
+    `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, also moved by numbers or masked, 2
+    where another function with bounds does, as a sigmoid or tanh into a cross-entropy, 3 where logits are divided by
+    their own length, over the classes, right before a cross-entropy of labels. `loss_classes`: the classes of a
+    cross-entropy that is all of the loss. `hardest_kept`, `hardest_of`: of a mean of some examples' losses that are
+    chosen by their size, how many there are, and of how many. `scaled_again`: how many numbers the whole loss is
+    multiplied or divided by one after the other, where there are several."""
     means, sums, other, scaled, rest, undivided = [], [], False, False, False, 0  # rest: what is left of a number
     whole: list[Any] = []  # sums that nothing multiplies or divides
     waiting, seen = [(root, False)], 0
@@ -256,16 +257,31 @@ def _from_last(node: Any, sizes: tuple[int, ...]) -> int:
 def _has_it_before(node: Any) -> float:
     """The same of one node: of one tensor, or of both scores of a pair."""
     wanted, under = _BEFORE.get(_kind(node)), _under(node)
+    if _kind(node) == "Sub" and (logits := _normalised(node)) is not None:
+        wanted, under = "Softmax", logits
     if under is not None and _kind(under) in _BOUNDED.get(_kind(node), ()):
         return 2.0
     if _kind(node) == "Log" and under is not None and _kind(under) == "Sigmoid":
         wanted, under = "Sigmoid", _under(under)
     if wanted is None or under is None:
         return 0.0
+    for _ in range(2):
+        moved = _under(under) if _kind(under) in _MOVED else None
+        under = under if moved is None else moved
     sides = _behind(under) if _kind(under) == "Sub" and wanted == "Sigmoid" else ()
     pair = [side if _kind(side) not in _SHAPED else _under(side) for side in sides]
     both = len(pair) == 2 and all(side is not None and _kind(side) == wanted for side in pair)
     return float(_kind(under) == wanted or both)
+
+
+def _normalised(node: Any) -> Any:
+    """What a difference takes for logits whose own logarithm of the sum of exponentials is taken away, as of a
+    distribution that is given logits; None of other differences."""
+    sides = _behind(node)
+    logits = sides[0] if len(sides) == 2 and _kind(sides[1]) == "Logsumexp" else None
+    if logits is None or _under(sides[1]) not in (logits, _under(logits)):
+        return None
+    return _under(logits) if _kind(logits) in _SHAPED else logits
 
 
 def _near(term: Any) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from barograph.probes.model.guest import Guest
 from barograph.probes.model.loss_graph import root_of_pass
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
-from barograph.probes.model.rows import NOTHING, place_of
+from barograph.probes.model.rows import NOTHING, as_read, place_of
 from barograph.probes.model.side_texts import SideTexts, text_beside
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class OutputLook:
         embedded; whether several were, so that what the targets are of is said by their shift."""
         fed = [place in embedded for place in self._places]
         long = [at for at, one in enumerate(rowed) if one.shape[1] >= _LONG <= output.shape[1]]
-        given = [_embedded(embedded, self._places[at], rowed[at], fed[at]) for at in long]
+        given = [as_read(rowed[at].long(), self._places[at], {} if fed[at] else embedded) for at in long]
         return given, [fed[at] for at in long], sum(fed) > 1
 
     def _of_rows(
@@ -426,13 +426,6 @@ def _dropped(output: Tensor) -> Tensor:
     whole = share**width
     most = whole + (whole * (1 - whole) / count).sqrt() * _DEVIATIONS
     return share * (same & some & ((zero.sum(1) == width).to(output.dtype).mean() <= most))
-
-
-def _embedded(embedded: Embedded, place: Any, given: Tensor, fed: bool) -> Tensor:
-    """The tokens that a model was given, or what it embedded in their place: it may shift them itself. fed: it embedded
-    them."""
-    read = [] if fed else [one for (_, shape), one in embedded.items() if shape == place[1]]
-    return read[0] if len(read) == 1 and read[0] is not None else given
 
 
 def _proportional(output: Tensor, gradient: Tensor) -> Tensor:

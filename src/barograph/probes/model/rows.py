@@ -80,3 +80,18 @@ class RowsLook:
 def place_of(tensor: Any) -> tuple[Any, ...]:
     """What tells a tensor from others that live at the same time."""
     return tensor.data_ptr(), tuple(tensor.shape)
+
+
+def as_read(tokens: Tensor, place: Any, embedded: Embedded) -> Tensor:
+    """The rows of tokens that a model was given here, or what it embedded in their place: it may shift or mask them
+    itself. What it embeds may be their positions alone, as where rows of a matrix are taken for the tokens."""
+    import torch
+
+    read = [one for (_, shape), one in embedded.items() if shape == place[1]]
+    other = read[0] if len(read) == 1 else None
+    if other is None or other.device != tokens.device or other.shape != tokens.shape:
+        return tokens
+    differs = tokens[:, 1:] != tokens[:, :-1]  # the others, as padding is, say nothing of a shift
+    inner, own = differs[:, :-1], tokens[:, 1:-1]
+    same = torch.stack([((other[:, at : at + own.shape[1]] == own) & inner).sum() for at in range(3)]).amax()
+    return torch.where(2 * same >= inner.sum(), other.long(), tokens)

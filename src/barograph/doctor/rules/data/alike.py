@@ -6,9 +6,10 @@ Out:  findings of `SortedExamples`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.examples import Place, Source, carries_state, watched
 from barograph.doctor.rules.data.order import SameOrder
 
@@ -54,6 +55,12 @@ class SortedExamples(SameOrder):
     correlation of 0.95 in sixteen batches), and half or more of its variance lies between batches. That is said of
     cross-entropies alone: a series that is read in the order of time may have a trend.
 
+    So does what is augmented behind the watch of data, which knows the batches of earlier epochs again: sixteen in a
+    row came one number of steps before, eight or more (`data/repeats_after`). A tenth of the variance in half of the
+    sketches, and three tenths in one direction, lie between sixteen batches or more of sixteen examples or more, and
+    batches that follow each other lie half as far apart as any two, or less (`model/apart_beside`): what is drawn once
+    for a batch, as a mixture's share, is another in the next. Of a curriculum nothing is said.
+
     What to do: shuffle, in each epoch anew.
     """
 
@@ -74,14 +81,40 @@ class SortedExamples(SameOrder):
         "way": (0.3, "of the variance in one direction, of what is noised; ours"),
         "noisy": (16.0, "batches of what is noised; ours"),
         "pairs": (16.0, "examples of a batch of such a loss; ours"),
+        "followed": (16.0, "batches in a row that came in an earlier epoch, as many steps before; ours"),
+        "epoch": (8.0, "steps, at least; ours"),
+        "dealt": (0.1, "of the variance in half of the sketches, of such batches; ours"),
     }
     causes = ("data sorted: the examples of a batch are alike, and not shuffled",)
     remedies = ("shuffle the examples anew in each epoch: `DataLoader(..., shuffle=True)`",)
 
+    def reset(self) -> None:
+        super().reset()
+        self._again: list[tuple[int, float, int]] = []  # step, steps since the batch came before, launch
+
     def asked(self, history: RunHistory) -> list[Source]:
         rising = history.channel("model/apart_rising")
         return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_means),
-                (rising, self._of_rising)]  # fmt: skip
+                (rising, self._of_rising), (history.channel("data/repeats_after"), self._of_batches)]  # fmt: skip
+
+    def _of_batches(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """value: how many steps before the batch came in an earlier epoch, as the watch of data saw it."""
+        began = self._again[0] if self._again and self._again[0][1:] == (value, place[2]) else None
+        self._again = [*(self._again if began else []), (place[0], value, place[2])][: int(self.at["followed"])]
+        if len(self._again) < self.at["followed"] or value < self.at["epoch"]:
+            return
+        names = ("rows_apart_even", "rows_apart", "apart_batches", "apart_beside", "example_rows")
+        even, way, batches, beside, rows = (watched(history, name, place) for name in names)
+        known_apart = even >= self.at["dealt"] and way >= self.at["way"] and beside <= self.at["beside"]
+        enough = batches >= self.at["noisy"] and rows >= self.at["pairs"]
+        other = is_curriculum(history) or history.role("reward") is not None or carries_state(history, place)
+        if known_apart and enough and not other and self.first(place[2]):
+            yield self.finding(
+                self._again[0][0], f"Each epoch has the same batches, {value:.0f} steps apart, and the examples of a "
+                f"batch are alike, as are batches that follow each other: {100 * even:.0f}% of their variance lies "
+                f"between {batches:.0f} batches.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"steps": value, "apart": even},
+            )  # fmt: skip
 
     def _of_rising(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: after how many steps what rises or falls until then begins anew."""
@@ -117,18 +150,13 @@ class SortedExamples(SameOrder):
         many = batches >= self.at["noisy"] and watched(history, "example_rows", place) >= self.at["pairs"]
         return noised and apart and many and not carries_state(history, place)
 
-    def _by_wording(self, history: RunHistory, place: Place) -> bool:
-        """Whether texts of a batch, and batches that follow each other, are alike."""
-        apart, batches, beside = (watched(history, f"wording_{name}", place) for name in ("apart", "batches", "beside"))
-        return apart >= self.at["worded"] and batches >= self.at["compared"] and beside <= self.at["beside"]
-
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         period, apart = self.period(history, value, place), watched(history, "rows_apart", place)
         batches = watched(history, "apart_batches", place)
         known_apart = apart >= self.at["apart"] and batches >= self.at["different"]
         pairs = all(watched(history, name, place) >= self.at["pairs"] for name in ("loss_pairs", "example_rows"))
         known_apart |= pairs and apart >= self.at["paired"] and batches >= self.at["compared"]
-        if period and pairs and self._by_wording(history, place) and self.first(place[2]):
+        if period and pairs and _by_wording(self.at, history, place) and self.first(place[2]):
             apart, batches = (watched(history, f"wording_{name}", place) for name in ("apart", "batches"))
             yield self.finding(
                 self.same[0][0], f"Each epoch has the same batches, {period} steps apart, and the texts of a batch, "
@@ -143,6 +171,12 @@ class SortedExamples(SameOrder):
                 f"are alike: {100 * apart:.0f}% of their variance in one direction lies between {batches:.0f} batches.",
                 found=place[0], segment=place[2], confidence=0.9, evidence={"steps": period, "apart": apart},
             )  # fmt: skip
+
+
+def _by_wording(at: Mapping[str, float], history: RunHistory, place: Place) -> bool:
+    """Whether texts of a batch, and batches that follow each other, are alike."""
+    apart, batches, beside = (watched(history, f"wording_{name}", place) for name in ("apart", "batches", "beside"))
+    return apart >= at["worded"] and batches >= at["compared"] and beside <= at["beside"]
 
 
 RULES = (SortedExamples,)

@@ -51,13 +51,14 @@ class DoubleSoftmax(Rule):
     sigmoid (`model/sigmoid_twice`), though the output's rows are probabilities: that is proof, and needs no accuracy.
     Two looks for a softmax; twelve for a sigmoid, the first of the run, since outputs may be between 0 and 1 by chance.
     One look is enough where the loss's own graph shows both, one behind the other (`model/activation_twice`), as of
-    similarities; or shows a sigmoid or tanh right before a cross-entropy, or a log-sigmoid before another, or logits
-    that are divided by their own length over the classes right before a cross-entropy of labels, with no scale or
-    temperature after that: outputs that have bounds, which leave a loss of its own to the surest answer. Where the
-    output's rows do not add up to 1, and its gradient is that of one softmax (`model/loss_weight`), or the loss's graph
-    is one cross-entropy, and shows no other before it, as of outputs that are logarithms already
-    (`model/loss_classes`), there is none, and a model that learns slowly is near that line by chance: only an
-    evaluation counts then, while the training's loss is 0.1 below the floor.
+    similarities, also where numbers are added to the probabilities in between, such as the logarithms of classes'
+    shares, or where a distribution normalises them as logits; or shows a sigmoid or tanh right before a cross-entropy,
+    or a log-sigmoid before another, or logits that are divided by their own length over the classes right before a
+    cross-entropy of labels, with no scale or temperature after that: outputs that have bounds, which leave a loss of
+    its own to the surest answer. Where the output's rows do not add up to 1, and its gradient is that of one softmax
+    (`model/loss_weight`), or the loss's graph is one cross-entropy, and shows no other before it, as of outputs that
+    are logarithms already (`model/loss_classes`), there is none, and a model that learns slowly is near that line by
+    chance: only an evaluation counts then, while the training's loss is 0.1 below the floor.
 
     What to do: give `cross_entropy` the logits; or take the logarithm of the probabilities and use `nll_loss`.
     """

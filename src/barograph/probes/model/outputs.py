@@ -23,6 +23,7 @@ from barograph.probes.model.loss_graph import root_of_pass
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rows import NOTHING, place_of
+from barograph.probes.model.sides import SideInputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,7 +68,7 @@ class OutputLook:
         self._found: Tensor | None = None
         self._texts: Tensor | None = None
         self._pairs: Tensor | None = None  # of neighbouring tokens
-        self._inputs = entrance.Inputs()
+        self._inputs, self._sides = entrance.Inputs(), SideInputs()
         self._tokens: list[Tensor] = []  # of a batch, whole
         self._given_classes: Tensor | None = None  # of examples
         self._numbers: Tensor | None = None  # mean and deviation of the first of these
@@ -99,6 +100,7 @@ class OutputLook:
             if self._tokens and self._tokens[0].numel() >= _NUMBERS:
                 self._numbers = entrance.of_tokens(self._tokens[0])
             self._given_classes = entrance.of_classes(tensors)
+        self._sides.given(tensors, trains, self.due)
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
@@ -106,6 +108,8 @@ class OutputLook:
 
     def evaluated(self, tensors: Iterable[Tensor]) -> None:
         """The inputs of a pass of a copy of the model, in an evaluation."""
+        tensors = list(tensors)
+        self._sides.given(tensors, False, False)
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is not None:
             self._inputs.given(tensor, False, False)
@@ -254,6 +258,7 @@ class OutputLook:
         if self._rebuilt is not None:
             current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
         self._inputs.put(current)
+        self._sides.put(current)
         if self._given_classes is not None:
             current.put("classes_of_inputs", entrance.CLASSES, self._given_classes)
             self._given_classes = None

@@ -81,6 +81,31 @@ def test_what_is_logged_where_the_watch_has_seen_evaluations_may_be_their_loss(
     assert played(beside("fit/weighted_loss", name, values) | seen, each)[0] == (name if told else None)
 
 
+@pytest.mark.parametrize("each", [1, 7, 50, STEPS])
+@pytest.mark.parametrize(
+    ("watched", "over", "told"),
+    [
+        ({}, 36, True),
+        ({}, 1, True),  # the evaluation's is the same sum
+        ({}, 4000, False),  # another measure
+        ({"square_weight": 18.0, "backwards": 2.0}, 36, True),
+        ({"square_weight": 36.3}, 36, False),
+        ({"loss_adds": 0.0}, 36, False),  # a weight of the mean
+        ({"square_weight": 7.0}, 36, False),
+        ({"loss_adds": None}, 36, False),
+        ({"begins": 30}, 36, False),  # the sum came later
+    ],
+)
+def test_an_evaluation_may_have_the_mean_of_squares_that_the_training_adds_up(
+    watched: dict[str, float | None], over: float, told: bool, each: int
+) -> None:
+    known = {"square_weight": 36.0, "backwards": 1.0, "loss_adds": 1.0} | watched
+    begins = int(known.pop("begins", 1) or 1)
+    sums = {f"model/{name}": (np.array([begins]), np.array([value])) for name, value in known.items() if value}
+    columns = beside("fit/loss", "ema/mse", FALLS[AT] / over) | SEEN | sums
+    assert played(columns, each)[0] == ("ema/mse" if told else None)
+
+
 def test_what_is_told_by_its_rows_has_its_accuracy_beside_it_and_begins_rules_anew() -> None:
     right = np.linspace(0.3, 0.9, len(AT))
     columns = beside("fit/loss", "review/loss", FALLS[AT] + 0.2, accuracy=right, recall=right)

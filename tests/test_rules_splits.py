@@ -151,6 +151,20 @@ def test_rows_that_come_in_both_by_chance_inform(again: float, later: float, sev
     assert [one.severity for one in findings([EvaluationExamples()], columns).values()][:1] == [severity]
 
 
+@pytest.mark.parametrize(("again", "severity"), [(0.0, "warning"), (1 / 24, "info")])
+def test_rows_of_a_step_s_other_passes_say_what_chance_gives_too(again: float, severity: str) -> None:
+    """As of micro-batches of a few rows, of which the first alone hardly ever have one that came before."""
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": 0.14, "evaluated_rows": 64.0, "evaluated_trained_passes": 1.0}
+    columns |= {f"model/{name}": (EVALUATIONS + 1, np.full(10, value)) for name, value in figures.items()}
+    looks = np.arange(0, EVALUATIONS[-1], 5)
+    count = np.arange(1, len(looks) + 1)
+    figures = {"rows_again": 0.0, "example_rows": 4.0, "distinct_rows": 4.0 * count, "beside_rows": 12.0,
+               "beside_again": again, "beside_distinct": 12.0 * count}  # fmt: skip
+    columns |= {f"model/{name}": (looks, values + 0.0 * looks) for name, values in figures.items()}
+    assert [one.severity for one in findings([EvaluationExamples()], columns).values()][:1] == [severity]
+
+
 @pytest.mark.parametrize(
     ("dropout", "of_batch", "noise", "cause"),
     [(1.0, 0.0, 0.0, "dropout left on"), (0.0, 1.0, 0.0, "batch norm left in training mode"),

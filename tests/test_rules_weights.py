@@ -309,7 +309,10 @@ def test_layers_that_the_configuration_names_as_frozen_inform(config: dict, seve
 @pytest.mark.parametrize(
     ("config", "severity"),
     [({"freeze": "layers.0"}, "info"), ({"freeze": "base, layers.0"}, "info"), ({"freeze": "base"}, "warning"),
-     ({"freeze_layers": True}, "warning"), ({"layers": "layers.0"}, "warning"), ({}, "warning")],
+     ({"freeze_layers": True}, "warning"), ({"layers": "layers.0"}, "warning"), ({}, "warning"),
+     ({"not_adapted": "layers.0"}, "info"), ({"lora.exclude_modules": ["embed", "layers.0"]}, "info"),
+     ({"keep_fixed": "layers"}, "warning"), ({"adapted": "layers.0"}, "warning"), ({"notes": "layers.0"}, "warning"),
+     ({"not_adapted": ""}, "warning"), ({"prefix": "layers.0"}, "warning")],
 )  # fmt: skip
 def test_adapters_of_layers_that_an_option_freezes_by_name_inform(config: dict, severity: str) -> None:
     figures = {"trained_parameters": 8, "frozen_parameters": 40, "trained_adapters": 8, "frozen_adapters": 8,

@@ -186,6 +186,23 @@ def test_pictures_beside_captions_are_compared_and_masks_beside_tokens_are_not(
     assert (look._alike._rows is not None) == compared
 
 
+def test_rows_of_a_step_s_other_passes_are_counted_against_those_of_steps_before() -> None:
+    look, rows = ExampleLook(), texts(24)
+
+    def step(*passes: Any) -> dict[str, float]:
+        given = [fingerprints(one).numpy() for one in passes]
+        numbers = {"examples": ((), given[:1])} | (
+            {"examples_beside": ((), [np.concatenate(given[1:])])} if given[1:] else {}
+        )
+        return {name: value for name, value in look.fields_of(numbers, 1).items() if name.startswith("beside_")}
+
+    assert step(rows[:4]) == {}
+    others = step(rows[4:8], rows[8:12], rows[8:12])  # those of this step are views of one thing, as it may be
+    assert others["beside_rows"] == 8 and others["beside_again"] == 0 and others["beside_distinct"] == 4
+    others = step(rows[12:16], rows[2:6], rows[10:14])
+    assert others["beside_again"] == 6 / 8 and others["beside_distinct"] == 10
+
+
 def test_an_input_that_is_evaluated_in_each_step_is_no_evaluation() -> None:
     class Current:
         def __init__(self) -> None:

@@ -46,6 +46,8 @@ _RISES = 2.0  # from the first to the second row, at most
 _SLACK = 3  # steps: a watch that rests looks some later
 _FAR = 0.05  # times the training's loss, at least, of what is logged where the watch has seen evaluations
 SEEN = "model/evaluated_rows"  # of an evaluation's passes, at the step behind them
+_SUMS = ("model/square_weight", "model/backwards", "model/loss_adds")  # see `_added_up`
+_ADDED, _WHOLE = 8, 2e-3  # squared differences, at least; off a whole number
 GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
 _EQUAL, _ASKED = 6, 32  # steps in a row, of those that have both, that tell it; steps of it, after which none is
 _WITHIN = 1024  # rows of a series, among which these have to be
@@ -152,8 +154,10 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
         if not at and (kind == _IS_SEEN or (kind == _IS_BESIDE and not _has_beside(channels, name))):
             continue
         lowest = _FAR if at else _LOWEST if of_data else _NEAREST
-        if (far := _distance(two, loss, lowest, bool(at) or of_data)) is not None:
-            found.append((two[1][0], far, name, channel))
+        parts = {1.0, _added_up(channels, two, loss)} if at else {1.0}
+        fars = [_distance(two, loss, lowest, bool(at) or of_data, part) for part in parts]
+        if known := [far for far in fars if far is not None]:
+            found.append((two[1][0], min(known), name, channel))
     return min(found, key=lambda one: one[:3])[3] if found else None, pending
 
 
@@ -224,14 +228,29 @@ def _at_evaluations(two: tuple[tuple[int, float, list[float]], ...], loss: ReadS
     return len(found) == len(two) and None not in found
 
 
+def _added_up(channels: Mapping[str, One], two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries) -> float:
+    """How many squared differences the training's loss adds up for each that their mean would be over, as the watch saw
+    it before the first of two rows; 1 where it saw none. An evaluation may have the mean."""
+    series = [channels[name] for name in _SUMS if name in channels and not channels[name].start]
+    firsts = [one.rows(0, 1) for one in series if one.end]
+    if len(firsts) < len(_SUMS):
+        return 1.0
+    (weight, times, adds), came = (float(one.value[0]) for one in firsts), int(firsts[0].step[0])
+    count = weight * max(1.0, times)
+    whole = _ADDED <= count < math.inf and abs(count / round(count) - 1) < _WHOLE
+    before = came <= int(loss.rows().step[len(two[0][2]) - 1])
+    return float(round(count)) if before and whole and adds == 1 else 1.0
+
+
 def _distance(
-    two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries, lowest: float, of_data: bool
+    two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries, lowest: float, of_data: bool, parts: float = 1.0
 ) -> float | None:
-    """How far a series is from the training's loss, as a logarithm; None of another series."""
+    """How far a series is from the training's loss, or from what that is over these parts, as a logarithm; None of
+    another series."""
     (_, first, before), (_, second, after) = two
     if not (math.isfinite(first + second) and first > 0 and second > 0):
         return None
-    levels = [float(numpy.median(values[-_NEAR:])) for values in (before, after)]
+    levels = [float(numpy.median(values[-_NEAR:])) / parts for values in (before, after)]
     if not all(math.isfinite(level) and level > 0 for level in levels):
         return None
     times = [value / level for value, level in zip((first, second), levels, strict=True)]

@@ -18,7 +18,7 @@ MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.mode", "evaluation.units", "evaluation.ranking",
     "data.data",
     "evaluation.reversed", "data.noising", "data.criteria", "data.finite", "data.texts", "data.outputs", "data.places",
-    "data.leaks", "data.pictures", "data.prepared", "data.overlaps", "run.resume", "rl.rl", "rl.values",
+    "data.leaks", "data.pictures", "data.prepared", "data.sides", "data.overlaps", "run.resume", "rl.rl", "rl.values",
     "rl.reference", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early",
     "optimizer.optimizer", "activations.weights", "activations.activations", "activations.forward",
     "activations.dependence", "activations.paths", "activations.scores", "moe.moe", "optimizer.schedule",

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.probes.model import following, left_out
+from barograph.probes.model import following, lacking, left_out
 from barograph.probes.model.following import BegunCopies, FollowedAverage, moved_between, share_of_way
 from barograph.probes.model.guest import after, before, is_compiled
 from barograph.probes.model.parameters import mesh_of
@@ -40,7 +40,7 @@ _COPIES = 256  # of the model that are listened to
 _ALONG = 0.1  # of the squared distance, what may be off the line of the last step
 NAMES = (
     "apart", "share", "alike", "newest", "whose", "statistics", "moved", "changed", "steps", "unset", *following.NAMES,
-    *left_out.NAMES,
+    *left_out.NAMES, *lacking.NAMES,
 )  # fmt: skip
 
 
@@ -75,6 +75,7 @@ class EvaluatedWeights:
         self._more: list[str] = []  # of more parameters
         self._now: list[Tensor] = []  # trained weights behind the last step, and behind the one before
         self._then: list[Tensor] = []
+        self._first: list[Tensor] = []  # behind the first step
         self._own: dict[Any, WeightSample] = {}  # the watched model's, by what tells whether they are others
         self._other: WeightSample | None = None
         self._whose: Any = None  # a weak reference to the copy that this is of
@@ -100,9 +101,10 @@ class EvaluatedWeights:
                 names = {id(item): path for path, item in model.named_parameters()}
                 self._chosen = chosen
                 self._paths = [names[id(item)] for item in chosen] if all(id(one) in names for one in chosen) else []
-                self._more, self._kept = left_out.paths_of(model), None
+                self._more, self._kept, self._first = left_out.paths_of(model), None, []
             usable = bool(self._paths) and len(now) == len(then) == len(self._paths)
             self._now, self._then = (now, then) if usable else ([], [])
+            self._first = self._first or self._then
             self._own, self._other, self._strangers = {}, None, False
             self._listens, self._steps = usable, self._steps + 1
             if self._steps == _LOOK and model is not None and not is_compiled():
@@ -193,10 +195,13 @@ class EvaluatedWeights:
         return torch.cat([some_of(one.detach()).float().to(home) for one in self._items(model)])
 
     def _newest(self) -> Tensor:
+        return self._line(self._now)
+
+    def _line(self, some: Sequence[Tensor]) -> Tensor:
         import torch
 
         home = self._now[0].device
-        return torch.cat([one.float().to(home) for one in self._now])
+        return torch.cat([one.float().to(home) for one in some])
 
     def _move(self, passed: WeightSample | None) -> Tensor | None:
         """Follow the copy that is evaluated. passed: what an evaluation before this step was made with; then what is
@@ -252,8 +257,7 @@ class EvaluatedWeights:
     ) -> Tensor:
         import torch
 
-        home, now = self._now[0].device, self._newest()
-        then = torch.cat([one.float().to(home) for one in self._then])
+        home, now, then = self._now[0].device, self._newest(), self._line(self._then)
         each = torch.stack([one.weights for one in samples])
         which = (each - now).square().sum(1).argmax(keepdim=True)  # no copy of the trained ones, if there is another
         evaluated = each.index_select(0, which)[0]
@@ -279,7 +283,8 @@ class EvaluatedWeights:
             if len(ours.means):
                 statistics = ((theirs.means == before.means).all() & (ours.means != own.means).any()).float()
         self._kept = theirs, ours, other
-        pairs = zip(*(torch.split(line, [len(one) for one in self._now]) for line in (evaluated, now)), strict=True)
+        sizes = [len(one) for one in self._now]
+        pairs = zip(*(torch.split(line, sizes) for line in (evaluated, now)), strict=True)
         shares = torch.stack([(one * mine).sum() / mine.square().sum().clamp_min(1e-30) for one, mine in pairs])
         part = (away * back).sum() / back.square().sum().clamp_min(1e-30)  # 1 less the share of the newest weights
         along = (away - part * back).square().sum() <= _ALONG * away.square().sum()
@@ -289,7 +294,7 @@ class EvaluatedWeights:
         moves = torch.stack((blank, blank, blank)) if moves is None else moves.to(home)
         steps = torch.full_like(apart, float(self._steps))
         here = torch.stack((apart, shares.mean(), alike, newest, whose, statistics, moved, changed, steps, blank))
-        return torch.cat((here, moves, left))
+        return torch.cat((here, moves, left, lacking.figures(self._line(self._first), now, evaluated, sizes)))
 
     def _unset(self, used: Sequence[WeightSample], model: Any) -> Any:
         """Whether batch norm's running means were 0, as torch makes them, in what evaluations were made with, and are

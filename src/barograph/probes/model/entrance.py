@@ -93,10 +93,10 @@ class Inputs:
             self._came = True
         elif trains:
             if due:
-                self._moments[trains] = self._and_rows(moments(tensor, _few(local(tensor.detach())).float()), tensor)
+                self._moments[trains] = self._and_rows(moments(tensor, few(local(tensor.detach())).float()), tensor)
                 self._wide = math.prod(tensor.shape[1:])
             return
-        values = _few(local(tensor.detach())).float()
+        values = few(local(tensor.detach())).float()
         kept = self._kept[trains]
         if len(values) < _ENOUGH:
             if kept and kept[0].device != values.device:
@@ -210,8 +210,8 @@ def figures(pictures: Tensor) -> Tensor:
         return torch.stack([some.amin(), some.amax(), some.mean(), some.std((0, 2, 3)).mean()])
 
 
-def _few(tensor: Tensor) -> Tensor:
-    """Elements of all rows, at even distances that no width divides: else they were those of the same columns."""
+def few(tensor: Tensor) -> Tensor:
+    """Numbers of all rows, at even distances that no width divides: else they were those of the same columns."""
     line = tensor.reshape(-1) if tensor.is_contiguous() else tensor[:_ROWS].reshape(-1)
     stride, row = max(1, len(line) // 4096), math.prod(tensor.shape[1:])
     while stride < len(line) and math.gcd(stride, row) > 1:

@@ -198,6 +198,10 @@ class ExampleLook:
             found |= self._seen_in_training(*numbers["evaluated"]) | self._parts_seen(numbers)
         rows = [int(row) for row in numbers["examples"][1][0]] if "examples" in numbers else []
         known = [row in self._trained for row in rows]
+        others = [int(row) for row in numbers["examples_beside"][1][0]] if "examples_beside" in numbers else []
+        if others:  # those of this step, which may be their other views, are not yet known
+            seen = sum(row in self._trained or row in self._beside_trained for row in others)
+            found |= {"beside_rows": float(len(others)), "beside_again": seen / len(others)}
         found |= self._alike.fields_of(numbers, known, step) | self._wording.fields_of(numbers, known, step)
         found |= self._passages.fields_of(numbers) | self._beginnings.fields_of(numbers)
         if rows:
@@ -222,9 +226,9 @@ class ExampleLook:
             both = numbers["examples"][1][0], numbers["examples_beside"][1][0]
             if len(both[0]) == len(both[1]):
                 found["beside_copies"] = float((both[0] == both[1]).mean())
-        if "examples_beside" in numbers and len(self._beside_trained) < _KEPT:
-            self._beside_trained.update(numbers["examples_beside"][1][0].tolist())
-        return found
+        if others and len(self._beside_trained) < _KEPT:
+            self._beside_trained.update(others)
+        return found if not others else found | {"beside_distinct": float(len(self._beside_trained))}
 
     def _keep_parts(self, numbers: Mapping[str, Any]) -> None:
         """Remember the parts of a step's rows."""

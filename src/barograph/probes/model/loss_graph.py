@@ -124,9 +124,10 @@ def _roots(frame: FrameType | None) -> Sequence[Any]:
 def figures(root: Any) -> dict[str, float]:
     """`loss_undivided`: whether a loss is a mean, or several that are added, and nothing multiplies or divides it.
     `term_undivided`: 1 where that is so of one of several means, and others are multiplied: each has its weight.
-    `loss_adds`: 1 where some of them are sums. `loss_summed`: how many elements are added up, where nothing does; in
-    each of `sums_added` sums that are added, as those of a batch's two sides. `sum_beside_mean`: of sums that are added
-    to a mean, where nothing multiplies or divides them, how many numbers the largest adds up.
+    `loss_adds`: 1 where some of them are sums, or averages of sums of squares. `loss_summed`: how many elements are
+    added up, where nothing does; in each of `sums_added` sums that are added, as those of a batch's two sides.
+    `sum_beside_mean`: of sums that are added to a mean, where nothing multiplies or divides them, how many numbers the
+    largest adds up.
     `activation_twice`: 1 where a softmax or sigmoid goes into a loss that has it, also moved by numbers or masked, 2
     where another function with bounds does, as a sigmoid or tanh into a cross-entropy, 3 where logits are divided by
     their own length, over the classes, right before a cross-entropy of labels. `loss_classes`: the classes of a
@@ -161,7 +162,8 @@ def figures(root: Any) -> dict[str, float]:
         found["term_undivided"] = 1.0
     if len(terms) == 1 and means:
         found |= _chosen(means[0])
-    if sums:
+    squared = None if sums else objective.squared(root)
+    if sums or (squared is not None and squared.summed):
         found["loss_adds"] = 1.0
     if means and (added := max(map(_added_up, whole), default=0.0)):
         found["sum_beside_mean"] = added

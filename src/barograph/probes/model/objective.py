@@ -116,28 +116,29 @@ def _widened(root: Any) -> dict[str, float]:
 
 class Squared(NamedTuple):
     """Of a loss that is a mean square, or a multiple of one: of how many differences; what made the outputs, but for
-    changes of shape; whether it is a multiple, or a sum."""
+    changes of shape; whether it is a multiple, or a sum; whether some are added up, and not averaged."""
 
     number: int
     made: str
     multiple: bool
+    summed: bool
 
 
 def squared(root: Any) -> Squared | None:
     """Of a loss that is nothing but squared differences with what has no gradient, added up with one weight. None of
     another one."""
-    node, multiple = root, False
+    node, multiple, summed = root, False, False
     while kind(node) in ("Mul", "Div") and len(behind(node)) == 1 and not shape(node):  # by a number
         node, multiple = behind(node)[0], True
     mean = kind(node) == "Mean" or (kind(node) == "MseLoss" and setting(node, "reduction", 0) == 1)
     for _ in range(_SUMS):  # of rows first, say: all differences have one weight all the same
         if kind(node) not in ("Mean", "Sum") and not (kind(node) in _SHAPES and shape(node)):
             break
-        mean = mean and kind(node) != "Sum"
+        mean, summed = mean and kind(node) != "Sum", summed or kind(node) == "Sum"
         node = _alone(node)
     name, under = kind(node), behind(node)
     if name == "MseLoss":
-        sides = under
+        sides, summed = under, summed or setting(node, "reduction", 0) == 2
     elif name == "Pow" and setting(node, "exponent", 0) == 2:
         sides = behind(under[0]) if len(under) == 1 and kind(under[0]) == "Sub" else []
     elif name == "Mul" and len(under) == 2 and under[0] is under[1] and kind(under[0]) == "Sub":
@@ -146,7 +147,7 @@ def squared(root: Any) -> Squared | None:
         return None
     if len(sides) != 1:
         return None
-    return Squared(math.prod(shape(sides[0])), plain_kind(sides[0]), multiple or not mean)
+    return Squared(math.prod(shape(sides[0])), plain_kind(sides[0]), multiple or not mean, summed)
 
 
 def _alone(node: Any) -> Any:

@@ -24,6 +24,7 @@ from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rows import NOTHING, as_read, place_of
 from barograph.probes.model.side_texts import SideTexts, text_beside
+from barograph.probes.model.sides import SideInputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,9 +68,9 @@ class OutputLook:
         self.due = True
         self._found: Tensor | None = None
         self._texts: Tensor | None = None
-        self._side = SideTexts()
+        self._second = SideTexts()
         self._pairs: Tensor | None = None  # of neighbouring tokens
-        self._inputs = entrance.Inputs()
+        self._inputs, self._sides = entrance.Inputs(), SideInputs()
         self._tokens: list[Tensor] = []  # of a batch, whole
         self._given_classes: Tensor | None = None  # of examples
         self._numbers: Tensor | None = None  # mean and deviation of the first of these
@@ -101,6 +102,7 @@ class OutputLook:
             if self._tokens and self._tokens[0].numel() >= _NUMBERS:
                 self._numbers = entrance.of_tokens(self._tokens[0])
             self._given_classes = entrance.of_classes(tensors)
+        self._sides.given(tensors, trains, self.due)
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is None:
             return
@@ -108,6 +110,8 @@ class OutputLook:
 
     def evaluated(self, tensors: Iterable[Tensor]) -> None:
         """The inputs of a pass of a copy of the model, in an evaluation."""
+        tensors = list(tensors)
+        self._sides.given(tensors, False, False)
         tensor = next((one for one in tensors if one.is_floating_point()), None)
         if tensor is not None:
             self._inputs.given(tensor, False, False)
@@ -130,7 +134,7 @@ class OutputLook:
         rows = _rows(tensor.detach()).clone()  # it may be changed in place
         side = text_beside(output, tensor, self._tokens)
         if side is not None:
-            self._side.follow(side, *self._read(self._tokens, embedded, side)[:2], self.timed)
+            self._second.follow(side, *self._read(self._tokens, embedded, side)[:2], self.timed)
         rowed, self._tokens = self._tokens if tensor.dim() == 3 else [], []
         given, fed, several = self._read(rowed, embedded, tensor)
         squared = self._round.squared if self._round is not None else None
@@ -258,8 +262,9 @@ class OutputLook:
             current.put("placed", places.FIGURES, self._placed)
         if self._rebuilt is not None:
             current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
-        self._side.put(current)
+        self._second.put(current)
         self._inputs.put(current)
+        self._sides.put(current)
         if self._given_classes is not None:
             current.put("classes_of_inputs", entrance.CLASSES, self._given_classes)
             self._given_classes = None

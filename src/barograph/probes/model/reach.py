@@ -237,8 +237,9 @@ def repeated_figures(current: ModelRound, model: Any) -> None:
 
 def detached_table(model: Any, output: Any) -> Any:
     """Whether what makes the output of a pass is a product with the whole table of a trained embedding that no gradient
-    comes back to by it: the same numbers, as far as the product's precision keeps them, cut off from the graph. On its
-    device; None where there is no such product, or the model has a frozen matrix of the table's sizes."""
+    comes back to by it: the same numbers, as far as the product's precision keeps them, cut off from the graph. 2 where
+    it is with such a table and rows behind it, as many as a parameter has that is trained. On its device; None where
+    there is no such product, or the model has a frozen matrix of the table's sizes."""
     node = getattr(output, "grad_fn", None)
     for _ in range(_BETWEEN):
         if node is None or kind(node) in _PRODUCTS:
@@ -256,12 +257,30 @@ def detached_table(model: Any, output: Any) -> Any:
         return None
     for module in model.modules():
         weight = own(module, "weight") if "Embedding" in type(module).__name__ else None
-        if weight is not None and weight.requires_grad and weight.shape == table.shape:
-            theirs, ours = (
-                one[:: max(1, len(one) // _ROWS)][:_ROWS].to(table.dtype) for one in (table, weight.detach())
-            )
-            return ((theirs == ours).all() & (ours != ours[0]).any()).reshape(1)
+        if weight is None or weight.dim() != 2 or mesh_of(weight) is not None:
+            continue
+        if weight.requires_grad and weight.shape == table.shape:
+            return _has(table, weight).float().reshape(1)
+        if len(weight) < len(table) and _grown(weight, table) and _adds(model, weight, table.shape):
+            rest = table[len(weight) :]
+            return 2 * (_has(table[: len(weight)], weight) & (rest != 0).any()).float().reshape(1)
     return None
+
+
+def _has(table: Any, weight: Any) -> Any:
+    """Whether both have the same numbers, and no row that all others are."""
+    theirs, ours = (one[:: max(1, len(one) // _ROWS)][:_ROWS].to(table.dtype) for one in (table, weight.detach()))
+    return (theirs == ours).all() & (ours != ours[0]).any()
+
+
+def _adds(model: Any, weight: Any, sizes: tuple[int, int]) -> bool:
+    """Whether a parameter, and no layer's weight, is trained that has the rows that a table has more than an embedding
+    has."""
+    rest = (sizes[0] - len(weight), sizes[1])
+    return any(
+        one.requires_grad and tuple(one.shape) == rest and name.rpartition(".")[2] != "weight"
+        for name, one in model.named_parameters()
+    )
 
 
 def _grown(one: Any, other: Any) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from barograph.probes.model.objective import Squared
     from barograph.probes.model.parameters import Owned
     from barograph.probes.stats.statistics import PendingStatistics, Statistics
 
@@ -83,7 +84,7 @@ class ModelRound:
         self.unchanged: set[str] | None = None  # layers with a gradient that the step did not touch
         self.loose = 0  # layers with a gradient and without an optimizer; the column `same` says whether they stayed
         self.differences = False  # whether the loss is of sizes of differences, and of no classes
-        self.squared: tuple[int, str, bool] | None = None  # of a loss that is a mean square: `objective.Squared`
+        self.squared: Squared | None = None  # of a loss that is a mean square
         self.figures: dict[str, Any] = {}
         self.costs: dict[str, float] = {}
         self.merged: list[tuple[str, tuple[str, ...], Statistics]] = []

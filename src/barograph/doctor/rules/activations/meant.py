@@ -52,6 +52,10 @@ _TARGETS = re.compile(
 )
 _STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
 _COUNT = re.compile(r"(?:^|[._])(?:n|num|number|number_of|model)?_?stages$")
+_LEAVES = re.compile(
+    r"(?:^|_)(?:non?|not|without|skip(?:ped)?|exclud(?:e|ed|ing)|except|ignored?|keep|kept|fix(?:ed)?|pin(?:ned)?|static|"
+    r"untouched|leave|left|held|hold)(?=_|$)|(?:^|_)un(?:adapted|trained|tuned|changed)(?=_|$)"
+)
 _LETTERS = 3
 _SAYS = 3  # options at least, of a configuration that would say what is frozen
 
@@ -120,14 +124,17 @@ def said_frozen(history: RunHistory, names: str) -> bool:
 
 
 def said_part(history: RunHistory, names: str) -> bool:
-    """Whether an option of freezing names a part that is frozen as a whole (`freeze: layers.0`). names: see
-    `said_frozen`."""
+    """Whether an option of freezing, or of what is left as it is, names a part that is frozen as a whole (`freeze:
+    layers.0`, `not_adapted: layers.0`). names: see `said_frozen`."""
     listed = names.lower().split(", ")
-    return any(
-        part in listed
-        for name, value in history.options.found.items() if isinstance(value, str) and _sides(name) is not None
-        for part in re.split(r"[\s,;|]+", value.lower())
-    )  # fmt: skip
+    for name, value in history.options.found.items():
+        parts = value if isinstance(value, list | tuple) else [value]
+        told = _sides(name) is not None or _LEAVES.search(name.rpartition(".")[2].lower()) is not None
+        if told and any(
+            word in listed for part in parts if isinstance(part, str) for word in re.split(r"[\s,;|]+", part.lower())
+        ):
+            return True
+    return False
 
 
 def said_thin(history: RunHistory) -> bool | None:

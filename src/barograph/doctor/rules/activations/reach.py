@@ -234,7 +234,9 @@ class TableDetached(WatchRule):
 
     In three looks, at the first, fifth and tenth step, the product that makes a model's output has the whole table of
     an embedding as its matrix: the weights are tied. The embedding is trained, and the graph of the output is cut
-    there, as by `detach()` or `.data`, so that the table is trained as an input alone. A softmax follows
+    there, as by `detach()` or `.data`, so that the table is trained as an input alone. Or its matrix has the table's
+    numbers, trained or frozen, and some rows behind them, as many as a parameter of the model has that is trained: of
+    rows that were added to the embedding the output has others, or the same without their gradient. A softmax follows
     (`model/softmax_twice`): the outputs are scores of the table's rows. Where an option speaks of detached or stopped
     gradients, it is an info finding; an embedding that is frozen gives none, nor does a frozen copy.
 
@@ -253,14 +255,23 @@ class TableDetached(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         scores = watched(history, "softmax_twice", place) >= 0
-        if self.lasts(value == 1 and scores, place, self.at["looks"]):
+        if self.lasts(value > 0 and scores, place, self.at["looks"]):
             meant = any(_DETACHES.search(name) and bool(value) for name, value in history.options.found.items())
+            message = "The output is a product with the embedding's table, and the gradient does not come back to the "
+            message += "table by it: it is trained as an input alone."
+            if value == 2:
+                message = "The output is a product with the embedding's table and rows behind it, and no gradient "
+                message += "comes back by it to rows that were added to the embedding: they are trained as input alone."
             yield self.finding(
-                self._row[0][0], "The output is a product with the embedding's table, and the gradient does not come "
-                "back to the table by it: it is trained as an input alone.", found=place[0], segment=place[2],
+                self._row[0][0], message, found=place[0], segment=place[2],
                 severity="info" if meant else self.severity, confidence=0.3 if meant else 0.9,
-                evidence={"standing": True},
+                causes=[_ADDED] if value == 2 else list(self.causes), evidence={"standing": True},
+                remedies=[_BOTH] if value == 2 else list(self.remedies),
             )  # fmt: skip
+
+
+_ADDED = "weight tying broken: rows that were added to the embedding are trained, and the output has other ones"
+_BOTH = "make the rows once in each pass, and take them for the embedding and for the output: `cat([table, added])`"
 
 
 def _says_tied(history: RunHistory) -> bool:

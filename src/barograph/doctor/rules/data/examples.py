@@ -277,8 +277,8 @@ class EvaluationExamples(WatchRule):
     Fingerprints of some of an evaluation's rows are compared with those of the training's rows at the steps that were
     looked at, which are a part of them all. An eighth of the rows and four or more, and some in each pass, in two
     evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an info finding. So is as
-    many as chance gives, up to a quarter, by how many new rows of the training had come before in its first looks:
-    fewer than four deviations more. Where the
+    many as chance gives, up to a quarter, by how many new rows of the training had come before in its first looks, and
+    one more: fewer than four deviations more. Rows of all passes of a step count, as of its micro-batches. Where the
     training has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by
     chance, there is no finding; nor where a policy is trained on what it generated.
 
@@ -326,16 +326,21 @@ class EvaluationExamples(WatchRule):
             )  # fmt: skip
 
     def _chance(self, history: RunHistory, place: Place) -> float:
-        """The share of an evaluation's rows that came in the training by chance, as new ones of its own had before."""
-        names = ("rows_again", "example_rows", "distinct_rows")
-        seen, rows, distinct = (_until(history.channel(f"model/{name}"), place) for name in names)
-        had = pairs = before = 0.0
+        """The share of an evaluation's rows that came in the training by chance, as new ones of its own had before: of
+        a step's first pass those that are in the first passes before, of its others those that are in any."""
+        names = ("rows_again", "example_rows", "distinct_rows", "beside_again", "beside_rows", "beside_distinct")
+        found = (_until(history.channel(f"model/{name}"), place) for name in names)
+        seen, rows, distinct, again, beside, others = found
+        had = pairs = before = all_before = 0.0
         for step, count in distinct.items():
-            if seen.get(step, 0.0) > self.at["again"]:
+            first, other = rows.get(step, 0.0), beside.get(step, 0.0)
+            here = seen.get(step, 0.0) * first + again.get(step, 0.0) * other
+            if here > self.at["again"] * (first + other):
                 break
-            had, pairs = had + seen.get(step, 0.0) * rows.get(step, 0.0), pairs + before * rows.get(step, 0.0)
-            before = count
-        return 1 - math.exp(-had / pairs * max(distinct.values())) if pairs else 0.0
+            had, pairs = had + here, pairs + before * first + all_before * other
+            before, all_before = count, count + others.get(step, 0.0)
+        every = max(distinct.values(), default=0.0) + max(others.values(), default=0.0)
+        return 1 - math.exp(-had / pairs * every) if pairs else 0.0
 
 
 def _until(channel: Channel | None, place: Place) -> dict[int, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.roles import is_of_other_kind
@@ -129,15 +129,17 @@ class AverageWrong(WatchRule):
 
     The watch compares some weights with which evaluations are made with those that are trained. They are the newest
     ones for the most part, three fifths or more, and those of the step before, in three evaluations in a row behind the
-    twentieth step: the decay is swapped with 1 − decay. Or all matrices are a tenth or more too small, by the same
-    share (within 15% of it), and the second evaluation's are what an average is that began at zeros: of the share s
-    that was missing after t steps, s^(u/t) after u, within 0.03. Or they move, are others than the trained ones, and
-    the running statistics of the batch norm beside them never move, while the trained model's do, in three evaluations
-    in a row. Or they are the same in three evaluations in a row, to the last bit, while the trained ones move, and the
-    trained ones are not evaluated themselves: the average is not updated, or by less than a number of sixteen bits can
-    hold. Or the configuration says that evaluations are made with the average, from the beginning, and all of a
-    whole training, three or more, are made with exactly the trained weights; a copy of the model was there behind the
-    second step, and none is called. Where there was no copy then, one that was made later may be: nothing is said.
+    twentieth step: the decay is swapped with 1 − decay. Or a tenth or more of the weights is missing in all matrices,
+    the same share of each (within 15% of it), and the second evaluation's are what an average is that began at zeros:
+    of the share s that was missing after t steps, s^(u/t) after u, within 0.03. What is missing is known from those of
+    the first step and the newest ones, of which an average that lags has all in all as much as any other. Or they move,
+    are others than the trained ones, and the running statistics of the batch norm beside them never move, while the
+    trained model's do, in three evaluations in a row. Or they are the same in three evaluations in a row, to the last
+    bit, while the trained ones move, and the trained ones are not evaluated themselves: the average is not updated, or
+    by less than a number of sixteen bits can hold. Or the configuration says that evaluations are made with the
+    average, from the beginning, and all of a whole training, three or more, are made with exactly the trained weights;
+    a copy of the model was there behind the second step, and none is called. Where there was no copy then, one that was
+    made later may be: nothing is said.
 
     What to do: see in the loop where the average is made, updated behind each step, and put into what is evaluated.
     """
@@ -163,7 +165,7 @@ class AverageWrong(WatchRule):
 
     def begin(self) -> None:
         self._rows = dict.fromkeys(("newest", "statistics", "still", "raw"), 0)
-        self._missing: tuple[int, float] | None = None
+        self._missing: tuple[float, float] | None = None
         self._evaluations = 0
         self._last: Place | None = None
 
@@ -175,7 +177,7 @@ class AverageWrong(WatchRule):
             yield self._say("raw", 0.0, {}, last)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        names = ("share", "alike", "newest", "whose", "statistics", "moved", "changed")
+        names = ("share", "alike", "newest", "whose", "statistics", "moved", "changed", "whole", "whole_least", "steps")
         seen = {name: watched(history, f"evaluated_{name}", place) for name in names}
         if not came_by(evaluations_of(history), place[1]):
             return
@@ -199,13 +201,15 @@ class AverageWrong(WatchRule):
 
     def _zeros(self, value: float, seen: dict[str, float], place: Place) -> bool:
         """Whether this is the second evaluation of an average that began at zeros."""
-        before, missing = self._missing, 1 - seen["share"]
+        before, (missing, apart) = self._missing, _missing(seen)
+        # the record is of the step behind, and a loop counts from 0 or from 1
+        steps = seen["steps"] if 0 <= place[0] - seen["steps"] <= 1 else place[0] - 1
         if self._evaluations == 1 and self.at["small"] <= missing < 1:
-            even = seen["alike"] <= self.at["alike"] * missing and value >= self.at["small"]
-            self._missing = (place[0], missing) if even else None
-        if self._evaluations != 2 or before is None or place[0] <= before[0] or before[0] < 2:
+            even = apart <= self.at["alike"] * missing and value >= self.at["small"]
+            self._missing = (steps, missing) if even else None
+        if self._evaluations != 2 or before is None or steps <= before[0] or before[0] < 1:
             return False
-        expected = before[1] ** ((place[0] - 1) / (before[0] - 1))  # the record is of the step behind
+        expected = before[1] ** (steps / before[0])
         return bool(abs(missing - expected) <= self.at["off"] and expected < before[1] - self.at["off"])
 
     def _say(self, key: str, value: float, seen: dict[str, float], place: Place) -> Finding:
@@ -224,13 +228,21 @@ class AverageWrong(WatchRule):
             message = "Evaluations are made with the trained weights, and the configuration says with their average."
             cause = "averaged weights not evaluated: the trained ones are"
         else:
-            message = f"The weights of evaluations are {100 * seen['share']:.3g}% of the trained ones in size, as an "
-            message += "average is that began at zeros."
+            message = f"Of the weights {100 * (1 - _missing(seen)[0]):.3g}% are in those of evaluations, as in an "
+            message += "average that began at zeros."
             cause = "average from zeros: it begins at zeros, and is not corrected for it"
         return self.finding(
             place[0], message, found=place[0], segment=place[2], confidence=0.95, causes=[cause],
             evidence={"apart": rounded(value), "standing": True},
         )  # fmt: skip
+
+
+def _missing(seen: Mapping[str, float]) -> tuple[float, float]:
+    """Which share of the weights is missing in those of an evaluation, and by how much that is another one in matrices
+    than in others. Older records have their size along the trained ones alone."""
+    if seen["whole"] == seen["whole"]:
+        return (1 - seen["whole"], seen["whole"] - seen["whole_least"]) if seen["whole"] > -1 else (math.nan, math.nan)
+    return 1 - seen["share"], seen["alike"]
 
 
 def _evaluates_average(history: RunHistory) -> bool:

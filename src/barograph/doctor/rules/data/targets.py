@@ -14,6 +14,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.kinds import both_losses
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.prepared import EXCHANGED, channels_apart, exchanged
@@ -354,7 +355,7 @@ class EvaluationInputs(Rule):
 
     def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:
         place = step, time, segment
-        ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
+        ours, theirs = both_losses(history, *place)
         worse = self.at["worse_far"] if self._far(history, place) else self.at["worse"]
         worse = 1.0 if self._twice(history, deviation, place) else worse
         usually = usual(history.channel("model/input_std"), *place)

@@ -180,7 +180,7 @@ def test_a_loss_with_a_gradient_of_its_own_says_nothing_and_no_graph_is_kept() -
     assert look.new() == {
         "loss_terms": 1.0, "loss_undivided": 1.0, "activation_twice": 0.0, "loss_classes": 8.0,
         "loss_reversed": 0.0, "label_smoothing": 0.0, "softmax_over_rows": 0.0,
-        "nll_of_probabilities": 0.0, "nll_of_scores": 0.0, "logits_cut": 0.0,
+        "nll_of_probabilities": 0.0, "nll_of_scores": 0.0, "logits_cut": 0.0, "loss_logistic": 0.0,
     }  # fmt: skip
     functional.cross_entropy(torch.randn(4, 8) @ weight, torch.arange(4)).backward()
     assert look.new() == {}  # as before

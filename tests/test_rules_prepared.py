@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
-from test_rules_objective import EVALUATIONS, ROWS, every, warned
+from test_rules_objective import EVALUATIONS, FALLS, ROWS, every, warned
 
 LOOKS = np.arange(0, ROWS, 10)
 DICE = np.random.default_rng(5)
@@ -207,3 +208,29 @@ def test_examples_that_are_standardised_each_by_itself_in_the_training_alone_are
     found["model/input_rows_off_most"] = LOOKS, most
     found["model/eval_input_rows_off"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), settings.get("theirs", 0.34))
     assert ("rows_standardised" in warned(found, rows)) == told
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, True),
+        ({"worse": 1.05}, False),  # nearly as good as the training
+        ({"lows": 0.001}, False),  # of less contrast: no black that many share
+        ({"high": 2.0}, False),  # as wide
+        ({"std": 0.6}, False),
+        ({"classes": math.nan}, False),  # noise may be what is trained on
+        ({"ours": 0.45}, False),  # not normalised
+    ],
+)
+def test_full_pictures_in_a_range_much_narrower_than_that_of_the_training(change: dict[str, float], told: bool) -> None:
+    its = {"worse": 1.2, "lows": 0.03, "high": 0.5, "std": 0.27, "classes": 0.3, "ours": 1.0} | change
+    dice = np.random.default_rng(1)
+    found = {"loss": every(FALLS), "eval_loss": (EVALUATIONS, its["worse"] * FALLS[EVALUATIONS])}
+    found["model/top_target_share"] = LOOKS, np.full(len(LOOKS), its["classes"])
+    ours = {"mean": 0.0, "std": its["ours"], "low": -2.0, "high": 2.3, "lows": 0.001, "highs": 0.001}
+    theirs = {"mean": -0.14, "std": its["std"], "low": -0.5, "high": its["high"], "lows": its["lows"], "highs": 0.02}
+    for name, value in ours.items():
+        spread = dice.uniform(0.8, 1.15, len(LOOKS)) if name == "std" else 1.0  # it mixes pictures
+        found[f"model/input_{name}"] = LOOKS, value * spread * np.ones(len(LOOKS))
+        found[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), theirs[name])
+    assert ("evaluation_inputs" in warned(found)) is told

@@ -55,9 +55,16 @@ class WeightSample(NamedTuple):
 
 class EvaluatedWeights:
     """Follows what evaluations of one model are made with. called: told of each pass without gradients of a copy, with
-    what it is given, and whether that is what the model is given, and not a part of it."""
+    what it is given, and whether that is what the model is given, and not a part of it. answered: of what it
+    returns."""
 
-    def __init__(self, model: Any, written: Written, called: Callable[[Any, Sequence[Any], bool], None] | None = None):
+    def __init__(
+        self,
+        model: Any,
+        written: Written,
+        called: Callable[[Any, Sequence[Any], bool], None] | None = None,
+        answered: Callable[[Any], None] | None = None,
+    ):
         self._root = weakref.ref(model)
         self._kind, self._shapes = type(model), _shapes(model)
         norms = [
@@ -67,7 +74,7 @@ class EvaluatedWeights:
         self._norms = norms[:: max(1, len(norms) // _LAYERS)][:_LAYERS]
         self._ours = {id(module) for module in model.modules()}
         self._handles: list[Any] = []  # of hooks on copies
-        self._called, self._inside = called, 0  # within a call of a copy
+        self._called, self._answered, self._inside = called, answered, 0  # within a call of a copy
         self.listens = False  # whether there are copies that are listened to
         self._steps = self._row = 0
         self._chosen: Sequence[Any] = ()
@@ -171,6 +178,9 @@ class EvaluatedWeights:
 
     def _went(self, module: Any, given: Any, output: Any) -> None:
         self._inside = max(0, self._inside - 1)
+        if not self._inside and self._answered is not None:
+            with contextlib.suppress(Exception):  # of another make
+                self._answered(output)
 
     def _gathers(self, model: Any) -> bool:
         """Whether a pass moves the running statistics, and is not made with them: before an evaluation of an average,

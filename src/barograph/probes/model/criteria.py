@@ -30,12 +30,12 @@ _SHAPED = _OF_TERMS - {"Mean", "Sum", "Add"} | {"Transpose", "Permute", "ToCopy"
 
 
 def figures(root: Any) -> dict[str, float]:
-    """Of the loss whose last node this is: `loss_error`, `loss_bounded`, `loss_of_chosen`, `ctc_short`, `ctc_full`,
-    `ctc_reshaped`, `ctc_unnormalised`, `ctc_across`, `ctc_alone`, `divergence_of_chances`, `divergence_averaged`,
-    `loss_ranks`, `loss_attracts`, `loss_aligns`, `loss_hinge`, `overlap_minimised`, `overlap_of_scores`,
-    `focal_of_mean`; each only where it can be said."""
+    """Of the loss whose last node this is: `loss_error`, `loss_bounded`, `loss_of_chosen`, `loss_logistic`,
+    `ctc_short`, `ctc_full`, `ctc_reshaped`, `ctc_unnormalised`, `ctc_across`, `ctc_alone`, `divergence_of_chances`,
+    `divergence_averaged`, `loss_ranks`, `loss_attracts`, `loss_aligns`, `loss_hinge`, `overlap_minimised`,
+    `overlap_of_scores`, `focal_of_mean`; each only where it can be said."""
     found: dict[str, float] = {}
-    for look in (_errors, _walk, _between, _hinge, _overlap, _focal, _alignment_alone):
+    for look in (_errors, _logistic, _walk, _between, _hinge, _overlap, _focal, _alignment_alone):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -67,6 +67,26 @@ def _errors(root: Any) -> dict[str, float]:
             return {}
         picked |= _plain(under[0]) in ("Gather", "Index")
         made.add("" if name.startswith("BinaryCrossEntropy") else _plain(under[0]))
+    return {}
+
+
+def _logistic(root: Any) -> dict[str, float]:
+    """`loss_logistic`: where the loss is made of torch's logistic losses alone, added up, averaged, or times a number,
+    of how many columns each example's are, 1 of outputs that have more or fewer than two dimensions; 0 where none of
+    what is added up is one."""
+    waiting, widths = [root], set[float]()
+    for _ in range(_MOST):
+        if not waiting:
+            return {"loss_logistic": widths.pop()} if len(widths) == 1 else {}
+        node = waiting.pop()
+        name, under = kind(node), behind(node)
+        if name in _OF_TERMS or (name in ("Mul", "Div") and len(under) == 1):
+            waiting += under
+        elif name.startswith("BinaryCrossEntropy"):
+            sizes = shape(under[0]) if len(under) == 1 else ()
+            widths.add(float(sizes[1]) if len(sizes) == 2 else 1.0)
+        else:
+            widths.add(0.0)
     return {}
 
 

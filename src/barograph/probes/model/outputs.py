@@ -300,6 +300,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "modes": "",
         "inputs_of_training": "input_",
         "inputs_of_evaluation": "eval_input_",
+        "answers": "answer_",
         "tokens_of_training": "token_",
         "classes_of_inputs": "input_",
     }

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import dense_tensors, first_tensor, parts_of
 from barograph.probes.model.adapters import Adapters
+from barograph.probes.model.answers import EvaluationAnswers
 from barograph.probes.model.averaged import EvaluatedWeights
 from barograph.probes.model.averaged import fields_of as evaluated_fields
 from barograph.probes.model.backward import Sentinel
@@ -128,7 +129,8 @@ class ModelState:
             after(self._inner, self._timed(self._ended), always_call=True),
         ]
         self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
-        self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called)
+        self._answers = EvaluationAnswers()
+        self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called, self._answers.of_copy)
         self._growth = GradientGrowth()
         self._see_around()
         if not compiled:
@@ -200,7 +202,7 @@ class ModelState:
                 self._evaluated.close()
             self._time, self._evaluated = TimeArgument(parts.alone), EvaluatedLook(parts.alone)
             self._averaged.close()
-            self._averaged = EvaluatedWeights(parts.alone, self._written, self._copies.called)
+            self._averaged = EvaluatedWeights(parts.alone, self._written, self._copies.called, self._answers.of_copy)
             self._has_modes = _has_modes(parts.alone)
         else:
             self._switched = [one for one in self._inner.modules() if has_mode(one)]
@@ -291,7 +293,7 @@ class ModelState:
 
     def _copy_evaluated(self, tensors: Sequence[Any], mode: bool | None) -> None:
         """A copy of the model is evaluated. mode: whether in training mode."""
-        self.evaluates = True
+        self.evaluates = self._answers.awaited = True
         _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.evaluated(tensors))
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
@@ -323,6 +325,8 @@ class ModelState:
                         self._table = detached_table(self._inner, logits)
                 if self._sharded and getattr(logits, "requires_grad", False):
                     logits.register_hook(Guest(partial(self._sentinel.came_to_output, model=self._inner)))
+            else:
+                _each(lambda: self._answers.gave(logits))
             if "output_width" in self._passes:
                 return
             if logits is not None and logits.dim() > 1 and not logits.is_sparse:
@@ -384,6 +388,7 @@ class ModelState:
             self._follow(self._parts)
         self._statistics.put(current, self._modes == {True})
         self._output.put(current)
+        self._answers.put(current)
         self._dependence.put(current)
         self._examples.put(current)
         self._finite.put(current, parameters)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.cursor import newest, usual
 from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.kinds import both_losses
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class EvaluationPictures(WatchRule):
         return [*super().asked(history), (history.channel("model/eval_input_red"), self._colours)]
 
     def _colours(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
+        ours, theirs = both_losses(history, *place)
         worse = 0 < _WORSE * ours < theirs
         if not self._holds("colours", worse and exchanged(history, place), place):
             return
@@ -137,7 +138,7 @@ class EvaluationPictures(WatchRule):
         past = min(low - float(lows.max()), float(highs.min()) - high) >= self.at["beyond"] * size
         least = self.at["shifted"] * size
         shifted = max(float(means.min()) - mean, mean - float(means.max())) >= least
-        ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
+        ours, theirs = both_losses(history, *place)
         worse = 0 < self.at["worse"] * ours < theirs and history.role("reward") is None
         return bool(size > 0 and past and shifted and numpy.abs(means).max() <= least and worse)
 
@@ -246,7 +247,7 @@ class RowsStandardised(WatchRule):
         few = watched(history, "distinct_rows", place) < 2 * watched(history, "example_rows", place)
         each = min(len(most), len(scales)) >= self.at["looks"] and bool(most.max() <= self.at["same"]) and not few
         each = each and bool(numpy.abs(scales - 1).max() <= self.at["scale"])
-        ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
+        ours, theirs = both_losses(history, *place)
         better = ours > 0 and theirs < self.at["worse"] * ours
         if self.lasts(each and value >= self.at["off"] and not better, place, self.at["evaluations"]):
             yield self.finding(

@@ -14,9 +14,11 @@ import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.kinds import both_losses
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.prepared import EXCHANGED, channels_apart, exchanged
+from barograph.doctor.rules.data.scales import below_black, beyond_all, narrower
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -290,7 +292,10 @@ class EvaluationInputs(Rule):
     looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say, unless the evaluation's
     are further from all of them, in mean and deviation, than these are from each other; where the configuration names a
     curriculum, it is an info finding. Pictures that are normalised in the training and differ by half a deviation and a
-    factor of 1.22 in the evaluation are said whatever the loss, for a training that augments has a larger one. The step
+    factor of 1.22 in the evaluation are said whatever the loss, for a training that augments has a larger one. Those of
+    a classifier whose deviation is half of that of each look at the training or less, and which have a hundredth of
+    their numbers at each end of a range that is half as wide, are not pictures of less contrast, but divided by less: a
+    loss a tenth above the training's is enough, for one that mixes examples or smooths labels is larger. The step
     is that of the first evaluation from which on inputs are such, whatever its loss. A hundred times as large, as bytes
     beside shares of 255 are, or as small, is said whatever the loss: a normalisation within the model may take it out
     again. Where their red and blue are the training's exchanged (`evaluation_pictures`), that is the first cause.
@@ -316,6 +321,9 @@ class EvaluationInputs(Rule):
         "near_scale": (1.5, "times, of normalised inputs; ours"),
         "drift": (0.1, "of the deviation, in ln, within which normalised inputs have only drifted; ours"),
         "steady": (1.2, "of the training's inputs, largest over smallest scale; ours"),
+        "narrow": (2.0, "times smaller than of all looks, deviation and range of full pictures; ours"),
+        "ends": (0.01, "of their numbers, at each end of that range; ours"),
+        "worse_narrow": (1.1, "evaluation over training loss, of these; ours"),
         "plain": (0.5, "deviations, and another scale, of pictures that are normalised: whatever the loss; ours"),
         "floor": (0.02, "of the range of pictures, in which their least numbers lie; ours"),
         "below": (0.05, "of that range, by which the evaluation's least number is lower; ours"),
@@ -366,8 +374,9 @@ class EvaluationInputs(Rule):
 
     def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:
         place = step, time, segment
-        ours, theirs = usual(history.role("loss"), *place, 8), known(history.role("eval_loss"), *place)
+        ours, theirs = both_losses(history, *place)
         worse = self.at["worse_far"] if self._far(history, place) else self.at["worse"]
+        worse = self.at["worse_narrow"] if narrower(history, deviation, place, self.at) else worse
         worse = 1.0 if self._twice(history, deviation, place) else worse
         usually = usual(history.channel("model/input_std"), *place)
         if min(deviation, usually) > 0 and abs(math.log(deviation / usually)) >= math.log(self.at["far"]):
@@ -404,33 +413,6 @@ class EvaluationInputs(Rule):
         normal = abs(mean) <= self.at["normal"] and abs(scale - 1) <= self.at["normal"]
         here = known(history.channel("model/eval_input_mean"), *place)
         return normal and deviation > self.at["twice"] and -here > self.at["near_mean"]
-
-
-def _below_black(history: RunHistory, place: tuple[int, int, int], limits: Mapping[str, float]) -> bool:
-    """Whether the evaluation's pictures have numbers below a black that all of the training's share."""
-    lows, highs = (history.channel(f"model/input_{name}") for name in ("low", "high"))
-    if lows is None or highs is None:
-        return False
-    low, high = newest(lows, *place, 64), newest(highs, *place, 64)
-    low, high = low[numpy.isfinite(low)], high[numpy.isfinite(high)]
-    if len(low) < limits["looks"] or not len(high):
-        return False
-    size = float(high.max() - low.min())
-    theirs = known(history.channel("model/eval_input_low"), *place)
-    return bool(low.max() - low.min() <= limits["floor"] * size and low.min() - theirs > limits["below"] * size)
-
-
-def _beyond_all(
-    history: RunHistory, deviation: float, past: Floats, place: tuple[int, int, int], limits: Mapping[str, float]
-) -> bool:
-    """Whether the evaluation's deviation and mean are far from those of each look at the training. past: deviations."""
-    means = history.channel("model/input_mean")
-    if means is None or len(past) < limits["looks"] or past[-1] > limits["scale"] * past[0]:
-        return False
-    values, here = newest(means, *place, len(past)), known(history.channel("model/eval_input_mean"), *place)
-    away = max(float(values.min()) - here, here - float(values.max()))
-    other = deviation > limits["near_scale"] * past[-1] or deviation < past[0] / limits["near_scale"]
-    return bool(other and away > max(limits["plain"] * float(past[-1]), float(numpy.ptp(values))))
 
 
 _OPPOSED = "; of their channels one lies above the training's, and another one below"
@@ -472,7 +454,7 @@ def _other_scale(
     deviations = history.channel("model/input_std")
     if deviations is None:
         return False
-    if channels_apart(history, place, limits):
+    if channels_apart(history, place, limits) or narrower(history, deviation, place, limits):
         return True
     step, time, segment = place
     scale, mean = usual(deviations, *place), usual(history.channel("model/input_mean"), *place)
@@ -481,14 +463,14 @@ def _other_scale(
     whole, past = past, past[len(past) // 10 : len(past) - len(past) // 10]  # some small batches are far from others
     if len(past) < 3 or not past[0] > 0:
         return False
-    if past[-1] > limits["steady"] * past[0] and not _beyond_all(history, deviation, whole, place, limits):
+    if past[-1] > limits["steady"] * past[0] and not beyond_all(history, deviation, whole, place, limits):
         return False
     normal = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["normal"]
     most, times = (limits["near_mean"], limits["near_scale"]) if normal else (limits["mean"], limits["scale"])
     if normal and abs(math.log(deviation / scale) if deviation > 0 else math.inf) < limits["drift"]:
         most = limits["mean"]
     away = abs(known(history.channel("model/eval_input_mean"), *place) - mean)
-    if away > limits["near_mean"] * scale and _below_black(history, place, limits):
+    if away > limits["near_mean"] * scale and below_black(history, place, limits):
         return True
     about = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["about"]  # some numbers are padding, or a count
     both = away > limits["near_mean"] * scale and deviation > 0 and abs(math.log(deviation / scale)) >= limits["apart"]

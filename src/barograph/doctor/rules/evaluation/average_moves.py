@@ -14,6 +14,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import came_by, evaluations_of, other_model
 from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.evaluation.averages import has_reference
 
@@ -141,6 +142,11 @@ def _is_worse(history: RunHistory, times: float) -> bool:
     """Whether the loss of the last evaluations is this many times that of the training, or more."""
     losses = [history.role(name) for name in ("eval_loss", "loss")]
     if any(one is None or not one.end for one in losses):
+        return False
+    rows = losses[0].rows(losses[0].end - 1) if losses[0] is not None else None
+    if rows is not None and of_other_kind(
+        history, losses[0], int(rows.step[0]), int(rows.time[0]), int(rows.segment[0])
+    ):
         return False
     evaluated, trained = (float(numpy.median(one.rows().value[-5:])) for one in losses if one is not None)
     return evaluated >= times * trained > 0

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.core.roles import is_of_other_kind
 from barograph.doctor.kernel.cursor import came_by, evaluations_of, known, other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -42,12 +41,13 @@ class AverageBehind(Walker):
     evaluation says nothing of an average: weights that are behind get no worse by themselves. An average with decay d
     holds the weights of the last 1 / (1 − d) steps: 10,000 for 0.9999.
 
-    Losses of two kinds, as `ce` and `bce`, are not compared in size.
+    Losses of two kinds, as `ce` and `bce`, by their names or by what the watch knows, are not compared in size.
 
     What to do: a decay that fits the length of the training, or one that grows: min(d, (1 + t) / (10 + t)).
     """
 
     name, kind, severity = "average_behind", "eval", "warning"
+    compares = True
     proves = "evaluation"
     needs = ("eval_loss", "loss", "=model/passes")
     least = 8
@@ -93,8 +93,7 @@ class AverageBehind(Walker):
         change, same = (point.value - before.value, limit * abs(before.value)) if before else (0.0, 0.0)
         falls, self._still = before is not None and change < same, self._still and abs(change) <= same
         self._origin = point.value if self._origin != self._origin else self._origin
-        other = loss is not None and is_of_other_kind(channel.name, loss.name)
-        worse = not other and point.train > 0 and point.value > self.at["worse"] * point.train
+        worse = point.train > 0 and point.value > self.at["worse"] * point.train
         worse = worse and not point.value > self.at["rises"] * self._origin
         early = passed <= self.at["share"] * point.step
         few = len(self._points) <= self.at["evaluations"]

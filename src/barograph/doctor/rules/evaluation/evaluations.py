@@ -20,6 +20,7 @@ import numpy
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, fell_at_once, noise_of
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 
@@ -52,6 +53,9 @@ class Walker(Rule):
 
     family = "eval"
     needs: ClassVar[tuple[str, ...]] = ("eval_loss",)
+    compares: ClassVar[bool] = False
+    """Whether it compares the size of the evaluation's loss with that of the training's: evaluations of a loss of
+    another kind are left out, as `ce` beside `bce`."""
 
     def reset(self) -> None:
         self._name: str | None = None
@@ -83,6 +87,8 @@ class Walker(Rule):
                 self.begin()  # another stage
             since = self._last[0] if segment == self._last[1] else -1
             self._last = (step, segment)
+            if self.compares and of_other_kind(history, channel, step, int(rows.time[at]), segment):
+                continue
             known = _TRAINS.setdefault(history, {})
             key = (loss.name if loss is not None else "", since, step, segment)
             if key not in known:

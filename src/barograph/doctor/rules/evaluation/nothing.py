@@ -14,6 +14,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.curve import between, rounded
+from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class NothingHolds(Rule):
         place = int(seen.step[-1]), int(seen.time[-1]), int(seen.segment[-1])
         classes = known(history.channel("model/output_width"), *place)
         shares = between(accuracy, 0, place[0] + 1, place[2])
+        if of_other_kind(history, evaluation, *place):
+            return
         new = classes >= 2 and abs(loss.first / math.log(classes) - 1) <= _NEAR and rows.step[0] <= 1
         if not new or len(shares) < len(seen) or not numpy.isfinite(seen.value).all():
             return

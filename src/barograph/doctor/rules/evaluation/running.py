@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import has_told_of_evaluations, known, numeric_setting, usual
+from barograph.doctor.kernel.cursor import has_told_of_evaluations, known, numeric_setting
 from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.kinds import both_losses
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.average_moves import COPY
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
@@ -54,6 +55,7 @@ class StatisticsSlow(Walker):
     """
 
     name, kind, severity = "statistics_slow", "config", "warning"
+    compares = True
     proves = "evaluation"
     needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss", "=model/norm_momentum")
     least = 1
@@ -237,7 +239,7 @@ class StatisticsUnset(WatchRule):
         loss = history.role("loss")
         if loss is None or is_game(history, loss):
             return
-        ours, theirs = usual(loss, *place, 8), known(history.role("eval_loss"), *place)
+        ours, theirs = both_losses(history, *place)
         worse = 0 < self.at["worse"] * ours <= theirs < math.inf
         unset = value == 1 and watched(history, "evaluated_whose", place) != COPY
         self._since = (place[0] if self._since is None else self._since) if unset else None

@@ -328,6 +328,7 @@ class EvaluationBetter(Walker):
     """
 
     name, kind, severity = "evaluation_better", "eval", "info"
+    compares = True
     needs = ("eval_loss", "loss")
     least = 5
     about = "The evaluation loss is well below the training loss."
@@ -411,6 +412,7 @@ class EvaluationGap(Walker):
     """
 
     name, kind, severity = "evaluation_gap", "overfit", "info"
+    compares = True
     needs = ("eval_loss", "loss")
     least = 3
     about = "The evaluation loss is much higher than the training loss."

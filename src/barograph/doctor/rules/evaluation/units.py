@@ -40,6 +40,7 @@ class EvaluationSummed(Walker):
     """
 
     name, kind, severity = "evaluation_summed", "config", "warning"
+    compares = True
     needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss")
     least = 4
     about = "The evaluation loss is a multiple of the training loss."
@@ -155,6 +156,7 @@ class EvaluationDivided(Walker):
     """
 
     name, kind, severity = "evaluation_divided", "config", "warning"
+    compares = True
     needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss")
     least = 4
     about = "The evaluation loss is a small part of the training loss."
@@ -212,6 +214,7 @@ class TrainingSummed(Walker):
     """
 
     name, kind, severity = "training_summed", "config", "warning"
+    compares = True
     proves = "training"
     needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss", "=model/loss_given", "=model/example_rows")
     least = 3
@@ -264,6 +267,7 @@ class EvaluationTotal(Walker):
     """
 
     name, kind, severity = "evaluation_total", "config", "warning"
+    compares = True
     needs: ClassVar[tuple[str, ...]] = ("eval_loss", "loss")
     least = 5
     about = "The evaluation loss is the total of all evaluations so far."

@@ -30,6 +30,7 @@ class EvaluationUntrained(Walker):
     """
 
     name, kind, severity = "evaluation_untrained", "eval", "warning"
+    compares = True
     needs = ("eval_loss", "loss")
     least = 8
     about = "The evaluation loss stays at that of the model before its training."

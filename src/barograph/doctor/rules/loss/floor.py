@@ -1,7 +1,7 @@
 """A loss that can't fall below a floor, because its inputs are probabilities.
 
 In:   loss and accuracy, row by row; the width of the output.
-Out:  findings of `DoubleSoftmax`.
+Out:  findings of `DoubleSoftmax`, `EvaluationTwice`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import RunHistory
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, usual
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, numeric_setting, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
-    from barograph.doctor.rules.data.examples import Place
 
 
 _TWICE = (  # by series: what comes twice, and before which loss
@@ -217,6 +217,71 @@ class _Pairs:
             self._count += 1
             if len(self.values) == count and self._count % max(1, count // 2) == 0:
                 yield place[1], int(rows.time[at]), place[0]
+
+
+class EvaluationTwice(WatchRule):
+    """The evaluation's loss takes a softmax of what is probabilities already; the training's does not.
+
+    The watch looks at the outputs of the first pass of each evaluation. Of logits with an accuracy the loss is at most
+    what the surest answers cost in the mean (`model/answer_least`), and for each wrong one of them as much as the
+    largest and the least logit of a row are apart (`model/answer_span`). Of their probabilities, given to a
+    cross-entropy as if they were logits, it would be the logarithm of the sum of their exponentials less the chance
+    of the target: that of the surest answer in the mean, less the share of wrong answers at most. From the first
+    evaluation of a launch on, five or more, each loss is within 0.1 of that range; the last three are above the most
+    that logits could have by 0.1 or more; and the accuracy is more than a quarter of the way from a guess to 1. Three
+    classes or more, of which none has more than half of the targets of the training, whose own loss takes one softmax:
+    where classes are rare, weights may make a loss larger.
+
+    What to do: give `cross_entropy` the mean of the logits, or `nll_loss` the logarithm of the mean probabilities.
+    """
+
+    name, family, kind, severity = "softmax_twice_in_evaluation", "loss", "logits", "warning"
+    proves = "evaluation"
+    series = "model/answer_least"
+    needs = ("=model/answer_least", "=model/top_target_share", "eval_loss", "eval_accuracy")
+    least = 5
+    about = "The evaluation's loss takes a softmax of probabilities."
+    thresholds: ClassVar = {
+        "evaluations": (5.0, "from the first on; ours"),
+        "above": (3.0, "of them, the last, above what logits could have; ours"),
+        "off": (0.1, "nats, from what probabilities have, and above what logits could; ours"),
+        "learnt": (0.25, "of the way from a guess to an accuracy of 1; ours"),
+        "classes": (3.0, "ours"),
+        "share": (0.5, "of the targets, of the most frequent class; ours"),
+    }
+    causes = ("softmax twice: in the evaluation, whose loss is given probabilities in the place of logits",)
+    remedies = (
+        "give `cross_entropy` the mean of the logits, or `nll_loss` the logarithm of the mean of the probabilities",
+    )
+
+    def begin(self) -> None:
+        self._fits, self._count = True, 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        accuracies = history.role("eval_accuracy")
+        loss = known(history.role("eval_loss"), *place)
+        shares = newest(accuracies, *place, 64) if accuracies is not None else numpy.empty(0)
+        shares = shares[numpy.isfinite(shares)]
+        if not self._fits or not len(shares) or not math.isfinite(loss):
+            return
+        wrong = 1 - float(shares[-1]) / (100 if shares.max() > 1.5 else 1)
+        span, level, chance = (watched(history, f"answer_{name}", place) for name in ("span", "level", "chance"))
+        off = self.at["off"]
+        self._fits, self._count = level - chance - off <= loss <= level - chance + wrong + off, self._count + 1
+        classes = watched(history, "output_width", place)
+        learnt = 0 <= wrong <= (1 - 1 / classes) * (1 - self.at["learnt"]) if classes >= self.at["classes"] else False
+        even = usual(history.channel("model/top_target_share"), *place) <= self.at["share"]
+        single = even and watched(history, "softmax_twice", place) == 0
+        above = self._fits and learnt and single and loss >= value + wrong * span + off
+        self._row = [*self._row, place] if above else []
+        enough = self._count >= self.at["evaluations"] and len(self._row) >= self.at["above"]
+        if enough and self.first(place[2]):
+            yield self.finding(
+                self._row[0][0], f"The evaluation loss is {loss:.4g}, where the model's outputs can have "
+                f"{value + wrong * span:.4g} at most with an accuracy of {1 - wrong:.3g}, and their probabilities, "
+                f"taken for logits, {level - chance:.4g} or a little more.", found=place[0], segment=place[2],
+                confidence=0.95, evidence={"loss": rounded(loss), "most": rounded(value + wrong * span)},
+            )  # fmt: skip
 
 
 def _classes(history: RunHistory, time: int) -> float:

@@ -1,7 +1,8 @@
 """Whether the training gets anywhere: divergence, plateaus, no learning at all, a first loss that can't be.
 
 In:   the series of the loss, and beside it evaluation, learning rate, epoch, vocabulary.
-Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`, `SummedLoss`, `DoubleSoftmax`.
+Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`, `SummedLoss`, `DoubleSoftmax`,
+      `EvaluationTwice`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.stages import stage_begins, term_joins
-from barograph.doctor.rules.loss.floor import DoubleSoftmax
+from barograph.doctor.rules.loss.floor import DoubleSoftmax, EvaluationTwice
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, excuse_of, leap_of, onset_of
@@ -461,4 +462,4 @@ class LossPlateau(CurveRule):
         return scratch and level > self.at["far"] * start and tick.step >= 1000
 
 
-RULES = (Divergence, LossPlateau, NotLearning, InitialLoss, SummedLoss, LossWeight, DoubleSoftmax)
+RULES = (Divergence, LossPlateau, NotLearning, InitialLoss, SummedLoss, LossWeight, DoubleSoftmax, EvaluationTwice)

@@ -17,6 +17,7 @@ from barograph.core.configuration import ACCUMULATION, BATCH, PROCESSES, SEQUENC
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, scaled_loss, summed_by_choice
 from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.loss.given import Given, GivenLosses
@@ -91,6 +92,9 @@ class SummedLoss(Rule):
                 self._early = ratio if step <= _START else math.nan
             self._ratios.append(ratio)
             place = step, int(rows.time[at]), segment
+            if of_other_kind(history, evaluations, *place):
+                self._is_over = True
+                return
             finding = self._look(history, loss, value, around[1])
             if finding is not None and _trains_on_mean(history, place):
                 _of_log(finding)

@@ -1,0 +1,61 @@
+"""Whether pictures of evaluations are of another scale than those of the training.
+
+In:   figures of the watch: mean, deviation, and the ends of the range of what a model is given.
+Out:  `below_black`, `narrower`, `beyond_all`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from barograph.doctor.kernel.cursor import known, newest, usual
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+
+Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+
+
+def below_black(history: RunHistory, place: tuple[int, int, int], limits: Mapping[str, float]) -> bool:
+    """Whether the evaluation's pictures have numbers below a black that all of the training's share."""
+    lows, highs = (history.channel(f"model/input_{name}") for name in ("low", "high"))
+    if lows is None or highs is None:
+        return False
+    low, high = newest(lows, *place, 64), newest(highs, *place, 64)
+    low, high = low[numpy.isfinite(low)], high[numpy.isfinite(high)]
+    if len(low) < limits["looks"] or not len(high):
+        return False
+    size = float(high.max() - low.min())
+    theirs = known(history.channel("model/eval_input_low"), *place)
+    return bool(low.max() - low.min() <= limits["floor"] * size and low.min() - theirs > limits["below"] * size)
+
+
+def narrower(history: RunHistory, deviation: float, place: tuple[int, int, int], limits: Mapping[str, float]) -> bool:
+    """Whether pictures of evaluations are full ones, in a range that is much narrower than the training's."""
+    figures = {name: history.channel(f"model/input_{name}") for name in ("low", "high", "mean", "std")}
+    scales = newest(figures["std"], *place, 64) if figures["std"] is not None else numpy.empty(0)
+    scales = scales[numpy.isfinite(scales)]
+    low, high, mean, scale = (usual(one, *place) for one in figures.values())
+    ends = (known(history.channel(f"model/eval_input_{name}"), *place) for name in ("lows", "highs"))
+    black, white = (known(history.channel(f"model/eval_input_{name}"), *place) for name in ("low", "high"))
+    classes = known(history.channel("model/top_target_share"), *place) >= 0
+    normal = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["normal"]
+    full = min(ends) >= limits["ends"] and 0 < limits["narrow"] * (white - black) <= high - low
+    less = len(scales) >= limits["looks"] and 0 < limits["narrow"] * deviation <= float(scales.min())
+    return bool(classes and normal and full and less)
+
+
+def beyond_all(
+    history: RunHistory, deviation: float, past: Floats, place: tuple[int, int, int], limits: Mapping[str, float]
+) -> bool:
+    """Whether the evaluation's deviation and mean are far from those of each look at the training. past: deviations."""
+    means = history.channel("model/input_mean")
+    if means is None or len(past) < limits["looks"] or past[-1] > limits["scale"] * past[0]:
+        return False
+    values, here = newest(means, *place, len(past)), known(history.channel("model/eval_input_mean"), *place)
+    away = max(float(values.min()) - here, here - float(values.max()))
+    other = deviation > limits["near_scale"] * past[-1] or deviation < past[0] / limits["near_scale"]
+    return bool(other and away > max(limits["plain"] * float(past[-1]), float(numpy.ptp(values))))

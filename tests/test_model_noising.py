@@ -165,11 +165,11 @@ def test_no_hook_is_left_on_all_modules(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [64, 256])
 def test_inputs_of_an_evaluation_of_another_size_are_not_the_same_columns(tmp_path: Path, rows: int) -> None:
-    from barograph.probes.model.entrance import _few
+    from barograph.probes.model.entrance import few
 
     picture = torch.zeros(rows, 256)
     picture[:, 5:12] = 1.0  # at the edge there is nothing
-    assert float(_few(picture).mean()) == pytest.approx(7 / 256, rel=0.2)
+    assert float(few(picture).mean()) == pytest.approx(7 / 256, rel=0.2)
 
 
 class Recurrent(nn.Module):

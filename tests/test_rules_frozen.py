@@ -144,3 +144,38 @@ def test_a_number_without_a_unit_is_one_of_steps_where_it_is_above_the_epochs(ep
 )
 def test_biases_that_no_gradient_reaches_may_cancel_in_a_comparison(names: list[str], first: str) -> None:
     assert why_never(names)[0].startswith(first) and why_never(names)[-1].startswith("layer frozen")
+
+
+@pytest.mark.parametrize(
+    ("option", "severity"),
+    [
+        ({"freeze_image_steps": 40}, "info"),
+        ({"model": {"frozen_tower_epochs": 2}}, "info"),
+        ({"lock_text_until_step": 100}, "info"),
+        ({"head_only_epochs": 1}, "info"),
+        ({"warmup_projector_steps": 50}, "info"),
+        ({"freeze_image_steps": 0}, "warning"),
+        ({"freeze_bn_steps": 40}, "warning"),  # of running statistics
+        ({"linear_warmup_steps": 40}, "warning"),  # of the rate
+        ({"freeze_layers": 4}, "warning"),
+    ],
+)
+def test_what_is_frozen_for_a_number_of_steps_by_the_configuration_is_meant(
+    option: dict[str, Any], severity: str
+) -> None:
+    figures = {"frozen_parameters": 8, "trained_parameters": 32, "frozen_share": 0.16, "frozen_first_as_drawn": 2}
+    series: Series = {f"model/{name}": (STEPS[:1], np.array([float(value)])) for name, value in figures.items()}
+    (one,) = found([FrozenGroup()], series, config={"lr": 1e-3, "batch_size": 8} | option)
+    assert one.severity == severity
+
+
+@pytest.mark.parametrize(("later", "severity"), [(0.0, "info"), (2.0, "warning")])
+def test_what_was_frozen_as_drawn_and_is_trained_later_was_so_for_a_while(later: float, severity: str) -> None:
+    series: Series = {
+        "model/frozen_parameters": (STEPS[[0, 40]], np.array([8.0, later])),
+        "model/trained_parameters": (STEPS[[0, 40]], np.array([32.0, 40.0 - later])),
+        "model/frozen_share": (STEPS[:1], np.array([0.16])),
+        "model/frozen_first_as_drawn": (STEPS[:1], np.array([2.0])),
+    }
+    told = {one.step: one.severity for one in found([FrozenGroup()], series)}
+    assert told[0] == severity

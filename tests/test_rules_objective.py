@@ -114,7 +114,41 @@ def test_a_loss_that_falls_slowly_is_learnt_by_heart_where_evaluations_guess(
     assert told is None or (told.causes[0].startswith("labels s") and "its own examples" in told.message)
 
 
-@pytest.mark.parametrize("name", ["eval/accuracy", "knn_acc", "val/recall@5"])
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("terms", "given", "passes", "looks", "found"),
+    [
+        (3, "beside", 1.0, 3, False),  # another loss is added
+        (3, "beside", 1.0, 2, True),  # too few looks tell so
+        (1, "beside", 1.0, 3, True),  # one term, whatever was logged
+        (3, "same", 1.0, 8, True),
+        (3, "times", 1.0, 8, True),  # by a loss scale
+        (3, "passes", 4.0, 8, True),  # added over micro-batches
+        (3, "little", 1.0, 8, True),  # a term of a few hundredths
+    ],
+)
+def test_a_loss_that_is_one_of_several_terms_need_not_be_that_of_the_pairs(
+    terms: int, given: str, passes: float, looks: int, found: bool, rows: int
+) -> None:
+    loss = np.log(32) + 0.02 * np.random.default_rng(6).normal(size=ROWS)
+    whole = {"beside": loss + 6.5 * np.exp(-STEP / 150), "same": loss, "times": 1024 * loss, "passes": 4 * loss,
+             "little": loss + 0.2 * np.exp(-STEP / 150)}[given]  # fmt: skip
+    at = np.linspace(0, 60, looks).astype(int)
+    columns = {"train/loss": every(loss), **of_graph(loss_pairs=32.0, update_p50=1e-3, loss_terms=float(terms))}
+    columns |= {"model/loss_given": (at, whole[at]), "model/losses_given": (at, np.full(looks, passes))}
+    assert ("unrelated_labels" in warned(columns, rows)) == found
+
+
+@pytest.mark.parametrize(("last", "found"), [(4.79, False), (5.24, True)])  # 200 candidates: a guess has 5.3
+def test_an_evaluation_of_more_pairs_that_comes_down_does_not_guess(last: float, found: bool) -> None:
+    falls = 0.06 * np.clip((STEP - 280) / 120, 0, 1)
+    loss = np.log(32) * (1.0 - falls) + 0.02 * np.random.default_rng(8).normal(size=ROWS)
+    columns = {"loss": every(loss), **of_graph(loss_pairs=32.0, update_p50=1e-3)}
+    columns["eval/loss"] = STEP[39::40], np.linspace(5.25, last, 10)
+    assert ("unrelated_labels" in warned(columns)) == found
+
+
+@pytest.mark.parametrize("name", ["eval/accuracy", "knn_acc", "val/recall@5", "held/i2t_R@1"])
 @pytest.mark.parametrize(("rise", "found"), [(0.15, False), (0.0, True)])
 def test_pairs_from_which_neighbours_are_learnt_belong_together(rise: float, found: bool, name: str) -> None:
     loss = np.log(8) + 0.02 * DICE.normal(size=ROWS)

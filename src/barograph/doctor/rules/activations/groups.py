@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
-from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.activations.meant import (
     contradicted,
@@ -21,6 +21,8 @@ from barograph.doctor.rules.activations.meant import (
     said_part,
     said_table,
     said_thin,
+    texts_of,
+    thaws,
     unmatched,
 )  # fmt: skip
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -36,16 +38,9 @@ _PRETRAINED = (
 )  # fmt: skip
 _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
 _SURE = 0.95
-_THAW = re.compile(
-    r"(?:unfreez|thaw)\w*?_?(?:epochs?|steps?|iters?|iterations?|at|after)$|"
-    r"(?:freez|frozen)\w*_(?:epochs|steps|iters|iterations)$|(?:freez|frozen)\w*_until_?\w*$"
-)
-_NO_THAW = re.compile(
-    r"_per_|_every|_after_(?:last|every)|layer|block|stage|(?:^|_)(?:lr|bn|norm|batchnorm|quant|observer|stat|stats|"
-    r"ema|teacher|target|rate|disc|discriminator|generator|critic|reference)(?:_|$)|(?<!un)freeze_(?:after|at|from|start)"
-)  # counts of layers, and what is not frozen by `requires_grad`, or only from then on
 _PART = 0.05  # of all elements, that is frozen
 _MOST = 0.5  # the same, of a model of which a head alone is trained
+_FOR_A_WHILE = ("blocks", "drawn", "tables", "head", "new body")  # what may be trained later
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 
@@ -79,12 +74,14 @@ class FrozenGroup(Rule):
     never trained, as gains that are all exactly 1 or two layers as drawn show, and a configuration of three options or
     more says nothing of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a model that
     is all new, are the same. One random projection stays one, too. Of blocks and layers, so does a stage in which less
-    is frozen than before, and what the configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`), or
-    to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`); so do adapters at 0 of a part that is
-    named so (`not_adapted: layers.0`). And it warns where the configuration names a part that is to be frozen (`freeze:
-    stem`, `lock_image`) or to be trained (`trainable: head`), and that part is trained, or frozen, as a whole, while a
-    twentieth of all elements or more is frozen, and nothing of that name is as it is said to be. So it does where an
-    option as `target_modules` names frozen layers without adapters beside others that have them.
+    is frozen than before, and what the configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`, a
+    number of steps or epochs in `freeze_image_steps` or `head_only_epochs`), or to be frozen, by the names of all that
+    is (`frozen_stem`, `freeze: stem`); so do adapters at 0 of a part that is named so (`not_adapted: layers.0`). Where
+    nothing is frozen any more later in the launch, what was warned of becomes one. And it warns where the configuration
+    names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`), and that part
+    is trained, or frozen, as a whole, while a twentieth of all elements or more is frozen, and nothing of that name is
+    as it is said to be. So it does where an option as `target_modules` names frozen layers without adapters beside
+    others that have them.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -102,6 +99,7 @@ class FrozenGroup(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._frozen: dict[int, int] = {}
+        self._told: dict[int, Finding] = {}  # what was warned of in a launch
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for (step, time, segment), value in self._cursor.each(history.channel("model/frozen_parameters")):
@@ -116,15 +114,22 @@ class FrozenGroup(Rule):
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
             self._frozen[segment] = count
+            told = self._told.pop(segment, None) if count == 0 else None
+            if told is not None:  # it was so for a while, on purpose
+                told.severity, told.confidence = "info", 0.3
+                yield again(told)
             if (count > 0 or carried) and figures["trained_parameters"] > 0 and self.first(segment, count):
-                yield self._say(history, step, time, segment, count, figures, fewer or in_stages(history))
+                said = self._say(history, step, time, segment, count, figures, fewer or in_stages(history))
+                if said.severity == "warning" and said.key in _FOR_A_WHILE:
+                    self._told[segment] = said
+                yield again(said)
 
     def _say(
         self, history: RunHistory, step: int, time: int, segment: int, count: int, figures: dict[str, float],
         staged: bool,
     ) -> Finding:  # fmt: skip
         trained = whole(figures["trained_parameters"])
-        texts = _texts(history, step, time)
+        texts = texts_of(history, step, time)
         names = texts.get("frozen", "names are not recorded")
         against = not staged and count > 1 and figures["frozen_share"] >= _PART and contradicted(
             history, *(texts.get(name, "") for name in ("parts_trained", "parts_frozen"))
@@ -236,13 +241,6 @@ def _vectors(figures: Mapping[str, float]) -> bool:
     return figures["untrained"] == 1 and figures["trained_matrices"] == 0
 
 
-def _texts(history: RunHistory, step: int, time: int) -> dict[str, str]:
-    """What the same look found in words: names of what is frozen, of parts as a whole."""
-    fields = (one.fields for one in history.events_of("model")
-              if "frozen" in one.fields and one.step == step and one.time <= time)  # fmt: skip
-    return {name: str(value) for name, value in next(fields, {}).items()}
-
-
 def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> float:
     """What the same look found; NaN where it found nothing, whatever an earlier one did."""
     if channel is None:
@@ -332,7 +330,7 @@ class UnfreezingMissed(Rule):
             return
         for name, value in history.options.found.items():
             plain = name.rpartition(".")[2].lower()
-            if not _THAW.search(plain) or _NO_THAW.search(plain) or isinstance(value, bool):
+            if not thaws(plain) or isinstance(value, bool):
                 continue
             passed = self._passed(history, plain, value) if isinstance(value, (int, float)) and value > 0 else None
             if passed is not None and self.first():

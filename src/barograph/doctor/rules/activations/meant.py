@@ -1,6 +1,6 @@
 """What the configuration says is to be frozen, or to be trained, beside what is.
 
-In:   the configuration; names of parts of a model that are trained, or frozen, as a whole.
+In:   the configuration; names of parts of a model that are trained, or frozen, as a whole, as the watch tells them.
 Out:  a sentence where one contradicts the other; whether what is frozen is said to be; whether anything is said at all.
 """
 
@@ -50,7 +50,21 @@ _LEARNS = re.compile(r"train|learn|tune|updat|grad")
 _TARGETS = re.compile(
     r"(?:(?:lora|adapter|peft|dora|loha|lokr)_)?target(?:_modules?|_layers?|s)|(?:lora|adapter)_modules"
 )
+_A_PART = r"(?:head|classifier|projection|projector|connector|decoder|encoder|backbone|tower|adapter)s?"
 _STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
+_THAW = re.compile(
+    r"(?:unfreez|thaw)\w*?_?(?:epochs?|steps?|iters?|iterations?|at|after)$|"
+    r"(?:freez|frozen)\w*_(?:epochs|steps|iters|iterations)$|(?:freez|frozen)\w*_until_?\w*$"
+)
+_NO_THAW = re.compile(
+    r"_per_|_every|_after_(?:last|every)|layer|block|stage|(?:^|_)(?:lr|bn|norm|batchnorm|quant|observer|stat|stats|"
+    r"ema|teacher|target|rate|disc|discriminator|generator|critic|reference)(?:_|$)|(?<!un)freeze_(?:after|at|from|start)"
+)  # counts of layers, and what is not frozen by `requires_grad`, or only from then on
+_FOR_A_WHILE = re.compile(
+    r"(?:lock(?:ed)?)_\w*_?(?:epochs|steps|iters|iterations)$|lock(?:ed)?_\w*until_?\w*$|"
+    rf"(?:^|_){_A_PART}_(?:only|alone|first|warm_?up)_(?:for_)?(?:epochs|steps|iters|iterations)$|"
+    rf"(?:^|_)(?:only|warm_?up)_{_A_PART}_(?:epochs|steps|iters|iterations)$"
+)  # of a part that is trained alone at first
 _COUNT = re.compile(r"(?:^|[._])(?:n|num|number|number_of|model)?_?stages$")
 _LEAVES = re.compile(
     r"(?:^|_)(?:non?|not|without|skip(?:ped)?|exclud(?:e|ed|ing)|except|ignored?|keep|kept|fix(?:ed)?|pin(?:ned)?|static|"
@@ -85,6 +99,13 @@ def contradicted(history: RunHistory, trained: str, frozen: str) -> str:
                 how = ("frozen", "is trained") if freezes else ("trained", "is frozen")
                 return f"`{name}` says that {word} is to be {how[0]}, and {against[0]} {how[1]}."
     return ""
+
+
+def texts_of(history: RunHistory, step: int, time: int) -> dict[str, str]:
+    """What the same look found in words: names of what is frozen, of parts as a whole."""
+    fields = (one.fields for one in history.events_of("model")
+              if "frozen" in one.fields and one.step == step and one.time <= time)  # fmt: skip
+    return {name: str(value) for name, value in next(fields, {}).items()}
 
 
 def unmatched(history: RunHistory, texts: Mapping[str, str]) -> str:
@@ -209,14 +230,27 @@ def _named(parts: list[str], words: set[str]) -> list[str]:
 
 
 def in_stages(history: RunHistory) -> bool:
-    """Whether the configuration says that what is frozen will be trained later."""
+    """Whether the configuration says that what is frozen will be trained later, as `unfreeze_at`, `freeze_image_steps`
+    and `head_only_epochs` do."""
     return any(
         value not in (None, False, 0, "") and (
             (_STAGES.search(name) and not _counts_stages(name, value))
+            or _is_until(name.rpartition(".")[2].lower(), value)
             or ("freez" in name and isinstance(value, str) and _STAGES.search(value.lower()))
         )
         for name, value in history.options.found.items()
     )  # fmt: skip
+
+
+def thaws(plain: str) -> bool:
+    """Whether an option of that name, in small letters, says when what is frozen is to be trained."""
+    return _THAW.search(plain) is not None and _NO_THAW.search(plain) is None
+
+
+def _is_until(plain: str, value: Any) -> bool:
+    """Whether an option says for how long a part is frozen, or others are trained alone."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+    return number and (thaws(plain) or _FOR_A_WHILE.search(plain) is not None)
 
 
 def _counts_stages(name: str, value: Any) -> bool:

@@ -17,6 +17,7 @@ from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import known, newest, param_norm_of, usual
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.loss.given import GivenLosses
 from barograph.doctor.rules.optimizer.accounts import outweighed
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 _PROOF = 0.95
 _EVALUATIONS, _RISE, _FEWEST, _ENOUGH = 8, 6.0, 3, 5
 _NEARER = 0.01  # of the first evaluation's loss
-_NEIGHBOURS = re.compile(r"(?:.*[^a-z])?(?:knn|recall|probe|neighbou?rs?)(?:[^a-z].*)?")
+_OTHER, _VARIES, _TERMS = 0.1, 0.02, 20.0  # of what is logged, of that factor; times it: more is a loss's scale
+_NEIGHBOURS = re.compile(r"(?:.*[^a-z])?(?:knn|recall|probe|neighbou?rs?|(?:r|hits?)(?=@\d))(?:[^a-z].*)?")
 
 
 class UnrelatedLabels(WatchRule):
@@ -45,12 +47,16 @@ class UnrelatedLabels(WatchRule):
     evaluations or more, the last of a guess's loss or more, and a loss that began at more than half as much again is
     one of a bad start: neither gives a finding. Of pairs, an accuracy that has risen from evaluation to evaluation
     shows that something is learnt, however little the loss says of it; so does, of keys beside a queue, an evaluation
-    loss that is below the first by a hundredth, where the training's is below a guess's as above. Where less than half
-    of all places are targets, as of a masked language model, it takes a thousand rows. Where the first block's gradient
-    is below a thousandth of the last block's (of a model without blocks: that of few layers a millionth of that of
-    others), the first cause is that gradients vanish; where the weights had grown fivefold in the first hundred steps,
-    that these were too large. Where a decay that is added to the gradient was larger than the loss's from the start,
-    nothing is said: `decay_dominates` is about that.
+    loss that is below the first by a hundredth, where the training's is below a guess's as above. An evaluation may
+    have more pairs than a batch, and a higher guess: one whose loss has come down by a hundredth does not guess. Where
+    the loss's graph has several terms, and in three looks or more what backward passes are called with
+    (`model/loss_given`) is not what is logged, by a tenth, nor the same but for a factor that stays within a fiftieth,
+    the logged loss is one of the terms, and need not be that of the classes or pairs: nothing is said. Where less than
+    half of all places are targets, as of a masked language model, it takes a thousand rows. Where the first block's
+    gradient is below a thousandth of the last block's (of a model without blocks: that of few layers a millionth of
+    that of others), the first cause is that gradients vanish; where the weights had grown fivefold in the first hundred
+    steps, that these were too large. Where a decay that is added to the gradient was larger than the loss's from the
+    start, nothing is said: `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -136,14 +142,14 @@ class UnrelatedLabels(WatchRule):
         values = newest(loss, step, *place[1:], count)
         early, late = float(numpy.mean(values[: count // 2])), float(numpy.mean(values[count // 2 :]))
         off = max(abs(early - guess), abs(late - guess)) / guess if guess > 0 else math.inf
-        if not off <= self.at["near"]:
+        if not off <= self.at["near"] or _is_a_part(history, place):
             return
         accuracy = usual(history.role("eval_accuracy") or history.role("accuracy"), step, *place[1:], 3) * classes
         evaluation = usual(history.role("eval_loss"), step, *place[1:], 3)
         # evaluations may have another number of pairs, and so another guess
         alike = pairs or abs(evaluation - late) <= self.at["alike"] * guess
         ranked = accuracy >= self.at["accuracy"] and alike and accuracy <= classes
-        by_heart = _by_heart(history, guess, place)
+        by_heart = _by_heart(history, guess, place) and not (pairs and _comes_nearer(history, place))
         slow = early - late > self.at["fell"] * guess and not by_heart
         if not ranked and (slow or not _moves(history, place)):
             return
@@ -199,6 +205,21 @@ _LARGE = "learning rate too high: the first steps made the weights so large that
 _SMALLER = ["lower the learning rate tenfold", "warm it up, and clip gradients"]
 _GROWN, _FIRST = 5.0, 100  # times the first norm of all weights, in that many steps
 _TOO_HIGH = "temperature too high: the logits are divided by too much"
+
+
+def _is_a_part(history: RunHistory, place: Place) -> bool:
+    """Whether the logged loss is one of several terms: it is not what backward passes are called with, nor the same but
+    for a factor."""
+    if not watched(history, "loss_terms", place) > 1:
+        return False
+    told = [one for one in GivenLosses().new(history) if one.place[1] <= place[1] and one.place[2] == place[2]]
+    if len(told) < _FEWEST:
+        return False
+    times = numpy.array([one.times for one in told])
+    each = numpy.array([one.times / max(1.0, one.passes) for one in told])
+    whole = any(abs(float(numpy.median(one)) - 1) <= _OTHER for one in (times, each))
+    varies = float(numpy.ptp(times)) > _VARIES * abs(float(numpy.median(times)))
+    return not whole and varies and 1 / _TERMS <= float(numpy.median(each)) <= _TERMS
 
 
 def _by_heart(history: RunHistory, guess: float, place: Place) -> bool:

@@ -378,3 +378,21 @@ def test_numbers_that_scale_a_whole_loss_one_after_the_other_are_counted(
     loss_of: Callable[[Any], Any], often: float | None
 ) -> None:
     assert seen(loss_of, loss_graph.figures).get("scaled_again") == often
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "alone"),
+    [
+        (lambda x: x.square().mean() * 1.0, 1.0),
+        (lambda x: 2 * (0.5 * functional.mse_loss(x, torch.zeros_like(x))), 1.0),
+        (lambda x: x.square().mean() * 2 / 4, 0.0),
+        (lambda x: x.square().mean() / 4, 0.0),
+        (lambda x: x.square().mean(), None),
+        (lambda x: x.square().sum() * 2, None),
+        (lambda x: 2 * (x.square().mean() + x.abs().mean()), None),
+    ],
+)
+def test_a_mean_that_numbers_multiply_and_none_divides_is_told(
+    loss_of: Callable[[Any], Any], alone: float | None
+) -> None:
+    assert seen(loss_of, loss_graph.times_alone).get("only_multiplied") == alone

@@ -70,6 +70,28 @@ def test_an_average_that_holds_the_beginning_to_the_end_is_too_slow(
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
+    ("name", "first", "times", "severity"),
+    [
+        ("val/loss_ema", 2.98, 1.51, "warning"),
+        ("ema/val_loss", 2.98, 1.51, "warning"),
+        ("val/loss_ema", 2.98, 1.49, "info"),  # less than half as large again
+        ("val/loss_ema", 2.8, 1.51, "info"),  # begins as the other one: a loss that is smoothed
+        ("val/loss_hard", 2.98, 1.51, "info"),  # of other examples
+        ("test/loss_ema", 2.98, 1.51, "info"),
+    ],
+)
+def test_the_average_is_evaluated_beside_the_trained_weights(
+    name: str, first: float, times: float, severity: str, cuts: tuple[int, ...]
+) -> None:
+    given = columns(50.0, 0.9999**50, itself=True, evaluated=1.05)
+    own = numpy.linspace(2.8, 1.05, len(LOOKS))
+    given |= {"val/loss": (LOOKS - 1, own), name: (LOOKS - 1, numpy.append(first, times * own[1:]))}
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+    assert [one.severity for one in found] == [severity]
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
     ("apart", "evaluated", "told"),
     [
         (numpy.linspace(0.6, 0.9, 10), 2.0, True),

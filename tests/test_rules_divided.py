@@ -203,3 +203,37 @@ def test_a_loss_of_several_terms_that_is_divided_twice_shows_it_at_the_start(
     columns = {"loss": every(GUESS / 4), "val_loss": (EVALUATIONS, evaluated * GUESS[EVALUATIONS])} | looked(**seen)
     found = warned(columns, rows, PARTS | config)
     assert ("divided_twice" in found) == told
+
+
+WHOLE = {"losses_given": 4.0, "backwards": 4.0, "passes": 4.0, "only_multiplied": 1.0}
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figures", "config", "times", "told"),
+    [
+        ({}, {}, 4.0, True),
+        ({}, {}, 4 * 4**0.15, True),  # the training's examples are augmented
+        ({}, {}, 4 * 4**0.31, False),
+        ({}, {}, 4 * 4**-0.5, False),
+        ({}, {}, 1.0, False),  # one of the numbers is one over the number of passes
+        ({"only_multiplied": 0.0}, {}, 4.0, False),  # it is divided, and another loss than the evaluation's
+        ({"only_multiplied": None}, {}, 4.0, False),
+        ({"backwards": 2.0}, {}, 4.0, False),
+        ({"passes": 8.0}, {}, 4.0, False),
+        ({"clip_coefficient": 0.25}, {}, 4.0, False),
+        ({"loss_weight": 1.0}, {}, 4.0, False),  # see `loss_weight`
+        ({}, {"accum_steps": 3}, 4.0, False),
+        ({}, {"accum_steps": 1}, 4.0, False),  # losses of several tasks, each of which has a pass
+    ],
+)
+def test_losses_of_micro_batches_that_are_added_whole_are_as_large_as_the_evaluations(
+    figures: dict[str, float | None], config: dict[str, float], times: float, told: bool, rows: int
+) -> None:
+    loss = times * FALLS
+    seen = {name: value for name, value in (WHOLE | figures).items() if value is not None}
+    columns = {"loss": every(loss), "val_loss": (EVALUATIONS, FALLS[EVALUATIONS])} | looked(**seen)
+    columns["model/loss_given"] = (LOOKS, loss[LOOKS])
+    assert ("added_whole" in warned(columns, rows, {"accum_steps": 4} | config)) == told
+    columns["model/loss_given"] = (LOOKS, 4 * loss[LOOKS])  # the mean of them is logged
+    assert "added_whole" not in warned(columns, rows, {"accum_steps": 4} | config)

@@ -58,3 +58,24 @@ def test_a_student_and_its_teacher_begin_alike_and_are_apart_before_they_agree_a
                "model/other_moved": (early, np.full(20, moved))}  # fmt: skip
     (one,) = (one for one in found([rule() for rule in RULES], series) if one.rule == "divergence")
     assert one.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("moves", "ranks", "end", "severity"),
+    [
+        (True, True, 0.69, "info"),
+        (True, True, 0.95, "critical"),  # above a margin of 0
+        (False, True, 0.69, "critical"),
+        (True, False, 0.69, "critical"),  # another network than a reference
+    ],
+)
+def test_the_loss_of_a_preference_comes_back_where_its_reference_is_set_anew(
+    moves: bool, ranks: bool, end: float, severity: str
+) -> None:
+    steps = np.arange(180)
+    noise = np.random.default_rng(0).normal(0, 0.003, 180)
+    series = {"train/loss": (steps, np.interp(steps, [0, 3, 50, 180], [0.693, 0.693, 0.45, end]) + noise)}
+    series["model/other_moved"] = (steps[::30], np.where(moves & (steps[::30] > 60), 0.02, 0.0))
+    series |= {"model/loss_ranks": (steps[:1], np.ones(1))} if ranks else {}
+    (one,) = (one for one in found([rule() for rule in RULES], series) if one.rule == "divergence")
+    assert one.severity == severity

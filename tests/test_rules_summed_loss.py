@@ -55,3 +55,24 @@ def test_a_sum_over_the_answers_of_a_preference_is_found_though_tokens_have_weig
         made[f"model/{name}"] = (np.arange(4), np.full(4, value))
     found = [one.severity for one in findings([LossWeight()], made, cuts=pieces).values()]
     assert found == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "first", "batch", "told"),
+    [
+        (1.0, 16 * math.log(2), 16, True),
+        (1.0, 16 * math.log(2), 12, False),  # nothing has that number
+        (1.0, 10 * math.log(2), 16, False),
+        (0.0, 16 * math.log(2), 16, False),  # a sum of other losses: a guess among 56 has another
+    ],
+)
+def test_a_sum_over_pairs_begins_as_many_times_a_guess_between_two(
+    ranks: float, first: float, batch: int, told: bool
+) -> None:
+    curve = first * (0.6 + 0.4 * np.exp(-STEPS / 40))  # with dropout, and answers that are the wrong way about
+    given: dict[str, Any] = {"loss": curve, "eval/loss": (EVALUATED[1:], np.array([1, 0.85] * 4)[1:] * 0.6)}
+    given["eval/loss"] = (EVALUATED[1:], given["eval/loss"][1] * curve[EVALUATED[1:]] / first)
+    figures = {"output_width": 56.0, "loss_ranks": ranks, "loss_adds": 1.0}
+    given |= {f"model/{name}": (np.arange(4), np.full(4, value)) for name, value in figures.items()}
+    found = findings([SummedLoss()], given, facts={"config": {"batch_size": batch}}).values()
+    assert ["over 16 examples" in one.causes[0] for one in found] == [True] * told

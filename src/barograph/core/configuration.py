@@ -45,7 +45,8 @@ ACCUMULATION = (
     "gradient_accumulation", "grad_accumulation", "accumulation", "gradient_accumulation_iters", "accum_steps",
     "accum_freq", "accum_iter", "grad_acc", "grad_acc_steps", "accumulate", "accum",
     "num_micro_batches", "num_microbatches", "micro_batches", "micro_steps", "microsteps", "n_micro_batches",
-    "grad_accum_every", "accum_every", "accumulate_every", "micro_batches_per_step",
+    "grad_accum_every", "accum_every", "accumulate_every", "micro_batches_per_step", "num_accumulation_rounds",
+    "accumulation_rounds", "grad_accum_rounds",
 )  # fmt: skip
 PROCESSES = ("world_size", "num_processes", "num_gpus", "n_gpus")
 SEQUENCE = (

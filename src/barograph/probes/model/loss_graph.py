@@ -85,7 +85,9 @@ def find() -> dict[str, float]:
 
 
 def _all(root: Any) -> dict[str, float]:
-    found = written_out.figures(root) | figures(root) | objective.figures(root) | criteria.figures(root)
+    found = (
+        written_out.figures(root) | figures(root) | times_alone(root) | objective.figures(root) | criteria.figures(root)
+    )
     found |= latents.figures(root) | pairs.figures(root)
     with contextlib.suppress(Exception):  # a node of another make says nothing
         found |= policies.figures(root)
@@ -207,6 +209,18 @@ def _times_scaled(node: Any) -> float:
     while _by_number(node) and often < _MOST_ADDED:
         node, often = _behind(node)[0], often + 1
     return often
+
+
+def times_alone(root: Any) -> dict[str, float]:
+    """`only_multiplied`: 1 where a loss is one mean that numbers multiply, and none divides."""
+    node, kinds = root, set[str]()
+    for _ in range(_MOST_ADDED):
+        if not _by_number(node):
+            break
+        kinds.add(_kind(node))
+        node = _behind(node)[0]
+    mean = _kind(node) == "Mean" or setting(node, "reduction", None) == 1
+    return {"only_multiplied": float("Div" not in kinds)} if kinds and mean else {}
 
 
 def _by_number(node: Any) -> bool:

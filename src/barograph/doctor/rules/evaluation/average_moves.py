@@ -17,6 +17,7 @@ from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.evaluation.averages import has_reference
+from barograph.doctor.rules.evaluation.evaluations import beside_average
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -44,7 +45,9 @@ class AverageSlow(WatchRule):
     from the trained ones each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's
     loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. A mean of all
     weights so far, and a decay that grows with the steps, come along. Where the trained model is evaluated as well, and
-    the evaluation's loss is less than half as large again as the training's, it is an info finding.
+    the evaluation's loss is less than half as large again as the training's, it is an info finding; not so where both
+    evaluations are logged, by their names, as `val_loss` and `val_loss_ema`, and the average's loss is half as large
+    again as the other in each of the last five, or of all three or four.
 
     What to do: update the average behind each `optimizer.step()`; choose a decay d with 1 / (1 − d) steps well below
     those of the training.
@@ -66,7 +69,7 @@ class AverageSlow(WatchRule):
         "far": (0.3, "of the weights' size, at the last one; ours"),
         "away": (0.08, "the same, of one whose evaluation is far worse than the training; ours"),
         "worse": (1.1, "times the training's loss, its evaluation; ours"),
-        "apart": (1.5, "the same, where the trained model is evaluated as well; ours"),
+        "apart": (1.5, "the same, where the trained model is evaluated as well, or of that evaluation; ours"),
     }
     remedies = (
         "update the average behind each `optimizer.step()`, not where it is logged or evaluated",
@@ -120,7 +123,8 @@ class AverageSlow(WatchRule):
         if self._unseen and not (self._grows and self._is_behind(history)):
             return
         seldom = pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace
-        alone = self._unseen or other_model(history, self._last[1]) or _is_worse(history, self.at["apart"])
+        far = _is_worse(history, self.at["apart"]) or _is_worse_beside(history, self.at["apart"])
+        alone = self._unseen or other_model(history, self._last[1]) or far
         each = "each step" if round(pace) <= 1 else f"one of {round(pace)} steps"
         written = "" if self._unseen else f"is written in {each}, and "
         message = f"The average that is evaluated {written}holds the weights of {holds:.3g} steps, as far as it moves; "
@@ -150,6 +154,13 @@ def _is_worse(history: RunHistory, times: float) -> bool:
         return False
     evaluated, trained = (float(numpy.median(one.rows().value[-5:])) for one in losses if one is not None)
     return evaluated >= times * trained > 0
+
+
+def _is_worse_beside(history: RunHistory, times: float) -> bool:
+    """Whether the loss of the average is this many times that of the trained weights, or more, in the last evaluations
+    that have both."""
+    last = beside_average(history)[-5:]
+    return bool(last) and all(averaged >= times * trained > 0 for averaged, trained in last)
 
 
 class AverageEqual(WatchRule):

@@ -367,7 +367,7 @@ class ValidationDivergence(Rise):
     rise between two evaluations before are enough, where noise does not explain them. Where the learning rate (at any
     step, as at a restart) or the tokens of a step grew since, or a stage began, it is an info finding. Where the logged
     term that was nearly all of the training loss at first has fallen since, and it is another one that is evaluated,
-    nothing is said.
+    or a preference's reference was set anew, nothing is said.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"
@@ -390,6 +390,8 @@ class ValidationDivergence(Rise):
             last = self._after[-4:]
             if len(last) < 3:
                 return
+        if reference_moved(history, best.step, point.step, best.segment):
+            return
         rise = min(other.value for other in last) / self.floor(best) - 1
         then = trained_then(history, self._points, best)
         train = min(other.train for other in last) / then - 1 if then > 0 else math.nan

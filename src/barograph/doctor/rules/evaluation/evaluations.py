@@ -2,7 +2,7 @@
 
 In:   the series of the evaluation loss and of the loss.
 Out:  `EvaluationPoint`; `Walker`, a rule that gets each of them; `Rise`, one that gets those behind the best; whether
-      an evaluation is of one term of the loss alone.
+      an evaluation is of one term of the loss alone; evaluations of an average of the weights beside those of others.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy
 
+from barograph.core.roles import RECORDED, plays
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, fell_at_once, noise_of
 from barograph.doctor.kernel.finding import Finding
@@ -287,6 +288,35 @@ def is_term(history: RunHistory, channel: Channel) -> bool:
         if beside and not name.startswith(("model/", "speed/", "data/")) and (words := _words(name)) and words <= own:
             return True
     return False
+
+
+_AVERAGED = frozenset({"ema", "swa", "polyak", "averaged", "shadow"})
+_TRAINED = frozenset({"raw", "online", "live"})
+_BOTH = 3  # evaluations
+
+
+def beside_average(history: RunHistory) -> list[tuple[float, float]]:
+    """The evaluation loss of an average of the weights, and that of the trained ones, by their names, as `val_loss_ema`
+    and `val_loss`: both of each evaluation that has them. None where there are fewer than three, or the first two are
+    the same, as those of a loss that is smoothed are."""
+    names = [name for name in history.channels if not name.startswith(RECORDED) and plays("eval_loss", name)]
+    for name in names:
+        own = _spelled(name)
+        bare = [word for word in own if word not in _AVERAGED]
+        alike = (one for one in names if [word for word in _spelled(one) if word not in _TRAINED] == bare)
+        averaged, trained = history.channel(name), history.channel(next(alike, ""))
+        if bare == own or averaged is None or trained is None:
+            continue
+        of_both = averaged.rows(), trained.rows()
+        _, here, there = numpy.intersect1d(of_both[0].step, of_both[1].step, return_indices=True)
+        values = list(zip(of_both[0].value[here].tolist(), of_both[1].value[there].tolist(), strict=True))
+        if len(values) >= _BOTH and values[0][0] != values[0][1]:
+            return values
+    return []
+
+
+def _spelled(name: str) -> list[str]:
+    return [word.lower() for word in _WORDS.findall(name)]
 
 
 @lru_cache(4096)

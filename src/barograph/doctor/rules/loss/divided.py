@@ -1,7 +1,7 @@
 """A loss that is divided once more than its mean, or by rows where it is a sum over targets.
 
 In:   with which weight an example's loss is in the whole, as the watch saw it; the losses of training and evaluation.
-Out:  findings of `LossDivided`, `DividedTwice`.
+Out:  findings of `LossDivided`, `DividedTwice`, `AddedWhole`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.core.configuration import ACCUMULATION
+from barograph.core.roles import is_of_other_kind
 from barograph.doctor.kernel.cursor import came_by, known, newest, numeric_setting, scaled_loss, summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -260,4 +261,79 @@ class DividedTwice(WatchRule):
         return self.at["from"] <= share <= self.at["to"]
 
 
-RULES = (LossDivided, DividedTwice)
+class AddedWhole(WatchRule):
+    """The losses of a step's micro-batches are added whole, by the size of the evaluation's.
+
+    Where the graph or the gradient of a loss shows that nothing divides it, `loss_weight` says so. Of a mean that
+    numbers multiply and none divides (`model/only_multiplied`), as by a weight of 1, both leave it open: one of the
+    numbers may be one over the number of micro-batches. The configuration says that k are accumulated, four at least,
+    a step has k forward and backward passes in one process, and what is logged is what they were called with, added up
+    (within 0.2%, in three looks or more). In each of the first evaluations, four or more, the logged loss is k times
+    the evaluation's, to within three tenths of k's power: each micro-batch's loss is as large as a whole one. Losses of
+    two kinds are not compared; nor is one that a scaler multiplies, or whose gradients clipping divides by k.
+
+    What to do: `loss = loss / k` before `backward()`.
+    """
+
+    name, family, kind, severity = "added_whole", "loss", "exploding", "warning"
+    proves = "training"
+    needs = ("=model/only_multiplied", "=model/loss_given", "loss", "eval_loss")
+    least = 4
+    about = "The losses of a step's micro-batches are added whole."
+    thresholds: ClassVar = {
+        "parts": (4.0, "micro-batches; ours"),
+        "looks": (3.0, "at what passes were called with; ours"),
+        "same": (0.002, "of their sum, what is logged; ours"),
+        "evaluations": (4.0, "the first ones; ours"),
+        "alike": (0.3, "of the logarithm of k: of the training's loss over k, and the evaluation's; ours"),
+        "rows": (8.0, "of the training's loss before an evaluation; ours"),
+    }
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("eval_loss")
+
+    def begin(self) -> None:
+        self._over, self._ratios = False, list[float]()
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        loss = history.role("loss")
+        if self._over or loss is None or loss.name.startswith("model/"):
+            return
+        ours = newest(loss, place[0], *place[1:], int(self.at["rows"]))
+        ours = ours[numpy.isfinite(ours)]
+        parts = numeric_setting(history, *ACCUMULATION)
+        usable = parts >= self.at["parts"] and len(ours) >= self.at["rows"] / 2 and value > 0
+        ratio = float(numpy.median(ours)) / value / parts if usable else 0.0
+        self._ratios.append(ratio)
+        self._over = not (ratio > 0 and abs(math.log(ratio)) < self.at["alike"] * math.log(parts))
+        if self._over or len(self._ratios) < self.at["evaluations"] or not self._added(history, loss, parts, place):
+            return
+        self._over = True
+        if self.first(place[2]):
+            times = float(numpy.median(self._ratios)) * parts
+            yield self.finding(
+                0, f"The losses of {parts:.0f} micro-batches are added, none of them is divided, and what is logged is "
+                f"{times:.3g} times the evaluation's loss.", found=place[0], segment=place[2], confidence=0.8,
+                causes=[f"gradient accumulation scaled wrongly: divided not at all by {parts:.0f}"],
+                remedies=[f"Divide the loss by {parts:.0f} before `backward()`."],
+                evidence={"times": rounded(times), "standing": True},
+            )  # fmt: skip
+
+    def _added(self, history: RunHistory, loss: Channel, parts: float, place: Place) -> bool:
+        """Whether passes are added whose losses nothing divides, as far as the graph shows, and that sum is logged."""
+        names = ("losses_given", "backwards", "passes", "only_multiplied", "clip_coefficient")
+        *passes, multiplied, clipped = (watched(history, name, place) for name in names)
+        given, other = history.channel("model/loss_given"), history.role("eval_loss")
+        weighed = came_by(history.channel("model/loss_weight"), place[1]) or scaled_loss(history, place[1])
+        alone = (history.facts.get("world_size") or 1) == 1 and not weighed and loss.began[0] <= _START
+        if not (alone and multiplied == 1 and passes == [parts] * 3 and given is not None) or (
+            abs(clipped * parts - 1) < self.at["same"] or other is None or is_of_other_kind(other.name, loss.name)
+        ):
+            return False
+        (steps, sums), (others, logged) = (_until(one, place) for one in (given, loss))
+        _, here, there = numpy.intersect1d(steps, others, return_indices=True)
+        off = abs(sums[here] - logged[there]) <= self.at["same"] * abs(logged[there])
+        return len(here) >= self.at["looks"] and bool(off.all())
+
+
+RULES = (LossDivided, DividedTwice, AddedWhole)

@@ -66,7 +66,8 @@ class Divergence(CurveRule):
     What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
     summed losses and curricula lift the training loss alone), negatives from a queue that is filled in the first rows
     with harder ones, or targets of a network of the model's make that moves with it and begins as it does, as long as
-    the loss is below a guess's, a term that is logged apart and was nearly all of the loss
+    the loss is below a guess's, a preference's reference that was set anew meanwhile, as long as the loss stays below
+    that of its first rows, a term that is logged apart and was nearly all of the loss
     before, and has fallen since (another one rises, as a codebook's or a divergence's), a learning rate that is warmed
     up again to no more than it was, and losses of games (GANs), policies or agents (a reward, values of actions,
     lengths of episodes, an exploration rate that falls, or rows that are episodes without an accuracy), or that were

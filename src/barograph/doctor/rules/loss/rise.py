@@ -15,6 +15,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import Tick, before, bend, between, evaluation_holds, queue_guess
 from barograph.doctor.kernel.local import median
+from barograph.doctor.rules.rl.reference import reference_moved
 
 SHORT = 64  # rows of a run whose last ones are looked at one by one
 _GUESSES = 0.1  # of what was learnt: that near to the start a loss is a guess's
@@ -23,6 +24,7 @@ _ELSEWHERE = re.compile(  # no term of a step's own loss
     r"(?i)(?:^|[/_.])(?:eval(?:uation)?|val(?:id(?:ation)?)?|dev|test|ema|smooth\w*|avg|mean)(?:$|[/_.])"
 )
 _ROWS, _NEARLY_ALL, _FELL = 8, 0.8, 0.97  # of the loss, and of what the term was before
+_AS_AT_FIRST, _BEGIN = 1.02, 4  # times a preference's loss of the first rows
 _DOWN = 0.1  # of the rows: 1.75 deviations of noise leave one in 25 as low as before
 
 
@@ -61,6 +63,8 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         return "it is below a guess's, and the queue that it has its negatives from was filled meanwhile"
     if best.nth <= SHORT and exp(tick.level) < _guess_of_teacher(history, tick.step, tick.segment):
         return "it is below a guess's, and the network that its targets come from moves with the model"
+    if _falls_back(history, best, tick):
+        return "the reference of the preference moved meanwhile, and it is as where both were one, or lower"
     if main := falling_term(history, min(onset, best.step + 1), tick.step, tick.segment):
         return f"another term of it did: {main}, which it was nearly all of, has fallen"
     rate = history.role("lr")
@@ -71,6 +75,15 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         if len(rates) and len(early) and low < rates[-1] <= 1.05 * early.max() and rates[-1] > 1.2 * low:
             return "the learning rate is warmed up again"
     return ""
+
+
+def _falls_back(history: RunHistory, best: Tick, tick: Tick) -> bool:
+    """Whether a preference's reference was set anew within a rise, and the loss is as at the beginning, or lower,
+    where reference and policy were one and margins 0."""
+    loss = history.role("loss")
+    if loss is None or loss.start or not loss.end or not reference_moved(history, best.step, tick.step, tick.segment):
+        return False
+    return exp(tick.level) <= _AS_AT_FIRST * median(loss.rows(0, _BEGIN).value)
 
 
 def _guess_of_teacher(history: RunHistory, step: int, segment: int) -> float:

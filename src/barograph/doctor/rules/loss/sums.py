@@ -38,7 +38,8 @@ class SummedLoss(Rule):
     At each evaluation the median of the training loss around it, eight rows before and eight behind, is divided by the
     evaluation's. Two things must agree on one number: the median of four to sixteen such ratios, and the beginning,
     where a model that knows nothing has one loss in both: the first ratio, if the first evaluation is among the first
-    20 steps, or the first loss over ln of the output's width (`model/output_width`) or of the vocabulary. A number that
+    20 steps, or the first loss over ln of the output's width (`model/output_width`) or of the vocabulary, and over ln 2
+    where an answer is compared with another (`model/loss_ranks`). A number that
     the configuration has, or a product of two, proves it: gradient accumulation, ranks, batch size, length. Both are
     within 10% of it (the median of eight ratios alone, where the number is 8 or more and no width is known); the median
     within a third, for a loss that is all noise, where it is 4 or more and the first loss over ln of the width agrees;
@@ -131,6 +132,8 @@ class SummedLoss(Rule):
             return None
         width = history.facts.get("vocabulary") or _width(history)
         guess = math.log(width) if width > 1 else math.nan
+        pairs = known(history.channel("model/loss_ranks"), found, 1 << 62, self._segment) == 1
+        guess = math.log(2) if pairs else guess  # an answer beside another, whatever they are made of
         middle, same = median(self._ratios), self.at["same"]
         for number, what in _numbers(history):
             guessed = abs(loss.first / guess / number - 1) < same
